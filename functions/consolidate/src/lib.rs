@@ -1,0 +1,1 @@
+//! The consolidate function: load, decide, write.

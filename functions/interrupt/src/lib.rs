@@ -1,0 +1,1 @@
+//! The interrupt function: load, decide, write.

@@ -1,0 +1,1 @@
+//! The launch function: load, decide, write.

@@ -1,0 +1,1 @@
+//! The refresh function: load, decide, write.

@@ -1,0 +1,1 @@
+//! The register function: load, decide, write.

@@ -1,0 +1,1 @@
+//! The relay function: load, decide, write.

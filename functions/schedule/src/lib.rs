@@ -1,0 +1,1 @@
+//! The schedule function: load, decide, write.

@@ -1,0 +1,1 @@
+//! The sweep function: load, decide, write.

@@ -1,0 +1,1 @@
+//! The terminate function: load, decide, write.

@@ -1,0 +1,1 @@
+//! The Kubernetes API types that Whittle reads and writes.

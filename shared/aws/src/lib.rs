@@ -1,0 +1,1 @@
+//! The AWS adapter: EC2, SSM, pricing, IAM, EKS and SQS.

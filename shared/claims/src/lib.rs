@@ -1,0 +1,1 @@
+//! The claim machine: phases, records, leases, buckets and memories as values.

@@ -1,0 +1,1 @@
+//! The Kubernetes adapter: snapshot and mutations.

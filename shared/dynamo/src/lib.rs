@@ -1,0 +1,1 @@
+//! Claims at rest in DynamoDB.

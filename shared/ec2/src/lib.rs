@@ -1,0 +1,1 @@
+//! Pure knowledge of EC2: instance types, offerings, fleet requests, user data, error classes.

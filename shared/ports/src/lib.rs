@@ -1,0 +1,1 @@
+//! Everything that Whittle asks of the world, as small traits.

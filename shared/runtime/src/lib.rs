@@ -1,0 +1,1 @@
+//! Lambda glue: configuration, deadlines, messages, telemetry, wiring.

@@ -1,0 +1,1 @@
+//! A deterministic simulated region and cluster, with faults and checkers.

@@ -1,0 +1,1 @@
+//! Newtypes with units: quantities, money, identifiers.

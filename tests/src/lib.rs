@@ -1,0 +1,1 @@
+//! Nothing is built from here: the tests are in `it/`.
