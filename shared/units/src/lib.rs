@@ -1,1 +1,19 @@
 //! Newtypes with units: quantities, money, identifiers.
+//!
+//! Nothing here knows Kubernetes objects or AWS; everything here is a value.
+
+mod ids;
+mod price;
+mod quantity;
+mod resources;
+
+pub use ids::{ClaimName, ClusterName, InstanceId, ProviderId, ProviderIdError, Region};
+pub use price::Price;
+pub use quantity::{ParseQuantityError, Quantity};
+pub use resources::Resources;
+
+/// Moments and spans are jiff's: `Timestamp` to the nanosecond, `SignedDuration` for spans.
+pub use jiff::{SignedDuration, Timestamp};
+
+#[cfg(test)]
+mod tests;

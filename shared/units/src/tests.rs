@@ -1,0 +1,70 @@
+use super::*;
+
+#[track_caller]
+fn check_quantity(text: &str, milli: i64, shown: &str) {
+    let quantity: Quantity = text.parse().unwrap();
+    assert_eq!(quantity.milli(), milli, "{text}");
+    assert_eq!(quantity.to_string(), shown, "{text}");
+}
+
+#[test]
+fn quantities_parse_and_print() {
+    check_quantity("1930m", 1930, "1930m");
+    check_quantity("2", 2000, "2");
+    check_quantity("1.5", 1500, "1500m");
+    check_quantity(".5Gi", (1 << 29) * 1000, "512Mi");
+    check_quantity("5.", 5000, "5");
+    check_quantity("1k", 1_000_000, "1000");
+    check_quantity("1e3", 1_000_000, "1000");
+    check_quantity("1E3", 1_000_000, "1000");
+    check_quantity("-1", -1000, "-1");
+    check_quantity("0", 0, "0");
+    check_quantity("128Ti", 128i64 * (1 << 40) * 1000, "128Ti");
+}
+
+#[test]
+fn quantities_round_up_to_the_next_thousandth() {
+    check_quantity("1n", 1, "1m");
+    check_quantity("1500u", 2, "2m");
+    check_quantity("0.0001", 1, "1m");
+}
+
+#[test]
+fn absurd_quantities_saturate() {
+    check_quantity("100E", i64::MAX, &Quantity::MAX.to_string());
+    check_quantity("99999999999999999999999999999999999999999999", i64::MAX, &Quantity::MAX.to_string());
+    check_quantity("1e400", i64::MAX, &Quantity::MAX.to_string());
+    check_quantity("-100Ei", i64::MIN, &Quantity::from_milli(i64::MIN).to_string());
+}
+
+#[test]
+fn what_is_no_quantity_is_refused() {
+    for text in ["", "-", "5K", "10GB", "abc", "1 Gi", "1..2", "e5", "1e", "0x10", "."] {
+        assert!(text.parse::<Quantity>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn provider_ids_name_instances() {
+    let id = ProviderId::of_instance("us-east-1a", &InstanceId::new("i-0abc"));
+    assert_eq!(id.as_str(), "aws:///us-east-1a/i-0abc");
+    assert_eq!(id.instance_id().unwrap(), InstanceId::new("i-0abc"));
+    assert!(ProviderId::new("kwok://x").instance_id().is_err());
+    assert!(ProviderId::new("").instance_id().is_err());
+}
+
+#[test]
+fn prices_are_exact_and_never_negative() {
+    assert_eq!(Price::from_dollars(0.1 + 0.2), Price::from_nanos(300_000_000));
+    assert_eq!(Price::from_dollars(-1.0), Price::ZERO);
+    assert_eq!(Price::from_dollars(f64::NAN), Price::ZERO);
+    assert_eq!(Price::from_dollars(0.096).to_string(), "$0.0960/h");
+    assert_eq!(Price::from_dollars(0.5).saving_over(Price::from_dollars(0.6)), None);
+}
+
+#[test]
+fn resources_fit_when_every_entry_does() {
+    let room = Resources::from([("cpu", Quantity::from_units(2))]);
+    assert!(Resources::from([("cpu", Quantity::from_units(2)), ("x", Quantity::ZERO)]).fits(&room));
+    assert!(!Resources::from([("x", Quantity::from_units(1))]).fits(&room));
+}
