@@ -1,0 +1,135 @@
+//! The steps of CI, in order, with their times.
+
+use crate::{edges, licences, shell, tidy, workspace};
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What to run.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Only these steps, comma separated.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Step>,
+    /// Not these steps, comma separated.
+    #[arg(long, value_delimiter = ',')]
+    skip: Vec<Step>,
+    /// Goes on after a failure, expensive steps included.
+    #[arg(long)]
+    keep_going: bool,
+}
+
+/// One step of CI; the order here is the order in which they run.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Step {
+    /// The formatting is what rustfmt makes.
+    Fmt,
+    /// No crate depends on what it must not see.
+    Edges,
+    /// No orphan, huge, unportable or unfinished file.
+    Tidy,
+    /// Third-party crates come from one place, under terms that we can ship.
+    Licences,
+    /// No warning.
+    Clippy,
+    /// Every test.
+    Test,
+}
+
+const STEPS: &[Step] = &[Step::Fmt, Step::Edges, Step::Tidy, Step::Licences, Step::Clippy, Step::Test];
+
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Step::Fmt => "fmt",
+            Step::Edges => "edges",
+            Step::Tidy => "tidy",
+            Step::Licences => "licences",
+            Step::Clippy => "clippy",
+            Step::Test => "test",
+        }
+    }
+
+    /// Cheap steps run even when another has failed: they say more in the same run.
+    fn is_cheap(self) -> bool {
+        matches!(self, Step::Fmt | Step::Edges | Step::Tidy | Step::Licences)
+    }
+
+    fn run(self, root: &Path) -> Result<()> {
+        match self {
+            Step::Fmt => cargo(root, &["fmt", "--all", "--check"]),
+            Step::Edges => report(edges::check(root)?),
+            Step::Tidy => report(tidy::check(root)?),
+            Step::Licences => report(licences::check(root)?),
+            Step::Clippy => cargo(root, &["clippy", "--locked", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]),
+            Step::Test => cargo(root, &["test", "--locked", "--workspace"]),
+        }
+    }
+}
+
+/// How a step ended.
+enum Outcome {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// Runs the chosen steps and prints a table of how they ended.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let root = workspace::root();
+    let mut outcomes: Vec<(Step, Outcome, Duration)> = Vec::new();
+    let mut failed = false;
+    for &step in STEPS {
+        if (!options.only.is_empty() && !options.only.contains(&step)) || options.skip.contains(&step) {
+            continue;
+        }
+        if failed && !step.is_cheap() && !options.keep_going {
+            outcomes.push((step, Outcome::Skipped, Duration::ZERO));
+            continue;
+        }
+        println!("\n== {} ==", step.name());
+        let start = Instant::now();
+        let outcome = match step.run(&root) {
+            Ok(()) => Outcome::Passed,
+            Err(error) => {
+                println!("error: {error:#}");
+                failed = true;
+                Outcome::Failed
+            }
+        };
+        println!("-- {}: {:.1} s", step.name(), start.elapsed().as_secs_f64());
+        outcomes.push((step, outcome, start.elapsed()));
+    }
+    table(&outcomes);
+    if failed {
+        bail!("CI failed; `cargo xtask ci --only STEP` runs one step again");
+    }
+    Ok(())
+}
+
+fn table(outcomes: &[(Step, Outcome, Duration)]) {
+    println!("\nstep       result      time");
+    for (step, outcome, time) in outcomes {
+        let result = match outcome {
+            Outcome::Passed => "passed",
+            Outcome::Failed => "FAILED",
+            Outcome::Skipped => "not run",
+        };
+        println!("{:<10} {result:<8} {:>6.1} s", step.name(), time.as_secs_f64());
+    }
+    let total: f64 = outcomes.iter().map(|(_, _, time)| time.as_secs_f64()).sum();
+    println!("{:<19} {total:>6.1} s", "all");
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
+    shell::run(shell::command(root, "cargo", arguments))
+}
+
+/// Prints findings; none is a pass.
+fn report(found: Vec<String>) -> Result<()> {
+    for line in &found {
+        println!("{line}");
+    }
+    if found.is_empty() { Ok(()) } else { bail!("{} to mend", found.len()) }
+}

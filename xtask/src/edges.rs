@@ -1,0 +1,190 @@
+//! Which crate may depend on which, and what must never be reached from where.
+//!
+//! The table is the architecture: a decision that could reach a clock, a socket or an SDK is no longer a
+//! pure function. `cargo tree` resolves features for one package at a time, so that a binary's feature in
+//! one crate does not colour another crate's answer.
+
+use crate::{shell, workspace};
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Crates that do I/O, or bring a runtime for it.
+const IO: &[&str] = &["tokio", "mio", "hyper", "hyper-util", "reqwest", "lambda_runtime"];
+/// The Kubernetes client.
+const KUBE: &[&str] = &["kube", "kube-client", "kube-runtime"];
+/// Anything of the AWS SDK.
+const AWS: &[&str] = &["aws-sdk-*", "aws-config", "aws-sigv4", "aws-smithy-*"];
+/// The adapters.
+const ADAPTERS: &[&str] = &["whittle-dynamo", "whittle-aws", "whittle-cluster", "whittle-runtime"];
+/// The functions, which meet in the table and nowhere else.
+const FUNCTIONS: &[&str] = &[
+    "whittle-relay",
+    "whittle-schedule",
+    "whittle-launch",
+    "whittle-register",
+    "whittle-consolidate",
+    "whittle-interrupt",
+    "whittle-terminate",
+    "whittle-refresh",
+    "whittle-sweep",
+];
+
+/// What one crate may see of the workspace, and what it must never reach, however indirectly.
+struct Rule {
+    package: &'static str,
+    /// Crates of the workspace that it may depend on, directly or not.
+    may: &'static [&'static str],
+    /// Crates from anywhere that it must not reach; a trailing `*` stands for any ending.
+    never: &'static [&'static [&'static str]],
+}
+
+const RULES: &[Rule] = &[
+    Rule { package: "whittle-units", may: &[], never: &[IO, KUBE, AWS] },
+    Rule { package: "whittle-api", may: &["whittle-units"], never: &[IO, KUBE, AWS] },
+    Rule { package: "whittle-ec2", may: &["whittle-units", "whittle-api"], never: &[IO, KUBE, AWS] },
+    Rule { package: "whittle-core", may: &["whittle-units", "whittle-api"], never: &[IO, KUBE, AWS, &["getrandom"]] },
+    Rule { package: "whittle-claims", may: &["whittle-units", "whittle-api"], never: &[IO, KUBE, AWS] },
+    Rule { package: "whittle-ports", may: &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims"], never: &[IO, KUBE, AWS] },
+    Rule { package: "whittle-dynamo", may: PORTS_AND_BELOW, never: &[KUBE] },
+    Rule { package: "whittle-aws", may: PORTS_AND_BELOW, never: &[KUBE] },
+    Rule { package: "whittle-cluster", may: PORTS_AND_BELOW, never: &[AWS] },
+    Rule {
+        package: "whittle-sim",
+        may: &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports", "whittle-core"],
+        never: &[KUBE, AWS],
+    },
+    Rule {
+        package: "whittle-runtime",
+        may: &[
+            "whittle-units",
+            "whittle-api",
+            "whittle-ec2",
+            "whittle-claims",
+            "whittle-ports",
+            "whittle-dynamo",
+            "whittle-aws",
+            "whittle-cluster",
+        ],
+        never: &[],
+    },
+    Rule { package: "whittle-cli", may: &["*"], never: &[KUBE, AWS, ADAPTERS] },
+];
+
+const PORTS_AND_BELOW: &[&str] = &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports"];
+
+/// What a function's library may see: the pure crates and the ports.
+const FUNCTION_MAY: &[&str] = &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports", "whittle-core"];
+
+/// From each checked package to everything that it reaches through normal dependencies.
+type Reached = BTreeMap<String, BTreeSet<String>>;
+
+/// Checks the real graph.
+pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
+    let mut reached = Reached::new();
+    for rule in rules() {
+        let printed = shell::read(shell::command(
+            root,
+            "cargo",
+            &["tree", "--locked", "-p", rule.package, "-e", "normal", "--prefix", "none", "--format", "{p}"],
+        ))?;
+        reached.insert(rule.package.to_owned(), names(rule.package, &printed));
+    }
+    let mut broken = violations(&reached);
+    for package in workspace::members(root)?.packages {
+        if package.name.starts_with("whittle-") && package.name != "whittle-tests" && !reached.contains_key(&package.name) {
+            broken.push(format!("{}: no rule says what it may depend on; add one to xtask/src/edges.rs", package.name));
+        }
+    }
+    Ok(broken)
+}
+
+/// The table, functions included.
+fn rules() -> Vec<Rule> {
+    let functions = FUNCTIONS.iter().map(|package| Rule { package, may: FUNCTION_MAY, never: &[IO, KUBE, AWS, ADAPTERS] });
+    RULES.iter().map(|rule| Rule { package: rule.package, may: rule.may, never: rule.never }).chain(functions).collect()
+}
+
+/// The package names in the output of `cargo tree`, without the package itself.
+fn names(package: &str, printed: &str) -> BTreeSet<String> {
+    printed.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| *name != package).map(str::to_owned).collect()
+}
+
+/// One sentence for each edge that the table does not allow.
+fn violations(reached: &Reached) -> Vec<String> {
+    let mut broken = Vec::new();
+    for rule in rules() {
+        let Some(names) = reached.get(rule.package) else {
+            continue;
+        };
+        for name in names {
+            let ours = name.starts_with("whittle-");
+            if ours && !rule.may.iter().any(|pattern| matches(pattern, name)) {
+                broken.push(format!("{} must not depend on {name}", rule.package));
+            }
+            if rule.never.iter().flat_map(|list| list.iter()).any(|pattern| matches(pattern, name)) {
+                broken.push(format!(
+                    "{} must never reach {name}; `cargo tree -p {} -e normal -i {name}` shows the way",
+                    rule.package, rule.package
+                ));
+            }
+        }
+    }
+    broken
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => pattern == name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(package: &str, tree: &str, expected: &[&str]) {
+        let reached = Reached::from([(package.to_owned(), names(package, tree))]);
+        let broken = violations(&reached);
+        let starts: Vec<&str> = broken.iter().map(|line| line.split(';').next().expect("split gives one part")).collect();
+        assert_eq!(starts, expected);
+    }
+
+    #[test]
+    fn an_allowed_graph_is_silent() {
+        check("whittle-core", "whittle-core v0.1.0 (/x)\nwhittle-api v0.1.0 (/x)\nwhittle-units v0.1.0\nserde v1.0.0", &[]);
+        check("whittle-dynamo", "whittle-ports v0.1.0\naws-sdk-dynamodb v1.0.0\ntokio v1.0.0", &[]);
+    }
+
+    #[test]
+    fn a_runtime_under_the_core_is_found() {
+        check("whittle-core", "tokio v1.50.0", &["whittle-core must never reach tokio"]);
+        check("whittle-claims", "aws-sdk-ec2 v1.0.0", &["whittle-claims must never reach aws-sdk-ec2"]);
+    }
+
+    #[test]
+    fn adapters_do_not_see_each_other_nor_the_core() {
+        check("whittle-aws", "whittle-dynamo v0.1.0", &["whittle-aws must not depend on whittle-dynamo"]);
+        check("whittle-cluster", "whittle-core v0.1.0", &["whittle-cluster must not depend on whittle-core"]);
+    }
+
+    #[test]
+    fn the_simulator_sees_no_adapter_and_no_sdk() {
+        check("whittle-sim", "whittle-aws v0.1.0", &["whittle-sim must not depend on whittle-aws"]);
+        check("whittle-sim", "kube-client v5.0.0", &["whittle-sim must never reach kube-client"]);
+    }
+
+    #[test]
+    fn functions_meet_in_the_table_only() {
+        check("whittle-schedule", "whittle-launch v0.1.0", &["whittle-schedule must not depend on whittle-launch"]);
+        check("whittle-relay", "aws-sdk-sqs v1.0.0", &["whittle-relay must never reach aws-sdk-sqs"]);
+    }
+
+    #[test]
+    fn the_command_line_stays_free_of_the_sdk() {
+        check("whittle-cli", "whittle-schedule v0.1.0\nwhittle-sim v0.1.0", &[]);
+        check("whittle-cli", "whittle-aws v0.1.0", &["whittle-cli must never reach whittle-aws"]);
+    }
+}

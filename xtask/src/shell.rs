@@ -1,0 +1,44 @@
+//! Child processes: started with a visible command line, ended with a readable error.
+
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A program with its arguments, run in `directory`.
+pub(crate) fn command(directory: &Path, program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(directory).args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// The command as a person would type it.
+fn typed(command: &Command) -> String {
+    let mut text = command.get_program().to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        text.push(' ');
+        text.push_str(&argument.to_string_lossy());
+    }
+    text
+}
+
+/// Runs a command whose output goes straight to the terminal.
+pub(crate) fn run(mut command: Command) -> Result<()> {
+    let text = typed(&command);
+    println!("$ {text}");
+    let status = command.status().with_context(|| format!("`{text}` could not be started"))?;
+    if !status.success() {
+        bail!("`{text}` failed: {status}");
+    }
+    Ok(())
+}
+
+/// Runs a command and returns what it printed; what it said on stderr is part of the error.
+pub(crate) fn read(mut command: Command) -> Result<String> {
+    let text = typed(&command);
+    let output = command.output().with_context(|| format!("`{text}` could not be started"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`{text}` failed: {}\n{}", output.status, said.trim_end());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("`{text}` printed bytes that are not UTF-8"))
+}

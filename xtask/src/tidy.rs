@@ -1,0 +1,244 @@
+//! Habits that a compiler does not check: every file is compiled, short, small and portable.
+
+use crate::workspace;
+use anyhow::{Context, Result};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Longer modules hide more than one subject.
+const LINES_MAX: usize = 800;
+/// Larger files do not belong into a history that everybody clones.
+const BYTES_MAX: u64 = 256 * 1024;
+
+/// Files that may be large, with the reason; a trailing `*` stands for any ending.
+const LARGE: &[(&str, &str)] = &[("Cargo.lock", "one entry for each crate of the AWS SDK")];
+
+/// A line that carries this mark, or follows one that does, states why a rule is set aside: `tidy: allow(sleep), because …`.
+const ALLOW: &str = concat!("tidy: ", "allow(");
+
+/// All findings, one sentence each.
+pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
+    let files = workspace::files(root)?;
+    let mut found = Vec::new();
+    for name in &files {
+        let path = root.join(name);
+        let bytes = path.metadata().with_context(|| format!("{name} cannot be read"))?.len();
+        if bytes > BYTES_MAX && !LARGE.iter().any(|(pattern, _)| matches(pattern, name)) {
+            found.push(format!("{name}: {bytes} bytes, more than {BYTES_MAX}; shrink it, or give the reason in xtask/src/tidy.rs"));
+        }
+        // Binary files have no lines to look at.
+        if let Ok(text) = std::fs::read_to_string(&path) {
+            found.extend(in_text(name, &text));
+        }
+    }
+    found.extend(orphans(root, &files)?);
+    Ok(found)
+}
+
+/// What is wrong in the text of one file.
+fn in_text(name: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    if name == "Cargo.lock" {
+        return found;
+    }
+    let rust = name.ends_with(".rs");
+    if rust && text.lines().count() > LINES_MAX {
+        found.push(format!("{name}: {} lines, more than {LINES_MAX}; split it by subject", text.lines().count()));
+    }
+    if name.ends_with(".md") {
+        found.extend(headings(name, text));
+    }
+    let mut before = "";
+    let mut test_code = name.starts_with("tests/") || name.contains("/tests/") || name.ends_with("tests.rs");
+    for (index, line) in text.lines().enumerate() {
+        test_code |= rust && line.contains("#[cfg(test)]");
+        for (rule, remedy) in in_line(name, line, rust, test_code) {
+            let mark = format!("{ALLOW}{rule})");
+            if !line.contains(&mark) && !before.contains(&mark) {
+                found.push(format!("{name}:{}: {rule}: {remedy}", index + 1));
+            }
+        }
+        before = line;
+    }
+    found
+}
+
+/// The rules that one line breaks, each with its remedy.
+fn in_line(name: &str, line: &str, rust: bool, test_code: bool) -> Vec<(&'static str, &'static str)> {
+    let mut broken = Vec::new();
+    for mark in [concat!("TO", "DO"), concat!("FIX", "ME")] {
+        if words(line).any(|word| word == mark) && !line.contains(&format!("{mark}(#")) {
+            broken.push(("todo", "name the issue, as in TO\u{44}O(#12), or do it"));
+        }
+    }
+    for path in [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/fa", "rm/")] {
+        if machine_path(line, path) {
+            broken.push(("machine-path", "a path of one machine has no meaning on another"));
+        }
+    }
+    if rust && line.trim_start().starts_with(concat!("#[ig", "nore")) {
+        broken.push(("ignore", "a test that does not run proves nothing; assert today's answer instead"));
+    }
+    if rust && test_code && calls_sleep(line) && !name.starts_with("xtask/") {
+        broken.push(("sleep", "wait for the condition, or move the virtual clock"));
+    }
+    broken
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+}
+
+/// Whether the line calls a function named `sleep`.
+fn calls_sleep(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    code.match_indices(concat!("sleep", "("))
+        .any(|(at, _)| !code[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '_'))
+}
+
+/// An absolute path below one of this kind of machine's folders; `.../root/` inside a longer path is none.
+fn machine_path(line: &str, path: &str) -> bool {
+    line.match_indices(path)
+        .any(|(at, _)| !line[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric() || "._-}*)>/".contains(letter)))
+}
+
+/// A document has one title.
+fn headings(name: &str, text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut titles = 0;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced && line.starts_with("# ") {
+            titles += 1;
+        }
+    }
+    if titles == 1 { Vec::new() } else { vec![format!("{name}: {titles} first-level headings; a document has one")] }
+}
+
+/// Rust files that no target compiles: nothing in them is checked, and nobody notices.
+fn orphans(root: &Path, files: &[String]) -> Result<Vec<String>> {
+    let mut reached = BTreeSet::new();
+    let mut open: Vec<(PathBuf, bool)> = Vec::new();
+    for package in workspace::members(root)?.packages {
+        open.extend(package.targets.into_iter().map(|target| (target.src_path, true)));
+    }
+    while let Some((path, is_root)) = open.pop() {
+        if !reached.insert(path.clone()) {
+            continue;
+        }
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            continue;
+        };
+        for child in children(&path, is_root, &text) {
+            if child.is_file() {
+                open.push((child, false));
+            }
+        }
+    }
+    Ok(files
+        .iter()
+        .filter(|name| name.ends_with(".rs") && !reached.contains(&root.join(name)))
+        .map(|name| format!("{name}: no `mod` leads here, so it is never compiled; declare it or delete it"))
+        .collect())
+}
+
+/// The files that the module declarations in `text` can mean.
+fn children(path: &Path, is_root: bool, text: &str) -> Vec<PathBuf> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let stem = path.file_stem().unwrap_or_default();
+    let below = if is_root || stem == "mod" { folder.to_path_buf() } else { folder.join(stem) };
+    let mut children = Vec::new();
+    let mut given: Option<&str> = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(rest) = line.strip_prefix("#[path = \"") {
+            given = rest.split('"').next();
+        } else if let Some(name) = declared(line) {
+            match given.take() {
+                Some(name) => children.push(folder.join(name)),
+                None => {
+                    children.push(below.join(format!("{name}.rs")));
+                    children.push(below.join(name).join("mod.rs"));
+                }
+            }
+        }
+        if let Some((_, rest)) = line.split_once("include!(\"") {
+            children.extend(rest.split('"').next().map(|name| folder.join(name)));
+        }
+    }
+    children
+}
+
+/// The name in `mod name;`, with any visibility before it.
+fn declared(line: &str) -> Option<&str> {
+    let mut rest = line;
+    if let Some(after) = rest.strip_prefix("pub") {
+        rest = match after.strip_prefix('(') {
+            Some(scope) => scope.split_once(')')?.1,
+            None => after,
+        };
+    }
+    rest.trim_start().strip_prefix("mod ")?.split(';').next().filter(|_| line.contains(';')).map(str::trim)
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => pattern == name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, text: &str, expected: &[&str]) {
+        let found = in_text(name, text);
+        let rules: Vec<String> = found.iter().map(|line| line.split(": ").take(2).collect::<Vec<_>>().join(": ")).collect();
+        assert_eq!(rules, expected);
+    }
+
+    #[test]
+    fn long_files_are_found() {
+        check("a/src/lib.rs", &"x\n".repeat(800), &[]);
+        check("a/src/lib.rs", &"x\n".repeat(801), &["a/src/lib.rs: 801 lines, more than 800; split it by subject"]);
+        check("a/data.csv", &"x\n".repeat(801), &[]);
+    }
+
+    #[test]
+    fn marks_without_an_issue_are_found() {
+        check("a.rs", concat!("// TO", "DO later"), &["a.rs:1: todo"]);
+        check("a.rs", concat!("// FIX", "ME(#12): wrong on leap days"), &[]);
+    }
+
+    #[test]
+    fn machine_paths_are_found_anywhere() {
+        check("a.toml", concat!("path = \"/wo", "rk/x\""), &["a.toml:1: machine-path"]);
+        check("a.md", concat!("# t\nsee /ro", "ot/x"), &["a.md:2: machine-path"]);
+        check("a.sh", concat!("cd $HOME/wo", "rk/x; cat src/wo", "rk/x"), &[]);
+    }
+
+    #[test]
+    fn tests_do_not_sleep_and_are_not_ignored() {
+        check("a/tests.rs", concat!("  std::thread::sleep", "(x);"), &["a/tests.rs:1: sleep"]);
+        check("a/lib.rs", concat!("sleep", "(x);\n#[cfg(test)]\nsleep", "(x);"), &["a/lib.rs:3: sleep"]);
+        check("a/lib.rs", concat!("  #[ig", "nore]"), &["a/lib.rs:1: ignore"]);
+        check("a/tests.rs", concat!("// tidy: ", "allow(sleep), because kwok has no event\nsleep", "(x);"), &[]);
+    }
+
+    #[test]
+    fn a_document_has_one_title() {
+        check("a.md", "# one\n```\n# a comment\n```\n## two\n", &[]);
+        check("a.md", "# one\n# two\n", &["a.md: 2 first-level headings; a document has one"]);
+    }
+
+    #[test]
+    fn module_declarations_lead_to_files() {
+        assert_eq!(declared("pub(crate) mod tests;"), Some("tests"));
+        assert_eq!(declared("pub mod a;"), Some("a"));
+        assert_eq!(declared("mod a {"), None);
+        let found = children(Path::new("s/a.rs"), false, "mod b;\n#[path = \"z.rs\"]\nmod c;");
+        assert_eq!(found, ["s/a/b.rs", "s/a/b/mod.rs", "s/z.rs"].map(PathBuf::from));
+    }
+}

@@ -1,0 +1,60 @@
+//! Where things are: the repository's root, its files, its packages.
+
+use crate::shell;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// The root of this checkout.
+pub(crate) fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().expect("xtask is a folder of the repository").to_path_buf()
+}
+
+/// Every file that is or would be committed, relative to the root, in order.
+pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
+    let listed =
+        shell::read(shell::command(root, "git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]))?;
+    let mut files: Vec<String> = listed.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    files.retain(|name| root.join(name).is_file());
+    files.sort();
+    Ok(files)
+}
+
+/// What `cargo metadata` says, as far as the checks need it.
+#[derive(Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) packages: Vec<Package>,
+}
+
+/// One package of the workspace, or one that it depends on.
+#[derive(Deserialize)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// Absent for the workspace's own packages.
+    pub(crate) source: Option<String>,
+    pub(crate) license: Option<String>,
+    pub(crate) targets: Vec<Target>,
+}
+
+/// One thing that cargo compiles.
+#[derive(Deserialize)]
+pub(crate) struct Target {
+    pub(crate) src_path: PathBuf,
+}
+
+/// The workspace's own packages.
+pub(crate) fn members(root: &Path) -> Result<Metadata> {
+    metadata(root, &["metadata", "--format-version", "1", "--no-deps", "--locked"])
+}
+
+/// The workspace's packages and everything that they depend on.
+pub(crate) fn everything(root: &Path) -> Result<Metadata> {
+    metadata(root, &["metadata", "--format-version", "1", "--locked"])
+}
+
+fn metadata(root: &Path, arguments: &[&str]) -> Result<Metadata> {
+    let printed = shell::read(shell::command(root, "cargo", arguments))?;
+    serde_json::from_str(&printed).context("the output of `cargo metadata` has an unknown shape")
+}
