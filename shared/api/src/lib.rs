@@ -1,1 +1,21 @@
 //! The Kubernetes API types that Whittle reads and writes.
+//!
+//! Built-in kinds are *slim*: only the fields that decisions use are read, everything else is skipped while parsing.
+//! Karpenter's kinds are complete in their served version (`karpenter.sh/v1`, `karpenter.k8s.aws/v1`); older versions
+//! are converted on read (`legacy`).
+
+pub mod catalog;
+pub mod conditions;
+pub mod duration;
+pub mod k8s;
+pub mod karpenter;
+pub mod labels;
+pub mod meta;
+pub mod objects;
+
+pub use duration::{GoDuration, NillableDuration};
+pub use meta::{Condition, ConditionStatus, LabelSelector, ObjectMeta, OwnerReference, SelectorRequirement};
+pub use objects::ClusterObjects;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Instance types and offerings as decisions see them: what a NodePool can buy.
+//!
+//! The shape is that of the catalog files of `whittle plan`. The AWS side makes it from EC2's facts, node class by node class.
+
+use crate::karpenter::Requirement;
+use serde::{Deserialize, Serialize};
+use whittle_units::{Price, Resources};
+
+/// A shape of machine, for one node class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceType {
+    pub name: String,
+    /// Labels of the machine as requirements: every well-known key stands here, `DoesNotExist` where it does not apply.
+    /// Zone and capacity type are the union over all offerings, available or not.
+    pub requirements: Vec<Requirement>,
+    pub offerings: Vec<Offering>,
+    pub capacity: Resources,
+    /// Kept back by kubelet, system and eviction threshold; allocatable is capacity less overhead.
+    pub overhead: Resources,
+}
+
+/// A shape in one zone with one capacity type at one price.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Offering {
+    /// Capacity type and zone at least; on AWS also zone id and the reservation's keys.
+    pub requirements: Vec<Requirement>,
+    pub price: Price,
+    pub available: bool,
+    /// Free instances of a reservation; `None` where the capacity is not reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation_capacity: Option<u32>,
+}
+
+impl InstanceType {
+    /// The single value of a label of the type, if it has exactly one.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        single(&self.requirements, key)
+    }
+    /// What pods (daemons included) can use: capacity less overhead, never below zero; huge pages are taken from memory.
+    pub fn allocatable(&self) -> Resources {
+        let mut left = self.capacity.clone();
+        for (name, amount) in self.overhead.iter() {
+            if let Some(entry) = left.0.get_mut(name) {
+                *entry = entry.minus(amount).max(whittle_units::Quantity::ZERO);
+            }
+        }
+        let huge: Vec<_> = left.iter().filter(|(name, _)| name.starts_with("hugepages-")).map(|(_, amount)| amount).collect();
+        if let Some(memory) = left.0.get_mut("memory") {
+            for amount in huge {
+                *memory = memory.minus(amount).max(whittle_units::Quantity::ZERO);
+            }
+        }
+        left
+    }
+}
+
+impl Offering {
+    /// The single value of a label of the offering.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        single(&self.requirements, key)
+    }
+    /// Zone name, empty when the offering names none.
+    pub fn zone(&self) -> &str {
+        self.label(crate::labels::ZONE).unwrap_or_default()
+    }
+    /// on-demand, spot or reserved; empty when the offering names none.
+    pub fn capacity_type(&self) -> &str {
+        self.label(crate::labels::CAPACITY_TYPE).unwrap_or_default()
+    }
+}
+
+fn single<'a>(requirements: &'a [Requirement], key: &str) -> Option<&'a str> {
+    let requirement = requirements.iter().find(|requirement| requirement.key == key)?;
+    match (requirement.operator, requirement.values.as_slice()) {
+        (crate::karpenter::Operator::In, [value]) => Some(value),
+        _ => None,
+    }
+}

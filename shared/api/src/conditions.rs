@@ -1,0 +1,64 @@
+//! Condition types and reasons of NodeClaims, NodePools and EC2NodeClasses.
+
+use crate::meta::{Condition, ConditionStatus};
+use jiff::Timestamp;
+
+pub const LAUNCHED: &str = "Launched";
+pub const REGISTERED: &str = "Registered";
+pub const INITIALIZED: &str = "Initialized";
+pub const READY: &str = "Ready";
+pub const CONSOLIDATABLE: &str = "Consolidatable";
+pub const DRIFTED: &str = "Drifted";
+pub const DRAINED: &str = "Drained";
+pub const VOLUMES_DETACHED: &str = "VolumesDetached";
+pub const INSTANCE_TERMINATING: &str = "InstanceTerminating";
+pub const CONSISTENT_STATE_FOUND: &str = "ConsistentStateFound";
+pub const DISRUPTION_REASON: &str = "DisruptionReason";
+pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
+pub const NODE_CLASS_READY: &str = "NodeClassReady";
+pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
+pub const AMIS_READY: &str = "AMIsReady";
+pub const SUBNETS_READY: &str = "SubnetsReady";
+pub const SECURITY_GROUPS_READY: &str = "SecurityGroupsReady";
+pub const INSTANCE_PROFILE_READY: &str = "InstanceProfileReady";
+
+/// The condition of a type.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition of a type is True.
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == ConditionStatus::True)
+}
+
+/// Sets a condition; its transition time moves only when its status does. Returns whether anything changed.
+pub fn set(conditions: &mut Vec<Condition>, type_: &str, status: ConditionStatus, reason: &str, message: &str, now: Timestamp) -> bool {
+    if let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == type_) {
+        let moved = condition.status != status;
+        let changed = moved || condition.reason != reason || condition.message != message;
+        if moved {
+            condition.status = status;
+            condition.last_transition_time = Some(now);
+        }
+        reason.clone_into(&mut condition.reason);
+        message.clone_into(&mut condition.message);
+        return changed;
+    }
+    conditions.push(Condition {
+        type_: type_.to_owned(),
+        status,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: Some(now),
+        observed_generation: None,
+    });
+    true
+}
+
+/// Removes a condition. Returns whether there was one.
+pub fn clear(conditions: &mut Vec<Condition>, type_: &str) -> bool {
+    let before = conditions.len();
+    conditions.retain(|condition| condition.type_ != type_);
+    conditions.len() != before
+}

@@ -1,0 +1,50 @@
+//! Built-in Kubernetes kinds, slim: only the fields that decisions use.
+
+mod node;
+mod pod;
+mod policy;
+mod storage;
+mod workload;
+
+pub use node::{Node, NodeSpec, NodeStatus, NodeSystemInfo, Taint, TaintEffect};
+pub use pod::{
+    Affinity, ClaimSource, Container, ContainerPort, EphemeralSource, EphemeralTemplate, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod,
+    PodAffinity, PodAffinityTerm, PodCondition, PodSpec, PodStatus, PreferredSchedulingTerm, ResourceRequirements, Toleration,
+    TopologySpreadConstraint, Volume, WeightedPodAffinityTerm,
+};
+pub use policy::{IntOrString, PdbSpec, PdbStatus, PodDisruptionBudget, PriorityClass};
+pub use storage::{
+    CsiAllocatable, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
+    PersistentVolumeSpec, StorageClass, TopologySelectorRequirement, TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource,
+    VolumeAttachmentSpec, VolumeNodeAffinity,
+};
+pub use workload::{ConfigMap, DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec, Namespace, PodTemplate, ReplicaSet, StatefulSet};
+
+/// `apiVersion` and `kind` of a Rust type.
+pub trait Kind {
+    const API_VERSION: &'static str;
+    const KIND: &'static str;
+    /// The REST resource, such as `nodepools`.
+    const PLURAL: &'static str;
+    const NAMESPACED: bool;
+    fn meta(&self) -> &crate::ObjectMeta;
+    fn meta_mut(&mut self) -> &mut crate::ObjectMeta;
+}
+
+macro_rules! kind {
+    ($type:ty, $api_version:literal, $kind:literal, $plural:literal, $namespaced:literal) => {
+        impl crate::k8s::Kind for $type {
+            const API_VERSION: &'static str = $api_version;
+            const KIND: &'static str = $kind;
+            const PLURAL: &'static str = $plural;
+            const NAMESPACED: bool = $namespaced;
+            fn meta(&self) -> &crate::ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut crate::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+pub(crate) use kind;

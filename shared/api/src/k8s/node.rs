@@ -1,0 +1,94 @@
+//! Nodes and taints.
+
+use crate::meta::{Condition, ObjectMeta};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use whittle_units::{Resources, Timestamp};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    pub metadata: ObjectMeta,
+    pub spec: NodeSpec,
+    pub status: NodeStatus,
+}
+super::kind!(Node, "v1", "Node", "nodes", false);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSpec {
+    #[serde(rename = "providerID", skip_serializing_if = "String::is_empty")]
+    pub provider_id: String,
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::meta::null_as_default")]
+    pub taints: Vec<Taint>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unschedulable: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeStatus {
+    pub capacity: Resources,
+    pub allocatable: Resources,
+    #[serde(deserialize_with = "crate::meta::null_as_default")]
+    pub conditions: Vec<Condition>,
+    pub node_info: NodeSystemInfo,
+    /// Volumes that the attach/detach controller reports.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::meta::null_as_default")]
+    pub volumes_attached: Vec<serde_json::Value>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSystemInfo {
+    pub kubelet_version: String,
+    pub architecture: String,
+    pub operating_system: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Taint {
+    pub key: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    pub effect: TaintEffect,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_added: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum TaintEffect {
+    #[default]
+    NoSchedule,
+    PreferNoSchedule,
+    NoExecute,
+}
+
+impl Taint {
+    /// A taint without value.
+    pub fn new(key: &str, effect: TaintEffect) -> Self {
+        Self { key: key.to_owned(), value: String::new(), effect, time_added: None }
+    }
+    /// Taints are the same when key and effect are.
+    pub fn same(&self, other: &Self) -> bool {
+        self.key == other.key && self.effect == other.effect
+    }
+}
+
+impl fmt::Display for TaintEffect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        })
+    }
+}
+impl fmt::Display for Taint {
+    /// `key=value:Effect`, or `key:Effect` without a value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let equals = if self.value.is_empty() { "" } else { "=" };
+        write!(f, "{}{equals}{}:{}", self.key, self.value, self.effect)
+    }
+}

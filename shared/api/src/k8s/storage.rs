@@ -1,0 +1,146 @@
+//! Volumes, their claims and classes, and what nodes can attach.
+
+use crate::k8s::NodeSelector;
+use crate::meta::{ObjectMeta, null_as_default};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PersistentVolumeClaim {
+    pub metadata: ObjectMeta,
+    pub spec: PersistentVolumeClaimSpec,
+    pub status: serde_json::Value,
+}
+super::kind!(PersistentVolumeClaim, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PersistentVolumeClaimSpec {
+    /// Empty while unbound.
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
+    pub volume_name: String,
+    /// Absent: the default class. Empty text: no class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage_class_name: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PersistentVolume {
+    pub metadata: ObjectMeta,
+    pub spec: PersistentVolumeSpec,
+}
+super::kind!(PersistentVolume, "v1", "PersistentVolume", "persistentvolumes", false);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PersistentVolumeSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_affinity: Option<VolumeNodeAffinity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub csi: Option<CsiSource>,
+    /// Its presence matters, not its content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aws_elastic_block_store: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
+    pub storage_class_name: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VolumeNodeAffinity {
+    pub required: Option<NodeSelector>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CsiSource {
+    pub driver: String,
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
+    pub volume_handle: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageClass {
+    pub metadata: ObjectMeta,
+    pub provisioner: String,
+    /// Immediate when empty, or WaitForFirstConsumer.
+    #[serde(deserialize_with = "null_as_default")]
+    pub volume_binding_mode: String,
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub allowed_topologies: Vec<TopologySelectorTerm>,
+}
+super::kind!(StorageClass, "storage.k8s.io/v1", "StorageClass", "storageclasses", false);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TopologySelectorTerm {
+    #[serde(deserialize_with = "null_as_default")]
+    pub match_label_expressions: Vec<TopologySelectorRequirement>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TopologySelectorRequirement {
+    pub key: String,
+    #[serde(deserialize_with = "null_as_default")]
+    pub values: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CsiNode {
+    pub metadata: ObjectMeta,
+    pub spec: CsiNodeSpec,
+}
+super::kind!(CsiNode, "storage.k8s.io/v1", "CSINode", "csinodes", false);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CsiNodeSpec {
+    #[serde(deserialize_with = "null_as_default")]
+    pub drivers: Vec<CsiNodeDriver>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CsiNodeDriver {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocatable: Option<CsiAllocatable>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CsiAllocatable {
+    /// How many volumes of the driver the node can attach; absent: no limit.
+    pub count: Option<i32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VolumeAttachment {
+    pub metadata: ObjectMeta,
+    pub spec: VolumeAttachmentSpec,
+}
+super::kind!(VolumeAttachment, "storage.k8s.io/v1", "VolumeAttachment", "volumeattachments", false);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeAttachmentSpec {
+    pub attacher: String,
+    pub node_name: String,
+    pub source: VolumeAttachmentSource,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeAttachmentSource {
+    #[serde(deserialize_with = "null_as_default")]
+    pub persistent_volume_name: String,
+}

@@ -1,0 +1,218 @@
+//! NodePool `karpenter.sh/v1` (api 5).
+
+use crate::duration::{GoDuration, NillableDuration};
+use crate::k8s::{IntOrString, Taint};
+use crate::meta::{Condition, ObjectMeta, null_as_default};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use whittle_units::Resources;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodePool {
+    pub metadata: ObjectMeta,
+    pub spec: NodePoolSpec,
+    #[serde(default)]
+    pub status: NodePoolStatus,
+}
+crate::k8s::kind!(NodePool, "karpenter.sh/v1", "NodePool", "nodepools", false);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolSpec {
+    pub template: NodeClaimTemplate,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub disruption: Disruption,
+    /// No limit for what is not listed; `nodes` limits their number.
+    #[serde(default, skip_serializing_if = "Resources::is_empty", deserialize_with = "null_as_default")]
+    pub limits: Resources,
+    /// 1 to 100; absent acts as 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<i32>,
+    /// Its presence makes the pool static.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeClaimTemplate {
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub metadata: TemplateMeta,
+    pub spec: NodeClaimTemplateSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TemplateMeta {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeClaimTemplateSpec {
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub requirements: Vec<Requirement>,
+    pub node_class_ref: NodeClassReference,
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub taints: Vec<Taint>,
+    /// Put on new nodes, expected to be taken away by somebody; scheduling ignores them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub startup_taints: Vec<Taint>,
+    /// 720h when absent.
+    #[serde(default = "default_expire_after")]
+    pub expire_after: NillableDuration,
+    /// Absent: draining waits without limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period: Option<GoDuration>,
+}
+
+pub(crate) fn default_expire_after() -> NillableDuration {
+    NillableDuration::After("720h".parse().expect("a literal duration"))
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NodeClassReference {
+    pub group: String,
+    pub kind: String,
+    pub name: String,
+}
+
+/// A constraint on one label of the nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Requirement {
+    pub key: String,
+    pub operator: Operator,
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub values: Vec<String>,
+    /// At least so many values must stay possible (1 to 50).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_values: Option<u32>,
+}
+
+impl Requirement {
+    /// `key In values`.
+    pub fn is_in<I: IntoIterator<Item = S>, S: Into<String>>(key: &str, values: I) -> Self {
+        Self { key: key.to_owned(), operator: Operator::In, values: values.into_iter().map(Into::into).collect(), min_values: None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Operator {
+    #[default]
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+    Gt,
+    Lt,
+    Gte,
+    Lte,
+}
+
+impl Operator {
+    /// The operator that a pod or manifest writes; `None` for a word that is none.
+    pub fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "In" => Self::In,
+            "NotIn" => Self::NotIn,
+            "Exists" => Self::Exists,
+            "DoesNotExist" => Self::DoesNotExist,
+            "Gt" => Self::Gt,
+            "Lt" => Self::Lt,
+            "Gte" => Self::Gte,
+            "Lte" => Self::Lte,
+            _ => return None,
+        })
+    }
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::In => "In",
+            Self::NotIn => "NotIn",
+            Self::Exists => "Exists",
+            Self::DoesNotExist => "DoesNotExist",
+            Self::Gt => "Gt",
+            Self::Lt => "Lt",
+            Self::Gte => "Gte",
+            Self::Lte => "Lte",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Disruption {
+    pub consolidate_after: NillableDuration,
+    pub consolidation_policy: ConsolidationPolicy,
+    /// An empty list means no limit; an absent one the default of 10%.
+    pub budgets: Vec<Budget>,
+}
+
+impl Default for Disruption {
+    fn default() -> Self {
+        Self {
+            consolidate_after: NillableDuration::After("0s".parse().expect("a literal duration")),
+            consolidation_policy: ConsolidationPolicy::default(),
+            budgets: vec![Budget { nodes: IntOrString::Text("10%".to_owned()), ..Budget::default() }],
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConsolidationPolicy {
+    WhenEmpty,
+    #[default]
+    WhenEmptyOrUnderutilized,
+    Balanced,
+}
+
+/// How many nodes of a pool may be disrupted at once, perhaps only at certain times or for certain reasons.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Budget {
+    /// A count or a percentage, as text (`"5"`, `"10%"`).
+    pub nodes: IntOrString,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<GoDuration>,
+    /// Underutilized, Empty, Drifted; absent: all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasons: Option<Vec<String>>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { nodes: IntOrString::Text("10%".to_owned()), schedule: None, duration: None, reasons: None }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePoolStatus {
+    #[serde(skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
+    pub nodes: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_class_observed_generation: Option<i64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+impl NodePool {
+    /// Static pools keep a fixed number of nodes and are not scaled by pending pods.
+    pub fn is_static(&self) -> bool {
+        self.spec.replicas.is_some()
+    }
+    /// The weight, 0 when absent.
+    pub fn weight(&self) -> i32 {
+        self.spec.weight.unwrap_or(0)
+    }
+    /// The pool came from a Provisioner.
+    pub fn is_converted_provisioner(&self) -> bool {
+        self.metadata.annotation(crate::labels::CONVERTED_FROM) == Some("Provisioner")
+    }
+}

@@ -1,0 +1,151 @@
+//! Keys of labels, annotations, taints and finalizers, with who reads them. Sources: Kubernetes' well-known labels and
+//! Karpenter's API.
+
+/// Domain of Karpenter's own keys.
+pub const KARPENTER_DOMAIN: &str = "karpenter.sh";
+/// Domain of the AWS provider's keys.
+pub const AWS_DOMAIN: &str = "karpenter.k8s.aws";
+
+pub const NODE_POOL: &str = "karpenter.sh/nodepool";
+pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+pub const REGISTERED: &str = "karpenter.sh/registered";
+pub const INITIALIZED: &str = "karpenter.sh/initialized";
+pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
+pub const EC2_NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
+/// What nodes of a Provisioner carry besides [`NODE_POOL`].
+pub const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
+
+pub const CAPACITY_ON_DEMAND: &str = "on-demand";
+pub const CAPACITY_SPOT: &str = "spot";
+pub const CAPACITY_RESERVED: &str = "reserved";
+
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+pub const REGION: &str = "topology.kubernetes.io/region";
+pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
+pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+pub const ARCH: &str = "kubernetes.io/arch";
+pub const OS: &str = "kubernetes.io/os";
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
+pub const EXCLUDE_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+pub const INSTANCE_TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
+pub const INSTANCE_CATEGORY: &str = "karpenter.k8s.aws/instance-category";
+pub const INSTANCE_FAMILY: &str = "karpenter.k8s.aws/instance-family";
+pub const INSTANCE_GENERATION: &str = "karpenter.k8s.aws/instance-generation";
+pub const INSTANCE_SIZE: &str = "karpenter.k8s.aws/instance-size";
+pub const INSTANCE_CPU: &str = "karpenter.k8s.aws/instance-cpu";
+pub const INSTANCE_CPU_MANUFACTURER: &str = "karpenter.k8s.aws/instance-cpu-manufacturer";
+pub const INSTANCE_CPU_SPEED: &str = "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz";
+pub const INSTANCE_MEMORY: &str = "karpenter.k8s.aws/instance-memory";
+pub const INSTANCE_EBS_BANDWIDTH: &str = "karpenter.k8s.aws/instance-ebs-bandwidth";
+pub const INSTANCE_NETWORK_BANDWIDTH: &str = "karpenter.k8s.aws/instance-network-bandwidth";
+pub const INSTANCE_LOCAL_NVME: &str = "karpenter.k8s.aws/instance-local-nvme";
+pub const INSTANCE_HYPERVISOR: &str = "karpenter.k8s.aws/instance-hypervisor";
+pub const INSTANCE_ENCRYPTION: &str = "karpenter.k8s.aws/instance-encryption-in-transit-supported";
+pub const INSTANCE_FLEX: &str = "karpenter.k8s.aws/instance-capability-flex";
+pub const INSTANCE_GPU_NAME: &str = "karpenter.k8s.aws/instance-gpu-name";
+pub const INSTANCE_GPU_MANUFACTURER: &str = "karpenter.k8s.aws/instance-gpu-manufacturer";
+pub const INSTANCE_GPU_COUNT: &str = "karpenter.k8s.aws/instance-gpu-count";
+pub const INSTANCE_GPU_MEMORY: &str = "karpenter.k8s.aws/instance-gpu-memory";
+pub const INSTANCE_ACCELERATOR_NAME: &str = "karpenter.k8s.aws/instance-accelerator-name";
+pub const INSTANCE_ACCELERATOR_MANUFACTURER: &str = "karpenter.k8s.aws/instance-accelerator-manufacturer";
+pub const INSTANCE_ACCELERATOR_COUNT: &str = "karpenter.k8s.aws/instance-accelerator-count";
+pub const NITRO_SANDBOX: &str = "karpenter.k8s.aws/nitro-sandbox";
+pub const RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
+pub const RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
+pub const RESERVATION_INTERRUPTIBLE: &str = "karpenter.k8s.aws/capacity-reservation-interruptible";
+pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
+pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
+
+/// Keys that requirements and pod selectors may name although no template defines them (api 2.1).
+pub const WELL_KNOWN: &[&str] = &[
+    NODE_POOL,
+    CAPACITY_TYPE,
+    ZONE,
+    REGION,
+    ZONE_ID,
+    INSTANCE_TYPE,
+    ARCH,
+    OS,
+    WINDOWS_BUILD,
+    INSTANCE_TENANCY,
+    INSTANCE_CATEGORY,
+    INSTANCE_FAMILY,
+    INSTANCE_GENERATION,
+    INSTANCE_SIZE,
+    INSTANCE_CPU,
+    INSTANCE_CPU_MANUFACTURER,
+    INSTANCE_CPU_SPEED,
+    INSTANCE_MEMORY,
+    INSTANCE_EBS_BANDWIDTH,
+    INSTANCE_NETWORK_BANDWIDTH,
+    INSTANCE_LOCAL_NVME,
+    INSTANCE_HYPERVISOR,
+    INSTANCE_ENCRYPTION,
+    INSTANCE_FLEX,
+    INSTANCE_GPU_NAME,
+    INSTANCE_GPU_MANUFACTURER,
+    INSTANCE_GPU_COUNT,
+    INSTANCE_GPU_MEMORY,
+    INSTANCE_ACCELERATOR_NAME,
+    INSTANCE_ACCELERATOR_MANUFACTURER,
+    INSTANCE_ACCELERATOR_COUNT,
+    NITRO_SANDBOX,
+    RESERVATION_ID,
+    RESERVATION_TYPE,
+    RESERVATION_INTERRUPTIBLE,
+    PLACEMENT_GROUP_ID,
+    PLACEMENT_GROUP_PARTITION,
+];
+
+/// Old keys and what they mean today (api 2.2).
+pub const ALIASES: &[(&str, &str)] = &[
+    ("failure-domain.beta.kubernetes.io/zone", ZONE),
+    ("failure-domain.beta.kubernetes.io/region", REGION),
+    ("beta.kubernetes.io/arch", ARCH),
+    ("beta.kubernetes.io/os", OS),
+    ("beta.kubernetes.io/instance-type", INSTANCE_TYPE),
+    ("topology.ebs.csi.aws.com/zone", ZONE),
+];
+
+/// The key that `key` stands for today.
+pub fn normalized(key: &str) -> &str {
+    ALIASES.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new)
+}
+
+/// Finalizer on Nodes and NodeClaims.
+pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
+/// Finalizer on EC2NodeClasses.
+pub const NODE_CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
+
+/// Taint of a node that was chosen for disruption or is terminating (NoSchedule, no value).
+pub const DISRUPTED_TAINT: &str = "karpenter.sh/disrupted";
+/// Taint of a node from its boot until its registration (NoExecute, no value).
+pub const UNREGISTERED_TAINT: &str = "karpenter.sh/unregistered";
+
+pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// Old forms of [`DO_NOT_DISRUPT`] that are still honoured.
+pub const DO_NOT_EVICT: &str = "karpenter.sh/do-not-evict";
+pub const DO_NOT_CONSOLIDATE: &str = "karpenter.sh/do-not-consolidate";
+pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
+pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
+pub const NODE_CLASS_HASH: &str = "karpenter.k8s.aws/ec2nodeclass-hash";
+pub const NODE_CLASS_HASH_VERSION: &str = "karpenter.k8s.aws/ec2nodeclass-hash-version";
+pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+pub const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
+pub const INSTANCE_TAGGED: &str = "karpenter.k8s.aws/tagged";
+pub const CLUSTER_NAME_TAGGED: &str = "compatibility.karpenter.k8s.aws/cluster-name-tagged";
+pub const INSTANCE_PROFILE_NAME: &str = "karpenter.k8s.aws/instance-profile-name";
+/// On objects converted from an older version on read: `Provisioner` or `AWSNodeTemplate`.
+pub const CONVERTED_FROM: &str = "whittle.dev/converted-from";
+
+/// EC2 tags of everything that we create.
+pub const TAG_CLUSTER: &str = "eks:eks-cluster-name";
+pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";
+pub const TAG_NAME: &str = "Name";
+/// Prefix of the ownership tag `kubernetes.io/cluster/<cluster>`.
+pub const TAG_CLUSTER_OWNED_PREFIX: &str = "kubernetes.io/cluster/";
+/// Tag that selectors of subnets and security groups usually name.
+pub const TAG_DISCOVERY: &str = "karpenter.sh/discovery";
