@@ -1,1 +1,7 @@
-//! Nothing is built from here: the tests are in `it/`.
+//! What end-to-end tests stand on: the private tools that `cargo xtask env` sets up, started on loopback.
+//!
+//! The tests themselves are in `it/`.
+
+pub mod control_plane;
+pub mod ministack;
+pub mod tools;

@@ -1,6 +1,6 @@
 //! The steps of CI, in order, with their times.
 
-use crate::{edges, licences, shell, tidy, workspace};
+use crate::{edges, environment, licences, shell, tidy, workspace};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::Path;
@@ -63,7 +63,7 @@ impl Step {
             Step::Tidy => report(tidy::check(root)?),
             Step::Licences => report(licences::check(root)?),
             Step::Clippy => cargo(root, &["clippy", "--locked", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]),
-            Step::Test => cargo(root, &["test", "--locked", "--workspace"]),
+            Step::Test => test(root),
         }
     }
 }
@@ -124,6 +124,14 @@ fn table(outcomes: &[(Step, Outcome, Duration)]) {
 
 fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
     shell::run(shell::command(root, "cargo", arguments))
+}
+
+/// Every test, the slow ones included.
+fn test(root: &Path) -> Result<()> {
+    let environment = environment::set_up(root)?;
+    let mut command = shell::command(root, "cargo", &["test", "--locked", "--workspace"]);
+    command.env("WHITTLE_SLOW", "1").envs(environment.variables());
+    shell::run(command)
 }
 
 /// Prints findings; none is a pass.

@@ -4,6 +4,7 @@
 
 mod ci;
 mod edges;
+mod environment;
 mod licences;
 mod shell;
 mod tidy;
@@ -23,11 +24,14 @@ struct Arguments {
 enum Command {
     /// Runs every check and test, as CI does.
     Ci(ci::Options),
+    /// Sets up the tools of the slow tests and prints the variables that lead to them.
+    Env,
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ci(options) => ci::run(&options),
+        Command::Env => print_environment(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -36,4 +40,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// For `eval "$(cargo xtask env)"`.
+fn print_environment() -> anyhow::Result<()> {
+    let environment = environment::set_up(&workspace::root())?;
+    for (name, path) in environment.variables() {
+        println!("export {name}='{}'", path.display());
+    }
+    Ok(())
 }

@@ -1,0 +1,3 @@
+//! Everything that is tested through a public surface, in one binary.
+
+mod tools;

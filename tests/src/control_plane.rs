@@ -1,0 +1,104 @@
+//! A real Kubernetes control plane on loopback: API server, etcd, scheduler, controllers, and kwok as the kubelets.
+
+use crate::tools;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A running control plane; its processes and data are removed when it is dropped.
+pub struct ControlPlane {
+    folder: PathBuf,
+    binaries: PathBuf,
+    variables: BTreeMap<String, String>,
+}
+
+impl ControlPlane {
+    /// Starts all parts (about 5 s), or says that the test is to be skipped.
+    ///
+    /// # Panics
+    ///
+    /// When a part does not start, with the reason; or as [`tools::find`] does.
+    #[must_use]
+    pub fn start() -> Option<Self> {
+        Self::with_parts("kcm scheduler kwok")
+    }
+
+    /// Starts the API server and etcd, and of the rest only the named parts (`kcm`, `scheduler`, `kwok`).
+    ///
+    /// # Panics
+    ///
+    /// As [`ControlPlane::start`].
+    #[must_use]
+    pub fn with_parts(parts: &str) -> Option<Self> {
+        let binaries = tools::find(tools::CONTROL_PLANE)?;
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let unique = format!("whittle-cp-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(unique);
+        let output = script("start", &binaries, &folder).env("CP_PARTS", parts).stdin(Stdio::null()).output().expect("bash is installed");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "the control plane did not start: {said}");
+        let variables = variables(&String::from_utf8_lossy(&output.stdout));
+        Some(Self { folder, binaries, variables })
+    }
+
+    /// The API server's address, as in `https://127.0.0.1:40001`.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        self.variable("CP_SERVER")
+    }
+
+    /// A bearer token with all rights.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        self.variable("CP_TOKEN")
+    }
+
+    /// The file with the certificate of the authority that signed the API server's, PEM.
+    #[must_use]
+    pub fn ca(&self) -> &Path {
+        Path::new(self.variable("CP_CA"))
+    }
+
+    /// A kubeconfig file with all rights.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        Path::new(self.variable("KUBECONFIG"))
+    }
+
+    /// `kubectl` for this cluster.
+    #[must_use]
+    pub fn kubectl(&self) -> Command {
+        let mut command = Command::new(self.binaries.join("kubectl"));
+        command.env("KUBECONFIG", self.kubeconfig()).env("HOME", &self.folder).stdin(Stdio::null());
+        command
+    }
+
+    fn variable(&self, name: &str) -> &str {
+        self.variables.get(name).map(String::as_str).expect("the start script prints every variable")
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        let _ = script("stop", &self.binaries, &self.folder).stdout(Stdio::null()).status();
+    }
+}
+
+fn script(verb: &str, binaries: &Path, folder: &Path) -> Command {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("control-plane/run.sh");
+    let mut command = Command::new("bash");
+    command.arg(script).arg(verb).env("CP_BIN", binaries).env("CP_DIR", folder);
+    command
+}
+
+/// Reads lines like `export A=1 B=2`.
+fn variables(printed: &str) -> BTreeMap<String, String> {
+    printed
+        .lines()
+        .filter_map(|line| line.strip_prefix("export "))
+        .flat_map(str::split_whitespace)
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}

@@ -1,0 +1,148 @@
+//! MiniStack, an AWS emulator, as one process on a free loopback port.
+
+use crate::tools;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// It answers after 0.3 s on a free machine.
+const START_MAX: Duration = Duration::from_secs(60);
+/// How many free ports are tried.
+const STARTS_MAX: u32 = 3;
+/// How often a starting process is asked whether it is ready.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// A running MiniStack; ends with everything it started when dropped.
+///
+/// State is kept per account, and a 12-digit access key is the account: tests that share a process keep
+/// apart by using one key each.
+pub struct Ministack {
+    process: Child,
+    port: u16,
+    folder: PathBuf,
+}
+
+impl Ministack {
+    /// The region whose name it gives to everything.
+    pub const REGION: &'static str = "us-west-2";
+
+    /// Starts MiniStack, or says that the test is to be skipped.
+    ///
+    /// # Panics
+    ///
+    /// When it does not answer, with the end of its log; or as [`tools::find`] does.
+    #[must_use]
+    pub fn start() -> Option<Self> {
+        let environment = tools::find(tools::MINISTACK)?;
+        // Another process can take the free port first: then the next one is tried.
+        let started = (0..STARTS_MAX).find_map(|_| Self::spawn(&environment).wait().ok());
+        Some(started.expect("MiniStack starts; what it said stands above"))
+    }
+
+    fn spawn(environment: &Path) -> Self {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let unique = format!("whittle-ministack-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(unique);
+        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let port = free_port();
+        let log = File::create(folder.join("log")).expect("the temporary folder can be written");
+        let endpoint = format!("http://127.0.0.1:{port}");
+        let process = Command::new(environment.join("bin/python"))
+            .args(["-m", "hypercorn", "--bind", &format!("127.0.0.1:{port}"), "ministack.app:app"])
+            .current_dir(&folder)
+            // Functions inherit its environment, so that it gets nothing of ours.
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", &folder)
+            .env("TMPDIR", &folder)
+            .env("GATEWAY_PORT", port.to_string())
+            .env("MINISTACK_HOST", "127.0.0.1")
+            .env("MINISTACK_REGION", Self::REGION)
+            .env("IOT_MTLS_ENABLED", "0")
+            .env("AWS_ENDPOINT_URL", endpoint)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log file can be shared"))
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .expect("the Python environment is complete; delete it and run `cargo xtask env` if not");
+        Self { process, port, folder }
+    }
+
+    /// Where the SDKs' calls go, as for `AWS_ENDPOINT_URL`.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// The port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its process, which leads a group with everything that it started.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it printed so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        read_lossy(&self.folder.join("log"))
+    }
+
+    /// Returns once it answers.
+    fn wait(mut self) -> Result<Self, ()> {
+        let start = Instant::now();
+        loop {
+            let ended = self.process.try_wait().expect("our own child can be asked");
+            if ended.is_some() || start.elapsed() > START_MAX {
+                println!("MiniStack did not start ({ended:?}):\n{}", self.log());
+                return Err(());
+            }
+            if healthy(self.port) {
+                return Ok(self);
+            }
+            // tidy: allow(sleep), because a process that starts sends no event
+            std::thread::sleep(ASK_EVERY);
+        }
+    }
+}
+
+impl Drop for Ministack {
+    fn drop(&mut self) {
+        // Its functions run as processes of the same group.
+        let group = format!("-{}", self.process.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A port that nothing listens on just now.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+    listener.local_addr().expect("a bound listener has an address").port()
+}
+
+fn healthy(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) else { return false };
+    let request = b"GET /_ministack/health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+    let mut answer = [0; 12];
+    stream.set_read_timeout(Some(Duration::from_secs(2))).is_ok()
+        && stream.write_all(request).is_ok()
+        && stream.read_exact(&mut answer).is_ok()
+        && answer.ends_with(b"200")
+}
+
+fn read_lossy(path: &Path) -> String {
+    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}

@@ -1,0 +1,82 @@
+//! Sets up what the repository does not carry: Python tools, Go, a Kubernetes control plane.
+//!
+//! Everything lies in one cache folder outside the tree, under a name that changes with its pinned
+//! versions. A thing is used only when it is complete; an interrupted set-up is begun again.
+
+mod control_plane;
+mod go;
+mod python;
+
+use anyhow::{Context, Result, anyhow};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Paths of everything that the slow tests and the deployment steps need.
+pub(crate) struct Environment {
+    /// Folder with the binaries of the control plane.
+    pub(crate) control_plane: PathBuf,
+    /// Python environment with the AWS emulator.
+    pub(crate) ministack: PathBuf,
+    /// Python environment with the SAM command line, cfn-lint and cargo-lambda.
+    pub(crate) sam: PathBuf,
+}
+
+impl Environment {
+    /// The variables by which tests find the tools.
+    pub(crate) fn variables(&self) -> [(&'static str, &Path); 3] {
+        [("WHITTLE_CONTROL_PLANE", &self.control_plane), ("WHITTLE_MINISTACK", &self.ministack), ("WHITTLE_SAM", &self.sam)]
+    }
+}
+
+/// Sets up all of it; quick when it is there already. Progress goes to stderr.
+pub(crate) fn set_up(root: &Path) -> Result<Environment> {
+    let (ministack, sam) = (ministack(root)?, sam(root)?);
+    let control_plane = control_plane::set_up(root, &cache()?)?;
+    Ok(Environment { control_plane, ministack, sam })
+}
+
+/// The Python environment with the AWS emulator.
+pub(crate) fn ministack(root: &Path) -> Result<PathBuf> {
+    python::set_up(root, &cache()?, "ministack")
+}
+
+/// The Python environment with the SAM command line, cfn-lint and cargo-lambda.
+pub(crate) fn sam(root: &Path) -> Result<PathBuf> {
+    python::set_up(root, &cache()?, "sam")
+}
+
+/// The folder that holds everything set up here.
+pub(crate) fn cache() -> Result<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
+        .ok_or_else(|| anyhow!("neither XDG_CACHE_HOME nor HOME is set: name a folder for tools in XDG_CACHE_HOME"))?;
+    Ok(base.join("whittle"))
+}
+
+/// Waits until no other process sets up the same thing; released when dropped, or when the process ends.
+fn lock(folder: &Path, name: &str) -> Result<File> {
+    std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made: make it writable", folder.display()))?;
+    let path = folder.join(format!(".{name}.lock"));
+    let file = File::create(&path).with_context(|| format!("{} cannot be written", path.display()))?;
+    file.lock().with_context(|| format!("{} cannot be locked", path.display()))?;
+    Ok(file)
+}
+
+/// FNV-1a, 64 bits: a name for a version of a file, not a protection against anybody.
+fn fingerprint(bytes: &[u8]) -> String {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_follows_the_bytes() {
+        assert_eq!(fingerprint(b""), "cbf29ce484222325");
+        assert_eq!(fingerprint(b"a"), "af63dc4c8601ec8c");
+    }
+}
