@@ -1,0 +1,288 @@
+//! What an answer of AWS means: the one table of error codes (spec aws 8, 6).
+//!
+//! Everything that has to tell a stock-out from a throttle from a refusal asks here, the simulator included.
+
+use std::fmt;
+
+/// Whose fault AWS says an error is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fault {
+    Client,
+    Server,
+    #[default]
+    Unknown,
+}
+
+/// An error of one AWS call, or one entry of a fleet's `Errors`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApiError {
+    /// The service's code, such as `InsufficientInstanceCapacity`; empty when none came (a broken connection).
+    pub code: String,
+    pub message: String,
+    #[serde(default)]
+    pub fault: Fault,
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.code.as_str(), self.message.as_str()) {
+            ("", message) => f.write_str(message),
+            (code, "") => f.write_str(code),
+            (code, message) => write!(f, "{code}: {message}"),
+        }
+    }
+}
+impl std::error::Error for ApiError {}
+
+/// Codes for "it does not exist" over all services that we call.
+const NOT_FOUND: &[&str] = &[
+    "InvalidCapacityReservationId.NotFound",
+    "InvalidInstanceID.NotFound",
+    LAUNCH_TEMPLATE_NAME_NOT_FOUND,
+    "InvalidLaunchTemplateId.NotFound",
+    "QueueDoesNotExist",
+    "AWS.SimpleQueueService.NonExistentQueue",
+    "NoSuchEntity",
+    "ParameterNotFound",
+];
+const LAUNCH_TEMPLATE_NAME_NOT_FOUND: &str = "InvalidLaunchTemplateName.NotFoundException";
+/// Fleet codes that mean: this offering cannot be had now, another may (spec aws 6).
+const UNFULFILLABLE: &[&str] = &[
+    "InsufficientInstanceCapacity",
+    "MaxSpotInstanceCountExceeded",
+    "VcpuLimitExceeded",
+    "UnfulfillableCapacity",
+    "Unsupported",
+    SUBNET_FULL,
+    "MaxFleetCountExceeded",
+    RESERVATION_EXCEEDED,
+];
+const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
+const RESERVATION_EXCEEDED: &str = "ReservationCapacityExceeded";
+const SERVICE_LINKED_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
+const SPREAD_GROUP_LIMIT: &str = "limit of instances in this spread placement group";
+/// Codes for "too fast" over all services; EC2 itself says `RequestLimitExceeded`.
+const THROTTLES: &[&str] = &[
+    RATE_LIMITED,
+    "Throttling",
+    "ThrottlingException",
+    "ThrottledException",
+    "TooManyRequestsException",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "EC2ThrottledException",
+    "SlowDown",
+    "BandwidthLimitExceeded",
+    "PriorRequestNotComplete",
+];
+const RATE_LIMITED: &str = "RequestLimitExceeded";
+
+impl ApiError {
+    /// An error of the caller's making.
+    pub fn client(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), fault: Fault::Client }
+    }
+    /// The thing named does not exist.
+    pub fn is_not_found(&self) -> bool {
+        NOT_FOUND.contains(&self.code.as_str())
+    }
+    /// The launch template that a fleet names is gone.
+    pub fn is_launch_template_not_found(&self) -> bool {
+        self.code == LAUNCH_TEMPLATE_NAME_NOT_FOUND
+    }
+    /// The thing to be made is there already.
+    pub fn is_already_exists(&self) -> bool {
+        self.code == "EntityAlreadyExists" || self.code == "InvalidLaunchTemplateName.AlreadyExistsException"
+    }
+    /// A dry run that would have been allowed.
+    pub fn is_dry_run_success(&self) -> bool {
+        self.code == "DryRunOperation"
+    }
+    /// Exactly what EC2 answers for a missing permission.
+    pub fn is_unauthorized(&self) -> bool {
+        self.code == "UnauthorizedOperation"
+    }
+    /// The code of EC2's request rate limit.
+    pub fn is_rate_limited(&self) -> bool {
+        self.code == RATE_LIMITED
+    }
+    /// Any service's way of saying "too fast": to be tried again later and never to be taken for a stock-out.
+    pub fn is_throttle(&self) -> bool {
+        THROTTLES.contains(&self.code.as_str())
+    }
+    /// AWS says that it is its own fault.
+    pub fn is_server(&self) -> bool {
+        self.fault == Fault::Server
+    }
+    /// The instance profile that a template names does not exist (yet).
+    pub fn is_instance_profile_missing(&self) -> bool {
+        self.code == "InvalidParameterValue" && self.message.contains("Invalid IAM Instance Profile name")
+    }
+    /// User data over EC2's limit of 16 KiB.
+    pub fn is_user_data_too_large(&self) -> bool {
+        self.code == "InvalidUserData.Malformed" && self.message.contains("User data is limited to")
+    }
+    /// The offering cannot be had now.
+    pub fn is_unfulfillable(&self) -> bool {
+        UNFULFILLABLE.contains(&self.code.as_str())
+    }
+    /// The subnet has no free address left.
+    pub fn is_subnet_full(&self) -> bool {
+        self.code == SUBNET_FULL
+    }
+    /// The capacity reservation has no instance left.
+    pub fn is_reservation_exceeded(&self) -> bool {
+        self.code == RESERVATION_EXCEEDED
+    }
+    /// The account may not launch spot instances: their service-linked role is missing and may not be made.
+    pub fn is_service_linked_role_missing(&self) -> bool {
+        self.code == SERVICE_LINKED_ROLE
+    }
+    /// A spread placement group is full in a zone.
+    pub fn is_spread_group_limit(&self) -> bool {
+        self.message.contains(SPREAD_GROUP_LIMIT)
+    }
+    /// True when the call may succeed if it is simply made again later.
+    pub fn is_transient(&self) -> bool {
+        self.is_throttle() || self.is_server() || self.code.is_empty()
+    }
+    /// Why a claim that met this error could not be launched, for its `Launched` condition and the failure metric.
+    pub fn create_reason(&self) -> CreateReason {
+        CreateReason::of(&self.to_string())
+    }
+}
+
+/// Reason of a failed launch (spec aws 8): the first row of the table whose texts all occur in the error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CreateReason {
+    SpotSlrCreationFailed,
+    UnauthorizedByBoundary,
+    UnauthorizedByServiceControlPolicy,
+    AmiAuthorizationFailure,
+    Unauthorized,
+    SecurityGroupSubnetVpcMismatch,
+    InstanceProfileNameInvalid,
+    LaunchTemplateNotFound,
+    UserDataSizeLimitExceeded,
+    InvalidAmiId,
+    AmiNotFound,
+    RequestLimitExceeded,
+    InternalError,
+    FreeTierIneligible,
+    FleetQuotaExceeded,
+    AccountPendingVerification,
+    SpotQuotaExceeded,
+    VcpuLimitExceeded,
+    InsufficientFreeAddressesInSubnet,
+    LaunchFailed,
+    SubnetResolutionFailed,
+    InstanceTypeResolutionFailed,
+    NodeClassReadinessUnknown,
+}
+
+/// The codes of a refusal; which kind of refusal the message tells.
+const REFUSALS: &[&str] = &["UnauthorizedOperation", "AccessDenied", "AuthFailure"];
+
+/// In the order in which they are tried, after the refusals.
+const REASONS: &[(&[&str], CreateReason)] = &[
+    (&["InvalidParameter", "belong to different networks"], CreateReason::SecurityGroupSubnetVpcMismatch),
+    (&["iamInstanceProfile.name is invalid"], CreateReason::InstanceProfileNameInvalid),
+    (&["InvalidLaunchTemplateId.NotFound"], CreateReason::LaunchTemplateNotFound),
+    (&["User data is limited to"], CreateReason::UserDataSizeLimitExceeded),
+    (&["InvalidAMIID.Malformed"], CreateReason::InvalidAmiId),
+    (&["InvalidAMIID.NotFound"], CreateReason::AmiNotFound),
+    (&[RATE_LIMITED], CreateReason::RequestLimitExceeded),
+    (&["InternalError"], CreateReason::InternalError),
+    (&["not eligible for Free Tier"], CreateReason::FreeTierIneligible),
+    (&["MaxFleetCountExceeded"], CreateReason::FleetQuotaExceeded),
+    (&["PendingVerification"], CreateReason::AccountPendingVerification),
+    (&["MaxSpotInstanceCountExceeded"], CreateReason::SpotQuotaExceeded),
+    (&["VcpuLimitExceeded"], CreateReason::VcpuLimitExceeded),
+    (&[SUBNET_FULL], CreateReason::InsufficientFreeAddressesInSubnet),
+];
+
+impl CreateReason {
+    /// The reason that an error text names.
+    pub fn of(text: &str) -> Self {
+        if text.contains(SERVICE_LINKED_ROLE) {
+            return Self::SpotSlrCreationFailed;
+        }
+        if REFUSALS.iter().any(|code| text.contains(code)) {
+            return match () {
+                () if text.contains("with an explicit deny in a permissions boundary") => Self::UnauthorizedByBoundary,
+                () if text.contains("with an explicit deny in a service control policy") => Self::UnauthorizedByServiceControlPolicy,
+                () if text.contains("Not authorized for images") => Self::AmiAuthorizationFailure,
+                () => Self::Unauthorized,
+            };
+        }
+        let row = REASONS.iter().find(|(texts, _)| texts.iter().all(|part| text.contains(part)));
+        row.map_or(Self::LaunchFailed, |(_, reason)| *reason)
+    }
+
+    /// The word in conditions, metrics and events.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SpotSlrCreationFailed => "SpotSLRCreationFailed",
+            Self::UnauthorizedByBoundary | Self::UnauthorizedByServiceControlPolicy | Self::Unauthorized => "Unauthorized",
+            Self::AmiAuthorizationFailure => "AMIAuthorizationFailure",
+            Self::SecurityGroupSubnetVpcMismatch => "SecurityGroupSubnetVPCMismatch",
+            Self::InstanceProfileNameInvalid => "InstanceProfileNameInvalid",
+            Self::LaunchTemplateNotFound => "LaunchTemplateNotFound",
+            Self::UserDataSizeLimitExceeded => "UserDataSizeLimitExceeded",
+            Self::InvalidAmiId => "InvalidAMIID",
+            Self::AmiNotFound => "AMINotFound",
+            Self::RequestLimitExceeded => "RequestLimitExceeded",
+            Self::InternalError => "InternalError",
+            Self::FreeTierIneligible => "FreeTierIneligible",
+            Self::FleetQuotaExceeded => "FleetQuotaExceeded",
+            Self::AccountPendingVerification => "AccountPendingVerification",
+            Self::SpotQuotaExceeded => "SpotQuotaExceeded",
+            Self::VcpuLimitExceeded => "VCPULimitExceeded",
+            Self::InsufficientFreeAddressesInSubnet => SUBNET_FULL,
+            Self::LaunchFailed => "LaunchFailed",
+            Self::SubnetResolutionFailed => "SubnetResolutionFailed",
+            Self::InstanceTypeResolutionFailed => "InstanceTypeResolutionFailed",
+            Self::NodeClassReadinessUnknown => "NodeClassReadinessUnknown",
+        }
+    }
+
+    /// What to look at, in one sentence, for the message of the condition.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::SpotSlrCreationFailed => "the account has no service-linked role for spot instances and ours may not create it",
+            Self::UnauthorizedByBoundary => "a permissions boundary denies the call",
+            Self::UnauthorizedByServiceControlPolicy => "a service control policy denies the call",
+            Self::AmiAuthorizationFailure => "the account may not use the AMI: share it, or select another",
+            Self::Unauthorized => "no identity policy allows the call",
+            Self::SecurityGroupSubnetVpcMismatch => "security groups and subnets of the node class lie in different VPCs",
+            Self::InstanceProfileNameInvalid => "the instance profile does not exist or is not yet usable",
+            Self::LaunchTemplateNotFound => "the launch template is gone",
+            Self::UserDataSizeLimitExceeded => "the user data exceed 16 KiB: shorten spec.userData",
+            Self::InvalidAmiId => "the AMI id is malformed",
+            Self::AmiNotFound => "the AMI does not exist in this region",
+            Self::RequestLimitExceeded => "EC2 throttles the account's calls",
+            Self::InternalError => "EC2 had an internal error",
+            Self::FreeTierIneligible => "the account may only launch free-tier types",
+            Self::FleetQuotaExceeded => "the quota of fleets is used up",
+            Self::AccountPendingVerification => "AWS has not yet verified the account",
+            Self::SpotQuotaExceeded => "the quota of spot instances is used up",
+            Self::VcpuLimitExceeded => "the quota of vCPUs is used up",
+            Self::InsufficientFreeAddressesInSubnet => "the subnets have no free addresses",
+            Self::LaunchFailed => "EC2 refused the launch",
+            Self::SubnetResolutionFailed => "no subnet of the node class can be used",
+            Self::InstanceTypeResolutionFailed => "the instance types could not be resolved",
+            Self::NodeClassReadinessUnknown => "it is not known whether the node class is ready",
+        }
+    }
+}
+
+impl fmt::Display for CreateReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests;

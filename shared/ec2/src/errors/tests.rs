@@ -1,0 +1,52 @@
+use super::*;
+use serde_json::Value;
+
+/// 48 answers and what the reference makes of each.
+const GOLDEN: &str = include_str!("../../../../tests/golden/cloud/errors.json");
+
+fn predicates(error: &ApiError) -> Vec<&'static str> {
+    let all = [
+        ("alreadyExists", error.is_already_exists()),
+        ("dryRun", error.is_dry_run_success()),
+        ("instanceProfileNotFound", error.is_instance_profile_missing()),
+        ("launchTemplateNotFound", error.is_launch_template_not_found()),
+        ("notFound", error.is_not_found()),
+        ("rateLimited", error.is_rate_limited()),
+        ("reservationExceeded", error.is_reservation_exceeded()),
+        ("server", error.is_server()),
+        ("serviceLinkedRole", error.is_service_linked_role_missing()),
+        ("spreadGroupLimit", error.is_spread_group_limit()),
+        ("subnetFull", error.is_subnet_full()),
+        ("unauthorized", error.is_unauthorized()),
+        ("unfulfillableCapacity", error.is_unfulfillable()),
+        ("userDataTooLarge", error.is_user_data_too_large()),
+    ];
+    all.into_iter().filter(|(_, holds)| *holds).map(|(name, _)| name).collect()
+}
+
+#[test]
+fn every_error_is_classified_as_the_reference_does() {
+    let cases: Vec<Value> = serde_json::from_str(GOLDEN).unwrap();
+    assert_eq!(cases.len(), 48);
+    for case in cases {
+        let error: ApiError = serde_json::from_value(case["in"].clone()).unwrap();
+        let expected: Vec<&str> = case["out"]["is"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        assert_eq!(predicates(&error), expected, "{error:?}");
+        assert_eq!(error.create_reason().as_str(), case["out"]["reason"].as_str().unwrap(), "{error:?}");
+        assert_eq!(error.create_reason().as_str(), case["out"]["fleetReason"].as_str().unwrap(), "{error:?}");
+    }
+}
+
+#[test]
+fn a_throttle_is_never_a_stock_out() {
+    for code in THROTTLES {
+        let error = ApiError::client(*code, "slow down");
+        assert!(error.is_throttle() && error.is_transient() && !error.is_unfulfillable(), "{code}");
+    }
+}
+
+#[test]
+fn a_lost_connection_is_transient() {
+    assert!(ApiError { message: "connection reset".into(), ..ApiError::default() }.is_transient());
+    assert!(!ApiError::client("InvalidParameterValue", "x").is_transient());
+}
