@@ -1,1 +1,6 @@
 //! Every decision, as pure functions.
+
+pub mod pods;
+pub mod requirements;
+pub mod schedule;
+pub mod state;

@@ -1,0 +1,96 @@
+//! One pod per DaemonSet, to know what daemons take of a node.
+
+use super::eligibility::is_daemon_owned;
+use crate::requirements::{self, Requirements};
+use std::collections::BTreeMap;
+use whittle_api::ObjectMeta;
+use whittle_api::k8s::{Container, DaemonSet, Pod};
+
+/// A representative pod for each DaemonSet, by namespace and name: a copy of its newest live pod (which shows what
+/// admission made of it), or one from the template. The template's required node affinity always counts, because the
+/// controller pins live pods to their nodes.
+#[must_use]
+pub fn daemon_pods(sets: &[DaemonSet], pods: &[Pod]) -> Vec<Pod> {
+    let mut newest: BTreeMap<(&str, &str), &Pod> = BTreeMap::new();
+    for pod in pods.iter().filter(|p| is_daemon_owned(p)) {
+        let Some(owner) = pod.metadata.controller().or_else(|| pod.metadata.owner_references.first()) else { continue };
+        let slot = newest.entry((&pod.metadata.namespace, &owner.name)).or_insert(pod);
+        let age = |p: &Pod| (p.metadata.creation_timestamp, p.metadata.uid.clone());
+        if age(pod) > age(slot) {
+            *slot = pod;
+        }
+    }
+    let mut out: Vec<Pod> = sets
+        .iter()
+        .map(|set| {
+            let live = newest.get(&(set.metadata.namespace.as_str(), set.metadata.name.as_str()));
+            live.map_or_else(|| from_template(set), |pod| with_template_affinity(pod, set))
+        })
+        .filter(|pod| !super::needs_resource_claims(pod))
+        .collect();
+    out.sort_by(|a, b| (&a.metadata.namespace, &a.metadata.name).cmp(&(&b.metadata.namespace, &b.metadata.name)));
+    out
+}
+
+fn from_template(set: &DaemonSet) -> Pod {
+    let mut spec = set.spec.template.spec.clone();
+    for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {
+        limits_become_requests(container);
+    }
+    Pod {
+        metadata: ObjectMeta {
+            name: set.metadata.name.clone(),
+            namespace: set.metadata.namespace.clone(),
+            labels: set.spec.template.metadata.labels.clone(),
+            ..ObjectMeta::default()
+        },
+        spec,
+        ..Pod::default()
+    }
+}
+
+fn with_template_affinity(live: &Pod, set: &DaemonSet) -> Pod {
+    let mut pod = live.clone();
+    let pinned = pod.is_bound();
+    let template = set.spec.template.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.clone());
+    let node_affinity = pod.spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
+    if template.is_some() {
+        node_affinity.required = template;
+    } else if pinned {
+        // What is left is the controller's own pin to the node.
+        if let Some(required) = &mut node_affinity.required {
+            required.node_selector_terms.retain(|t| t.match_fields.is_empty());
+            if required.node_selector_terms.is_empty() {
+                node_affinity.required = None;
+            }
+        }
+    }
+    pod
+}
+
+/// A limit whose resource has no request is the request, as admission would make it.
+fn limits_become_requests(container: &mut Container) {
+    if let Some(resources) = &mut container.resources {
+        for (name, amount) in &resources.limits.0 {
+            resources.requests.0.entry(name.clone()).or_insert(*amount);
+        }
+    }
+}
+
+/// The strict requirements of a daemon, once per required affinity term: any one of them may hold.
+#[must_use]
+pub fn daemon_terms(pod: &Pod) -> Vec<Requirements> {
+    let base = requirements::from_selector(&pod.spec.node_selector);
+    let terms = pod.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
+    match terms.map(|t| &t.node_selector_terms[..]) {
+        None | Some([]) => vec![base],
+        Some(terms) => terms
+            .iter()
+            .map(|term| {
+                let mut reqs = base.clone();
+                reqs.add_all(&requirements::term_requirements(term));
+                reqs
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,23 @@
+//! What a pod asks for and whether it is ours to place.
+
+mod buffers;
+mod daemons;
+mod eligibility;
+mod ports;
+mod requests;
+mod tolerations;
+mod validation;
+mod volumes;
+
+
+
+pub use buffers::virtual_pods;
+pub use daemons::{daemon_pods, daemon_terms};
+pub use eligibility::{
+    Protection, do_not_disrupt, is_active, is_daemon_owned, is_provisionable, is_reschedulable, moves_with_its_node, needs_resource_claims,
+};
+pub use ports::{HostPort, host_ports};
+pub use requests::{effective_requests, total_requests};
+pub use tolerations::{tolerates, untolerated};
+pub use validation::{faults, is_restricted};
+pub use volumes::{VolumeUse, Volumes};

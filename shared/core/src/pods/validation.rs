@@ -1,0 +1,96 @@
+//! Faults of a pod that make it impossible for us to place it.
+
+use crate::requirements::canonical_key;
+use whittle_api::k8s::Pod;
+use whittle_api::karpenter::Operator;
+use whittle_api::labels;
+
+/// Whether nodes of ours can never carry `key` by a user's wish: Karpenter's domains beyond the well-known keys, and
+/// the host name.
+#[must_use]
+pub fn is_restricted(key: &str, well_known: impl Fn(&str) -> bool) -> bool {
+    if well_known(key) {
+        return false;
+    }
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let within = |root: &str| domain == root || domain.strip_suffix(root).is_some_and(|rest| rest.ends_with('.'));
+    key == labels::HOSTNAME || within(labels::KARPENTER_DOMAIN) || within(labels::AWS_DOMAIN)
+}
+
+/// The faults of a pending pod's node selector and required node affinity. Preferences are not looked at.
+#[must_use]
+pub fn faults(pod: &Pod, well_known: impl Fn(&str) -> bool + Copy) -> Vec<String> {
+    let mut out = Vec::new();
+    for (key, value) in &pod.spec.node_selector {
+        check(key, "In", std::slice::from_ref(value), well_known, &mut out);
+    }
+    let required = pod.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
+    for term in required.iter().flat_map(|r| &r.node_selector_terms) {
+        if !term.match_fields.is_empty() {
+            out.push("node selector term with matchFields is not supported".to_owned());
+        }
+        for e in &term.match_expressions {
+            check(&e.key, &e.operator, &e.values, well_known, &mut out);
+        }
+    }
+    out
+}
+
+fn check(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str) -> bool, out: &mut Vec<String>) {
+    let key = canonical_key(key);
+    let Some(word) = Operator::parse(operator) else {
+        out.push(format!("key {key} has an unsupported operator {operator}: use In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte or Lte"));
+        return;
+    };
+    if is_restricted(key, well_known) {
+        out.push(format!("label {key} is restricted; specify a well known label, or a custom label that does not use a restricted domain"));
+    }
+    if !is_qualified_name(key) {
+        out.push(format!("key {key:?} is not a qualified label name"));
+    }
+    for value in values.iter().filter(|v| !is_label_value(v)) {
+        out.push(format!("value {value:?} for key {key} is not a label value"));
+    }
+    match word {
+        Operator::In if values.is_empty() => out.push(format!("key {key} with operator In must have a value")),
+        Operator::In => known_values(key, values, out),
+        Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte => {
+            if !matches!(values, [only] if only.parse::<i64>().is_ok_and(|n| n >= 0)) {
+                out.push(format!("key {key} with operator {operator} must have a single integer value of at least 0"));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Keys with a closed set of values need at least one of them.
+fn known_values(key: &str, values: &[String], out: &mut Vec<String>) {
+    let known: &[&str] = match key {
+        labels::CAPACITY_TYPE => &[labels::CAPACITY_ON_DEMAND, labels::CAPACITY_SPOT, labels::CAPACITY_RESERVED],
+        labels::INSTANCE_TENANCY => &["default", "dedicated"],
+        _ => return,
+    };
+    if !values.iter().any(|v| known.contains(&v.as_str())) {
+        out.push(format!("no valid values found in {values:?} for {key}, expected one of: {}", known.join(", ")));
+    }
+}
+
+fn is_qualified_name(key: &str) -> bool {
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(p, n)| (Some(p), n));
+    let dns = |p: &str| !p.is_empty() && p.len() <= 253 && p.split('.').all(is_dns_label);
+    !name.is_empty() && is_label_value(name) && prefix.is_none_or(dns)
+}
+
+fn is_dns_label(part: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    edge(part.as_bytes().first()) && edge(part.as_bytes().last()) && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+/// Up to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at either end; or nothing.
+fn is_label_value(text: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
+    text.len() <= 63
+        && edge(text.as_bytes().first())
+        && edge(text.as_bytes().last())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}

@@ -1,0 +1,208 @@
+//! Volume claims: whether they can be served, where they pin a pod, and which driver attaches them.
+
+use crate::requirements::{Allowed, Requirements, canonical_key, term_requirements};
+use std::collections::BTreeMap;
+use whittle_api::k8s::{CsiNode, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
+use whittle_api::{ClusterObjects, labels};
+
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+const EBS_DRIVER: &str = "ebs.csi.aws.com";
+/// More combinations than this are not looked at: no real pod has them, and they must not slow the others.
+const MAX_ALTERNATIVES: usize = 64;
+
+/// A claim of a pod and the driver that attaches its volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeUse {
+    pub driver: String,
+    /// `namespace/name` of the claim.
+    pub claim: String,
+}
+
+/// The storage objects of a cluster, by name.
+#[derive(Clone, Debug)]
+pub struct Volumes<'a> {
+    claims: BTreeMap<(&'a str, &'a str), &'a PersistentVolumeClaim>,
+    volumes: BTreeMap<&'a str, &'a PersistentVolume>,
+    classes: BTreeMap<&'a str, &'a StorageClass>,
+    csi_nodes: BTreeMap<&'a str, &'a CsiNode>,
+}
+
+impl<'a> Volumes<'a> {
+    /// Indexes the storage objects.
+    #[must_use]
+    pub fn of(objects: &'a ClusterObjects) -> Self {
+        Self {
+            claims: objects.volume_claims.iter().map(|c| ((c.metadata.namespace.as_str(), c.metadata.name.as_str()), c)).collect(),
+            volumes: objects.volumes.iter().map(|v| (v.metadata.name.as_str(), v)).collect(),
+            classes: objects.storage_classes.iter().map(|c| (c.metadata.name.as_str(), c)).collect(),
+            csi_nodes: objects.csi_nodes.iter().map(|c| (c.metadata.name.as_str(), c)).collect(),
+        }
+    }
+
+    /// How many volumes of each driver `node` can attach; drivers without a limit are absent.
+    #[must_use]
+    pub fn attach_limits(&self, node: &str) -> BTreeMap<String, usize> {
+        let drivers = self.csi_nodes.get(node).map(|c| &c.spec.drivers[..]).unwrap_or_default();
+        drivers
+            .iter()
+            .filter_map(|d| Some((d.name.clone(), usize::try_from(d.allocatable.as_ref()?.count?).unwrap_or(0))))
+            .collect()
+    }
+
+    /// The faults of the pod's claims; a pod with any is not considered.
+    #[must_use]
+    pub fn faults(&self, pod: &Pod) -> Vec<String> {
+        claim_names(pod).iter().filter_map(|name| self.fault(&pod.metadata.namespace, name)).collect()
+    }
+
+    fn fault(&self, namespace: &str, name: &str) -> Option<String> {
+        let Some(claim) = self.claims.get(&(namespace, name)) else {
+            return Some(format!("getting persistent volume claim, persistentvolumeclaims \"{name}\" not found"));
+        };
+        if claim.metadata.is_deleting() {
+            return Some(format!("persistentvolumeclaim \"{name}\" is being deleted"));
+        }
+        if claim.status.get("phase").and_then(|p| p.as_str()) == Some("Lost") {
+            return Some(format!("persistentvolumeclaim \"{name}\" bound to non-existent persistentvolume \"{}\"", claim.spec.volume_name));
+        }
+        if !claim.spec.volume_name.is_empty() {
+            let volume = &claim.spec.volume_name;
+            return match self.volumes.get(volume.as_str()) {
+                None => Some(format!("persistentvolume \"{volume}\" of persistentvolumeclaim \"{name}\" not found")),
+                Some(v) if v.metadata.is_deleting() => Some(format!("persistentvolume \"{volume}\" is being deleted")),
+                Some(_) if claim.metadata.annotation(BIND_COMPLETED).is_none() => {
+                    Some(format!("persistentvolumeclaim \"{name}\" is not bound yet: it lacks the annotation {BIND_COMPLETED}"))
+                }
+                Some(_) => None,
+            };
+        }
+        let class = claim.spec.storage_class_name.as_deref().unwrap_or_default();
+        if class.is_empty() {
+            return Some(format!("unbound persistentvolumeclaim \"{name}\" must define a storage class"));
+        }
+        match self.classes.get(class) {
+            None => Some(format!("storageclass \"{class}\" of persistentvolumeclaim \"{name}\" not found")),
+            Some(c) if c.volume_binding_mode.is_empty() || c.volume_binding_mode == "Immediate" => {
+                Some(format!("unbound persistentvolumeclaim \"{name}\" with volumeBindingMode Immediate must be bound first"))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Where the pod's volumes let it run: alternatives in order, of which one must hold. None at all means anywhere.
+    ///
+    /// # Errors
+    /// A claim, volume or class that cannot be read.
+    pub fn alternatives(&self, pod: &Pod) -> Result<Vec<Requirements>, String> {
+        let mut out: Vec<Requirements> = Vec::new();
+        for name in claim_names(pod) {
+            let here = self.alternatives_of(&pod.metadata.namespace, &name)?;
+            if here.is_empty() {
+                continue;
+            }
+            out = if out.is_empty() { here } else { combine(&out, &here) };
+            out.truncate(MAX_ALTERNATIVES);
+        }
+        Ok(out)
+    }
+
+    fn alternatives_of(&self, namespace: &str, name: &str) -> Result<Vec<Requirements>, String> {
+        let claim =
+            self.claims.get(&(namespace, name)).ok_or_else(|| format!("getting persistent volume claim, persistentvolumeclaims \"{name}\" not found"))?;
+        if !claim.spec.volume_name.is_empty() {
+            let volume = self
+                .volumes
+                .get(claim.spec.volume_name.as_str())
+                .ok_or_else(|| format!("persistentvolume \"{}\" not found", claim.spec.volume_name))?;
+            return Ok(volume_terms(volume));
+        }
+        let class = claim.spec.storage_class_name.as_deref().unwrap_or_default();
+        let Some(class) = self.classes.get(class) else {
+            return if class.is_empty() { Ok(Vec::new()) } else { Err(format!("storageclass \"{class}\" not found")) };
+        };
+        let term = |t: &whittle_api::k8s::TopologySelectorTerm| -> Requirements {
+            t.match_label_expressions.iter().map(|e| (canonical_key(&e.key).to_owned(), Allowed::one_of(e.values.iter().cloned()))).collect()
+        };
+        Ok(class.allowed_topologies.iter().filter(|t| !t.match_label_expressions.is_empty()).map(term).collect())
+    }
+
+    /// The pod's claims and their drivers; claims without a known driver are not limited and left out.
+    #[must_use]
+    pub fn uses(&self, pod: &Pod) -> Vec<VolumeUse> {
+        let namespace = &pod.metadata.namespace;
+        let mut out: Vec<VolumeUse> = claim_names(pod)
+            .into_iter()
+            .filter_map(|name| {
+                let driver = self.driver(self.claims.get(&(namespace.as_str(), name.as_str()))?)?;
+                Some(VolumeUse { driver, claim: format!("{namespace}/{name}") })
+            })
+            .collect();
+        out.sort();
+        out.dedup();
+        out
+    }
+
+    fn driver(&self, claim: &PersistentVolumeClaim) -> Option<String> {
+        if !claim.spec.volume_name.is_empty() {
+            let spec = &self.volumes.get(claim.spec.volume_name.as_str())?.spec;
+            return spec.csi.as_ref().map(|c| c.driver.clone()).or_else(|| spec.aws_elastic_block_store.as_ref().map(|_| EBS_DRIVER.to_owned()));
+        }
+        let class = self.classes.get(claim.spec.storage_class_name.as_deref()?)?;
+        Some(csi_name(&class.provisioner).to_owned())
+    }
+}
+
+/// The CSI driver that took over an in-tree plugin.
+fn csi_name(provisioner: &str) -> &str {
+    match provisioner {
+        "kubernetes.io/aws-ebs" => EBS_DRIVER,
+        "kubernetes.io/gce-pd" => "pd.csi.storage.gke.io",
+        "kubernetes.io/azure-disk" => "disk.csi.azure.com",
+        "kubernetes.io/azure-file" => "file.csi.azure.com",
+        "kubernetes.io/cinder" => "cinder.csi.openstack.org",
+        "kubernetes.io/vsphere-volume" => "csi.vsphere.vmware.com",
+        "kubernetes.io/portworx-volume" => "pxd.portworx.com",
+        other => other,
+    }
+}
+
+fn claim_names(pod: &Pod) -> Vec<String> {
+    pod.spec
+        .volumes
+        .iter()
+        .filter_map(|v| match (&v.persistent_volume_claim, &v.ephemeral) {
+            (Some(source), _) => Some(source.claim_name.clone()),
+            (None, Some(_)) => Some(format!("{}-{}", pod.metadata.name, v.name)),
+            (None, None) => None,
+        })
+        .collect()
+}
+
+fn volume_terms(volume: &PersistentVolume) -> Vec<Requirements> {
+    let required = volume.spec.node_affinity.as_ref().and_then(|a| a.required.as_ref());
+    let on_host = volume.spec.local.is_some() || volume.spec.host_path.is_some();
+    let terms = required.map(|r| &r.node_selector_terms[..]).unwrap_or_default();
+    terms
+        .iter()
+        .filter(|t| !t.match_expressions.is_empty())
+        .map(|t| {
+            let mut reqs = term_requirements(t);
+            if on_host {
+                reqs.remove(labels::HOSTNAME);
+            }
+            reqs
+        })
+        .collect()
+}
+
+/// All pairs that can hold together, in order; all pairs at all when none can, so that the pod fails with a reason.
+fn combine(first: &[Requirements], second: &[Requirements]) -> Vec<Requirements> {
+    let pair = |a: &Requirements, b: &Requirements| {
+        let mut both = a.clone();
+        both.add_all(b);
+        both
+    };
+    let pairs = || first.iter().flat_map(|a| second.iter().map(move |b| (a, b))).take(MAX_ALTERNATIVES * MAX_ALTERNATIVES);
+    let fitting: Vec<Requirements> = pairs().filter(|(a, b)| a.intersects(b).is_ok()).map(|(a, b)| pair(a, b)).collect();
+    if fitting.is_empty() { pairs().map(|(a, b)| pair(a, b)).collect() } else { fitting }
+}

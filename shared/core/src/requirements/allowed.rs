@@ -1,0 +1,300 @@
+//! The values that one label may take.
+
+use std::fmt::{self, Display, Write as _};
+
+/// A label value that may also be read as an integer, for bounds.
+pub trait Value: Clone + Ord {
+    /// The value as a signed 64-bit integer, if it is one.
+    fn as_int(&self) -> Option<i64>;
+}
+
+impl Value for String {
+    fn as_int(&self) -> Option<i64> {
+        self.parse().ok()
+    }
+}
+
+/// The operator that a set of allowed values amounts to. Bounds alone count as `Exists`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operator {
+    /// One of the listed values.
+    In,
+    /// Anything but the listed values, absence included.
+    NotIn,
+    /// Any value.
+    Exists,
+    /// No value at all.
+    DoesNotExist,
+}
+
+impl Operator {
+    /// The spelling of the Kubernetes API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operator::In => "In",
+            Operator::NotIn => "NotIn",
+            Operator::Exists => "Exists",
+            Operator::DoesNotExist => "DoesNotExist",
+        }
+    }
+}
+
+/// The values that one label may take: a finite set or the complement of one, with inclusive integer bounds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Allowed<V> {
+    complement: bool,
+    /// Set when a contradiction emptied the set: unlike a deliberate `DoesNotExist`, nothing can satisfy it.
+    contradiction: bool,
+    values: Vec<V>,
+    gte: Option<i64>,
+    lte: Option<i64>,
+    min_values: Option<u32>,
+}
+
+impl<V: Value> Allowed<V> {
+    /// `Exists`: any value.
+    #[must_use]
+    pub fn any() -> Self {
+        Self { complement: true, contradiction: false, values: Vec::new(), gte: None, lte: None, min_values: None }
+    }
+
+    /// `DoesNotExist`: the label is absent.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { complement: false, ..Self::any() }
+    }
+
+    /// `In [value]`.
+    #[must_use]
+    pub fn one(value: V) -> Self {
+        Self { complement: false, values: vec![value], ..Self::any() }
+    }
+
+    /// `In values`.
+    #[must_use]
+    pub fn one_of(values: impl IntoIterator<Item = V>) -> Self {
+        Self { complement: false, ..Self::except(values) }
+    }
+
+    /// `NotIn values`.
+    #[must_use]
+    pub fn except(values: impl IntoIterator<Item = V>) -> Self {
+        let mut values: Vec<V> = values.into_iter().collect();
+        values.sort();
+        values.dedup();
+        Self { values, ..Self::any() }
+    }
+
+    /// `Gte bound`.
+    #[must_use]
+    pub fn at_least(bound: i64) -> Self {
+        Self { gte: Some(bound), ..Self::any() }
+    }
+
+    /// `Lte bound`.
+    #[must_use]
+    pub fn at_most(bound: i64) -> Self {
+        Self { lte: Some(bound), ..Self::any() }
+    }
+
+    /// `Gt bound`; nothing is above the largest integer.
+    #[must_use]
+    pub fn above(bound: i64) -> Self {
+        bound.checked_add(1).map_or_else(Self::none, Self::at_least)
+    }
+
+    /// `Lt bound`; nothing is below the smallest integer.
+    #[must_use]
+    pub fn below(bound: i64) -> Self {
+        bound.checked_sub(1).map_or_else(Self::none, Self::at_most)
+    }
+
+    /// The same values with a demand for this many distinct ones.
+    #[must_use]
+    pub fn with_min_values(mut self, min_values: Option<u32>) -> Self {
+        self.min_values = min_values;
+        self
+    }
+
+    /// How many distinct values a set of instance types must keep, if that is asked for.
+    #[must_use]
+    pub fn min_values(&self) -> Option<u32> {
+        self.min_values
+    }
+
+    /// The listed values: the members of `In`, the excluded ones of `NotIn`.
+    #[must_use]
+    pub fn listed(&self) -> &[V] {
+        &self.values
+    }
+
+    /// The members, when they are finitely many.
+    #[must_use]
+    pub fn members(&self) -> Option<&[V]> {
+        (!self.complement).then_some(&self.values[..])
+    }
+
+    /// The only member, when there is exactly one.
+    #[must_use]
+    pub fn single(&self) -> Option<&V> {
+        match (self.complement, &self.values[..]) {
+            (false, [only]) => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The inclusive bounds.
+    #[must_use]
+    pub fn bounds(&self) -> (Option<i64>, Option<i64>) {
+        (self.gte, self.lte)
+    }
+
+    /// Whether two constraints on this label contradict each other.
+    #[must_use]
+    pub fn is_contradiction(&self) -> bool {
+        self.contradiction
+    }
+
+    /// Whether no node could carry a fitting value: `DoesNotExist` or a contradiction.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.complement && self.values.is_empty()
+    }
+
+    /// The operator this amounts to.
+    #[must_use]
+    pub fn operator(&self) -> Operator {
+        match (self.complement, self.values.is_empty()) {
+            (true, true) => Operator::Exists,
+            (true, false) => Operator::NotIn,
+            (false, true) => Operator::DoesNotExist,
+            (false, false) => Operator::In,
+        }
+    }
+
+    /// Whether absence of the label satisfies this.
+    #[must_use]
+    pub fn allows_absence(&self) -> bool {
+        !self.contradiction && matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
+    }
+
+    /// Whether `value` satisfies this.
+    #[must_use]
+    pub fn has(&self, value: &V) -> bool {
+        self.complement != self.values.binary_search(value).is_ok() && within(value, self.gte, self.lte)
+    }
+
+    /// The values that satisfy both. The larger demand for distinct values is kept.
+    #[must_use]
+    pub fn intersect(&self, other: &Self) -> Self {
+        let gte = self.gte.max(other.gte);
+        let lte = least(self.lte, other.lte);
+        let min_values = self.min_values.max(other.min_values);
+        let mut out = Self { complement: self.complement && other.complement, contradiction: false, values: Vec::new(), gte, lte, min_values };
+        if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
+            out.complement = false;
+        } else {
+            out.values = match (self.complement, other.complement) {
+                (true, true) => Self::except(self.values.iter().chain(&other.values).cloned()).values,
+                (true, false) => minus(&other.values, &self.values),
+                (false, true) => minus(&self.values, &other.values),
+                (false, false) => self.values.iter().filter(|v| other.values.binary_search(v).is_ok()).cloned().collect(),
+            };
+            out.values.retain(|v| within(v, gte, lte));
+        }
+        if !out.complement {
+            out.gte = None;
+            out.lte = None;
+        }
+        let meant = self.is_empty() || other.is_empty();
+        out.contradiction = self.contradiction || other.contradiction || (out.is_empty() && !meant);
+        out
+    }
+
+    /// Whether some value satisfies both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (gte, lte) = (self.gte.max(other.gte), least(self.lte, other.lte));
+        if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
+            return false;
+        }
+        match (self.complement, other.complement) {
+            (true, true) => self.leaves_an_integer(other, gte, lte),
+            (false, _) => self.values.iter().any(|v| within(v, gte, lte) && other.has(v)),
+            (true, false) => other.values.iter().any(|v| within(v, gte, lte) && self.has(v)),
+        }
+    }
+
+    /// Whether two complements leave a value: always, unless the bounds are so narrow that the exclusions cover them.
+    fn leaves_an_integer(&self, other: &Self, gte: Option<i64>, lte: Option<i64>) -> bool {
+        let (Some(low), Some(high)) = (gte, lte) else { return true };
+        let excluded = (self.values.len() + other.values.len()) as u64;
+        if high.abs_diff(low) >= excluded {
+            return true;
+        }
+        let out: Vec<i64> = self.values.iter().chain(&other.values).filter_map(Value::as_int).collect();
+        (low..=high).any(|n| !out.contains(&n))
+    }
+
+    /// The same values with other demands for distinct ones left out.
+    #[must_use]
+    pub fn map<W: Value>(&self, mut to: impl FnMut(&V) -> W) -> Allowed<W> {
+        let mut values: Vec<W> = self.values.iter().map(&mut to).collect();
+        values.sort();
+        Allowed { complement: self.complement, contradiction: self.contradiction, values, gte: self.gte, lte: self.lte, min_values: self.min_values }
+    }
+}
+
+impl<V: Value + Display> Allowed<V> {
+    /// The text behind the key: `In [a b]`, `Exists >=2 <=8`, `NotIn [x] minValues 3`. At most five values are named.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = self.operator().as_str().to_owned();
+        if !self.values.is_empty() {
+            let mut names: Vec<String> = self.values.iter().map(ToString::to_string).collect();
+            names.sort();
+            let more = names.len().saturating_sub(5);
+            names.truncate(5);
+            out.push_str(" [");
+            out.push_str(&names.join(" "));
+            if more > 0 {
+                let _ = write!(out, " and {more} others");
+            }
+            out.push(']');
+        }
+        for (sign, bound) in [(">=", self.gte), ("<=", self.lte)] {
+            if let Some(bound) = bound {
+                let _ = write!(out, " {sign}{bound}");
+            }
+        }
+        if let Some(n) = self.min_values {
+            let _ = write!(out, " minValues {n}");
+        }
+        out
+    }
+}
+
+impl<V: Value + Display> Display for Allowed<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+fn within<V: Value>(value: &V, gte: Option<i64>, lte: Option<i64>) -> bool {
+    if gte.is_none() && lte.is_none() {
+        return true;
+    }
+    value.as_int().is_some_and(|n| gte.is_none_or(|low| n >= low) && lte.is_none_or(|high| n <= high))
+}
+
+fn least(a: Option<i64>, b: Option<i64>) -> Option<i64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+fn minus<V: Value>(from: &[V], out: &[V]) -> Vec<V> {
+    from.iter().filter(|v| out.binary_search(v).is_err()).cloned().collect()
+}

@@ -1,0 +1,91 @@
+//! Sets of small numbers, as words of bits.
+
+/// A set of numbers below a fixed size. All sets that meet in an operation have the same size.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Bits {
+    words: Vec<u64>,
+}
+
+impl Bits {
+    /// The empty set of numbers below `size`.
+    pub(crate) fn none(size: usize) -> Self {
+        Self { words: vec![0; size.div_ceil(64)] }
+    }
+
+    /// The set of all numbers below `size`.
+    pub(crate) fn all(size: usize) -> Self {
+        let mut out = Self::none(size);
+        for n in 0..size {
+            out.insert(n);
+        }
+        out
+    }
+
+    pub(crate) fn insert(&mut self, n: usize) {
+        self.words[n / 64] |= 1 << (n % 64);
+    }
+
+    pub(crate) fn remove(&mut self, n: usize) {
+        self.words[n / 64] &= !(1 << (n % 64));
+    }
+
+    pub(crate) fn has(&self, n: usize) -> bool {
+        self.words.get(n / 64).is_some_and(|word| word >> (n % 64) & 1 == 1)
+    }
+
+    pub(crate) fn keep(&mut self, other: &Self) {
+        for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
+            *mine &= theirs;
+        }
+    }
+
+    pub(crate) fn unite(&mut self, other: &Self) {
+        for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
+            *mine |= theirs;
+        }
+    }
+
+    pub(crate) fn copy_from(&mut self, other: &Self) {
+        self.words.clear();
+        self.words.extend_from_slice(&other.words);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.words.fill(0);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        self.words.iter().zip(&other.words).any(|(mine, theirs)| mine & theirs != 0)
+    }
+
+    /// Grows the set's size, keeping its members.
+    pub(crate) fn grow(&mut self, size: usize) {
+        let words = size.div_ceil(64);
+        if words > self.words.len() {
+            self.words.resize(words, 0);
+        }
+    }
+
+    pub(crate) fn first(&self) -> Option<usize> {
+        self.iter().next()
+    }
+
+    /// The members, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.words.iter().enumerate().flat_map(|(at, &word)| {
+            std::iter::successors((word != 0).then_some(word), |rest| {
+                let rest = rest & (rest - 1);
+                (rest != 0).then_some(rest)
+            })
+            .map(move |rest| at * 64 + rest.trailing_zeros() as usize)
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! Label keys, label values and requirement sets as small numbers.
+
+use super::hash::Map;
+use crate::requirements::{Allowed, Reqs, Value};
+
+/// A label key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key(pub(crate) u32);
+
+/// A label value, with its reading as an integer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Val {
+    pub(crate) id: u32,
+    int: Option<i64>,
+}
+
+impl PartialEq for Val {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+impl Eq for Val {}
+impl PartialOrd for Val {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Val {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.id.cmp(&other.id)
+    }
+}
+impl std::hash::Hash for Val {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+    }
+}
+impl Value for Val {
+    fn as_int(&self) -> Option<i64> {
+        self.int
+    }
+}
+
+/// Requirements over interned keys and values.
+pub(crate) type Set = Reqs<Key, Val>;
+/// Allowed interned values.
+pub(crate) type Vals = Allowed<Val>;
+
+/// The number of a requirement set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SetId(pub(crate) u32);
+
+/// The names behind the numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    keys: Vec<String>,
+    key_of: Map<String, Key>,
+    vals: Vec<String>,
+    val_of: Map<String, Val>,
+}
+
+impl Names {
+    pub(crate) fn key(&mut self, name: &str) -> Key {
+        if let Some(key) = self.key_of.get(name) {
+            return *key;
+        }
+        let key = Key(u32::try_from(self.keys.len()).expect("fewer than 2^32 label keys"));
+        self.keys.push(name.to_owned());
+        self.key_of.insert(name.to_owned(), key);
+        key
+    }
+
+    pub(crate) fn val(&mut self, name: &str) -> Val {
+        if let Some(val) = self.val_of.get(name) {
+            return *val;
+        }
+        let val = Val { id: u32::try_from(self.vals.len()).expect("fewer than 2^32 label values"), int: name.parse().ok() };
+        self.vals.push(name.to_owned());
+        self.val_of.insert(name.to_owned(), val);
+        val
+    }
+
+    pub(crate) fn known_key(&self, name: &str) -> Option<Key> {
+        self.key_of.get(name).copied()
+    }
+
+    pub(crate) fn key_name(&self, key: Key) -> &str {
+        &self.keys[key.0 as usize]
+    }
+
+    pub(crate) fn val_name(&self, val: Val) -> &str {
+        &self.vals[val.id as usize]
+    }
+
+    pub(crate) fn vals(&mut self, allowed: &Allowed<String>) -> Vals {
+        allowed.map(|v| self.val(v))
+    }
+
+    pub(crate) fn set(&mut self, reqs: &Reqs<String, String>) -> Set {
+        reqs.iter().map(|(key, allowed)| (self.key(key), self.vals(allowed))).collect()
+    }
+
+    /// Back to strings.
+    pub(crate) fn spell(&self, set: &Set) -> Reqs<String, String> {
+        set.iter().map(|(key, allowed)| (self.key_name(*key).to_owned(), self.spell_vals(allowed))).collect()
+    }
+
+    pub(crate) fn spell_vals(&self, allowed: &Vals) -> Allowed<String> {
+        allowed.map(|v| self.val_name(*v).to_owned())
+    }
+}
+
+/// All requirement sets met so far, each stored once.
+#[derive(Debug, Default)]
+pub(crate) struct Sets {
+    sets: Vec<Set>,
+    id_of: Map<Set, SetId>,
+    merged: Map<(SetId, SetId, bool), Option<SetId>>,
+    pinned: Map<(SetId, Key, Vals), SetId>,
+}
+
+impl Sets {
+    pub(crate) fn id(&mut self, set: Set) -> SetId {
+        if let Some(id) = self.id_of.get(&set) {
+            return *id;
+        }
+        let id = SetId(u32::try_from(self.sets.len()).expect("fewer than 2^32 requirement sets"));
+        self.sets.push(set.clone());
+        self.id_of.insert(set, id);
+        id
+    }
+
+    pub(crate) fn get(&self, id: SetId) -> &Set {
+        &self.sets[id.0 as usize]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// `offered` narrowed by `asked`, or nothing when they cannot agree. `open` lets the keys for which `well_known`
+    /// holds be undefined on the offering side.
+    pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, open: bool, well_known: impl Fn(&Key) -> bool) -> Option<SetId> {
+        if let Some(known) = self.merged.get(&(offered, asked, open)) {
+            return *known;
+        }
+        let (a, b) = (self.get(offered), self.get(asked));
+        let fine = a.compatible(b, |key| open && well_known(key)).is_ok();
+        let out = fine.then(|| {
+            let mut set = a.clone();
+            set.add_all(self.get(asked));
+            set
+        });
+        let out = out.map(|set| self.id(set));
+        self.merged.insert((offered, asked, open), out);
+        out
+    }
+
+    /// `set` with `key` narrowed to `allowed`.
+    pub(crate) fn narrow(&mut self, set: SetId, key: Key, allowed: &Vals) -> SetId {
+        let at = (set, key, allowed.clone());
+        if let Some(id) = self.pinned.get(&at) {
+            return *id;
+        }
+        let mut narrowed = self.get(set).clone();
+        narrowed.add(key, allowed.clone());
+        let id = self.id(narrowed);
+        self.pinned.insert(at, id);
+        id
+    }
+}

@@ -1,0 +1,133 @@
+//! The answer to "where do these pods go": an immutable value that leaves its executor no choice.
+
+use super::reason::{ClaimWhy, Reason};
+use std::collections::BTreeMap;
+use whittle_api::duration::{GoDuration, NillableDuration};
+use whittle_api::k8s::{Pod, Taint};
+use whittle_api::karpenter::{NodeClassReference, Requirement};
+use whittle_units::{Price, Resources};
+
+/// A pod, by name. Ordered as `namespace/name` reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodRef {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+impl PodRef {
+    /// The name of `pod`.
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
+        Self { namespace: pod.metadata.namespace.clone(), name: pod.metadata.name.clone(), uid: pod.metadata.uid.clone() }
+    }
+
+    /// `namespace/name`.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Pods that go to capacity that exists or has been asked for already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The state node's name: the Node's, or the NodeClaim's where it is not registered.
+    pub node: String,
+    /// Whether the node has initialized; pods on others wait for it.
+    pub initialized: bool,
+    pub pods: Vec<PodRef>,
+}
+
+/// A machine to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewClaim {
+    pub node_pool: String,
+    /// What it may become, cheapest first under its requirements, then by name; at most 600.
+    pub instance_types: Vec<String>,
+    /// As the NodeClaim will state them, by key; the instance types are not repeated here
+    /// (see [`NewClaim::requirements_with_types`]).
+    pub requirements: Vec<Requirement>,
+    /// `minValues` on the instance type label, if the NodePool has one.
+    pub instance_type_min_values: Option<u32>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub taints: Vec<Taint>,
+    pub startup_taints: Vec<Taint>,
+    pub node_class_ref: NodeClassReference,
+    pub expire_after: NillableDuration,
+    pub termination_grace_period: Option<GoDuration>,
+    /// Its pods and the daemons that will run there, with a `pods` count that includes the daemons.
+    pub requests: Resources,
+    /// By name.
+    pub pods: Vec<PodRef>,
+    /// Of the cheapest available offering among its types under its requirements.
+    pub cheapest_price: Price,
+    /// How many available offerings it could be launched from.
+    pub offerings: usize,
+    /// Why this pool, type, zone and capacity type.
+    pub why: ClaimWhy,
+}
+
+impl NewClaim {
+    /// The requirements with the instance types in their place.
+    #[must_use]
+    pub fn requirements_with_types(&self) -> Vec<Requirement> {
+        let mut types = Requirement::is_in(whittle_api::labels::INSTANCE_TYPE, self.instance_types.iter().cloned());
+        types.values.sort();
+        types.min_values = self.instance_type_min_values;
+        let mut out = self.requirements.clone();
+        let at = out.partition_point(|r| r.key < types.key);
+        out.insert(at, types);
+        out
+    }
+}
+
+/// A pod with no place, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    pub pod: PodRef,
+    pub reason: Reason,
+}
+
+/// Where a solve that ran out of its budget goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Pods that were considered in this round already; they are not looked at again before the others had their turn.
+    pub considered: std::collections::BTreeSet<String>,
+}
+
+/// Placements, machines to ask for, and why not for the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// By NodePool, then by first pod.
+    pub claims: Vec<NewClaim>,
+    /// By node name; only nodes that get a pod.
+    pub placements: Vec<Placement>,
+    /// By pod.
+    pub left_out: Vec<LeftOut>,
+    /// How many pods were to be placed.
+    pub pods: usize,
+    /// No plan for the placed pods can cost less on new machines, if that is known.
+    pub lower_bound: Option<Price>,
+    /// Which way of packing won.
+    pub packing: &'static str,
+    /// Work units spent, for budgets: independent of the machine's speed.
+    pub work: u64,
+    /// Set when the budget ran out before every pod had been considered.
+    pub cursor: Option<Cursor>,
+}
+
+impl Plan {
+    /// How many pods have a place.
+    #[must_use]
+    pub fn scheduled(&self) -> usize {
+        self.claims.iter().map(|c| c.pods.len()).sum::<usize>() + self.placements.iter().map(|p| p.pods.len()).sum::<usize>()
+    }
+
+    /// The sum of the claims' cheapest prices.
+    #[must_use]
+    pub fn price(&self) -> Price {
+        self.claims.iter().map(|c| c.cheapest_price).sum()
+    }
+}
