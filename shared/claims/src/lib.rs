@@ -1,1 +1,22 @@
 //! The claim machine: phases, records, leases, buckets and memories as values.
+//!
+//! Pure and synchronous: a transition is a function from a claim, an event and the time to a claim. Writing it is the
+//! adapters' work.
+
+mod bucket;
+mod claim;
+mod decision;
+mod doorbell;
+mod lease;
+mod phase;
+mod record;
+mod stock_out;
+
+pub use bucket::{Bucket, BucketName};
+pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Machine, PodKey, Revision, Stored};
+pub use decision::{DecisionKind, DecisionRecord};
+pub use doorbell::Doorbell;
+pub use lease::{FencingToken, Lease};
+pub use phase::Phase;
+pub use record::{NodeClassRecord, Record, Sighting};
+pub use stock_out::{OfferingKey, StockOut};

@@ -1,4 +1,10 @@
 //! Pure knowledge of EC2: instance types, offerings, fleet requests, user data, error classes.
+//!
+//! No SDK type and no I/O: the AWS adapter and the simulator both speak these types, so that one set of rules decides
+//! for both.
 
 pub mod errors;
+pub mod fleet;
+pub mod instance;
 pub mod interruption;
+pub mod network;

@@ -1,1 +1,20 @@
 //! Everything that Whittle asks of the world, as small traits.
+//!
+//! One trait per right: a function's bounds read like its role's policy. Every adapter passes the same contract suites.
+//! Calls are bounded by [`Deadline`]s that the adapters are built with; no port retries by itself beyond what its SDK does.
+
+mod clock;
+mod cloud;
+mod cluster;
+mod queue;
+mod store;
+
+pub use clock::{Clock, Deadline};
+pub use cloud::{CloudError, CloudErrorKind, Discovery, Fleets, Instances, Terminator};
+pub use cluster::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter};
+pub use queue::{QueueError, Queues};
+pub use store::{ClaimStore, DecisionLog, Leases, Records, RegionStore, StoreError};
+
+/// What a port's method returns.
+pub trait Answer<T, E>: Future<Output = Result<T, E>> + Send {}
+impl<F, T, E> Answer<T, E> for F where F: Future<Output = Result<T, E>> + Send {}

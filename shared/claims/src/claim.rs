@@ -1,0 +1,182 @@
+//! A NodeClaim as Whittle keeps it. The object in the cluster is only a mirror of it.
+
+use crate::phase::Phase;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use whittle_api::k8s::Taint;
+use whittle_api::karpenter::{NodeClassReference, Requirement};
+use whittle_api::{Condition, GoDuration, NillableDuration, OwnerReference};
+use whittle_units::{ClaimName, ClusterName, InstanceId, Price, ProviderId, Resources, Timestamp};
+
+/// What finds a claim.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClaimKey {
+    pub cluster: ClusterName,
+    pub name: ClaimName,
+}
+
+impl fmt::Display for ClaimKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.cluster, self.name)
+    }
+}
+
+/// Counts the writes of one stored value. A write names the revision that it replaces and loses if another came first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Revision(pub u64);
+
+impl Revision {
+    /// The expected revision of what must not exist yet.
+    pub const ABSENT: Self = Self(0);
+    /// The revision after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// A value as read, with the revision that a write of it must name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored<T> {
+    pub value: T,
+    pub revision: Revision,
+}
+
+/// A pod, by namespace and name; the uid tells a successor of the same name apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodKey {
+    pub namespace: String,
+    pub name: String,
+    #[serde(default)]
+    pub uid: String,
+}
+
+/// What was planned; never changes after the claim's creation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimSpec {
+    pub node_pool: String,
+    /// The object that owns the mirror: the NodePool, or the Provisioner that it was converted from.
+    pub owner: OwnerReference,
+    pub node_class: NodeClassReference,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Those of the NodeClaim object, the instance types among them.
+    pub requirements: Vec<Requirement>,
+    /// Candidate types, cheapest first.
+    pub instance_types: Vec<String>,
+    pub taints: Vec<Taint>,
+    pub startup_taints: Vec<Taint>,
+    pub requests: Resources,
+    pub expire_after: NillableDuration,
+    pub termination_grace_period: Option<GoDuration>,
+    /// Pods planned for; informative after their binding.
+    pub pods: Vec<PodKey>,
+    /// Of the cheapest candidate when planned.
+    pub price: Price,
+    /// The disruption that this claim replaces nodes for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
+}
+
+/// The machine behind a claim, from the moment that EC2 named it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    pub instance_id: InstanceId,
+    pub provider_id: ProviderId,
+    pub instance_type: String,
+    pub zone: String,
+    pub capacity_type: String,
+    pub image_id: String,
+    pub price: Price,
+    pub capacity: Resources,
+    pub allocatable: Resources,
+    /// Labels that the launch resolved (instance type, zone, capacity type, …).
+    pub labels: BTreeMap<String, String>,
+    pub launched_at: Timestamp,
+}
+
+/// Why a claim is to end. The texts are the `reason` of metrics and events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeletionReason {
+    Empty,
+    Underutilized,
+    Drifted,
+    Expired,
+    Unhealthy,
+    SpotInterruption,
+    ScheduledChange,
+    Rebalance,
+    InstanceStopped,
+    InstanceGone,
+    /// The mirror or the Node was deleted by hand.
+    Requested,
+    NodePoolDeleted,
+    LaunchTimeout,
+    RegistrationTimeout,
+    InsufficientCapacity,
+    NodeClassNotReady,
+    /// A replacement that is not needed any more.
+    RolledBack,
+}
+
+impl DeletionReason {
+    /// The instance is lost at a time that we do not choose, so its pods go without asking budgets.
+    pub const fn is_involuntary(self) -> bool {
+        matches!(self, Self::SpotInterruption | Self::InstanceStopped | Self::InstanceGone)
+    }
+}
+
+/// That a claim is to end, since when, and until when draining may wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deletion {
+    pub reason: DeletionReason,
+    pub at: Timestamp,
+    /// After this moment draining is forced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// A claim: plan, phase, conditions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    pub key: ClaimKey,
+    /// Of the mirror; ours, so that it is known before the mirror exists.
+    pub uid: String,
+    pub created_at: Timestamp,
+    pub spec: ClaimSpec,
+    pub phase: Phase,
+    /// Set once, never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion: Option<Deletion>,
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// Annotations that came after creation (launch, tagging).
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_pod_event_at: Option<Timestamp>,
+}
+
+impl Claim {
+    /// The machine, if EC2 has named one.
+    pub fn machine(&self) -> Option<&Machine> {
+        self.phase.machine()
+    }
+    /// The Node's name, once registered.
+    pub fn node_name(&self) -> Option<&str> {
+        self.phase.node_name()
+    }
+    /// True while the claim may still have a machine or get one.
+    pub fn is_live(&self) -> bool {
+        !matches!(self.phase, Phase::Gone { .. } | Phase::Failed { .. })
+    }
+    /// True when the claim is on its way out.
+    pub fn is_ending(&self) -> bool {
+        self.deletion.is_some() || !self.is_live()
+    }
+}

@@ -1,0 +1,31 @@
+//! The right to decide for one cluster.
+
+use serde::{Deserialize, Serialize};
+use whittle_units::{ClusterName, Timestamp};
+
+/// Grows with every lease of a cluster. A write of an older token than the stored one is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FencingToken(pub u64);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    pub cluster: ClusterName,
+    /// The invocation that holds it.
+    pub owner: String,
+    pub token: FencingToken,
+    pub expires_at: Timestamp,
+}
+
+impl Lease {
+    /// What an invocation gets that asks for the lease at `now`: a newer token if the old lease ended or is its own,
+    /// nothing otherwise.
+    pub fn acquire(old: Option<&Self>, cluster: &ClusterName, owner: &str, now: Timestamp, until: Timestamp) -> Option<Self> {
+        let token = match old {
+            Some(held) if held.expires_at > now && held.owner != owner => return None,
+            Some(held) => FencingToken(held.token.0 + 1),
+            None => FencingToken(1),
+        };
+        Some(Self { cluster: cluster.clone(), owner: owner.to_owned(), token, expires_at: until })
+    }
+}

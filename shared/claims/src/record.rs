@@ -1,0 +1,61 @@
+//! Small records beside the claims: kept by cluster, kind and name, each with a version.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use whittle_api::karpenter::{Ec2NodeClass, ResolvedAmi, ResolvedSecurityGroup, ResolvedSubnet};
+use whittle_units::Timestamp;
+
+/// A value that is stored under (cluster, kind, name). A reader takes every version up to its own.
+pub trait Record: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
+    /// Part of the key; never reused for something else.
+    const KIND: &'static str;
+    /// Raised when an older reader would misread the value.
+    const VERSION: u32 = 1;
+    /// Unique among the records of its kind in a cluster.
+    fn name(&self) -> String;
+    /// When the record may be forgotten; `None` keeps it.
+    fn expires_at(&self) -> Option<Timestamp> {
+        None
+    }
+}
+
+/// What a node class resolved to at its last refresh. Written by `refresh` alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeClassRecord {
+    /// The class as it was read, its generation included.
+    pub class: Ec2NodeClass,
+    pub subnets: Vec<ResolvedSubnet>,
+    pub security_groups: Vec<ResolvedSecurityGroup>,
+    pub amis: Vec<ResolvedAmi>,
+    pub instance_profile: String,
+    pub hash: String,
+    /// Empty when ready; else one sentence per thing that is missing.
+    pub problems: Vec<String>,
+    pub resolved_at: Timestamp,
+}
+
+impl Record for NodeClassRecord {
+    const KIND: &'static str = "nodeclass";
+    fn name(&self) -> String {
+        self.class.metadata.name.clone()
+    }
+}
+
+/// A contradiction seen once: nothing is done before it is seen again after a stated delay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sighting {
+    /// What was seen: `instance/i-0abc without claim`, `claim/x without instance`.
+    pub subject: String,
+    pub first_seen_at: Timestamp,
+    pub expires_at: Timestamp,
+}
+
+impl Record for Sighting {
+    const KIND: &'static str = "sighting";
+    fn name(&self) -> String {
+        self.subject.clone()
+    }
+    fn expires_at(&self) -> Option<Timestamp> {
+        Some(self.expires_at)
+    }
+}

@@ -1,0 +1,41 @@
+//! Instances as EC2 describes them.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use whittle_units::{InstanceId, ProviderId, Timestamp};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum InstanceState {
+    Pending,
+    Running,
+    Stopping,
+    Stopped,
+    ShuttingDown,
+    Terminated,
+}
+
+/// A machine that carries our tags.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instance {
+    pub id: InstanceId,
+    pub state: InstanceState,
+    pub instance_type: String,
+    pub zone: String,
+    pub capacity_type: String,
+    pub image_id: String,
+    pub subnet_id: String,
+    pub private_dns_name: String,
+    pub launched_at: Timestamp,
+    pub tags: BTreeMap<String, String>,
+}
+
+impl Instance {
+    /// The provider id that the machine's Node carries.
+    pub fn provider_id(&self) -> ProviderId {
+        ProviderId::of_instance(&self.zone, &self.id)
+    }
+    /// Still there and meant to stay: pending or running, or stopped by somebody.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, InstanceState::ShuttingDown | InstanceState::Terminated)
+    }
+}

@@ -1,0 +1,77 @@
+//! EC2 and its neighbours, one trait per right.
+
+use crate::Answer;
+use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
+use whittle_ec2::instance::Instance;
+use whittle_ec2::network::{ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_units::{ClusterName, InstanceId};
+
+/// What a handler does about a failed call (aws 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CloudErrorKind {
+    NotFound,
+    AlreadyExists,
+    /// Slow down: not a stock-out, and never retried in step with others.
+    Throttled,
+    Unauthorized,
+    /// EC2 has none left, for the whole call.
+    InsufficientCapacity,
+    /// The same token came with other parameters.
+    IdempotencyMismatch,
+    /// What we asked for can never work.
+    Invalid,
+    /// It is not known whether the call happened.
+    Unknown,
+}
+
+/// A failed AWS call, with EC2's own code and text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call} failed: {code}: {message}")]
+pub struct CloudError {
+    pub kind: CloudErrorKind,
+    pub call: &'static str,
+    pub code: String,
+    pub message: String,
+}
+
+/// Starts machines.
+pub trait Fleets: Sync {
+    /// Creates the template if none of its name exists.
+    fn ensure_launch_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError>;
+    /// Names of the launch templates that carry the cluster's tag.
+    fn launch_templates(&self, cluster: &ClusterName) -> impl Answer<Vec<String>, CloudError>;
+    fn delete_launch_template(&self, name: &str) -> impl Answer<(), CloudError>;
+    /// The same client token answers with the same machines.
+    fn create_fleet(&self, request: &FleetRequest) -> impl Answer<FleetAnswer, CloudError>;
+}
+
+/// Sees and tags machines.
+pub trait Instances: Sync {
+    /// All instances that carry the cluster's tag and are not terminated.
+    fn of_cluster(&self, cluster: &ClusterName) -> impl Answer<Vec<Instance>, CloudError>;
+    /// One instance, terminated ones too while EC2 remembers them.
+    fn instance(&self, id: &InstanceId) -> impl Answer<Option<Instance>, CloudError>;
+    /// Instances with a tag of this value (a claim's name, a batch token): how a repeated launch finds its machines.
+    fn tagged(&self, key: &str, value: &str) -> impl Answer<Vec<Instance>, CloudError>;
+    fn tag(&self, id: &InstanceId, tags: &[(String, String)]) -> impl Answer<(), CloudError>;
+}
+
+/// Ends machines. Only `terminate` has this right.
+pub trait Terminator: Sync {
+    /// Asks EC2 to end the machine; success where it is already ending or gone.
+    fn terminate(&self, id: &InstanceId) -> impl Answer<(), CloudError>;
+}
+
+/// Learns what there is: for `refresh` alone.
+pub trait Discovery: Sync {
+    fn cluster_info(&self, cluster: &ClusterName) -> impl Answer<ClusterInfo, CloudError>;
+    fn subnets(&self, terms: &[SubnetSelectorTerm]) -> impl Answer<Vec<Subnet>, CloudError>;
+    fn security_groups(&self, terms: &[SecurityGroupSelectorTerm]) -> impl Answer<Vec<SecurityGroup>, CloudError>;
+    /// Images of selector terms, aliases and SSM parameters already followed for a Kubernetes version.
+    fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> impl Answer<Vec<Image>, CloudError>;
+    /// The instance profile for a role, created if need be; returns its name.
+    fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> impl Answer<String, CloudError>;
+    /// Instance types, zones and prices of the region, as a compressed catalog blob.
+    fn catalog(&self) -> impl Answer<Vec<u8>, CloudError>;
+}

@@ -1,0 +1,113 @@
+//! The Kubernetes API, one trait per right.
+
+use crate::Answer;
+use std::collections::BTreeMap;
+use whittle_api::k8s::Taint;
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
+use whittle_api::{ClusterObjects, OwnerReference};
+use whittle_claims::PodKey;
+use whittle_units::ClusterName;
+
+/// A failed call to a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClusterError {
+    #[error("{what} does not exist")]
+    NotFound { what: String },
+    /// Changed since it was read.
+    #[error("{what} was changed by somebody else")]
+    Conflict { what: String },
+    /// An eviction that a PodDisruptionBudget forbids (429), or two budgets on one pod (500).
+    #[error("{what} may not be evicted now: {message}")]
+    EvictionForbidden { what: String, message: String },
+    /// The API server asks us to slow down.
+    #[error("the API server throttles {what}")]
+    Throttled { what: String },
+    /// What we sent can never be accepted.
+    #[error("{what} was refused: {message}")]
+    Invalid { what: String, message: String },
+    /// Unreachable, or it is not known whether the call happened.
+    #[error("the API server of {cluster} did not answer for {what}: {message}")]
+    Unavailable { cluster: ClusterName, what: String, message: String },
+}
+
+/// How much of a cluster a reader needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything that a decision looks at.
+    All,
+    /// Nodes, NodeClaims, NodePools and node classes.
+    Nodes,
+    /// What draining one node needs: its Node, the pods on it, the budgets of their namespaces, its volume attachments.
+    Drain,
+}
+
+/// Reads a cluster.
+pub trait ClusterReader: Sync {
+    /// `node` narrows `Scope::Drain` to one node's name.
+    fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> impl Answer<ClusterObjects, ClusterError>;
+}
+
+/// Writes NodeClaim mirrors.
+pub trait Mirrors: Sync {
+    /// Creates or updates metadata and status of a mirror; the spec of an existing one is never touched.
+    fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> impl Answer<(), ClusterError>;
+    /// Asks the API server to delete a mirror (its finalizer holds it until `release_mirror`).
+    fn delete_mirror(&self, cluster: &ClusterName, name: &str) -> impl Answer<(), ClusterError>;
+    /// Takes our finalizer off; success where the mirror is gone.
+    fn release_mirror(&self, cluster: &ClusterName, name: &str) -> impl Answer<(), ClusterError>;
+}
+
+/// A change of a Node; what is empty stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePatch {
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub remove_annotations: Vec<String>,
+    /// Added unless a taint of the same key and effect is there.
+    pub add_taints: Vec<Taint>,
+    /// Removed by key and effect.
+    pub remove_taints: Vec<Taint>,
+    pub add_finalizer: Option<String>,
+    pub remove_finalizer: Option<String>,
+    /// Added unless an owner of the same uid is there.
+    pub owner: Option<OwnerReference>,
+}
+
+/// Changes Nodes.
+pub trait Nodes: Sync {
+    /// Applies a patch against the read resource version (empty: whatever is there); a conflict is an error.
+    fn patch_node(&self, cluster: &ClusterName, name: &str, resource_version: &str, patch: &NodePatch) -> impl Answer<(), ClusterError>;
+    /// Asks for a Node's deletion; success where it is gone.
+    fn delete_node(&self, cluster: &ClusterName, name: &str) -> impl Answer<(), ClusterError>;
+}
+
+/// Moves pods away. Only `terminate` has this right.
+pub trait Evictions: Sync {
+    /// Evicts through the eviction API, which asks the disruption budgets. Success where the pod (by uid) is gone.
+    fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> impl Answer<(), ClusterError>;
+    /// Deletes without asking budgets, with this grace period in seconds: only past a deadline that the user set, or
+    /// when the machine is lost anyway.
+    fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> impl Answer<(), ClusterError>;
+}
+
+/// A Kubernetes Event about an object. Events of the same key within two minutes are one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClusterEvent {
+    /// `v1`/`Pod`, `karpenter.sh/v1`/`NodeClaim`, …
+    pub api_version: String,
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub warning: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+/// Publishes events and the status of the user's objects.
+pub trait StatusWriter: Sync {
+    fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> impl Answer<(), ClusterError>;
+    fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> impl Answer<(), ClusterError>;
+    /// Writes status and hash annotations.
+    fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> impl Answer<(), ClusterError>;
+}
