@@ -1,0 +1,200 @@
+//! What every handler takes and gives: the world, its settings, a report, an error with a disposition.
+//!
+//! Every function's library has `pub async fn handle(world: World<..>, settings: &Settings, ..) -> Result<Report, HandleError>`:
+//! `schedule`, `consolidate`, `register`, `refresh` and `sweep` take `cluster: &ClusterName`; `launch` takes `cluster` and
+//! `claims: &[ClaimName]` (empty: all that are due); `terminate` takes `claim: &ClaimKey`; `interrupt` takes the message's
+//! `body: &str`; `relay` takes a `Request` and also answers a `Response`. Handlers append to the decision log themselves;
+//! the report is for the caller's log, metrics and timeline.
+
+use crate::{CloudError, CloudErrorKind, ClusterError, QueueError, StoreError};
+use std::collections::BTreeMap;
+use std::fmt;
+use whittle_claims::{DecisionKind, DecisionRecord};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// The adapters of one invocation. A handler's bounds on the type parameters are its rights.
+#[derive(Debug)]
+pub struct World<'a, S, C, K, Q, T> {
+    /// State at rest.
+    pub store: &'a S,
+    /// EC2 and its neighbours.
+    pub cloud: &'a C,
+    /// The Kubernetes API.
+    pub cluster: &'a K,
+    pub queues: &'a Q,
+    pub clock: &'a T,
+}
+
+impl<S, C, K, Q, T> Clone for World<'_, S, C, K, Q, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S, C, K, Q, T> Copy for World<'_, S, C, K, Q, T> {}
+
+/// What an operator sets for a deployment; the same for every function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Decide and record, change nothing.
+    pub shadow: bool,
+    /// Instance profile of node classes made from alpha templates that name neither role nor profile.
+    pub default_instance_profile: Option<String>,
+    /// Role for the same; ignored when the profile is set.
+    pub default_node_role: Option<String>,
+    /// Feature gate `SpotToSpotConsolidation`.
+    pub spot_to_spot: bool,
+    /// How long a decided consolidation waits before it is looked at again (the reference: 15 s).
+    pub validation_delay: SignedDuration,
+    /// Whether a rebalance recommendation ends a node (the reference only records it).
+    pub act_on_rebalance: bool,
+    /// Secret part of the relay's path; requests that do not name it are refused. Empty refuses all.
+    pub relay_secret: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            shadow: false,
+            default_instance_profile: None,
+            default_node_role: None,
+            spot_to_spot: false,
+            validation_delay: SignedDuration::from_secs(15),
+            act_on_rebalance: false,
+            relay_secret: String::new(),
+        }
+    }
+}
+
+/// One increment of a counter, under the reference's metric name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Counted {
+    pub metric: &'static str,
+    pub labels: BTreeMap<&'static str, String>,
+    pub by: u64,
+}
+
+/// What an invocation did: for the log, the decision log, the metrics and the simulator's timeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// In the order in which they happened.
+    pub decisions: Vec<DecisionRecord>,
+    /// How often what was done, by word (`created`, `evicted`, …).
+    pub counts: BTreeMap<&'static str, u64>,
+    pub metrics: Vec<Counted>,
+}
+
+impl Report {
+    /// Notes a decision.
+    pub fn decide(&mut self, at: Timestamp, kind: DecisionKind, subject: impl Into<String>, message: impl Into<String>) {
+        self.explain(at, kind, subject, message, serde_json::Value::Null);
+    }
+    /// Notes a decision with the structure behind it.
+    pub fn explain(
+        &mut self,
+        at: Timestamp,
+        kind: DecisionKind,
+        subject: impl Into<String>,
+        message: impl Into<String>,
+        detail: serde_json::Value,
+    ) {
+        self.decisions.push(DecisionRecord { at, kind, subject: subject.into(), message: message.into(), detail });
+    }
+    /// Counts one more of what `word` says.
+    pub fn count(&mut self, word: &'static str) {
+        *self.counts.entry(word).or_default() += 1;
+    }
+    /// How often `word` was counted.
+    pub fn counted(&self, word: &str) -> u64 {
+        self.counts.get(word).copied().unwrap_or(0)
+    }
+    /// Raises a metric by one.
+    pub fn metric<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N]) {
+        let labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
+        self.metrics.push(Counted { metric, labels, by: 1 });
+    }
+    /// Takes over what a part of the work reported.
+    pub fn absorb(&mut self, other: Self) {
+        self.decisions.extend(other.decisions);
+        self.metrics.extend(other.metrics);
+        for (word, count) in other.counts {
+            *self.counts.entry(word).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    /// `created 2, skipped 1`, or `nothing to do`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.counts.is_empty() {
+            return f.write_str("nothing to do");
+        }
+        for (n, (word, count)) in self.counts.iter().enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            write!(f, "{comma}{word} {count}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What the caller of a handler does about a failure. The word is the metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Disposition {
+    /// The same message again, later: somebody else was first, or something was slow.
+    RetryLater,
+    /// What was decided no longer holds; the next doorbell decides anew.
+    Replan,
+    /// The message can never be handled.
+    Drop,
+    /// A person has to look; retrying alone will not help.
+    Fail,
+}
+
+impl Disposition {
+    /// The word in logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RetryLater => "retry_later",
+            Self::Replan => "replan",
+            Self::Drop => "drop",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// Why a handler stopped before its end. What it had written stays; the next run goes on from there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandleError {
+    #[error("the store stopped the work")]
+    Store(#[from] StoreError),
+    #[error("the cluster stopped the work")]
+    Cluster(#[from] ClusterError),
+    #[error("AWS stopped the work")]
+    Cloud(#[from] CloudError),
+    #[error("a queue stopped the work")]
+    Queue(#[from] QueueError),
+    #[error("{what} cannot be read: {reason}")]
+    Unreadable { what: String, reason: String },
+    /// The checker found the plan wrong: nothing of it was done.
+    #[error("the plan for cluster {cluster} was refused by the checker: {reason}")]
+    PlanRefused { cluster: String, reason: String },
+}
+
+impl HandleError {
+    /// What to do about it.
+    pub fn disposition(&self) -> Disposition {
+        match self {
+            Self::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. }) => Disposition::Replan,
+            Self::Store(StoreError::Held { .. } | StoreError::Throttled { .. } | StoreError::Unavailable { .. }) | Self::Queue(_) => {
+                Disposition::RetryLater
+            }
+            Self::Store(StoreError::Unreadable { .. }) | Self::PlanRefused { .. } => Disposition::Fail,
+            Self::Cluster(ClusterError::Invalid { .. }) => Disposition::Fail,
+            Self::Cluster(_) => Disposition::RetryLater,
+            Self::Cloud(error) => match error.kind {
+                CloudErrorKind::Unauthorized | CloudErrorKind::Invalid => Disposition::Fail,
+                _ => Disposition::RetryLater,
+            },
+            Self::Unreadable { .. } => Disposition::Drop,
+        }
+    }
+}
