@@ -4,6 +4,7 @@
 //! for both.
 
 pub mod errors;
+pub mod facts;
 pub mod fleet;
 pub mod instance;
 pub mod interruption;

@@ -1,0 +1,61 @@
+//! Figures that EC2 does not answer, kept as tables (spec aws 27, `data/README.md`).
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use whittle_units::Price;
+
+/// What the VPC tables know of a type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceLimits {
+    pub ipv4_per_interface: u32,
+    /// Branch interfaces for pods with own security groups; 0 where trunking is not possible.
+    pub branch_interfaces: u32,
+}
+
+static BANDWIDTH: LazyLock<BTreeMap<&str, u32>> = LazyLock::new(|| {
+    rows(include_str!("../../data/bandwidth.csv")).filter_map(|row| Some((*row.first()?, row.get(1)?.parse().ok()?))).collect()
+});
+
+static LIMITS: LazyLock<BTreeMap<&str, InterfaceLimits>> = LazyLock::new(|| {
+    rows(include_str!("../../data/interface-limits.csv"))
+        .filter_map(|row| {
+            let [name, ipv4, trunking, branches] = row.as_slice() else { return None };
+            let branch_interfaces = if *trunking == "true" { branches.parse().ok()? } else { 0 };
+            Some((*name, InterfaceLimits { ipv4_per_interface: ipv4.parse().ok()?, branch_interfaces }))
+        })
+        .collect()
+});
+
+const PRICES: &str = include_str!("../../data/on-demand-prices.csv");
+/// The region whose prices stand in for regions without a table.
+const DEFAULT_REGION: &str = "us-east-1";
+
+/// Lines of a table without its header, cut at commas.
+pub(super) fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
+    table.lines().skip(1).map(|line| line.split(',').collect())
+}
+
+/// Network bandwidth in Mbit/s, where the table has a figure.
+pub fn network_bandwidth(instance_type: &str) -> Option<u32> {
+    BANDWIDTH.get(instance_type).copied()
+}
+
+/// Interface limits; `None` for a type that the table does not know.
+pub fn interface_limits(instance_type: &str) -> Option<InterfaceLimits> {
+    LIMITS.get(instance_type).copied()
+}
+
+/// On-demand prices of a region before the first refresh; regions without a table start from those of us-east-1 (spec aws 5).
+pub fn static_on_demand_prices(region: &str) -> BTreeMap<String, Price> {
+    let of = |wanted: &str| -> BTreeMap<String, Price> {
+        rows(PRICES)
+            .filter_map(|row| {
+                let [region, name, dollars] = row.as_slice() else { return None };
+                (*region == wanted).then_some((*name, *dollars))
+            })
+            .filter_map(|(name, dollars)| Some((name.to_owned(), Price::from_dollars(dollars.parse().ok()?))))
+            .collect()
+    };
+    let prices = of(region);
+    if prices.is_empty() { of(DEFAULT_REGION) } else { prices }
+}

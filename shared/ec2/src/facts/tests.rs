@@ -1,0 +1,135 @@
+use super::*;
+use serde_json::Value;
+
+/// Reads one entry of a DescribeInstanceTypes answer as JSON (golden files).
+pub(crate) fn from_describe(entry: &Value) -> InstanceTypeFacts {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let number = |value: &Value| u32::try_from(value.as_u64().unwrap_or_default()).unwrap();
+    let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let texts = |value: &Value| items(value).iter().map(text).collect::<Vec<_>>();
+    let (cpu, network, storage) = (&entry["ProcessorInfo"], &entry["NetworkInfo"], &entry["InstanceStorageInfo"]);
+    InstanceTypeFacts {
+        name: text(&entry["InstanceType"]),
+        architectures: texts(&cpu["SupportedArchitectures"]),
+        vcpus: number(&entry["VCpuInfo"]["DefaultVCpus"]),
+        memory_mib: entry["MemoryInfo"]["SizeInMiB"].as_u64().unwrap(),
+        cpu_manufacturer: text(&cpu["Manufacturer"]),
+        clock_mhz: cpu["SustainedClockSpeedInGhz"].as_f64().and_then(|clock| clock_mhz(&clock.to_string())),
+        cpu_features: texts(&cpu["SupportedFeatures"]),
+        hypervisor: text(&entry["Hypervisor"]),
+        usage_classes: texts(&entry["SupportedUsageClasses"]),
+        gpus: items(&entry["GpuInfo"]["Gpus"])
+            .iter()
+            .map(|gpu| Gpu {
+                count: number(&gpu["Count"]),
+                manufacturer: text(&gpu["Manufacturer"]),
+                name: text(&gpu["Name"]),
+                memory_mib: gpu["MemoryInfo"]["SizeInMiB"].as_u64().unwrap_or_default(),
+            })
+            .collect(),
+        accelerators: items(&entry["InferenceAcceleratorInfo"]["Accelerators"])
+            .iter()
+            .map(|device| Accelerator {
+                count: number(&device["Count"]),
+                manufacturer: text(&device["Manufacturer"]),
+                name: text(&device["Name"]),
+            })
+            .collect(),
+        neuron: items(&entry["NeuronInfo"]["NeuronDevices"])
+            .iter()
+            .map(|device| NeuronDevice {
+                count: number(&device["Count"]),
+                name: text(&device["Name"]),
+                cores: number(&device["CoreInfo"]["Count"]),
+            })
+            .collect(),
+        storage_gb: storage["TotalSizeInGB"].as_u64(),
+        storage_nvme: text(&storage["NvmeSupport"]),
+        default_network_card: number(&network["DefaultNetworkCardIndex"]),
+        network_cards: items(&network["NetworkCards"])
+            .iter()
+            .map(|card| NetworkCard { index: number(&card["NetworkCardIndex"]), interfaces: number(&card["MaximumNetworkInterfaces"]) })
+            .collect(),
+        ipv4_per_interface: number(&network["Ipv4AddressesPerInterface"]),
+        ena: matches!(network["EnaSupport"].as_str(), Some("required" | "supported")),
+        efa_interfaces: number(&network["EfaInfo"]["MaximumEfaInterfaces"]),
+        encryption_in_transit: network["EncryptionInTransitSupported"] == true,
+        ebs_optimized: text(&entry["EbsInfo"]["EbsOptimizedSupport"]),
+        ebs_max_mbps: entry["EbsInfo"]["EbsOptimizedInfo"]["MaximumBandwidthInMbps"].as_u64().map(|mbps| u32::try_from(mbps).unwrap()),
+        nitro_enclaves: entry["NitroEnclavesSupport"] == "supported",
+        placement_strategies: texts(&entry["PlacementGroupInfo"]["SupportedStrategies"]),
+    }
+}
+
+#[test]
+fn every_region_fits_into_one_item() {
+    for region in offline::REGIONS {
+        let catalog = offline::catalog(region).unwrap();
+        assert!(catalog.types.len() > 800, "{region}: {}", catalog.types.len());
+        let blob = catalog.encode();
+        assert!(blob.len() < 400 * 1024, "{region}: {} bytes", blob.len());
+        assert_eq!(blob, catalog.encode(), "encoding is deterministic");
+        assert_eq!(Catalog::decode(&blob).unwrap(), catalog);
+    }
+}
+
+#[test]
+fn a_damaged_blob_is_an_error() {
+    assert!(matches!(Catalog::decode(b"not gzip"), Err(CatalogError::Gzip(_))));
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut gzip, br#"{"version":9,"catalog":{}}"#).unwrap();
+    assert!(matches!(Catalog::decode(&gzip.finish().unwrap()), Err(CatalogError::Version(9))));
+}
+
+#[test]
+fn tables_agree_with_the_live_facts() {
+    let golden: Vec<Value> = serde_json::from_str(include_str!("../../../../tests/golden/cloud/types/facts.json")).unwrap();
+    let types = offline::types();
+    let mut compared = 0;
+    for entry in &golden {
+        let live = from_describe(entry);
+        // Put together by hand in the golden file.
+        if live.name == "g4ad.4xlarge" || live.name.starts_with("x9gg") {
+            continue;
+        }
+        let table = types.iter().find(|facts| facts.name == live.name).unwrap_or_else(|| panic!("{} has no row", live.name));
+        assert_eq!(*table, live);
+        compared += 1;
+    }
+    assert_eq!(compared, 69);
+}
+
+#[test]
+fn synthetic_spot_prices_stay_within_their_band() {
+    let catalog = offline::catalog("us-east-1").unwrap();
+    let mut pairs = 0;
+    for (name, zones) in &catalog.spot {
+        let on_demand = catalog.on_demand_price(name).unwrap();
+        for price in zones.values() {
+            assert!(price.nanos() * 100 >= on_demand.nanos() * 24 && price.nanos() * 100 <= on_demand.nanos() * 60, "{name}");
+            pairs += 1;
+        }
+    }
+    assert!(pairs > 4000, "{pairs}");
+}
+
+#[test]
+fn prices_of_regions_without_a_table_start_from_us_east_1() {
+    assert_eq!(tables::static_on_demand_prices("eu-north-1"), tables::static_on_demand_prices("us-east-1"));
+    assert_ne!(tables::static_on_demand_prices("us-gov-west-1"), tables::static_on_demand_prices("us-east-1"));
+}
+
+#[test]
+fn clock_speeds_round_to_whole_megahertz() {
+    for (text, mhz) in [("2.3", Some(2300)), ("2.3456", Some(2346)), ("3", Some(3000)), ("", None), ("x", None)] {
+        assert_eq!(clock_mhz(text), mhz, "{text}");
+    }
+}
+
+#[test]
+fn spot_prices_fall_back_until_the_first_refresh() {
+    let mut catalog = offline::catalog("us-east-1").unwrap();
+    assert_eq!(catalog.spot_price("m5.large", "us-east-1zz"), None);
+    catalog.spot.clear();
+    assert_eq!(catalog.spot_price("m5.large", "us-east-1zz"), catalog.on_demand_price("m5.large"));
+}
