@@ -1,6 +1,6 @@
 //! The steps of CI, in order, with their times.
 
-use crate::{edges, environment, licences, shell, tidy, workspace};
+use crate::{edges, environment, licences, shell, template, tidy, workspace};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::Path;
@@ -31,13 +31,15 @@ enum Step {
     Tidy,
     /// Third-party crates come from one place, under terms that we can ship.
     Licences,
+    /// The SAM application is valid and keeps its promises.
+    Template,
     /// No warning.
     Clippy,
     /// Every test.
     Test,
 }
 
-const STEPS: &[Step] = &[Step::Fmt, Step::Edges, Step::Tidy, Step::Licences, Step::Clippy, Step::Test];
+const STEPS: &[Step] = &[Step::Fmt, Step::Edges, Step::Tidy, Step::Licences, Step::Template, Step::Clippy, Step::Test];
 
 impl Step {
     fn name(self) -> &'static str {
@@ -46,6 +48,7 @@ impl Step {
             Step::Edges => "edges",
             Step::Tidy => "tidy",
             Step::Licences => "licences",
+            Step::Template => "template",
             Step::Clippy => "clippy",
             Step::Test => "test",
         }
@@ -62,6 +65,7 @@ impl Step {
             Step::Edges => report(edges::check(root)?),
             Step::Tidy => report(tidy::check(root)?),
             Step::Licences => report(licences::check(root)?),
+            Step::Template => template::check(root),
             Step::Clippy => cargo(root, &["clippy", "--locked", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]),
             Step::Test => test(root),
         }

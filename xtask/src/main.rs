@@ -7,6 +7,7 @@ mod edges;
 mod environment;
 mod licences;
 mod shell;
+mod template;
 mod tidy;
 mod workspace;
 

@@ -9,8 +9,6 @@ mod tolerations;
 mod validation;
 mod volumes;
 
-
-
 pub use buffers::virtual_pods;
 pub use daemons::{daemon_pods, daemon_terms};
 pub use eligibility::{

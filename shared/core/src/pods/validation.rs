@@ -83,7 +83,9 @@ fn is_qualified_name(key: &str) -> bool {
 
 fn is_dns_label(part: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    edge(part.as_bytes().first()) && edge(part.as_bytes().last()) && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    edge(part.as_bytes().first())
+        && edge(part.as_bytes().last())
+        && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 /// Up to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at either end; or nothing.

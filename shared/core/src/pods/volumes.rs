@@ -43,10 +43,7 @@ impl<'a> Volumes<'a> {
     #[must_use]
     pub fn attach_limits(&self, node: &str) -> BTreeMap<String, usize> {
         let drivers = self.csi_nodes.get(node).map(|c| &c.spec.drivers[..]).unwrap_or_default();
-        drivers
-            .iter()
-            .filter_map(|d| Some((d.name.clone(), usize::try_from(d.allocatable.as_ref()?.count?).unwrap_or(0))))
-            .collect()
+        drivers.iter().filter_map(|d| Some((d.name.clone(), usize::try_from(d.allocatable.as_ref()?.count?).unwrap_or(0)))).collect()
     }
 
     /// The faults of the pod's claims; a pod with any is not considered.
@@ -107,8 +104,10 @@ impl<'a> Volumes<'a> {
     }
 
     fn alternatives_of(&self, namespace: &str, name: &str) -> Result<Vec<Requirements>, String> {
-        let claim =
-            self.claims.get(&(namespace, name)).ok_or_else(|| format!("getting persistent volume claim, persistentvolumeclaims \"{name}\" not found"))?;
+        let claim = self
+            .claims
+            .get(&(namespace, name))
+            .ok_or_else(|| format!("getting persistent volume claim, persistentvolumeclaims \"{name}\" not found"))?;
         if !claim.spec.volume_name.is_empty() {
             let volume = self
                 .volumes
@@ -121,7 +120,10 @@ impl<'a> Volumes<'a> {
             return if class.is_empty() { Ok(Vec::new()) } else { Err(format!("storageclass \"{class}\" not found")) };
         };
         let term = |t: &whittle_api::k8s::TopologySelectorTerm| -> Requirements {
-            t.match_label_expressions.iter().map(|e| (canonical_key(&e.key).to_owned(), Allowed::one_of(e.values.iter().cloned()))).collect()
+            t.match_label_expressions
+                .iter()
+                .map(|e| (canonical_key(&e.key).to_owned(), Allowed::one_of(e.values.iter().cloned())))
+                .collect()
         };
         Ok(class.allowed_topologies.iter().filter(|t| !t.match_label_expressions.is_empty()).map(term).collect())
     }
@@ -145,7 +147,11 @@ impl<'a> Volumes<'a> {
     fn driver(&self, claim: &PersistentVolumeClaim) -> Option<String> {
         if !claim.spec.volume_name.is_empty() {
             let spec = &self.volumes.get(claim.spec.volume_name.as_str())?.spec;
-            return spec.csi.as_ref().map(|c| c.driver.clone()).or_else(|| spec.aws_elastic_block_store.as_ref().map(|_| EBS_DRIVER.to_owned()));
+            return spec
+                .csi
+                .as_ref()
+                .map(|c| c.driver.clone())
+                .or_else(|| spec.aws_elastic_block_store.as_ref().map(|_| EBS_DRIVER.to_owned()));
         }
         let class = self.classes.get(claim.spec.storage_class_name.as_deref()?)?;
         Some(csi_name(&class.provisioner).to_owned())

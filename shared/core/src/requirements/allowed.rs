@@ -191,7 +191,8 @@ impl<V: Value> Allowed<V> {
         let gte = self.gte.max(other.gte);
         let lte = least(self.lte, other.lte);
         let min_values = self.min_values.max(other.min_values);
-        let mut out = Self { complement: self.complement && other.complement, contradiction: false, values: Vec::new(), gte, lte, min_values };
+        let mut out =
+            Self { complement: self.complement && other.complement, contradiction: false, values: Vec::new(), gte, lte, min_values };
         if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
             out.complement = false;
         } else {
@@ -242,7 +243,14 @@ impl<V: Value> Allowed<V> {
     pub fn map<W: Value>(&self, mut to: impl FnMut(&V) -> W) -> Allowed<W> {
         let mut values: Vec<W> = self.values.iter().map(&mut to).collect();
         values.sort();
-        Allowed { complement: self.complement, contradiction: self.contradiction, values, gte: self.gte, lte: self.lte, min_values: self.min_values }
+        Allowed {
+            complement: self.complement,
+            contradiction: self.contradiction,
+            values,
+            gte: self.gte,
+            lte: self.lte,
+            min_values: self.min_values,
+        }
     }
 }
 

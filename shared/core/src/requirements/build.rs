@@ -1,7 +1,7 @@
 //! From labels, selectors and written requirements to the algebra.
 
-use super::allowed::Allowed;
 use super::Requirements;
+use super::allowed::Allowed;
 use std::collections::BTreeMap;
 use whittle_api::SelectorRequirement;
 use whittle_api::k8s::NodeSelectorTerm;

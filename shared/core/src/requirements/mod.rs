@@ -7,8 +7,6 @@ mod allowed;
 mod build;
 mod set;
 
-
-
 pub use allowed::{Allowed, Operator, Value};
 pub use build::{canonical_key, from_labels, from_requirements, from_selector, term_requirements};
 pub use set::{Conflict, Reqs};

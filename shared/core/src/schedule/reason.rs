@@ -63,16 +63,41 @@ pub struct NearestMiss {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     Taints(Vec<Taint>),
-    UndefinedLabel { key: String, meant: Option<String> },
+    UndefinedLabel {
+        key: String,
+        meant: Option<String>,
+    },
     /// Per key: what was asked and what is offered.
     Disjoint(Vec<(String, String, String)>),
     Volumes(Box<Cause>),
-    HostPort { wanted: String, taken: String },
-    Topology { kind: &'static str, key: String, counts: Vec<(String, u32)>, pod_domains: String, node_domains: String },
-    InstanceTypes { finding: Finding, requirements: Requirements, resources: Resources, daemons: Resources },
-    MinValues { labels: Vec<String>, requirements: Requirements, resources: Resources },
-    LimitsExceeded { node_pool: String },
-    NodeLimit { node_pool: String },
+    HostPort {
+        wanted: String,
+        taken: String,
+    },
+    Topology {
+        kind: &'static str,
+        key: String,
+        counts: Vec<(String, u32)>,
+        pod_domains: String,
+        node_domains: String,
+    },
+    InstanceTypes {
+        finding: Finding,
+        requirements: Requirements,
+        resources: Resources,
+        daemons: Resources,
+    },
+    MinValues {
+        labels: Vec<String>,
+        requirements: Requirements,
+        resources: Resources,
+    },
+    LimitsExceeded {
+        node_pool: String,
+    },
+    NodeLimit {
+        node_pool: String,
+    },
     ReservedUnavailable,
     ReservedLost,
 }
@@ -119,9 +144,15 @@ impl Finding {
             Finding::NoResources { absurd_cpu: false } => "no instance type has enough resources",
             Finding::NoResources { absurd_cpu: true } => "no instance type has enough resources (CPU request >= 1 Million, m vs M typo?)",
             Finding::NoOffering => "no instance type has the required offering",
-            Finding::FitWithoutOffering => "no instance type which met the scheduling requirements and had enough resources, had a required offering",
-            Finding::FitWithoutRequirements => "no instance type which had enough resources and the required offering met the scheduling requirements",
-            Finding::OfferedWithoutFit => "no instance type which met the scheduling requirements and the required offering had the required resources",
+            Finding::FitWithoutOffering => {
+                "no instance type which met the scheduling requirements and had enough resources, had a required offering"
+            }
+            Finding::FitWithoutRequirements => {
+                "no instance type which had enough resources and the required offering met the scheduling requirements"
+            }
+            Finding::OfferedWithoutFit => {
+                "no instance type which met the scheduling requirements and the required offering had the required resources"
+            }
             Finding::NeverAllThree => "no instance type met the requirements/resources/offering tuple",
         }
     }
@@ -173,7 +204,9 @@ impl Display for Cause {
                     _ => write!(f, "did not tolerate taints (taints=[{}])", list.join(", ")),
                 }
             }
-            Cause::UndefinedLabel { key, meant: None } => write!(f, "incompatible requirements, label \"{key}\" does not have known values"),
+            Cause::UndefinedLabel { key, meant: None } => {
+                write!(f, "incompatible requirements, label \"{key}\" does not have known values")
+            }
             Cause::UndefinedLabel { key, meant: Some(meant) } => {
                 write!(f, "incompatible requirements, label \"{key}\" does not have known values (typo of \"{meant}\"?)")
             }
@@ -185,7 +218,9 @@ impl Display for Cause {
                 Ok(())
             }
             Cause::Volumes(inner) => write!(f, "incompatible volume requirements, {inner}"),
-            Cause::HostPort { wanted, taken } => write!(f, "checking host port usage, {wanted} conflicts with existing HostPort configuration {taken}"),
+            Cause::HostPort { wanted, taken } => {
+                write!(f, "checking host port usage, {wanted} conflicts with existing HostPort configuration {taken}")
+            }
             Cause::Topology { kind, key, counts, pod_domains, node_domains } => {
                 let shown: Vec<String> = counts.iter().take(25).map(|(domain, n)| format!("{domain}: {n}")).collect();
                 let more = if counts.len() > 25 { format!(" and {} others", counts.len() - 25) } else { String::new() };
@@ -236,7 +271,11 @@ impl Display for Reason {
                     let join = if n == 0 { "" } else { "; " };
                     write!(f, "{join}nodepool {}: {}", say.node_pool, say.cause)?;
                     if let Some(miss) = &say.nearest {
-                        write!(f, " (needs {} {}, the largest allowed type, {}, has {})", miss.needed, miss.resource, miss.instance_type, miss.largest)?;
+                        write!(
+                            f,
+                            " (needs {} {}, the largest allowed type, {}, has {})",
+                            miss.needed, miss.resource, miss.instance_type, miss.largest
+                        )?;
                     }
                 }
                 Ok(())
@@ -254,8 +293,11 @@ impl Display for Reason {
 
 /// All requirements as one text, by key, without the host name.
 fn set_text(requirements: &Requirements) -> String {
-    let parts: Vec<String> =
-        requirements.iter().filter(|(key, _)| *key != whittle_api::labels::HOSTNAME).map(|(key, allowed)| format!("{key} {allowed}")).collect();
+    let parts: Vec<String> = requirements
+        .iter()
+        .filter(|(key, _)| *key != whittle_api::labels::HOSTNAME)
+        .map(|(key, allowed)| format!("{key} {allowed}"))
+        .collect();
     parts.join(", ")
 }
 

@@ -1,0 +1,45 @@
+//! Checks `template.yaml`: first as the tools see it, then what AWS would make of it against our promises.
+
+mod promises;
+
+use crate::{environment, shell};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// Where the application stands.
+pub(crate) const TEMPLATE: &str = "template.yaml";
+
+/// A program of the SAM environment, away from any account and any telemetry.
+pub(crate) fn tool(root: &Path, sam: &Path, program: &str, arguments: &[&str]) -> Command {
+    let mut command = shell::command(root, &sam.join("bin").join(program).to_string_lossy(), arguments);
+    command
+        .env("AWS_DEFAULT_REGION", "us-west-2")
+        .env("AWS_ACCESS_KEY_ID", "testing")
+        .env("AWS_SECRET_ACCESS_KEY", "testing")
+        .env_remove("AWS_PROFILE")
+        .env("SAM_CLI_TELEMETRY", "0");
+    command
+}
+
+/// Runs every check; each catches mistakes that the others miss.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let sam = environment::sam(root)?;
+    shell::run(tool(root, &sam, "sam", &["validate", "-t", TEMPLATE]))?;
+    shell::run(tool(root, &sam, "sam", &["validate", "--lint", "-t", TEMPLATE]))?;
+    let printed = shell::read(tool(root, &sam, "python", &["tests/python/transform.py", TEMPLATE]))?;
+    let transformed = environment::cache()?.join("transformed.json");
+    std::fs::write(&transformed, &printed)?;
+    shell::run(tool(root, &sam, "cfn-lint", &[&transformed.to_string_lossy()]))?;
+    let value: Value = serde_json::from_str(&printed).context("the transformed template is no JSON")?;
+    let broken = promises::broken(&value);
+    for line in &broken {
+        println!("{line}");
+    }
+    if !broken.is_empty() {
+        bail!("{TEMPLATE} breaks {} promises", broken.len());
+    }
+    println!("{TEMPLATE}: {}", promises::summary(&value));
+    Ok(())
+}

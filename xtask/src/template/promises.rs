@@ -1,0 +1,237 @@
+//! What the transformed template promises: who may end machines, that nothing is lost in a queue, that state is kept.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The only function whose role may terminate instances.
+const TERMINATOR: &str = "Terminate";
+/// The only functions that hand a role to EC2.
+const PASSES_ROLE: &[&str] = &["Launch", "Refresh"];
+/// AWS's advice for queues that feed functions: a slow run must not be doubled.
+const VISIBILITY_PER_TIMEOUT: u64 = 6;
+
+/// A statement of a function's role.
+struct Statement<'a> {
+    function: &'a str,
+    actions: Vec<&'a str>,
+    whole: &'a Value,
+}
+
+/// One sentence for each promise that is broken.
+pub(super) fn broken(template: &Value) -> Vec<String> {
+    let mut broken = Vec::new();
+    roles(template, &mut broken);
+    statements_are_narrow(template, &mut broken);
+    queues(template, &mut broken);
+    mappings(template, &mut broken);
+    table(template, &mut broken);
+    alarms(template, &mut broken);
+    if let Some(found) = fixed_partition(template) {
+        broken.push(format!("`{found}` names one partition; write arn:${{AWS::Partition}}"));
+    }
+    broken
+}
+
+/// What there is, in one line.
+pub(super) fn summary(template: &Value) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, resource) in resources(template) {
+        let kind = resource["Type"].as_str().unwrap_or_default();
+        *counts.entry(kind.rsplit("::").next().unwrap_or(kind)).or_default() += 1;
+    }
+    let parts: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    parts.join(", ")
+}
+
+fn resources(template: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    template["Resources"].as_object().into_iter().flatten().map(|(name, resource)| (name.as_str(), resource))
+}
+
+fn of_type<'a>(template: &'a Value, kind: &str) -> Vec<(&'a str, &'a Value)> {
+    resources(template).filter(|(_, resource)| resource["Type"] == kind).collect()
+}
+
+/// The logical name that `{"Ref": …}` or `{"Fn::GetAtt": [name, …]}` leads to.
+fn target(value: &Value) -> Option<&str> {
+    value["Ref"].as_str().or_else(|| value["Fn::GetAtt"][0].as_str())
+}
+
+fn one_or_many(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(one) => vec![one],
+        Value::Array(many) => many.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn functions(template: &Value) -> Vec<(&str, &Value)> {
+    of_type(template, "AWS::Lambda::Function")
+}
+
+/// One role for each function, of its own.
+fn roles(template: &Value, broken: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for (name, function) in functions(template) {
+        let role = target(&function["Properties"]["Role"]).unwrap_or_default();
+        if !seen.insert(role) {
+            broken.push(format!("{name} shares its role {role} with another function"));
+        }
+        if function["Properties"]["Runtime"] != "provided.al2023" {
+            broken.push(format!("{name} does not run on provided.al2023"));
+        }
+    }
+    if seen.is_empty() {
+        broken.push("there is no function".into());
+    }
+}
+
+fn statements(template: &Value) -> Vec<Statement<'_>> {
+    let mut found = Vec::new();
+    for (name, function) in functions(template) {
+        let role = target(&function["Properties"]["Role"]).unwrap_or_default();
+        let policies = template["Resources"][role]["Properties"]["Policies"].as_array();
+        for policy in policies.into_iter().flatten() {
+            for whole in policy["PolicyDocument"]["Statement"].as_array().into_iter().flatten() {
+                found.push(Statement { function: name, actions: one_or_many(&whole["Action"]), whole });
+            }
+        }
+    }
+    found
+}
+
+fn statements_are_narrow(template: &Value, broken: &mut Vec<String>) {
+    let mut terminators = 0;
+    for statement in statements(template) {
+        let Statement { function, actions, whole } = &statement;
+        for action in actions {
+            let verb = action.split(':').nth(1).unwrap_or("*");
+            if verb.contains('*') {
+                broken.push(format!("{function} may {action}; name the calls"));
+            }
+            if *action == "ec2:TerminateInstances" {
+                terminators += 1;
+                if *function != TERMINATOR {
+                    broken.push(format!("{function} may terminate instances; only {TERMINATOR} may"));
+                }
+                let condition = &whole["Condition"];
+                if condition["StringEquals"]["aws:ResourceTag/eks:eks-cluster-name"].is_null()
+                    || condition["StringLike"]["aws:ResourceTag/karpenter.sh/nodepool"].is_null()
+                {
+                    broken.push(format!("{function} may terminate instances that are not ours"));
+                }
+            }
+            if *action == "iam:PassRole"
+                && (!PASSES_ROLE.contains(function) || whole["Condition"]["StringEquals"]["iam:PassedToService"].is_null())
+            {
+                broken.push(format!("{function} may pass roles, or to other services than EC2"));
+            }
+            if action.starts_with("lambda:") {
+                broken.push(format!("{function} may {action}; functions meet in the table and the queues"));
+            }
+        }
+    }
+    if terminators != 1 {
+        broken.push(format!("{terminators} statements allow ec2:TerminateInstances; there must be one"));
+    }
+}
+
+/// Every queue hands what it gives up to a dead-letter queue, and somebody is told.
+fn queues(template: &Value, broken: &mut Vec<String>) {
+    let queues = of_type(template, "AWS::SQS::Queue");
+    let watched: BTreeSet<&str> = of_type(template, "AWS::CloudWatch::Alarm")
+        .into_iter()
+        .filter(|(_, alarm)| alarm["Properties"]["MetricName"] == "ApproximateNumberOfMessagesVisible")
+        .flat_map(|(_, alarm)| alarm["Properties"]["Dimensions"].as_array().into_iter().flatten())
+        .filter_map(|dimension| target(&dimension["Value"]))
+        .collect();
+    let dead: BTreeSet<&str> =
+        queues.iter().filter_map(|(_, queue)| target(&queue["Properties"]["RedrivePolicy"]["deadLetterTargetArn"])).collect();
+    for (name, queue) in queues {
+        let has_dead_letters = !queue["Properties"]["RedrivePolicy"].is_null();
+        if !dead.contains(name) && !has_dead_letters {
+            broken.push(format!("{name} has no dead-letter queue"));
+        }
+        if dead.contains(name) && !watched.contains(name) {
+            broken.push(format!("nobody is told when a message arrives in {name}"));
+        }
+    }
+}
+
+/// Messages are neither doubled while a run is slow nor lost together when one of a batch fails.
+fn mappings(template: &Value, broken: &mut Vec<String>) {
+    let mut fed = BTreeSet::new();
+    for (name, mapping) in of_type(template, "AWS::Lambda::EventSourceMapping") {
+        let properties = &mapping["Properties"];
+        let queue = target(&properties["EventSourceArn"]).unwrap_or_default();
+        let function = target(&properties["FunctionName"]).unwrap_or_default();
+        if !fed.insert(queue) {
+            broken.push(format!("{queue} feeds two functions; each would delete the other's messages"));
+        }
+        let visibility = template["Resources"][queue]["Properties"]["VisibilityTimeout"].as_u64();
+        let timeout = template["Resources"][function]["Properties"]["Timeout"].as_u64();
+        let wide = matches!((visibility, timeout), (Some(visibility), Some(timeout))
+            if visibility >= VISIBILITY_PER_TIMEOUT * timeout);
+        if !wide {
+            broken.push(format!(
+                "{queue} is invisible for {visibility:?} s, {function} may run for {timeout:?} s; \
+                 the first must be {VISIBILITY_PER_TIMEOUT} times the second"
+            ));
+        }
+        if !one_or_many(&properties["FunctionResponseTypes"]).contains(&"ReportBatchItemFailures") {
+            broken.push(format!("{name} does not report failures one by one"));
+        }
+    }
+}
+
+/// Claims outlive mistakes.
+fn table(template: &Value, broken: &mut Vec<String>) {
+    let tables = of_type(template, "AWS::DynamoDB::Table");
+    let [(name, table)] = tables.as_slice() else {
+        broken.push(format!("{} tables; there must be one", tables.len()));
+        return;
+    };
+    let properties = &table["Properties"];
+    let keys: Vec<&str> =
+        properties["KeySchema"].as_array().into_iter().flatten().filter_map(|key| key["AttributeName"].as_str()).collect();
+    for (holds, promise) in [
+        (keys == ["pk", "sk"], "has the keys pk and sk"),
+        (properties["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] == true, "can be restored to a point in time"),
+        (properties["TimeToLiveSpecification"]["AttributeName"] == "ttl", "forgets by the attribute ttl"),
+        (properties["TimeToLiveSpecification"]["Enabled"] == true, "forgets"),
+        (properties["BillingMode"] == "PAY_PER_REQUEST", "is paid for by request"),
+        (properties["GlobalSecondaryIndexes"].is_null(), "has no index that a decision could read"),
+        (table["DeletionPolicy"] == "Retain", "outlives the stack"),
+    ] {
+        if !holds {
+            broken.push(format!("it is not so that {name} {promise}"));
+        }
+    }
+}
+
+/// Every function's errors raise an alarm.
+fn alarms(template: &Value, broken: &mut Vec<String>) {
+    let watched: BTreeSet<&str> = of_type(template, "AWS::CloudWatch::Alarm")
+        .into_iter()
+        .filter(|(_, alarm)| alarm["Properties"]["MetricName"] == "Errors")
+        .flat_map(|(_, alarm)| alarm["Properties"]["Dimensions"].as_array().into_iter().flatten())
+        .filter_map(|dimension| target(&dimension["Value"]))
+        .collect();
+    for (name, _) in functions(template) {
+        if !watched.contains(name) {
+            broken.push(format!("nobody is told when {name} fails"));
+        }
+    }
+}
+
+/// The first text that names the commercial partition.
+fn fixed_partition(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(text) => (text.contains("arn:aws:") || text.contains("arn:aws-")).then_some(text),
+        Value::Array(items) => items.iter().find_map(fixed_partition),
+        Value::Object(fields) => fields.values().find_map(fixed_partition),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use super::broken;
+use serde_json::{Value, json};
+
+/// A small application that keeps every promise.
+fn sound() -> Value {
+    let alarm = |metric: &str, value: Value| {
+        json!({"Type": "AWS::CloudWatch::Alarm",
+            "Properties": {"MetricName": metric, "Dimensions": [{"Name": "n", "Value": value}]}})
+    };
+    json!({"Resources": {
+        "Terminate": {"Type": "AWS::Lambda::Function", "Properties": {
+            "Runtime": "provided.al2023", "Timeout": 30, "Role": {"Fn::GetAtt": ["TerminateRole", "Arn"]}}},
+        "TerminateRole": {"Type": "AWS::IAM::Role", "Properties": {"Policies": [{"PolicyDocument": {"Statement": [
+            {"Action": "ec2:TerminateInstances", "Condition": {
+                "StringEquals": {"aws:ResourceTag/eks:eks-cluster-name": {"Ref": "Clusters"}},
+                "StringLike": {"aws:ResourceTag/karpenter.sh/nodepool": "*"}}},
+            {"Action": ["ec2:DescribeInstances"]}]}}]}},
+        "Queue": {"Type": "AWS::SQS::Queue", "Properties": {
+            "VisibilityTimeout": 180, "RedrivePolicy": {"deadLetterTargetArn": {"Fn::GetAtt": ["Dead", "Arn"]}}}},
+        "Dead": {"Type": "AWS::SQS::Queue", "Properties": {}},
+        "DeadAlarm": alarm("ApproximateNumberOfMessagesVisible", json!({"Fn::GetAtt": ["Dead", "QueueName"]})),
+        "ErrorAlarm": alarm("Errors", json!({"Ref": "Terminate"})),
+        "Mapping": {"Type": "AWS::Lambda::EventSourceMapping", "Properties": {
+            "EventSourceArn": {"Fn::GetAtt": ["Queue", "Arn"]}, "FunctionName": {"Ref": "Terminate"},
+            "FunctionResponseTypes": ["ReportBatchItemFailures"]}},
+        "Table": {"Type": "AWS::DynamoDB::Table", "DeletionPolicy": "Retain", "Properties": {
+            "BillingMode": "PAY_PER_REQUEST",
+            "KeySchema": [{"AttributeName": "pk"}, {"AttributeName": "sk"}],
+            "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": true},
+            "TimeToLiveSpecification": {"AttributeName": "ttl", "Enabled": true}}}
+    }})
+}
+
+/// Sets one place of the sound application and expects exactly this complaint.
+#[track_caller]
+fn check(pointer: &str, value: Value, expected: &str) {
+    let mut template = sound();
+    let (parent, name) = pointer.rsplit_once('/').expect("a pointer has a slash");
+    let place = template.pointer_mut(parent).unwrap_or_else(|| panic!("{parent} is in the sound template"));
+    match place {
+        Value::Array(items) => items.push(value),
+        other => other[name] = value,
+    }
+    let found = broken(&template);
+    assert!(found.len() == 1 && found[0].contains(expected), "expected one with `{expected}`, found {found:?}");
+}
+
+#[test]
+fn a_sound_template_breaks_nothing() {
+    assert_eq!(broken(&sound()), Vec::<String>::new());
+}
+
+const STATEMENTS: &str = "/Resources/TerminateRole/Properties/Policies/0/PolicyDocument/Statement/-";
+
+#[test]
+fn wide_rights_are_found() {
+    check(STATEMENTS, json!({"Action": "ec2:*"}), "name the calls");
+    check(STATEMENTS, json!({"Action": ["s3:Get*"]}), "name the calls");
+    check(STATEMENTS, json!({"Action": "iam:PassRole"}), "pass roles");
+    check(STATEMENTS, json!({"Action": "lambda:InvokeFunction"}), "meet in the table");
+}
+
+#[test]
+fn termination_is_scoped_to_our_machines() {
+    let condition = "/Resources/TerminateRole/Properties/Policies/0/PolicyDocument/Statement/0/Condition";
+    check(condition, json!({}), "not ours");
+}
+
+#[test]
+fn another_terminator_is_found() {
+    let mut template = sound();
+    let function = json!({"Type": "AWS::Lambda::Function", "Properties": {
+        "Runtime": "provided.al2023", "Role": {"Fn::GetAtt": ["SweepRole", "Arn"]}}});
+    template["Resources"]["Sweep"] = function;
+    template["Resources"]["SweepRole"] = template["Resources"]["TerminateRole"].clone();
+    let found = broken(&template);
+    assert!(found.contains(&"Sweep may terminate instances; only Terminate may".to_owned()), "{found:?}");
+}
+
+#[test]
+fn lost_messages_are_found() {
+    check("/Resources/Queue/Properties/VisibilityTimeout", json!(179), "6 times");
+    check("/Resources/Mapping/Properties/FunctionResponseTypes", json!([]), "one by one");
+    check("/Resources/Other", json!({"Type": "AWS::SQS::Queue", "Properties": {}}), "no dead-letter queue");
+    check("/Resources/DeadAlarm/Properties/MetricName", json!("Other"), "arrives in Dead");
+    check("/Resources/ErrorAlarm/Properties/MetricName", json!("Other"), "Terminate fails");
+    let mut template = sound();
+    template["Resources"]["Second"] = template["Resources"]["Mapping"].clone();
+    assert!(broken(&template)[0].contains("feeds two functions"));
+}
+
+#[test]
+fn lost_state_is_found() {
+    check("/Resources/Table/DeletionPolicy", json!("Delete"), "outlives the stack");
+    check("/Resources/Table/Properties/PointInTimeRecoverySpecification", json!({}), "point in time");
+    check("/Resources/Table/Properties/TimeToLiveSpecification", json!({"AttributeName": "x", "Enabled": true}), "ttl");
+    check("/Resources/Table/Properties/GlobalSecondaryIndexes", json!([]), "no index");
+}
+
+#[test]
+fn one_partition_is_found() {
+    check("/Resources/Note", json!({"Type": "X", "Arn": "arn:aws:s3:::x"}), "names one partition");
+}
