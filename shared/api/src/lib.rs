@@ -7,11 +7,17 @@
 pub mod catalog;
 pub mod conditions;
 pub mod duration;
+pub mod field;
 pub mod k8s;
 pub mod karpenter;
 pub mod labels;
+pub mod legacy;
+pub mod manifest;
 pub mod meta;
 pub mod objects;
+mod yaml;
+
+pub use yaml::Mark;
 
 pub use duration::{GoDuration, NillableDuration};
 pub use meta::{Condition, ConditionStatus, LabelSelector, ObjectMeta, OwnerReference, SelectorRequirement};

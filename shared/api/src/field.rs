@@ -1,0 +1,76 @@
+//! Fields of objects and what is wrong with them.
+
+use std::fmt;
+
+/// Where in an object: `spec.template.spec.requirements[0].key`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FieldPath(Vec<Step>);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl FieldPath {
+    /// The object itself.
+    pub const fn root() -> Self {
+        Self(Vec::new())
+    }
+    /// A path of plain keys, `spec.limits`.
+    pub fn of(path: &str) -> Self {
+        Self(path.split('.').filter(|key| !key.is_empty()).map(|key| Step::Key(key.to_owned())).collect())
+    }
+    /// The field of this one.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(Step::Key(key.to_owned()));
+        Self(steps)
+    }
+    /// The element of this list.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(Step::Index(index));
+        Self(steps)
+    }
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.0
+    }
+    /// True for the object itself.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Key(key) if position == 0 => f.write_str(key)?,
+                // A dot inside a key (a label, a resource name) would read as two fields.
+                Step::Key(key) if key.contains('.') => write!(f, "[{key}]")?,
+                Step::Key(key) => write!(f, ".{key}")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One fault of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct FieldError {
+    pub path: FieldPath,
+    /// What is wrong, with the value, and what to write instead.
+    pub message: String,
+}
+
+impl FieldError {
+    /// A fault of a field.
+    pub fn new(path: FieldPath, message: impl Into<String>) -> Self {
+        Self { path, message: message.into() }
+    }
+}

@@ -1,0 +1,171 @@
+//! Node classes.
+
+use super::{AwsNodeTemplate, AwsNodeTemplateSpec, BetaNodeClass, Purpose, ROLE_PLACEHOLDER, Refusal, UBUNTU_ANNOTATION, Work, selector};
+use crate::karpenter::{AmiSelectorTerm, BlockDevice, BlockDeviceMapping, Ec2NodeClass, Ec2NodeClassSpec, MetadataOptions};
+use crate::labels;
+use crate::manifest::Object;
+use crate::meta::ObjectMeta;
+
+/// Origin of what an AWSNodeTemplate becomes.
+const TEMPLATE: &str = "AWSNodeTemplate";
+/// Pins the version of an alias, in the words of the old conversion. It never had an effect there.
+const ALIAS_VERSION_ANNOTATION: &str = "compatibility.karpenter.k8s.aws/v1beta1-alias-version";
+
+impl Work<'_> {
+    pub(super) fn template(&mut self, old: AwsNodeTemplate) -> Result<(), Refusal> {
+        let metadata = self.metadata(old.metadata, Some(TEMPLATE));
+        let class = self.class_from_template(metadata, old.spec, "spec")?;
+        self.push(class, Some(TEMPLATE), None);
+        Ok(())
+    }
+
+    /// The class of a Provisioner that has its AWS settings inline.
+    pub(super) fn inline_class(&mut self, name: &str, provider: AwsNodeTemplateSpec) -> Result<Object, Refusal> {
+        let metadata = self.metadata(ObjectMeta::named(name), Some(TEMPLATE));
+        self.class_from_template(metadata, provider, "spec.provider")
+    }
+
+    pub(super) fn beta_class(&mut self, old: BetaNodeClass) -> Result<(), Refusal> {
+        let mut metadata = self.metadata(old.metadata, None);
+        let mut spec = old.spec;
+        if metadata.annotations.contains_key(ALIAS_VERSION_ANNOTATION) && spec.ami_selector_terms.is_empty() {
+            let text = format!("the annotation {ALIAS_VERSION_ANNOTATION} pins nothing: write the version into amiSelectorTerms[0].alias");
+            self.note_in_output("EC2NodeClass", &metadata.name, text);
+        }
+        images_to_v1(&mut metadata, &mut spec, "spec")?;
+        defaults_before_v1(&mut spec);
+        self.warn_of_al2(&metadata.name, &spec);
+        self.push(Object::NodeClass(Box::new(Ec2NodeClass { metadata, spec, ..Ec2NodeClass::default() })), None, None);
+        Ok(())
+    }
+
+    fn class_from_template(&mut self, mut metadata: ObjectMeta, old: AwsNodeTemplateSpec, field: &str) -> Result<Object, Refusal> {
+        if let Some(template) = &old.launch_template {
+            let message = format!(
+                "launch template {template:?} is the user's own, which node classes do not support: write what it holds (AMI, user data, \
+                 groups, disks) into the class"
+            );
+            return Err((format!("{field}.launchTemplate"), message));
+        }
+        let mappings = match &old.block_device_mappings {
+            None => None,
+            Some(mappings) => {
+                let mappings: Result<Vec<_>, _> = mappings.iter().map(super::LegacyBlockDeviceMapping::to_v1).collect();
+                Some(mappings.map_err(|error| (format!("{field}.blockDeviceMappings"), format!("{error}: write it as v1 has it")))?)
+            }
+        };
+        let mut spec = Ec2NodeClassSpec {
+            subnet_selector_terms: selector::subnets(&old.subnet_selector),
+            security_group_selector_terms: selector::security_groups(&old.security_group_selector),
+            ami_selector_terms: selector::images(&old.ami_selector),
+            ami_family: Some(old.ami_family.unwrap_or_else(|| "AL2".to_owned())),
+            user_data: old.user_data,
+            instance_profile: old.instance_profile,
+            tags: old.tags,
+            context: old.context,
+            detailed_monitoring: old.detailed_monitoring,
+            metadata_options: old.metadata_options,
+            block_device_mappings: mappings,
+            ..Ec2NodeClassSpec::default()
+        };
+        if self.options.al2023 && spec.ami_family.as_deref() == Some("AL2") && spec.ami_selector_terms.is_empty() {
+            spec.ami_family = Some("AL2023".to_owned());
+        }
+        images_to_v1(&mut metadata, &mut spec, field)?;
+        defaults_before_v1(&mut spec);
+        self.identify(&metadata.name, &mut spec);
+        self.drop_restricted_tags(&metadata.name, &mut spec);
+        self.warn_of_al2(&metadata.name, &spec);
+        Ok(Object::NodeClass(Box::new(Ec2NodeClass { metadata, spec, ..Ec2NodeClass::default() })))
+    }
+
+    /// The template's own profile, else the global default, else a placeholder in what is printed.
+    fn identify(&mut self, name: &str, spec: &mut Ec2NodeClassSpec) {
+        if spec.instance_profile.is_some() {
+            return;
+        }
+        spec.instance_profile.clone_from(&self.options.default_instance_profile);
+        if spec.instance_profile.is_some() {
+            return;
+        }
+        spec.role.clone_from(&self.options.default_role);
+        if spec.role.is_none() && self.options.purpose == Purpose::Output {
+            spec.role = Some(ROLE_PLACEHOLDER.to_owned());
+            let text = format!("spec.role is the placeholder {ROLE_PLACEHOLDER}: replace it by the role of your nodes before applying");
+            self.note("EC2NodeClass", name, text);
+        }
+    }
+
+    fn drop_restricted_tags(&mut self, name: &str, spec: &mut Ec2NodeClassSpec) {
+        let Some(tags) = &mut spec.tags else { return };
+        let restricted = |key: &String| {
+            [labels::TAG_CLUSTER, labels::NODE_POOL, labels::TAG_NODE_CLAIM, labels::EC2_NODE_CLASS, labels::PROVISIONER_NAME]
+                .contains(&key.as_str())
+                || key == "karpenter.sh/managed-by"
+                || key.starts_with("kubernetes.io/cluster")
+        };
+        let dropped: Vec<String> = tags.keys().filter(|key| restricted(key)).cloned().collect();
+        tags.retain(|key, _| !restricted(key));
+        if !dropped.is_empty() {
+            self.note("EC2NodeClass", name, format!("spec.tags: {} left out, those tags are set by the system", dropped.join(", ")));
+        }
+    }
+
+    fn warn_of_al2(&mut self, name: &str, spec: &Ec2NodeClassSpec) {
+        if self.options.purpose == Purpose::Output && spec.alias().is_some_and(|(family, _)| family == "al2") {
+            self.note("EC2NodeClass", name, "there are no AL2 images from Kubernetes 1.33 on: --al2023 writes the newer family instead");
+        }
+    }
+}
+
+/// The family as v1 says it: an alias where the family's own images are meant.
+fn images_to_v1(metadata: &mut ObjectMeta, spec: &mut Ec2NodeClassSpec, field: &str) -> Result<(), Refusal> {
+    let family = spec.ami_family.take().unwrap_or_default();
+    let bare = spec.ami_selector_terms.is_empty();
+    match family.as_str() {
+        "AL2" | "AL2023" | "Bottlerocket" | "Windows2019" | "Windows2022" if bare => {
+            let alias = format!("{}@latest", family.to_ascii_lowercase());
+            spec.ami_selector_terms.push(AmiSelectorTerm { alias: Some(alias), ..AmiSelectorTerm::default() });
+        }
+        "AL2" | "AL2023" | "Bottlerocket" | "Windows2019" | "Windows2022" => spec.ami_family = Some(family),
+        "Ubuntu" | "Ubuntu2004" | "Ubuntu2204" => ubuntu_to_v1(metadata, spec),
+        _ if bare => {
+            let message = format!("amiFamily {family:?} has no images of its own: name the images in an AMI selector");
+            return Err((format!("{field}.amiSelector"), message));
+        }
+        _ => spec.ami_family = Some("Custom".to_owned()),
+    }
+    Ok(())
+}
+
+/// Ubuntu is no family any more: its bootstrap is AL2's, its disk is its own, and its images must be named.
+fn ubuntu_to_v1(metadata: &mut ObjectMeta, spec: &mut Ec2NodeClassSpec) {
+    let mut changes = vec!["amiFamily"];
+    spec.ami_family = Some("AL2".to_owned());
+    if spec.block_device_mappings.is_none() {
+        changes.push("blockDeviceMappings");
+        let ebs = BlockDevice {
+            encrypted: Some(true),
+            volume_size: Some("20Gi".to_owned()),
+            volume_type: Some("gp3".to_owned()),
+            ..BlockDevice::default()
+        };
+        let device_name = Some("/dev/sda1".to_owned());
+        spec.block_device_mappings = Some(vec![BlockDeviceMapping { device_name, ebs: Some(ebs), root_volume: true }]);
+    }
+    if spec.ami_selector_terms.is_empty() {
+        changes.push("incompatible");
+        spec.ami_selector_terms.push(AmiSelectorTerm { id: Some("ami-placeholder".to_owned()), ..AmiSelectorTerm::default() });
+    }
+    metadata.annotations.insert(UBUNTU_ANNOTATION.to_owned(), changes.join(","));
+}
+
+/// Before v1 the hop limit was 2 by default; v1's default is 1, so it is written out.
+fn defaults_before_v1(spec: &mut Ec2NodeClassSpec) {
+    let options = spec.metadata_options.get_or_insert_default();
+    let MetadataOptions { http_endpoint, http_protocol_ipv6, http_put_response_hop_limit, http_tokens } = options;
+    http_endpoint.get_or_insert_with(|| "enabled".to_owned());
+    http_protocol_ipv6.get_or_insert_with(|| "disabled".to_owned());
+    http_put_response_hop_limit.get_or_insert(2);
+    http_tokens.get_or_insert_with(|| "required".to_owned());
+}

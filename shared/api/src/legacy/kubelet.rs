@@ -1,0 +1,111 @@
+//! Kubelet settings move from the pool to the class: one class for each distinct block.
+
+use super::{Kubelet, Slot, Work};
+use crate::duration::GoDuration;
+use crate::karpenter::{Ec2NodeClass, NodePool};
+use crate::manifest::Object;
+use serde_json::Value;
+
+impl Kubelet {
+    fn canonical(&self) -> Self {
+        let grace = self.eviction_soft_grace_period.iter().map(|(signal, time)| (signal.clone(), GoDuration::canonical(time))).collect();
+        Self { eviction_soft_grace_period: grace, ..self.clone() }
+    }
+    /// The block as the compatibility annotation holds it.
+    pub(super) fn to_annotation(&self) -> Option<String> {
+        serde_json::to_string(&self.canonical()).ok()
+    }
+    /// The block as `spec.kubelet` of a class; `None` when it says nothing.
+    pub(super) fn to_document(&self) -> Option<Value> {
+        let document = serde_json::to_value(self.canonical()).ok()?;
+        document.as_object().is_some_and(|map| !map.is_empty()).then_some(document)
+    }
+}
+
+/// Gives every class the block of its pools. Where they differ, the class stays for the pools without a block, and each
+/// distinct block gets a class of its own, named after the class and the block.
+pub(super) fn settle(work: &mut Work<'_>) {
+    let classes: Vec<usize> = (0..work.slots.len()).filter(|at| matches!(work.slots[*at].object, Object::NodeClass(_))).collect();
+    let mut derived: Vec<(usize, Ec2NodeClass)> = Vec::new();
+    for class in classes {
+        settle_class(work, class, &mut derived);
+    }
+    for slot in &work.slots {
+        if let (Object::NodePool(pool), Some(_)) = (&slot.object, &slot.kubelet)
+            && class_of(&work.slots, slot).is_none()
+        {
+            let text = format!(
+                "its kubelet settings belong into EC2NodeClass {:?}, which is not among the files: copy them from the annotation {} there",
+                pool.spec.template.spec.node_class_ref.name,
+                super::KUBELET_ANNOTATION
+            );
+            work.out.warnings.push(super::Note { object: format!("NodePool {:?}", pool.metadata.name), text, in_output: true });
+        }
+    }
+    for (after, class) in derived.into_iter().rev() {
+        let origin = work.slots[after].origin;
+        work.slots.insert(after + 1, Slot { object: Object::NodeClass(Box::new(class)), origin, kubelet: None });
+    }
+}
+
+fn settle_class(work: &mut Work<'_>, class: usize, derived: &mut Vec<(usize, Ec2NodeClass)>) {
+    let users: Vec<usize> = (0..work.slots.len()).filter(|at| class_of(&work.slots, &work.slots[*at]) == Some(class)).collect();
+    let mut blocks: Vec<Option<Value>> = Vec::new();
+    for user in &users {
+        let block = &work.slots[*user].kubelet;
+        if !blocks.contains(block) {
+            blocks.push(block.clone());
+        }
+    }
+    let Object::NodeClass(original) = &mut work.slots[class].object else { return };
+    if let [Some(block)] = blocks.as_slice()
+        && original.spec.kubelet.is_none()
+    {
+        original.spec.kubelet = Some(block.clone());
+        return;
+    }
+    let original = original.as_ref().clone();
+    for block in blocks.into_iter().flatten() {
+        let name = format!("{}-{:08x}", original.metadata.name, fingerprint(&block));
+        let mut copy = original.clone();
+        copy.metadata.name.clone_from(&name);
+        // It is no object of the cluster itself.
+        copy.metadata.uid.clear();
+        copy.metadata.resource_version.clear();
+        copy.spec.kubelet = Some(block.clone());
+        let mut pools = Vec::new();
+        for user in &users {
+            let slot = &mut work.slots[*user];
+            if let (Some(own), Object::NodePool(pool)) = (&slot.kubelet, &mut slot.object)
+                && *own == block
+            {
+                pool.spec.template.spec.node_class_ref.name.clone_from(&name);
+                pools.push(format!("{:?}", pool.metadata.name));
+            }
+        }
+        let text = format!("made from {:?} for the kubelet settings of NodePool {}", original.metadata.name, pools.join(", "));
+        work.note_in_output("EC2NodeClass", &name, text);
+        derived.push((class, copy));
+    }
+}
+
+/// The position of the class that a pool names. A pool made from a Provisioner means a class made from a template, if
+/// both kinds of class have the name.
+fn class_of(slots: &[Slot], user: &Slot) -> Option<usize> {
+    let Object::NodePool(pool) = &user.object else { return None };
+    let named = |slot: &Slot| matches!(&slot.object, Object::NodeClass(class) if names(pool, class));
+    let same_age = |slot: &&Slot| (slot.origin == Some("AWSNodeTemplate")) == (user.origin == Some("Provisioner"));
+    let position = |wanted: &Slot| slots.iter().position(|slot| std::ptr::eq(slot, wanted));
+    let mut candidates = slots.iter().filter(|slot| named(slot));
+    candidates.clone().find(same_age).or_else(|| candidates.next()).and_then(position)
+}
+
+fn names(pool: &NodePool, class: &Ec2NodeClass) -> bool {
+    let reference = &pool.spec.template.spec.node_class_ref;
+    reference.kind == "EC2NodeClass" && reference.name == class.metadata.name
+}
+
+/// A short name for a block: the same block gives the same name always.
+fn fingerprint(block: &Value) -> u32 {
+    block.to_string().bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}

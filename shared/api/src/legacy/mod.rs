@@ -1,0 +1,184 @@
+//! Kinds from before v1, and what they become in v1 (api 12 to 16; the decisions of the seeds come first).
+//!
+//! Conversion is a pure function over a set of objects: a pool's kubelet settings go to the class that it names, so both
+//! have to be seen together.
+
+mod class;
+mod kubelet;
+mod pool;
+mod selector;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use crate::labels;
+use crate::manifest::Object;
+use crate::meta::ObjectMeta;
+pub use types::{
+    AwsNodeTemplate, AwsNodeTemplateSpec, BetaConsolidationPolicy, BetaDisruption, BetaNodeClaim, BetaNodeClaimSpec, BetaNodeClass,
+    BetaNodePool, BetaNodePoolSpec, BetaTemplate, Consolidation, Kubelet, LegacyBlockDevice, LegacyBlockDeviceMapping, LegacyObject,
+    LegacyReference, Provisioner, ProvisionerLimits, ProvisionerSpec,
+};
+
+/// Written where neither a role nor a profile is known; the user has to replace it.
+pub const ROLE_PLACEHOLDER: &str = "$KARPENTER_NODE_ROLE";
+/// JSON of the kubelet settings that a pool or claim had.
+pub const KUBELET_ANNOTATION: &str = "compatibility.karpenter.sh/v1beta1-kubelet-conversion";
+/// JSON of the reference as the old object wrote it.
+pub const REFERENCE_ANNOTATION: &str = "compatibility.karpenter.sh/v1beta1-nodeclass-reference";
+/// What had to be changed for Ubuntu, as a comma list.
+pub const UBUNTU_ANNOTATION: &str = "compatibility.karpenter.k8s.aws/v1beta1-ubuntu";
+
+/// What the converted objects are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be decided on, standing for the old objects: they are marked with their origin, keep all their metadata, and
+    /// get no placeholders.
+    OnRead,
+    /// To be printed and applied in their place: clean manifests.
+    Output,
+}
+
+/// How to convert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConvertOptions {
+    pub purpose: Purpose,
+    /// For classes made from templates that name no profile.
+    pub default_instance_profile: Option<String>,
+    /// The same with a role; the profile wins when both are given.
+    pub default_role: Option<String>,
+    /// Leave out the requirements that v1alpha5 added to every Provisioner.
+    pub ignore_defaults: bool,
+    /// Write AL2023 where a template without AMIs means AL2.
+    pub al2023: bool,
+}
+
+impl ConvertOptions {
+    /// Nothing beyond the rules themselves.
+    pub const fn new(purpose: Purpose) -> Self {
+        Self { purpose, default_instance_profile: None, default_role: None, ignore_defaults: false, al2023: false }
+    }
+}
+
+/// Something that the owner of an object should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Kind and name of the converted object, `NodePool "default"`.
+    pub object: String,
+    pub text: String,
+    /// The text belongs into the printed manifest too.
+    pub in_output: bool,
+}
+
+/// An old object that has no equivalent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{object}, {field}: {message}")]
+pub struct ConvertError {
+    /// Kind and name of the old object.
+    pub object: String,
+    pub field: String,
+    pub message: String,
+}
+
+/// The outcome of a conversion.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Converted {
+    /// All objects in the order of the input, the old ones in their new form.
+    pub objects: Vec<Object>,
+    pub warnings: Vec<Note>,
+    /// Old objects that are left out.
+    pub errors: Vec<ConvertError>,
+}
+
+/// Converts the old objects of a set; all others pass through.
+pub fn convert(objects: Vec<Object>, options: &ConvertOptions) -> Converted {
+    let mut work = Work { options, slots: Vec::new(), claims: Vec::new(), out: Converted::default() };
+    for object in objects {
+        match object {
+            Object::Legacy(old) => work.take(old),
+            other => work.slots.push(Slot { object: other, origin: None, kubelet: None }),
+        }
+    }
+    work.claims_take_expiry();
+    kubelet::settle(&mut work);
+    work.out.objects = work.slots.into_iter().map(|slot| slot.object).collect();
+    work.out
+}
+
+/// An object on its way.
+struct Slot {
+    object: Object,
+    /// Kind that it had before.
+    origin: Option<&'static str>,
+    /// The kubelet block of a pool, to be moved to its class.
+    kubelet: Option<serde_json::Value>,
+}
+
+struct Work<'a> {
+    options: &'a ConvertOptions,
+    slots: Vec<Slot>,
+    /// Positions of claims whose expiry comes from their pool, and the origin that the pool has.
+    claims: Vec<(usize, Option<&'static str>)>,
+    out: Converted,
+}
+
+impl Work<'_> {
+    fn take(&mut self, old: LegacyObject) {
+        let (_, kind) = old.type_meta();
+        let name = format!("{kind} {:?}", old.meta().name);
+        let converted = match old {
+            LegacyObject::Provisioner(old) => self.provisioner(*old),
+            LegacyObject::AwsNodeTemplate(old) => self.template(*old),
+            LegacyObject::NodePool(old) => {
+                self.beta_pool(*old);
+                Ok(())
+            }
+            LegacyObject::NodeClaim(old) => {
+                self.claim(*old, None);
+                Ok(())
+            }
+            LegacyObject::Machine(old) => {
+                self.claim(*old, Some("Provisioner"));
+                Ok(())
+            }
+            LegacyObject::NodeClass(old) => self.beta_class(*old),
+        };
+        if let Err((field, message)) = converted {
+            self.out.errors.push(ConvertError { object: name, field, message });
+        }
+    }
+
+    fn push(&mut self, object: Object, origin: Option<&'static str>, kubelet: Option<serde_json::Value>) {
+        self.slots.push(Slot { object, origin, kubelet });
+    }
+
+    /// The metadata of a converted object.
+    fn metadata(&self, old: ObjectMeta, origin: Option<&'static str>) -> ObjectMeta {
+        let mut metadata = match self.options.purpose {
+            Purpose::OnRead => old,
+            Purpose::Output => ObjectMeta {
+                name: old.name,
+                namespace: old.namespace,
+                labels: old.labels,
+                annotations: old.annotations,
+                finalizers: old.finalizers,
+                ..ObjectMeta::default()
+            },
+        };
+        if let (Purpose::OnRead, Some(origin)) = (self.options.purpose, origin) {
+            metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), origin.to_owned());
+        }
+        metadata
+    }
+
+    fn note(&mut self, kind: &str, name: &str, text: impl Into<String>) {
+        self.out.warnings.push(Note { object: format!("{kind} {name:?}"), text: text.into(), in_output: false });
+    }
+
+    fn note_in_output(&mut self, kind: &str, name: &str, text: impl Into<String>) {
+        self.out.warnings.push(Note { object: format!("{kind} {name:?}"), text: text.into(), in_output: true });
+    }
+}
+
+/// Field and message of something that cannot be converted.
+type Refusal = (String, String);

@@ -1,0 +1,151 @@
+use super::*;
+use crate::{NillableDuration, manifest};
+use std::path::{Path, PathBuf};
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/convert")
+}
+
+fn objects_of(file: &Path) -> Vec<Object> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let located = manifest::read(&file.display().to_string(), &text).unwrap_or_else(|errors| panic!("{errors:#?}"));
+    located.into_iter().map(|located| located.value).collect()
+}
+
+fn converted(text: &str, purpose: Purpose) -> Converted {
+    let objects = manifest::read("test", text).unwrap().into_iter().map(|located| located.value).collect();
+    convert(objects, &ConvertOptions::new(purpose))
+}
+
+/// The reference's answer with what we decided to do better (the notes of the golden cases list it).
+fn improved(name: &str, mut expected: Object, ours: &Object) -> Object {
+    match (&mut expected, ours) {
+        (Object::NodePool(expected), Object::NodePool(ours)) => {
+            let reference = &mut expected.spec.template.spec.node_class_ref;
+            if reference.kind == "AWSNodeTemplate" {
+                "EC2NodeClass".clone_into(&mut reference.kind);
+            }
+            // 16.4: with neither time nor consolidation nothing is ever removed.
+            if ours.spec.disruption.consolidate_after == NillableDuration::Never {
+                expected.spec.disruption.consolidate_after = NillableDuration::Never;
+                expected.spec.disruption.consolidation_policy = ours.spec.disruption.consolidation_policy;
+            }
+            reference.name.clone_from(&ours.spec.template.spec.node_class_ref.name);
+        }
+        (Object::NodeClass(expected), Object::NodeClass(ours)) => {
+            // A template's own profile is kept, where the reference writes its placeholder.
+            if ours.spec.instance_profile.is_some() && expected.spec.role.as_deref() == Some(ROLE_PLACEHOLDER) {
+                expected.spec.role = None;
+                expected.spec.instance_profile.clone_from(&ours.spec.instance_profile);
+            }
+            // 16.5: the pool's kubelet block.
+            expected.spec.kubelet.clone_from(&ours.spec.kubelet);
+        }
+        (Object::NodeClaim(_), Object::NodeClaim(_)) => {}
+        _ => panic!("{name}: another kind"),
+    }
+    expected
+}
+
+#[test]
+fn manifests_convert_as_the_reference_does() {
+    let mut seen = 0;
+    let mut directories: Vec<_> = std::fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    directories.sort();
+    for directory in directories.iter().filter(|path| path.join("expected-v1.yaml").exists()) {
+        let name = directory.file_name().unwrap().to_string_lossy().into_owned();
+        let converted = convert(objects_of(&directory.join("input.yaml")), &ConvertOptions::new(Purpose::Output));
+        assert_eq!(converted.errors, [], "{name}");
+        let expected = objects_of(&directory.join("expected-v1.yaml"));
+        assert_eq!(converted.objects.len(), expected.len(), "{name}");
+        for (ours, expected) in converted.objects.iter().zip(expected) {
+            let expected = improved(&name, expected, ours);
+            assert_eq!(ours.to_json(), expected.to_json(), "{name}");
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 43, "cases under {}", golden().display());
+}
+
+const TWO_POOLS: &str = "
+apiVersion: karpenter.sh/v1alpha5
+kind: Provisioner
+metadata: {name: a, uid: u1}
+spec: {providerRef: {name: std}, ttlSecondsAfterEmpty: 30, kubeletConfiguration: {maxPods: 20}}
+---
+apiVersion: karpenter.sh/v1alpha5
+kind: Provisioner
+metadata: {name: b}
+spec: {providerRef: {name: std}}
+---
+apiVersion: karpenter.k8s.aws/v1alpha1
+kind: AWSNodeTemplate
+metadata: {name: std}
+spec: {subnetSelector: {a: b}, securityGroupSelector: {a: b}, tags: {kubernetes.io/cluster/x: owned, team: t}}
+";
+
+#[test]
+fn pools_with_different_kubelet_blocks_get_a_class_each() {
+    let objects = converted(TWO_POOLS, Purpose::Output).objects;
+    let classes: Vec<_> = objects
+        .iter()
+        .filter_map(|object| match object {
+            Object::NodeClass(class) => Some((class.metadata.name.as_str(), class.spec.kubelet.clone())),
+            _ => None,
+        })
+        .collect();
+    let references: Vec<_> = objects
+        .iter()
+        .filter_map(|object| match object {
+            Object::NodePool(pool) => Some(pool.spec.template.spec.node_class_ref.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(classes[0], ("std", None), "the pool without a block keeps the class");
+    assert_eq!(classes[1].1, Some(serde_json::json!({"maxPods": 20})));
+    assert_eq!(references, [classes[1].0, "std"]);
+}
+
+#[test]
+fn what_is_converted_on_read_is_marked_and_needs_no_placeholder() {
+    let objects = converted(TWO_POOLS, Purpose::OnRead).objects;
+    let Object::NodePool(pool) = &objects[0] else { panic!("a pool") };
+    assert!(pool.is_converted_provisioner());
+    assert_eq!(pool.metadata.uid, "u1", "claims are owned by the Provisioner");
+    assert_eq!(pool.spec.disruption.budgets[0].reasons.as_deref(), Some(["Drifted".to_owned(), "Underutilized".to_owned()].as_slice()));
+    let Object::NodeClass(class) = &objects[2] else { panic!("a class") };
+    assert_eq!((&class.spec.role, &class.spec.instance_profile), (&None, &None));
+    assert_eq!(class.metadata.annotation(crate::labels::CONVERTED_FROM), Some("AWSNodeTemplate"));
+    assert_eq!(class.spec.tags.as_ref().unwrap().len(), 1, "restricted tags go");
+}
+
+#[test]
+fn a_default_profile_goes_before_a_default_role() {
+    let objects = manifest::read("test", TWO_POOLS).unwrap().into_iter().map(|located| located.value).collect();
+    let options = ConvertOptions {
+        default_instance_profile: Some("profile".to_owned()),
+        default_role: Some("role".to_owned()),
+        al2023: true,
+        ..ConvertOptions::new(Purpose::Output)
+    };
+    let converted = convert(objects, &options);
+    let Object::NodeClass(class) = &converted.objects[2] else { panic!("a class") };
+    assert_eq!((class.spec.role.as_deref(), class.spec.instance_profile.as_deref()), (None, Some("profile")));
+    assert_eq!(class.spec.ami_selector_terms[0].alias.as_deref(), Some("al2023@latest"));
+}
+
+#[test]
+fn s3_15_a_pool_that_never_removed_nodes_says_so_in_the_output() {
+    let converted = converted(TWO_POOLS, Purpose::Output);
+    assert!(converted.warnings.iter().any(|note| note.in_output && note.object == "NodePool \"b\"" && note.text.contains("Never")));
+    assert!(converted.warnings.iter().any(|note| note.text.contains(ROLE_PLACEHOLDER)));
+}
+
+#[test]
+fn an_own_launch_template_cannot_be_converted() {
+    for case in ["036-template-launch-template", "028-provisioner-inline-launch-template"] {
+        let converted = convert(objects_of(&golden().join(case).join("input.yaml")), &ConvertOptions::new(Purpose::Output));
+        assert_eq!(converted.objects, []);
+        assert!(converted.errors[0].field.ends_with("launchTemplate"), "{}", converted.errors[0]);
+    }
+}

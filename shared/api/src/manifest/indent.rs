@@ -1,0 +1,72 @@
+//! Likely causes behind text that is no YAML, or that is YAML by accident: manifests pasted from a page whose
+//! indentation is lost.
+
+use super::ManifestError;
+use crate::field::{FieldError, FieldPath};
+use crate::yaml::{Mark, Node, YamlError};
+
+/// The error for a text that cannot be parsed, with its likely cause.
+pub(super) fn explain(file: &str, text: &str, error: &YamlError) -> ManifestError {
+    let lines: Vec<&str> = text.lines().collect();
+    let (mark, cause) = cause(&lines, error.mark);
+    let message = format!("this is no YAML: {}{cause}", error.message);
+    ManifestError { file: file.to_owned(), document: error.document, mark: Some(mark), object: None, field: FieldPath::root(), message }
+}
+
+fn cause(lines: &[&str], mark: Mark) -> (Mark, String) {
+    let Some(line) = mark.line.checked_sub(1).and_then(|index| lines.get(index)) else {
+        return (mark, String::new());
+    };
+    let column = indent_of(line) + 1;
+    if line[..line.len() - line.trim_start().len()].contains('\t') {
+        return (mark, ": the line is indented with a tab; use blanks".to_owned());
+    }
+    let above = lines[..mark.line - 1].iter().rev().find(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
+    let Some(above) = above.filter(|_| is_entry(line)) else {
+        return (mark, String::new());
+    };
+    let above_column = key_column(above);
+    if above_column < column && is_entry(above) && !above.trim_end().ends_with(':') {
+        let cause = format!(
+            ": the line is indented deeper than {:?} above it, which has a value already. Likely the indentation was damaged when the text \
+             was copied: put it below the first letter of that key (column {above_column})",
+            above.trim()
+        );
+        return (Mark { line: mark.line, column }, cause);
+    }
+    (mark, String::new())
+}
+
+fn indent_of(line: &str) -> usize {
+    line.chars().take_while(|c| *c == ' ').count()
+}
+
+/// Column of the first key of a line, dashes of list items skipped.
+fn key_column(line: &str) -> usize {
+    line.chars().take_while(|c| matches!(c, ' ' | '-')).count() + 1
+}
+
+/// Looks like `key: value` or `key:`.
+fn is_entry(line: &str) -> bool {
+    let line = line.trim().trim_start_matches("- ");
+    line.ends_with(':') || line.contains(": ")
+}
+
+/// Recognises an object whose fields all stand at the top: metadata or spec are empty, and fields that belong into them
+/// follow.
+pub(super) fn lost(node: &Node, repeated: &[FieldError]) -> Option<FieldError> {
+    let hollow: Vec<&str> = ["metadata", "spec"].into_iter().filter(|key| node.get(key).is_some_and(Node::is_null)).collect();
+    let strays = ["name", "requirements", "limits", "template", "subnetSelector", "subnetSelectorTerms", "providerRef"];
+    let stray = strays.into_iter().find(|key| node.get(key).is_some())?;
+    if hollow.is_empty() {
+        return None;
+    }
+    let path = repeated.first().map_or_else(|| FieldPath::root().key(stray), |error| error.path.clone());
+    let message = format!(
+        "{} {} empty and fields such as {stray} stand at the top of the object. Likely the indentation was lost when the text was copied: \
+         indent what belongs to metadata and to spec by two blanks",
+        hollow.join(" and "),
+        if hollow.len() == 1 { "is" } else { "are" }
+    );
+    Some(FieldError::new(path, message))
+}

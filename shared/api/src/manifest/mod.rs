@@ -1,0 +1,231 @@
+//! Reading YAML manifests: every document becomes a typed object, or an error that names file, place, object, field and
+//! remedy. A file is taken whole or not at all, and all its faults are listed at once.
+
+mod eksctl;
+mod error;
+mod indent;
+mod object;
+#[cfg(test)]
+mod tests;
+
+use crate::field::{FieldError, FieldPath, Step};
+use crate::legacy::LegacyObject;
+use crate::yaml::{self, Content, Mark, Node};
+pub use eksctl::{ClusterConfig, ClusterConfigMeta, FargateProfile, FargateSelector, IdentityMapping, ManagedNodeGroup};
+pub use error::ManifestError;
+pub use object::Object;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// A value and where it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Located<T> {
+    pub value: T,
+    pub file: String,
+    /// Number of the document in the file, from 1.
+    pub document: usize,
+    /// Line that the object begins on, from 1.
+    pub line: usize,
+}
+
+/// Turns the JSON of an object into the object.
+type Reader = fn(Value) -> Result<Object, FieldError>;
+
+/// Reads all objects of a text. Empty documents are skipped, lists are opened. Karpenter's kinds are read as strictly as
+/// kubectl does (unknown fields and repeated keys are errors), of other kinds only the fields that matter are looked at.
+///
+/// # Errors
+/// All faults of the text, in its order.
+pub fn read(file_name: &str, text: &str) -> Result<Vec<Located<Object>>, Vec<ManifestError>> {
+    let documents = match yaml::documents(text) {
+        Ok(documents) => documents,
+        Err(error) => return Err(vec![indent::explain(file_name, text, &error)]),
+    };
+    let (mut objects, mut errors) = (Vec::new(), Vec::new());
+    for (position, document) in documents.iter().enumerate() {
+        let source = Source { file: file_name, document: position + 1 };
+        read_document(&source, document, None, &mut objects, &mut errors);
+    }
+    if errors.is_empty() { Ok(objects) } else { Err(errors) }
+}
+
+/// Where errors of a document are reported.
+struct Source<'a> {
+    file: &'a str,
+    document: usize,
+}
+
+/// Version and kind that a typed list gives to elements which do not say theirs.
+type Inherited<'a> = Option<(&'a str, &'a str)>;
+
+fn read_document(
+    source: &Source<'_>,
+    node: &Node,
+    inherited: Inherited<'_>,
+    objects: &mut Vec<Located<Object>>,
+    errors: &mut Vec<ManifestError>,
+) {
+    if node.is_null() {
+        return;
+    }
+    let word = |key: &str| node.get(key).and_then(Node::text).filter(|text| !text.is_empty());
+    let api_version = word("apiVersion").or(inherited.map(|(api_version, _)| api_version));
+    let kind = word("kind").or(inherited.map(|(_, kind)| kind));
+    let (Some(api_version), Some(kind)) = (api_version, kind) else {
+        let message = if matches!(node.content, Content::Map(_)) {
+            "apiVersion and kind are needed: every document starts with both, such as `apiVersion: karpenter.sh/v1` and `kind: NodePool`"
+        } else {
+            "this is no object: every document is a map with apiVersion, kind, metadata and spec"
+        };
+        errors.push(source.error(node.mark, None, FieldError::new(FieldPath::root(), message)));
+        return;
+    };
+    if let Some(items) = node.get("items")
+        && let Some(element_kind) = kind.strip_suffix("List")
+    {
+        let Content::List(items) = &items.content else {
+            if !items.is_null() {
+                let error = FieldError::new(FieldPath::of("items"), "items is no list: write each object behind a dash");
+                errors.push(source.error(items.mark, Some(kind), error));
+            }
+            return;
+        };
+        let inherited = (!element_kind.is_empty()).then_some((api_version, element_kind));
+        for item in items {
+            read_document(source, item, inherited, objects, errors);
+        }
+        return;
+    }
+    match read_object(node, api_version, kind) {
+        Ok(value) => objects.push(Located { value, file: source.file.to_owned(), document: source.document, line: node.mark.line }),
+        Err(faults) => {
+            let name = node.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Node::text);
+            let object = name.map_or_else(|| kind.to_owned(), |name| format!("{kind} {name:?}"));
+            errors.extend(faults.into_iter().map(|fault| source.error(place(node, &fault.path), Some(&object), fault)));
+        }
+    }
+}
+
+fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec<FieldError>> {
+    let strict = is_karpenter(api_version);
+    let mut errors = Vec::new();
+    if strict {
+        repeated_keys(node, &FieldPath::root(), &mut errors);
+        if let Some(lost) = indent::lost(node, &errors) {
+            return Err(vec![lost]);
+        }
+    }
+    let Some(reader) = legacy_reader(api_version, kind).or_else(|| object::reader(api_version, kind)) else {
+        if strict {
+            return Err(vec![unknown_karpenter_kind(api_version, kind)]);
+        }
+        return Ok(unknown(node, api_version, kind));
+    };
+    let value = node.to_json();
+    match reader(value) {
+        Ok(object) if errors.is_empty() => Ok(object),
+        Ok(_) => Err(errors),
+        Err(error) => {
+            // The schema has usually said the same already, and better.
+            if errors.is_empty() {
+                errors.push(error);
+            }
+            Err(errors)
+        }
+    }
+}
+
+fn is_karpenter(api_version: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    matches!(group, "karpenter.sh" | "karpenter.k8s.aws" | "autoscaling.x-k8s.io")
+}
+
+fn unknown_karpenter_kind(api_version: &str, kind: &str) -> FieldError {
+    let message = format!(
+        "there is no kind {kind} in {api_version}: NodePool and NodeClaim are in karpenter.sh/v1 (v1beta1), NodeOverlay in \
+         karpenter.sh/v1alpha1, EC2NodeClass in karpenter.k8s.aws/v1 (v1beta1), CapacityBuffer in autoscaling.x-k8s.io/v1beta1, Provisioner \
+         and Machine in karpenter.sh/v1alpha5, AWSNodeTemplate in karpenter.k8s.aws/v1alpha1"
+    );
+    FieldError::new(FieldPath::of("kind"), message)
+}
+
+fn unknown(node: &Node, api_version: &str, kind: &str) -> Object {
+    let word = |key: &str| node.get("metadata").and_then(|metadata| metadata.get(key)).and_then(Node::text).unwrap_or_default().to_owned();
+    Object::Unknown { api_version: api_version.to_owned(), kind: kind.to_owned(), namespace: word("namespace"), name: word("name") }
+}
+
+fn legacy_reader(api_version: &str, kind: &str) -> Option<Reader> {
+    let reader: Reader = match (api_version, kind) {
+        ("karpenter.sh/v1alpha5", "Provisioner") => |value| Ok(Object::Legacy(LegacyObject::Provisioner(Box::new(typed(value)?)))),
+        ("karpenter.sh/v1alpha5", "Machine") => |value| Ok(Object::Legacy(LegacyObject::Machine(Box::new(typed(value)?)))),
+        ("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate") => {
+            |value| Ok(Object::Legacy(LegacyObject::AwsNodeTemplate(Box::new(typed(value)?))))
+        }
+        ("karpenter.sh/v1beta1", "NodePool") => |value| Ok(Object::Legacy(LegacyObject::NodePool(Box::new(typed(value)?)))),
+        ("karpenter.sh/v1beta1", "NodeClaim") => |value| Ok(Object::Legacy(LegacyObject::NodeClaim(Box::new(typed(value)?)))),
+        ("karpenter.k8s.aws/v1beta1", "EC2NodeClass") => |value| Ok(Object::Legacy(LegacyObject::NodeClass(Box::new(typed(value)?)))),
+        (ClusterConfig::API_VERSION, ClusterConfig::KIND) => |value| Ok(Object::ClusterConfig(Box::new(typed(value)?))),
+        _ => return None,
+    };
+    Some(reader)
+}
+
+/// Reads a typed value; the error names the field.
+fn typed<T: DeserializeOwned>(value: Value) -> Result<T, FieldError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let mut path = FieldPath::root();
+        for segment in error.path() {
+            path = match segment {
+                serde_path_to_error::Segment::Seq { index } => path.index(*index),
+                serde_path_to_error::Segment::Map { key } => path.key(key),
+                _ => path,
+            };
+        }
+        FieldError::new(path, error.inner().to_string())
+    })
+}
+
+/// Keys that stand twice in one map.
+fn repeated_keys(node: &Node, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    match &node.content {
+        Content::Scalar(_) => {}
+        Content::List(items) => items.iter().enumerate().for_each(|(index, item)| repeated_keys(item, &path.index(index), errors)),
+        Content::Map(entries) => {
+            for (position, entry) in entries.iter().enumerate() {
+                if let Some(first) = entries[..position].iter().find(|earlier| earlier.key == entry.key) {
+                    let message = format!("the key stands twice in one map, first in line {}: keep one of them", first.mark.line);
+                    errors.push(FieldError::new(path.key(&entry.key), message));
+                }
+                repeated_keys(&entry.value, &path.key(&entry.key), errors);
+            }
+        }
+    }
+}
+
+/// The place of a field, or of the nearest thing around it that was written.
+fn place(node: &Node, path: &FieldPath) -> Mark {
+    let (mut mark, mut at) = (node.mark, node);
+    for step in path.steps() {
+        let next = match step {
+            Step::Key(key) => at.key_mark(key).zip(at.get(key)),
+            Step::Index(index) => at.item(*index).map(|item| (item.mark, item)),
+        };
+        let Some((found, below)) = next else { break };
+        mark = found;
+        at = below;
+    }
+    mark
+}
+
+impl Source<'_> {
+    fn error(&self, mark: Mark, object: Option<&str>, fault: FieldError) -> ManifestError {
+        ManifestError {
+            file: self.file.to_owned(),
+            document: self.document,
+            mark: Some(mark),
+            object: object.map(ToOwned::to_owned),
+            field: fault.path,
+            message: fault.message,
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! YAML text as trees whose every node knows its line and column.
+//!
+//! Plain scalars are read as the API server's tools read them (YAML 1.1: `on` is a boolean, `010` is eight), anchors and
+//! merge keys work, a key that stands twice in one map is kept and reported. Depth and size are bounded, so that no
+//! input can exhaust the machine.
+
+mod scalar;
+
+use granit_parser::{Event, Parser, ScalarStyle, Tag};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+pub(crate) use scalar::Scalar;
+
+/// Deeper nesting than any Kubernetes object has.
+const DEPTH_MAX: usize = 100;
+/// Nodes per text: ten times what the dump of a large cluster has.
+const NODES_MAX: usize = 20_000_000;
+/// Nodes per text that aliases may repeat: manifests use them for a label or two.
+const REPEATED_MAX: usize = 100_000;
+
+/// A place in the text, both counted from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    pub line: usize,
+    pub column: usize,
+}
+
+/// Text that is no YAML, or more of it than we take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct YamlError {
+    pub(crate) mark: Mark,
+    /// Number of the document that it happened in, from 1.
+    pub(crate) document: usize,
+    pub(crate) message: String,
+}
+
+/// A node and its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) mark: Mark,
+    pub(crate) content: Content,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    Scalar(Scalar),
+    List(Vec<Node>),
+    /// In the order of the text; a key may stand twice.
+    Map(Vec<Entry>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) mark: Mark,
+    pub(crate) key: String,
+    pub(crate) value: Node,
+}
+
+impl Node {
+    /// The last value of a key of a map (as lax readers take it).
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        match &self.content {
+            Content::Map(entries) => entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value),
+            _ => None,
+        }
+    }
+    /// The place of a key of a map.
+    pub(crate) fn key_mark(&self, key: &str) -> Option<Mark> {
+        match &self.content {
+            Content::Map(entries) => entries.iter().rev().find(|entry| entry.key == key).map(|entry| entry.mark),
+            _ => None,
+        }
+    }
+    /// The element of a list.
+    pub(crate) fn item(&self, index: usize) -> Option<&Self> {
+        match &self.content {
+            Content::List(items) => items.get(index),
+            _ => None,
+        }
+    }
+    /// Text of a string scalar.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Scalar(Scalar::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(self.content, Content::Scalar(Scalar::Null))
+    }
+    /// The tree as JSON; of a key that stands twice the last one wins.
+    pub(crate) fn to_json(&self) -> Value {
+        match &self.content {
+            Content::Scalar(scalar) => scalar.to_json(),
+            Content::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
+            Content::Map(entries) => {
+                let map: Map<String, Value> = entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json())).collect();
+                Value::Object(map)
+            }
+        }
+    }
+}
+
+/// The documents of a text, empty ones as null.
+pub(crate) fn documents(text: &str) -> Result<Vec<Node>, YamlError> {
+    Composer::default().run(text)
+}
+
+/// A collection that is being read.
+enum Open {
+    List { mark: Mark, anchor: usize, items: Vec<Node> },
+    Map { mark: Mark, anchor: usize, entries: Vec<Entry>, key: Option<(Mark, String)> },
+}
+
+#[derive(Default)]
+struct Composer {
+    stack: Vec<Open>,
+    anchors: BTreeMap<usize, Node>,
+    documents: Vec<Node>,
+    root: Option<Node>,
+    nodes: usize,
+    repeated: usize,
+}
+
+impl Composer {
+    fn run(mut self, text: &str) -> Result<Vec<Node>, YamlError> {
+        for next in Parser::new_from_str(text) {
+            let (event, span) = match next {
+                Ok(next) => next,
+                Err(error) => {
+                    let mark = Mark { line: error.marker().line(), column: error.marker().col() + 1 };
+                    return Err(self.error(mark, error.info()));
+                }
+            };
+            let mark = Mark { line: span.start.line(), column: span.start.col() + 1 };
+            self.take(event, mark)?;
+        }
+        Ok(self.documents)
+    }
+
+    fn error(&self, mark: Mark, message: impl Into<String>) -> YamlError {
+        YamlError { mark, document: self.documents.len() + 1, message: message.into() }
+    }
+
+    fn take(&mut self, event: Event<'_>, mark: Mark) -> Result<(), YamlError> {
+        match event {
+            Event::DocumentStart(..) => self.root = None,
+            Event::DocumentEnd => {
+                self.anchors.clear();
+                let null = Node { mark, content: Content::Scalar(Scalar::Null) };
+                self.documents.push(self.root.take().unwrap_or(null));
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                let scalar = scalar(&text, style, tag.as_deref()).map_err(|message| self.error(mark, message))?;
+                self.add(Node { mark, content: Content::Scalar(scalar) }, anchor)?;
+            }
+            Event::SequenceStart(_, anchor, _) => self.open(Open::List { mark, anchor, items: Vec::new() }, mark)?,
+            Event::MappingStart(_, anchor, _) => self.open(Open::Map { mark, anchor, entries: Vec::new(), key: None }, mark)?,
+            Event::SequenceEnd | Event::MappingEnd => match self.stack.pop() {
+                Some(Open::List { mark, anchor, items }) => self.add(Node { mark, content: Content::List(items) }, anchor)?,
+                Some(Open::Map { mark, anchor, entries, .. }) => {
+                    self.add(Node { mark, content: Content::Map(merged(entries)) }, anchor)?;
+                }
+                None => return Err(self.error(mark, "a collection ends that never began")),
+            },
+            Event::Alias(id) => self.repeat(id, mark)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Puts a copy of an anchored node where its alias stands.
+    fn repeat(&mut self, id: usize, mark: Mark) -> Result<(), YamlError> {
+        let Some(node) = self.anchors.get(&id) else {
+            return Err(self.error(mark, "an alias names an anchor that is not defined before it"));
+        };
+        let (size, depth) = extent(node);
+        if REPEATED_MAX < self.repeated + size || DEPTH_MAX < self.stack.len() + depth {
+            return Err(self.error(mark, format!("aliases repeat more than {REPEATED_MAX} values, or too deep ones: write them out")));
+        }
+        self.repeated += size;
+        let copy = Node { mark, content: node.content.clone() };
+        self.add(copy, 0)
+    }
+
+    fn open(&mut self, open: Open, mark: Mark) -> Result<(), YamlError> {
+        if DEPTH_MAX <= self.stack.len() {
+            return Err(self.error(mark, format!("nested more than {DEPTH_MAX} deep: no Kubernetes object is")));
+        }
+        self.stack.push(open);
+        Ok(())
+    }
+
+    fn add(&mut self, node: Node, anchor: usize) -> Result<(), YamlError> {
+        self.nodes += 1;
+        if NODES_MAX < self.nodes {
+            return Err(self.error(node.mark, format!("more than {NODES_MAX} values: split the file")));
+        }
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.stack.last_mut() {
+            None => self.root = Some(node),
+            Some(Open::List { items, .. }) => items.push(node),
+            Some(Open::Map { entries, key, .. }) => match key.take() {
+                Some((mark, key)) => entries.push(Entry { mark, key, value: node }),
+                None => match &node.content {
+                    Content::Scalar(scalar) => *key = Some((node.mark, scalar.as_key())),
+                    _ => return Err(self.error(node.mark, "a list or map is used as a key: keys are text")),
+                },
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Number of nodes of a tree, and its depth.
+fn extent(node: &Node) -> (usize, usize) {
+    let join = |(size, depth): (usize, usize), (more, deeper): (usize, usize)| (size + more, depth.max(deeper + 1));
+    match &node.content {
+        Content::Scalar(_) => (1, 1),
+        Content::List(items) => items.iter().map(extent).fold((1, 1), join),
+        Content::Map(entries) => entries.iter().map(|entry| extent(&entry.value)).fold((1, 1), join),
+    }
+}
+
+/// Resolves merge keys (`<<`): what the map itself says wins.
+fn merged(entries: Vec<Entry>) -> Vec<Entry> {
+    if entries.iter().all(|entry| entry.key != "<<") {
+        return entries;
+    }
+    let (merges, mut own): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.key == "<<");
+    let sources = merges.into_iter().flat_map(|entry| match entry.value.content {
+        Content::List(items) => items,
+        content => vec![Node { mark: entry.value.mark, content }],
+    });
+    for source in sources {
+        if let Content::Map(entries) = source.content {
+            for entry in entries {
+                if own.iter().all(|have| have.key != entry.key) {
+                    own.push(entry);
+                }
+            }
+        }
+    }
+    own
+}
+
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Scalar, String> {
+    match tag.and_then(Tag::core_suffix) {
+        Some("str" | "binary") => return Ok(Scalar::Text(text.to_owned())),
+        Some("null") => return Ok(Scalar::Null),
+        Some(kind @ ("int" | "float" | "bool")) => {
+            return match Scalar::plain(text)? {
+                Scalar::Text(_) | Scalar::Null => Err(format!("{text:?} is tagged as {kind} and is none")),
+                scalar => Ok(scalar),
+            };
+        }
+        _ => {}
+    }
+    if style == ScalarStyle::Plain { Scalar::plain(text) } else { Ok(Scalar::Text(text.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests;

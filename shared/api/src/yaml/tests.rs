@@ -1,0 +1,48 @@
+use super::*;
+use serde_json::json;
+
+#[track_caller]
+fn check(text: &str, expected: Value) {
+    let documents = documents(text).unwrap();
+    assert_eq!(documents[0].to_json(), expected, "{text}");
+}
+
+#[test]
+fn plain_scalars_follow_yaml_1_1() {
+    check("[on, yes, y, no, off, 'on', true]", json!([true, true, true, false, false, "on", true]));
+    check("[010, 0o10, 0x1F, 1_0, 1e1, 10.0, 1.5, -3, +5]", json!([8, 8, 31, 10, 10, 10, 1.5, -3, 5]));
+    check("[2026-01-01, 1.2.3, 0x, 09, 10Gi, ~, null, '']", json!(["2026-01-01", "1.2.3", "0x", 9, "10Gi", null, null, ""]));
+    check("[!!str 5, !!int '7', \"5\"]", json!(["5", 7, "5"]));
+    check("{on: 1, 5: x}", json!({"true": 1, "5": "x"}));
+}
+
+#[test]
+fn anchors_and_merge_keys_are_resolved_and_the_own_value_wins() {
+    check("a: &x {k: 1, l: 2}\nb: *x\nc: {<<: *x, k: 3}", json!({"a": {"k": 1, "l": 2}, "b": {"k": 1, "l": 2}, "c": {"k": 3, "l": 2}}));
+}
+
+#[test]
+fn every_node_knows_its_place() {
+    let document = documents("# top\na:\n  - b: 1\n    c: 2\n").unwrap().remove(0);
+    let item = document.get("a").unwrap().item(0).unwrap();
+    assert_eq!(item.key_mark("c"), Some(Mark { line: 4, column: 5 }));
+}
+
+#[test]
+fn several_documents_and_empty_ones_are_kept_apart() {
+    let all = documents("a: 1\n---\n---\n# nothing\n---\nb: 2\n").unwrap();
+    assert_eq!(all.iter().map(Node::to_json).collect::<Vec<_>>(), [json!({"a": 1}), json!(null), json!(null), json!({"b": 2})]);
+}
+
+#[test]
+fn hostile_input_is_refused_and_not_expanded() {
+    let deep = "[".repeat(5000);
+    assert!(documents(&deep).is_err());
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let refs = vec![format!("*a{}", level - 1); 10].join(", ");
+        bomb.push_str(&format!("a{level}: &a{level} [{refs}]\n"));
+    }
+    assert!(documents(&bomb).unwrap_err().message.contains("aliases"));
+    assert!(documents("a: *nowhere").is_err());
+}
