@@ -8,15 +8,24 @@ mod claim;
 mod decision;
 mod doorbell;
 mod lease;
+mod machine;
+mod mirror;
 mod phase;
 mod record;
 mod stock_out;
+mod timing;
 
 pub use bucket::{Bucket, BucketName};
 pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Machine, PodKey, Revision, Stored};
 pub use decision::{DecisionKind, DecisionRecord};
 pub use doorbell::Doorbell;
 pub use lease::{FencingToken, Lease};
+pub use machine::{Event, IllegalStep, step};
+pub use mirror::{annotations_of, holds, labels_of, mirror};
 pub use phase::Phase;
 pub use record::{NodeClassRecord, Record, Sighting};
 pub use stock_out::{OfferingKey, StockOut};
+pub use timing::{LAUNCH_TIMEOUT, Liveness, REGISTRATION_TIMEOUT, SPOT_NOTICE};
+
+#[cfg(test)]
+mod tests;

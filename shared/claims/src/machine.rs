@@ -1,0 +1,299 @@
+//! The transitions of a claim, as a pure function from a claim, an event and the time to a claim.
+//!
+//! Every event may come twice, late, or after the claim has ended. What is already reflected changes nothing. What cannot be
+//! true (a second machine for one claim, a node under another name) is an [`IllegalStep`], and the claim stays as it was.
+//! One rule goes before all others: a machine that EC2 named is never forgotten before EC2 said that it has ended.
+
+use crate::claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Machine};
+use crate::phase::Phase;
+use whittle_api::conditions::{self, INITIALIZED, LAUNCHED, READY, REGISTERED};
+use whittle_api::{Condition, ConditionStatus};
+use whittle_units::Timestamp;
+
+/// What happened to a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The intent to call CreateFleet is being stored, under this idempotency token.
+    LaunchBegun { client_token: String },
+    /// The claim's token belongs to a fleet call that went without it; it gets another. `from` guards against being late.
+    TokenReplaced { from: String, to: String },
+    /// EC2 named the machine.
+    FleetAnswered(Machine),
+    /// No machine came, and none will.
+    LaunchFailed { reason: DeletionReason, message: String },
+    /// The call failed in a way that may pass; `reason` goes to the `Launched` condition.
+    LaunchErred { reason: String, message: String },
+    /// A claim that is to end was being launched, and it is now certain that no machine came of it.
+    LaunchAbandoned,
+    /// The Node carries our labels and taints.
+    NodeJoined { node_name: String },
+    /// The Node is ready for pods.
+    NodeReady,
+    /// The claim is to end.
+    DeletionAsked(Deletion),
+    /// EC2 was asked to end the machine.
+    TerminationSent,
+    /// EC2 said that the machine has ended, and nothing of it is left in the cluster.
+    MachineGone,
+}
+
+impl Event {
+    /// The event's word, for logs and errors.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::LaunchBegun { .. } => "LaunchBegun",
+            Self::TokenReplaced { .. } => "TokenReplaced",
+            Self::FleetAnswered(_) => "FleetAnswered",
+            Self::LaunchFailed { .. } => "LaunchFailed",
+            Self::LaunchErred { .. } => "LaunchErred",
+            Self::LaunchAbandoned => "LaunchAbandoned",
+            Self::NodeJoined { .. } => "NodeJoined",
+            Self::NodeReady => "NodeReady",
+            Self::DeletionAsked(_) => "DeletionAsked",
+            Self::TerminationSent => "TerminationSent",
+            Self::MachineGone => "MachineGone",
+        }
+    }
+}
+
+/// An event that cannot be true of the claim.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("claim {claim} is {phase}, which {event} contradicts: {why}")]
+pub struct IllegalStep {
+    pub claim: ClaimKey,
+    pub phase: &'static str,
+    pub event: &'static str,
+    pub why: &'static str,
+}
+
+/// Longest text of a failed launch in a condition; more is cut off (lifecycle 1).
+const MESSAGE_MAX: usize = 300;
+
+impl Claim {
+    /// A new claim, decided at `now`.
+    #[must_use]
+    pub fn planned(key: ClaimKey, uid: String, spec: ClaimSpec, now: Timestamp) -> Self {
+        let awaiting = |type_: &str| Condition {
+            type_: type_.to_owned(),
+            status: ConditionStatus::Unknown,
+            reason: "AwaitingReconciliation".to_owned(),
+            message: "object is awaiting reconciliation".to_owned(),
+            last_transition_time: Some(now),
+            observed_generation: Some(1),
+        };
+        Self {
+            key,
+            uid,
+            created_at: now,
+            spec,
+            phase: Phase::Planned,
+            deletion: None,
+            conditions: [LAUNCHED, REGISTERED, INITIALIZED, READY].into_iter().map(awaiting).collect(),
+            annotations: std::collections::BTreeMap::new(),
+            last_pod_event_at: None,
+        }
+    }
+
+    /// Sets a condition that is not part of a transition, and what follows for `Ready`. Returns whether anything changed.
+    pub fn note(&mut self, type_: &str, status: ConditionStatus, reason: &str, message: &str, now: Timestamp) -> bool {
+        let changed = conditions::set(&mut self.conditions, type_, status, reason, message, now);
+        if changed && [LAUNCHED, REGISTERED, INITIALIZED].contains(&type_) {
+            set_ready(&mut self.conditions, now);
+        }
+        changed
+    }
+
+    fn hold(&mut self, type_: &str, now: Timestamp) {
+        self.note(type_, ConditionStatus::True, type_, "", now);
+    }
+
+    fn illegal(&self, event: &Event, why: &'static str) -> IllegalStep {
+        IllegalStep { claim: self.key.clone(), phase: self.phase.word(), event: event.word(), why }
+    }
+}
+
+/// `Ready` follows from the three conditions that are part of it (lifecycle 3).
+fn set_ready(list: &mut Vec<Condition>, now: Timestamp) {
+    let of = |status: ConditionStatus, list: &[Condition]| -> Vec<String> {
+        let dependents = [LAUNCHED, REGISTERED, INITIALIZED].into_iter();
+        dependents
+            .filter(|type_| conditions::find(list, type_).is_some_and(|c| c.status == status))
+            .map(|t| format!("{t}={status:?}"))
+            .collect()
+    };
+    let (failed, open) = (of(ConditionStatus::False, list), of(ConditionStatus::Unknown, list));
+    let (status, reason, message) = match (failed.is_empty(), open.is_empty()) {
+        (false, _) => (ConditionStatus::False, "UnhealthyDependents", failed.join(", ")),
+        (true, false) => (ConditionStatus::Unknown, "ReconcilingDependents", open.join(", ")),
+        (true, true) => (ConditionStatus::True, READY, String::new()),
+    };
+    conditions::set(list, READY, status, reason, &message, now);
+}
+
+/// The claim after an event. What the claim already reflects gives the same claim again.
+pub fn step(claim: &Claim, event: &Event, now: Timestamp) -> Result<Claim, IllegalStep> {
+    let mut next = claim.clone();
+    match event {
+        Event::LaunchBegun { .. } | Event::TokenReplaced { .. } | Event::LaunchErred { .. } | Event::LaunchAbandoned => {
+            launching(&mut next, event, now)?;
+        }
+        Event::LaunchFailed { reason, message } => launch_failed(&mut next, *reason, message, now),
+        Event::FleetAnswered(machine) => fleet_answered(&mut next, machine, event, now)?,
+        Event::NodeJoined { node_name } => node_joined(&mut next, node_name, event, now)?,
+        Event::NodeReady => node_ready(&mut next, event, now)?,
+        Event::DeletionAsked(deletion) => deletion_asked(&mut next, deletion, now),
+        Event::TerminationSent | Event::MachineGone => ending(&mut next, event, now)?,
+    }
+    Ok(next)
+}
+
+fn launching(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), IllegalStep> {
+    let ending = claim.deletion.is_some();
+    claim.phase = match (&claim.phase, event) {
+        (_, Event::LaunchBegun { .. } | Event::TokenReplaced { .. }) if ending => {
+            return Err(claim.illegal(event, "what is to end gets no machine"));
+        }
+        (Phase::Planned, Event::LaunchBegun { client_token }) => {
+            Phase::Launching { client_token: client_token.clone(), since: now, attempts: 1 }
+        }
+        (Phase::Launching { client_token, since, attempts }, Event::LaunchBegun { client_token: again }) if client_token == again => {
+            Phase::Launching { client_token: client_token.clone(), since: *since, attempts: attempts.saturating_add(1) }
+        }
+        (Phase::Launching { client_token, attempts, .. }, Event::TokenReplaced { from, to }) if client_token == from => {
+            Phase::Launching { client_token: to.clone(), since: now, attempts: *attempts }
+        }
+        (Phase::Launching { client_token, .. }, Event::TokenReplaced { to, .. }) if client_token == to => return Ok(()),
+        (Phase::Launching { .. }, Event::LaunchAbandoned) if ending => Phase::Gone { machine: None, since: now },
+        (Phase::Launching { .. }, Event::LaunchErred { reason, message }) => {
+            let text = cut(message);
+            claim.note(LAUNCHED, ConditionStatus::Unknown, reason, &text, now);
+            return Ok(());
+        }
+        // An error of a call that another run has answered meanwhile.
+        (_, Event::LaunchErred { .. }) => return Ok(()),
+        (Phase::Gone { .. } | Phase::Failed { .. }, Event::LaunchAbandoned) => return Ok(()),
+        _ => return Err(claim.illegal(event, "only a planned claim begins a launch, and only under one token")),
+    };
+    Ok(())
+}
+
+fn cut(message: &str) -> String {
+    if message.chars().count() <= MESSAGE_MAX {
+        return message.to_owned();
+    }
+    message.chars().take(MESSAGE_MAX).chain("...".chars()).collect()
+}
+
+fn launch_failed(claim: &mut Claim, reason: DeletionReason, message: &str, now: Timestamp) {
+    // A claim with a machine has not failed, whatever a late message says.
+    if !matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
+        return;
+    }
+    let text = cut(message);
+    claim.note(LAUNCHED, ConditionStatus::Unknown, reason.condition_reason(), &text, now);
+    claim.phase = Phase::Failed { reason: reason.condition_reason().to_owned(), message: text.clone(), since: now };
+    claim.deletion.get_or_insert(Deletion { reason, at: now, deadline: None, message: text });
+}
+
+fn fleet_answered(claim: &mut Claim, machine: &Machine, event: &Event, now: Timestamp) -> Result<(), IllegalStep> {
+    match &claim.phase {
+        Phase::Planned | Phase::Launching { .. } => {
+            claim.phase = if claim.deletion.is_some() {
+                Phase::Draining { machine: machine.clone(), node_name: None, since: now }
+            } else {
+                Phase::Launched { machine: machine.clone() }
+            };
+            claim.hold(LAUNCHED, now);
+        }
+        // That machine ended under this claim already; the answer is only late.
+        Phase::Gone { machine: Some(ended), .. } if ended.instance_id == machine.instance_id => {}
+        // The answer came after the end: the machine runs and is paid for, so it is drained.
+        Phase::Failed { .. } | Phase::Gone { .. } => {
+            claim.phase = Phase::Draining { machine: machine.clone(), node_name: None, since: now };
+            claim.hold(LAUNCHED, now);
+            claim.deletion.get_or_insert(Deletion {
+                reason: DeletionReason::RolledBack,
+                at: now,
+                deadline: None,
+                message: "the machine came after the claim had ended".to_owned(),
+            });
+        }
+        phase => {
+            if phase.machine().is_some_and(|known| known.instance_id != machine.instance_id) {
+                return Err(claim.illegal(event, "the claim names another machine"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn node_joined(claim: &mut Claim, name: &str, event: &Event, now: Timestamp) -> Result<(), IllegalStep> {
+    let known = claim.node_name().map(str::to_owned);
+    match &mut claim.phase {
+        Phase::Launched { machine } => {
+            claim.phase = Phase::Registered { machine: machine.clone(), node_name: name.to_owned(), since: now };
+            claim.hold(REGISTERED, now);
+        }
+        Phase::Gone { .. } => {}
+        Phase::Planned | Phase::Launching { .. } | Phase::Failed { .. } => {
+            return Err(claim.illegal(event, "no machine is known that could have joined"));
+        }
+        _ if known.as_deref().is_some_and(|known| known != name) => {
+            return Err(claim.illegal(event, "the machine joined under another name"));
+        }
+        Phase::Draining { node_name, .. } | Phase::Terminating { node_name, .. } => *node_name = Some(name.to_owned()),
+        Phase::Registered { .. } | Phase::Initialized { .. } => {}
+    }
+    Ok(())
+}
+
+fn node_ready(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), IllegalStep> {
+    match &claim.phase {
+        Phase::Registered { machine, node_name, .. } => {
+            claim.phase = Phase::Initialized { machine: machine.clone(), node_name: node_name.clone(), since: now };
+            claim.hold(INITIALIZED, now);
+            Ok(())
+        }
+        Phase::Initialized { .. } | Phase::Draining { .. } | Phase::Terminating { .. } | Phase::Gone { .. } => Ok(()),
+        _ => Err(claim.illegal(event, "a node is ready only after it registered")),
+    }
+}
+
+/// The first reason stays; of two deadlines the earlier holds.
+fn deletion_asked(claim: &mut Claim, asked: &Deletion, now: Timestamp) {
+    if !claim.is_live() {
+        return;
+    }
+    match &mut claim.deletion {
+        Some(known) => {
+            known.deadline = match (known.deadline, asked.deadline) {
+                (Some(known), Some(asked)) => Some(known.min(asked)),
+                (known, asked) => known.or(asked),
+            };
+        }
+        None => claim.deletion = Some(asked.clone()),
+    }
+    claim.phase = match &claim.phase {
+        Phase::Planned => Phase::Gone { machine: None, since: now },
+        Phase::Launched { machine } => Phase::Draining { machine: machine.clone(), node_name: None, since: now },
+        Phase::Registered { machine, node_name, .. } | Phase::Initialized { machine, node_name, .. } => {
+            Phase::Draining { machine: machine.clone(), node_name: Some(node_name.clone()), since: now }
+        }
+        // A launch under way may yet bring a machine: it is waited for, then drained.
+        Phase::Launching { .. } | Phase::Draining { .. } | Phase::Terminating { .. } | Phase::Failed { .. } | Phase::Gone { .. } => return,
+    };
+}
+
+fn ending(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), IllegalStep> {
+    claim.phase = match (&claim.phase, event) {
+        (Phase::Draining { machine, node_name, .. }, Event::TerminationSent) => {
+            Phase::Terminating { machine: machine.clone(), node_name: node_name.clone(), since: now }
+        }
+        (Phase::Terminating { .. }, Event::TerminationSent) | (Phase::Gone { .. } | Phase::Failed { .. }, _) => return Ok(()),
+        (Phase::Draining { machine, .. } | Phase::Terminating { machine, .. }, Event::MachineGone) => {
+            Phase::Gone { machine: Some(machine.clone()), since: now }
+        }
+        _ => return Err(claim.illegal(event, "a machine ends only after its node was drained")),
+    };
+    Ok(())
+}

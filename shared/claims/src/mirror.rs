@@ -1,0 +1,142 @@
+//! The NodeClaim object that shows a claim in its cluster.
+
+use crate::claim::{Claim, DeletionReason};
+use crate::phase::Phase;
+use whittle_api::karpenter::{NodeClaim, NodeClaimResources, NodeClaimSpec, NodeClaimStatus};
+use whittle_api::{ObjectMeta, OwnerReference, conditions, labels};
+
+impl DeletionReason {
+    /// The reason of the `DisruptionReason` condition, and of the event when a pod is evicted.
+    pub const fn condition_reason(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Underutilized => "Underutilized",
+            Self::Drifted => "Drifted",
+            Self::Expired => "Expired",
+            Self::Unhealthy => "Unhealthy",
+            Self::SpotInterruption => "SpotInterruption",
+            Self::ScheduledChange => "ScheduledChange",
+            Self::Rebalance => "Rebalance",
+            Self::InstanceStopped => "InstanceStopped",
+            Self::InstanceGone => "InstanceGone",
+            Self::Requested => "Requested",
+            Self::NodePoolDeleted => "NodePoolDeleted",
+            Self::LaunchTimeout => "LaunchTimeout",
+            Self::RegistrationTimeout => "RegistrationTimeout",
+            Self::InsufficientCapacity => "InsufficientCapacity",
+            Self::NodeClassNotReady => "NodeClassNotReady",
+            Self::RolledBack => "RolledBack",
+        }
+    }
+
+    /// The `reason` label of `karpenter_nodeclaims_disrupted_total`; `None` where the reference counts nothing
+    /// (lifecycle 11).
+    pub const fn metric_reason(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Empty => "empty",
+            Self::Underutilized => "underutilized",
+            Self::Drifted => "drifted",
+            Self::Expired => "expired",
+            Self::Unhealthy => "unhealthy",
+            Self::SpotInterruption => "spot_interrupted",
+            Self::ScheduledChange => "scheduled_change",
+            Self::Rebalance => "rebalance_recommendation",
+            Self::InstanceStopped => "instance_stopped",
+            Self::InstanceGone => "instance_terminated",
+            Self::LaunchTimeout => "launch_timeout",
+            Self::RegistrationTimeout => "registration_timeout",
+            Self::InsufficientCapacity => "insufficient_capacity",
+            Self::NodeClassNotReady => "nodeclass_not_ready",
+            Self::Requested | Self::NodePoolDeleted | Self::RolledBack => return None,
+        })
+    }
+
+    /// What the reference writes as reason of an eviction: that of a voluntary disruption, or a fixed word.
+    pub const fn eviction_reason(self) -> &'static str {
+        match self {
+            Self::Empty | Self::Underutilized | Self::Drifted | Self::SpotInterruption => self.condition_reason(),
+            _ => "Forceful Termination",
+        }
+    }
+}
+
+/// The object that shows `claim`. A claim that has ended has no finalizer, so that its object can go. A deletion that was
+/// asked for shows as `deletionTimestamp`, which decisions read and writers ignore: the API server sets its own.
+#[must_use]
+pub fn mirror(claim: &Claim) -> NodeClaim {
+    let machine = claim.machine().or(match &claim.phase {
+        Phase::Gone { machine, .. } => machine.as_ref(),
+        _ => None,
+    });
+    let owner = OwnerReference { block_owner_deletion: Some(true), ..claim.spec.owner.clone() };
+    NodeClaim {
+        metadata: ObjectMeta {
+            name: claim.key.name.as_str().to_owned(),
+            uid: claim.uid.clone(),
+            generation: Some(1),
+            creation_timestamp: Some(claim.created_at),
+            deletion_timestamp: claim.deletion.as_ref().map(|deletion| deletion.at),
+            labels: labels_of(claim),
+            annotations: annotations_of(claim),
+            owner_references: if claim.spec.owner.name.is_empty() { Vec::new() } else { vec![owner] },
+            finalizers: if claim.is_live() { vec![labels::TERMINATION_FINALIZER.to_owned()] } else { Vec::new() },
+            ..ObjectMeta::default()
+        },
+        spec: NodeClaimSpec {
+            requirements: claim.spec.requirements.clone(),
+            node_class_ref: claim.spec.node_class.clone(),
+            resources: NodeClaimResources { requests: claim.spec.requests.clone() },
+            taints: claim.spec.taints.clone(),
+            startup_taints: claim.spec.startup_taints.clone(),
+            expire_after: claim.spec.expire_after.clone(),
+            termination_grace_period: claim.spec.termination_grace_period.clone(),
+        },
+        status: NodeClaimStatus {
+            node_name: claim.node_name().unwrap_or_default().to_owned(),
+            provider_id: machine.map(|m| m.provider_id.as_str().to_owned()).unwrap_or_default(),
+            image_id: machine.map(|m| m.image_id.clone()).unwrap_or_default(),
+            capacity: machine.map(|m| m.capacity.clone()).unwrap_or_default(),
+            allocatable: machine.map(|m| m.allocatable.clone()).unwrap_or_default(),
+            last_pod_event_time: claim.last_pod_event_at,
+            conditions: claim.conditions.clone(),
+        },
+    }
+}
+
+/// The labels of a claim and of its node: what the launch resolved, under what was planned (the plan wins).
+#[must_use]
+pub fn labels_of(claim: &Claim) -> std::collections::BTreeMap<String, String> {
+    let mut all = claim.machine().map(|machine| machine.labels.clone()).unwrap_or_default();
+    all.extend(claim.spec.labels.clone());
+    all.insert(labels::NODE_POOL.to_owned(), claim.spec.node_pool.clone());
+    if !claim.spec.node_class.name.is_empty() {
+        all.insert(labels::EC2_NODE_CLASS.to_owned(), claim.spec.node_class.name.clone());
+    }
+    // Workloads of alpha times select by the old key, so nodes of a Provisioner carry both.
+    if claim.spec.owner.kind == "Provisioner" {
+        all.insert(labels::PROVISIONER_NAME.to_owned(), claim.spec.owner.name.clone());
+    }
+    all
+}
+
+/// The annotations of a claim and of its node: the launch's go over the plan's.
+#[must_use]
+pub fn annotations_of(claim: &Claim) -> std::collections::BTreeMap<String, String> {
+    let mut all = claim.spec.annotations.clone();
+    all.extend(claim.annotations.clone());
+    if let Some(deadline) = claim.deletion.as_ref().and_then(|deletion| deletion.deadline) {
+        all.insert(labels::TERMINATION_TIMESTAMP.to_owned(), rfc3339_seconds(deadline));
+    }
+    all
+}
+
+/// Whole seconds in UTC, as Kubernetes writes times.
+fn rfc3339_seconds(at: whittle_units::Timestamp) -> String {
+    whittle_units::Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+/// Whether the claim carries a condition that is True.
+#[must_use]
+pub fn holds(claim: &Claim, condition: &str) -> bool {
+    conditions::is_true(&claim.conditions, condition)
+}

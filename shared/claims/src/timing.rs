@@ -1,0 +1,60 @@
+//! What time alone does to a claim: liveness, expiry, deadlines.
+
+use crate::claim::{Claim, Deletion, DeletionReason};
+use crate::phase::Phase;
+use whittle_api::conditions::{self, LAUNCHED, REGISTERED};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// A claim without a machine is given up after this long (lifecycle 1).
+pub const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
+/// A claim whose node has not joined is given up after this long.
+pub const REGISTRATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
+/// What EC2 leaves between the spot warning and the loss of the machine.
+pub const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
+
+/// How a young claim is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// Registered, or on its way out: no clock runs.
+    Settled,
+    /// In time; look again after the span.
+    Waiting(SignedDuration),
+    /// To be given up, for this reason.
+    Overdue(DeletionReason),
+}
+
+impl Claim {
+    /// Whether a launch or registration took too long. Both clocks start when their condition last changed its status,
+    /// which for a new claim is its creation; exactly at the limit counts.
+    pub fn liveness(&self, now: Timestamp) -> Liveness {
+        if self.is_ending() || matches!(self.phase, Phase::Registered { .. } | Phase::Initialized { .. }) {
+            return Liveness::Settled;
+        }
+        let since = |type_| conditions::find(&self.conditions, type_).and_then(|c| c.last_transition_time).unwrap_or(self.created_at);
+        let (start, limit, reason) = match self.phase {
+            Phase::Launched { .. } => (since(REGISTERED), REGISTRATION_TIMEOUT, DeletionReason::RegistrationTimeout),
+            _ => (since(LAUNCHED), LAUNCH_TIMEOUT, DeletionReason::LaunchTimeout),
+        };
+        let elapsed = now.duration_since(start);
+        if elapsed >= limit { Liveness::Overdue(reason) } else { Liveness::Waiting(limit - elapsed) }
+    }
+
+    /// When the claim's node has to go because of its age; `None` for never.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.created_at.checked_add(self.spec.expire_after.span()?).ok()
+    }
+
+    /// That the claim is to end at `now`, with the deadline that its `terminationGracePeriod` gives.
+    #[must_use]
+    pub fn deletion_for(&self, reason: DeletionReason, message: impl Into<String>, now: Timestamp) -> Deletion {
+        let own = self.spec.termination_grace_period.as_ref().and_then(|grace| now.checked_add(grace.span()).ok());
+        // EC2 takes a spot machine two minutes after its warning: what has not moved by then is lost anyway.
+        let forced = match reason {
+            DeletionReason::SpotInterruption => now.checked_add(SPOT_NOTICE).ok(),
+            DeletionReason::Unhealthy => Some(now),
+            _ => None,
+        };
+        let deadline = own.into_iter().chain(forced).min();
+        Deletion { reason, at: now, deadline, message: message.into() }
+    }
+}
