@@ -1,5 +1,6 @@
 //! Every decision, as pure functions.
 
+pub mod disruption;
 pub mod pods;
 pub mod requirements;
 pub mod schedule;

@@ -1,0 +1,231 @@
+//! Disruption budgets of NodePools (disruption 5): how many nodes may go at once, now, for a reason.
+
+use super::command::Reason;
+use super::cron::{Schedule, ScheduleError};
+use super::state::World;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use whittle_api::k8s::IntOrString;
+use whittle_api::karpenter::{Budget, NodePool};
+
+/// No budget applies.
+const UNBOUNDED: u32 = i32::MAX.unsigned_abs();
+
+/// A budget that cannot be evaluated. Its pool then allows no disruption at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BudgetError {
+    #[error("budget nodes {0:?} is neither a count nor a percentage such as 10%")]
+    Nodes(String),
+    #[error("budget schedule {0:?} has no duration: give both or neither")]
+    DurationMissing(String),
+    #[error("budget duration {0} has no schedule: give both or neither")]
+    ScheduleMissing(String),
+    #[error("budget duration {0} is negative")]
+    Duration(String),
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+}
+
+/// What the budgets of one pool leave for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetState {
+    pub node_pool: String,
+    pub reason: Reason,
+    /// Nodes that count: managed, initialized and not being terminated.
+    pub nodes: u32,
+    /// Of these, nodes that are not ready or already going.
+    pub disrupting: u32,
+    /// What the budgets say before that is subtracted.
+    pub limit: u32,
+    /// A budget that cannot be read.
+    pub broken: Option<BudgetError>,
+}
+
+impl BudgetState {
+    /// How many more nodes may be disrupted.
+    pub fn allowed(&self) -> u32 {
+        self.limit.saturating_sub(self.disrupting)
+    }
+    /// The budgets forbid what nodes there are: the pool is told so.
+    pub fn is_blocking(&self) -> bool {
+        self.nodes > 0 && self.limit == 0
+    }
+}
+
+/// The state of every pool's budgets for one reason, by pool.
+pub(crate) fn states(world: &World<'_>, reason: Reason) -> BTreeMap<String, BudgetState> {
+    let mut counted: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    for node in &world.machines {
+        let Some(pool) = node.pool() else { continue };
+        if !node.is_managed() || !node.is_initialized() || node.is_terminating() {
+            continue;
+        }
+        let (total, disrupting) = counted.entry(pool).or_default();
+        *total += 1;
+        *disrupting += u32::from(!node.is_ready() || node.is_going());
+    }
+    let state = |pool: &NodePool| {
+        let (nodes, disrupting) = counted.get(pool.metadata.name.as_str()).copied().unwrap_or_default();
+        let (limit, broken) = match limit(pool, nodes, reason, world.now()) {
+            Ok(limit) => (limit, None),
+            Err(error) => (0, Some(error)),
+        };
+        BudgetState { node_pool: pool.metadata.name.clone(), reason, nodes, disrupting, limit, broken }
+    };
+    world.pools().map(|pool| (pool.metadata.name.clone(), state(pool))).collect()
+}
+
+/// The strictest of the budgets that apply to the reason now.
+fn limit(pool: &NodePool, nodes: u32, reason: Reason, now: Timestamp) -> Result<u32, BudgetError> {
+    let mut limit = UNBOUNDED;
+    for budget in &pool.spec.disruption.budgets {
+        // All are read, so that a broken one is never hidden by the others.
+        let value = value(budget, nodes)?;
+        let applies = is_active(budget, now)? && budget.reasons.as_ref().is_none_or(|reasons| reasons.iter().any(|r| r == reason.as_str()));
+        if applies {
+            limit = limit.min(value);
+        }
+    }
+    // Provisioners had no budgets: all their empty nodes went together.
+    Ok(if reason == Reason::Empty && pool.is_converted_provisioner() { UNBOUNDED } else { limit })
+}
+
+fn is_active(budget: &Budget, now: Timestamp) -> Result<bool, BudgetError> {
+    match (&budget.schedule, &budget.duration) {
+        (None, None) => Ok(true),
+        (Some(schedule), None) => Err(BudgetError::DurationMissing(schedule.clone())),
+        (None, Some(duration)) => Err(BudgetError::ScheduleMissing(duration.to_string())),
+        (Some(_), Some(duration)) if duration.span().is_negative() => Err(BudgetError::Duration(duration.to_string())),
+        (Some(schedule), Some(duration)) => Ok(Schedule::parse(schedule)?.is_active(now, duration.span())),
+    }
+}
+
+/// Nodes that a budget allows, of `nodes`; percentages round up.
+fn value(budget: &Budget, nodes: u32) -> Result<u32, BudgetError> {
+    let text = match &budget.nodes {
+        IntOrString::Int(count) => return u32::try_from(*count).map_err(|_| BudgetError::Nodes(count.to_string())),
+        IntOrString::Text(text) => text,
+    };
+    let broken = || BudgetError::Nodes(text.clone());
+    let digits = text.strip_suffix('%').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(broken());
+    }
+    let number: u64 = digits.parse().map_err(|_| broken())?;
+    if digits.len() == text.len() {
+        return Ok(u32::try_from(number).unwrap_or(UNBOUNDED).min(UNBOUNDED));
+    }
+    if number > 100 {
+        return Err(broken());
+    }
+    Ok(u32::try_from((u64::from(nodes) * number).div_ceil(100)).unwrap_or(UNBOUNDED))
+}
+
+/// What is left while a method picks nodes.
+pub(crate) struct Left(BTreeMap<String, u32>);
+
+impl Left {
+    pub(crate) fn new(states: &BTreeMap<String, BudgetState>) -> Self {
+        Self(states.iter().map(|(pool, state)| (pool.clone(), state.allowed())).collect())
+    }
+    pub(crate) fn of(&self, pool: &str) -> u32 {
+        self.0.get(pool).copied().unwrap_or(0)
+    }
+    /// Takes one node's worth; false when there is none.
+    pub(crate) fn take(&mut self, pool: &str) -> bool {
+        match self.0.get_mut(pool) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::labels;
+
+    fn budget(nodes: &str, reasons: &[&str]) -> Budget {
+        Budget {
+            nodes: IntOrString::Text(nodes.to_owned()),
+            reasons: (!reasons.is_empty()).then(|| reasons.iter().map(|&reason| reason.to_owned()).collect()),
+            ..Budget::default()
+        }
+    }
+
+    fn scheduled(nodes: &str, schedule: &str, duration: &str) -> Budget {
+        Budget { schedule: Some(schedule.to_owned()), duration: Some(duration.parse().unwrap()), ..budget(nodes, &[]) }
+    }
+
+    fn limits(budgets: Vec<Budget>, nodes: u32) -> [Result<u32, BudgetError>; 3] {
+        let mut pool = NodePool::default();
+        pool.spec.disruption.budgets = budgets;
+        let noon: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        Reason::ALL.map(|reason| limit(&pool, nodes, reason, noon))
+    }
+
+    #[track_caller]
+    fn check(budgets: Vec<Budget>, nodes: u32, want: [u32; 3]) {
+        assert_eq!(limits(budgets, nodes), want.map(Ok), "for Empty, Drifted, Underutilized");
+    }
+
+    #[test]
+    fn counts_and_percentages_round_up() {
+        check(vec![budget("7", &[])], 100, [7; 3]);
+        check(vec![budget("30%", &[])], 10, [3; 3]);
+        check(vec![budget("20%", &[])], 19, [4; 3]);
+        check(vec![budget("5%", &[])], 10, [1; 3]);
+        check(vec![budget("10%", &[])], 0, [0; 3]);
+        check(vec![budget("0%", &[])], 10, [0; 3]);
+        check(vec![budget("0", &[])], 10, [0; 3]);
+        check(vec![budget("100%", &[])], 10, [10; 3]);
+        check(vec![Budget { nodes: IntOrString::Int(3), ..Budget::default() }], 10, [3; 3]);
+        check(vec![], 10, [UNBOUNDED; 3]);
+    }
+
+    #[test]
+    fn the_strictest_budget_of_a_reason_counts() {
+        let budgets = || vec![budget("10", &[]), budget("4", &["Empty"]), budget("5", &["Drifted", "Empty"])];
+        check(budgets(), 100, [4, 5, 10]);
+        check(vec![budget("0", &["Empty"])], 10, [0, UNBOUNDED, UNBOUNDED]);
+        check(vec![Budget { reasons: Some(Vec::new()), ..budget("0", &[]) }], 10, [UNBOUNDED; 3]);
+    }
+
+    #[test]
+    fn a_schedule_opens_and_closes_a_budget() {
+        check(vec![scheduled("0", "0 9 * * *", "4h")], 10, [0; 3]);
+        check(vec![scheduled("0", "0 9 * * *", "3h")], 10, [UNBOUNDED; 3]);
+        check(vec![scheduled("0", "@daily", "24h")], 10, [0; 3]);
+        check(vec![scheduled("0", "0 12 * * *", "1m")], 10, [0; 3]);
+    }
+
+    #[track_caller]
+    fn check_broken(broken: Budget) {
+        let found = limits(vec![budget("50%", &[]), broken], 10);
+        assert!(found.iter().all(Result::is_err), "{found:?}");
+    }
+
+    #[test]
+    fn one_broken_budget_closes_the_pool() {
+        check_broken(scheduled("5", "61 * * * *", "1h"));
+        check_broken(scheduled("5", "0 9 * *", "1h"));
+        check_broken(Budget { duration: None, ..scheduled("5", "@daily", "1h") });
+        check_broken(Budget { schedule: None, ..scheduled("5", "@daily", "1h") });
+        for nodes in ["-10", "-10%", "1000%", "many", ""] {
+            check_broken(budget(nodes, &[]));
+        }
+        check_broken(Budget { nodes: IntOrString::Int(-1), ..Budget::default() });
+    }
+
+    #[test]
+    fn empty_nodes_of_a_provisioner_go_together() {
+        let mut pool = NodePool::default();
+        pool.metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), "Provisioner".to_owned());
+        let at = Timestamp::UNIX_EPOCH;
+        assert_eq!(limit(&pool, 10, Reason::Empty, at), Ok(UNBOUNDED));
+        assert_eq!(limit(&pool, 10, Reason::Drifted, at), Ok(1));
+    }
+}

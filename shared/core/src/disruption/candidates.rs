@@ -1,0 +1,128 @@
+//! Which nodes may be disrupted at all (disruption 3), and what each carries.
+
+use super::command::{Method, Removal};
+use super::cost::{Cost, reschedule_cost};
+use super::pdb::Blocking;
+use super::protection::{Protection, protection};
+use super::state::{Machine, World};
+use super::verdict::Blocker;
+use crate::pods::{is_active, is_reschedulable};
+use std::cmp::Ordering;
+use whittle_api::catalog::InstanceType;
+use whittle_api::k8s::Pod;
+use whittle_api::karpenter::NodePool;
+use whittle_api::labels;
+use whittle_units::Price;
+
+/// A node that a method may disrupt.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) machine: &'a Machine<'a>,
+    pub(crate) pool: &'a NodePool,
+    /// `None` when the pool's catalog does not have it.
+    pub(crate) instance_type: Option<&'a InstanceType>,
+    /// Pods that would have to move.
+    pub(crate) pods: Vec<&'a Pod>,
+    /// Zero when unknown.
+    pub(crate) price: Price,
+    pub(crate) cost: Cost,
+    /// A pod asks to stay; only methods that override pods may go on.
+    pub(crate) pod_blocker: Option<Blocker>,
+}
+
+impl<'a> Candidate<'a> {
+    pub(crate) fn name(&self) -> &'a str {
+        self.machine.name()
+    }
+    pub(crate) fn pool_name(&self) -> &'a str {
+        &self.pool.metadata.name
+    }
+    pub(crate) fn capacity_type(&self) -> &'a str {
+        self.machine.label(labels::CAPACITY_TYPE).unwrap_or_default()
+    }
+    /// No pod that has to move counts for anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cost <= Cost::ONE
+    }
+    /// Whether a method may take the node in spite of its pods.
+    pub(crate) fn may_be_taken_by(&self, method: Method) -> bool {
+        let grace = self.machine.claim().is_some_and(|claim| claim.spec.termination_grace_period.is_some());
+        self.pod_blocker.is_none() || method.overrides_pod_blockers() && grace
+    }
+    /// As a command names it.
+    pub(crate) fn removal(&self) -> Removal {
+        let label = |key| self.machine.label(key).unwrap_or_default().to_owned();
+        let mut pods: Vec<String> = self.pods.iter().map(|pod| pod.metadata.key()).collect();
+        pods.sort();
+        Removal {
+            node: self.name().to_owned(),
+            node_claim: self.machine.claim_name().to_owned(),
+            provider_id: self.machine.claim().map(|claim| claim.status.provider_id.clone()).unwrap_or_default(),
+            node_pool: self.pool_name().to_owned(),
+            instance_type: label(labels::INSTANCE_TYPE),
+            capacity_type: label(labels::CAPACITY_TYPE),
+            zone: label(labels::ZONE),
+            price: self.price,
+            pods,
+        }
+    }
+    /// The most price per disruption first; the name decides between equals.
+    pub(crate) fn by_savings_ratio(&self, other: &Self) -> Ordering {
+        let worth = |candidate: &Self, cost: Cost| i128::from(candidate.price.nanos()) * i128::from(cost.raw());
+        worth(other, self.cost).cmp(&worth(self, other.cost)).then_with(|| self.name().cmp(other.name()))
+    }
+}
+
+/// Checks a machine in the order of the rules; the first that fails is the answer.
+pub(crate) fn candidate<'a>(world: &World<'a>, machine: &'a Machine<'a>) -> Result<Candidate<'a>, Blocker> {
+    let pool = node_checks(world, machine)?;
+    let instance_type = machine.label(labels::INSTANCE_TYPE).and_then(|name| world.instance_type(&pool.metadata.name, name));
+    let pods: Vec<&Pod> = machine.pods.iter().copied().filter(|pod| is_reschedulable(pod)).collect();
+    let cost = reschedule_cost(pods.iter().copied());
+    let price = world.price(machine);
+    Ok(Candidate { machine, pool, instance_type, pods, price, cost, pod_blocker: pod_blocker(world, machine) })
+}
+
+fn node_checks<'a>(world: &World<'a>, machine: &Machine<'a>) -> Result<&'a NodePool, Blocker> {
+    if machine.facts.in_command {
+        return Err(Blocker::InCommand);
+    }
+    if !machine.is_managed() {
+        return Err(Blocker::NotManaged);
+    }
+    if machine.state.node.is_none() {
+        return Err(Blocker::NoNode);
+    }
+    if !machine.is_initialized() {
+        return Err(Blocker::NotInitialized);
+    }
+    if machine.is_going() {
+        return Err(Blocker::Going);
+    }
+    if let Some(until) = machine.nominated(world.now()) {
+        return Err(Blocker::Nominated { until });
+    }
+    // The annotations of the old API protect as well; on nodes no durations are read.
+    for key in [labels::DO_NOT_DISRUPT, labels::DO_NOT_CONSOLIDATE, labels::DO_NOT_EVICT] {
+        if machine.annotation(key) == Some("true") {
+            return Err(Blocker::NodeAnnotation(key));
+        }
+    }
+    let pool = machine.pool().ok_or(Blocker::NoPoolLabel)?;
+    match world.pool(pool) {
+        Some(known) if world.has_types(pool) => Ok(known),
+        _ => Err(Blocker::PoolUnknown(pool.to_owned())),
+    }
+}
+
+/// The first pod that asks to stay: by its annotation, then by a disruption budget.
+fn pod_blocker(world: &World<'_>, machine: &Machine<'_>) -> Option<Blocker> {
+    for pod in machine.pods.iter().filter(|pod| is_active(pod)) {
+        let protection = protection(pod, world.now());
+        if protection.is_active() {
+            let until = if let Protection::Until(until) = protection { until } else { None };
+            return Some(Blocker::PodAnnotation { pod: pod.metadata.key(), key: protection.key(), until });
+        }
+    }
+    machine.pods.iter().find_map(|pod| world.pdbs.block(pod, Blocking::Now, world.now())).map(Blocker::Pdb)
+}

@@ -1,0 +1,49 @@
+//! Whether a machine still is what its NodePool and node class ask for (disruption 13). One file per reason.
+
+mod cloud;
+mod instance_type;
+mod requirements;
+mod static_hash;
+
+pub use cloud::{CloudDrift, MachineFacts, NodeClassFacts, cloud_drift};
+
+use super::state::{Machine, World};
+use whittle_api::conditions;
+use whittle_api::karpenter::{NodeClaim, NodePool};
+
+/// The template of the NodePool changed.
+pub const NODE_POOL_DRIFTED: &str = "NodePoolDrifted";
+/// The labels of the claim no longer satisfy the NodePool's requirements.
+pub const REQUIREMENTS_DRIFTED: &str = "RequirementsDrifted";
+/// The catalog has no such machine any more.
+pub const INSTANCE_TYPE_NOT_FOUND: &str = "InstanceTypeNotFound";
+
+/// The first reason that holds, and whether the instance type was found in this pass.
+pub(crate) fn reason(world: &World<'_>, machine: &Machine<'_>, claim: &NodeClaim, pool: &NodePool) -> (Option<String>, bool) {
+    if !conditions::is_true(&claim.status.conditions, conditions::LAUNCHED) {
+        return (None, false);
+    }
+    if static_hash::has_drifted(claim, pool) {
+        return (Some(NODE_POOL_DRIFTED.to_owned()), false);
+    }
+    if requirements::have_drifted(claim, pool) {
+        return (Some(REQUIREMENTS_DRIFTED.to_owned()), false);
+    }
+    let sought = instance_type::look(world, machine, claim, pool);
+    if sought == instance_type::Look::Missing {
+        return (Some(INSTANCE_TYPE_NOT_FOUND.to_owned()), false);
+    }
+    let of_cloud = match &machine.facts.cloud_drift {
+        Some(found) => found.reason().map(str::to_owned),
+        None => standing(claim),
+    };
+    (of_cloud, sought == instance_type::Look::Found)
+}
+
+/// A drift that only the cloud can see, noticed earlier.
+fn standing(claim: &NodeClaim) -> Option<String> {
+    let ours = [NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED, INSTANCE_TYPE_NOT_FOUND];
+    let condition = conditions::find(&claim.status.conditions, conditions::DRIFTED)?;
+    let stands = condition.status == whittle_api::ConditionStatus::True && !ours.contains(&condition.reason.as_str());
+    stands.then(|| condition.reason.clone())
+}

@@ -1,0 +1,74 @@
+//! Empty nodes go, as many at once as the budgets allow (disruption 8.4).
+
+use super::candidates::Candidate;
+use super::command::{Command, Method, Reason, Savings, VALIDATION_WAIT};
+use super::pass::Pass;
+use super::verdict::Keep;
+use whittle_units::{Price, SignedDuration, Timestamp};
+
+pub(super) fn commands(pass: &mut Pass<'_>) -> Vec<Command> {
+    let mut empty: Vec<Candidate<'_>> = Vec::new();
+    for candidate in pass.candidates.clone() {
+        match filter(pass, &candidate) {
+            Ok(()) => empty.push(candidate),
+            Err(Some(keep)) => pass.keep(&candidate, keep),
+            Err(None) => {}
+        }
+    }
+    pass.count_eligible(Method::Emptiness, empty.len());
+    if empty.is_empty() {
+        return Vec::new();
+    }
+    empty.sort_by(Candidate::by_savings_ratio);
+    let mut left = pass.budget(Reason::Empty);
+    let (mut taken, mut skipped) = (Vec::new(), Vec::new());
+    for candidate in empty {
+        if left.take(candidate.pool_name()) { taken.push(candidate) } else { skipped.push(candidate) }
+    }
+    for candidate in skipped {
+        let pool = candidate.pool_name().to_owned();
+        pass.keep(&candidate, Keep::BudgetSpent { pool, reason: Reason::Empty });
+    }
+    if taken.is_empty() { Vec::new() } else { vec![command(&taken, pass.world.now())] }
+}
+
+/// Whether a candidate is empty and may go. `Err(None)`: it is not empty, other methods look at it.
+pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), Option<Keep>> {
+    if candidate.pool.is_static() {
+        return Err(Some(Keep::StaticPool));
+    }
+    if !candidate.may_be_taken_by(Method::Emptiness) {
+        return Err(None);
+    }
+    if candidate.pool.spec.disruption.consolidate_after.span().is_none() {
+        return Err(Some(Keep::ConsolidationOff { pool: candidate.pool_name().to_owned() }));
+    }
+    if candidate.machine.facts.buffer_pods > 0 {
+        return Err(Some(Keep::BufferPods { node: candidate.name().to_owned() }));
+    }
+    if !candidate.is_empty() {
+        return Err(None);
+    }
+    if pass.is_consolidatable(candidate) { Ok(()) } else { Err(Some(pass.not_quiet(candidate))) }
+}
+
+pub(super) fn command(taken: &[Candidate<'_>], now: Timestamp) -> Command {
+    let mut removals: Vec<_> = taken.iter().map(Candidate::removal).collect();
+    removals.sort_by(|a, b| a.node.cmp(&b.node));
+    let before: Price = taken.iter().map(|candidate| candidate.price).sum();
+    let wait = taken.iter().map(wait).max().unwrap_or(VALIDATION_WAIT);
+    Command {
+        method: Method::Emptiness,
+        removals,
+        replacements: Vec::new(),
+        destinations: Vec::new(),
+        savings: Savings::between(before, Price::ZERO),
+        execute_after: now.checked_add(wait).unwrap_or(now),
+    }
+}
+
+/// Provisioners promise that an empty node goes when its seconds are over: the wait for validation counts among them.
+fn wait(candidate: &Candidate<'_>) -> SignedDuration {
+    let quiet = candidate.pool.spec.disruption.consolidate_after.span().unwrap_or_default();
+    if candidate.pool.is_converted_provisioner() && quiet >= VALIDATION_WAIT { SignedDuration::ZERO } else { VALIDATION_WAIT }
+}

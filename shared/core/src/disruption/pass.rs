@@ -1,0 +1,174 @@
+//! One pass of the disruption loop: the methods in their order until one finds something.
+
+use super::budgets::{self, BudgetState, Left};
+use super::candidates::{Candidate, candidate};
+use super::command::{Command, Method, Reason};
+use super::conditions::{self, ClaimConditions};
+use super::emptiness;
+use super::input::{Input, Memory};
+use super::notes::{Note, Notes};
+use super::state::{Machine, World};
+use super::verdict::{Blocker, Keep, Verdict, Why};
+use std::collections::BTreeMap;
+
+/// What is to be done now, and why not more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// At most one, save for static pools. Nothing of them has been executed.
+    pub commands: Vec<Command>,
+    /// One for every machine, by name.
+    pub verdicts: Vec<Verdict>,
+    /// Events to publish, sorted.
+    pub notes: Vec<Note>,
+    /// What the conditions of the claims should be, by claim.
+    pub conditions: Vec<ClaimConditions>,
+    /// By pool, for each reason whose budgets were looked at.
+    pub budgets: Vec<BudgetState>,
+    /// Nodes that each method could have taken, for the gauge `eligible_nodes`.
+    pub eligible: BTreeMap<Method, usize>,
+    /// To be given to the next pass.
+    pub memory: Memory,
+}
+
+/// Decides one pass. Pure: the same input gives the same decision.
+#[must_use]
+pub fn decide(input: Input<'_>) -> Decision {
+    let world = World::new(input);
+    let mut pass = Pass::new(&world);
+    let mut commands = Vec::new();
+    for method in Method::ALL {
+        commands = pass.run(method);
+        if !commands.is_empty() {
+            break;
+        }
+    }
+    pass.finish(commands)
+}
+
+/// What the methods share during a pass.
+pub(super) struct Pass<'w> {
+    pub(super) world: &'w World<'w>,
+    /// By machine name.
+    pub(super) candidates: Vec<Candidate<'w>>,
+    /// By claim.
+    conditions: BTreeMap<&'w str, ClaimConditions>,
+    pub(super) budgets: BTreeMap<Reason, BTreeMap<String, BudgetState>>,
+    verdicts: BTreeMap<&'w str, Why>,
+    pub(super) notes: Notes,
+    eligible: BTreeMap<Method, usize>,
+    pub(super) memory: Memory,
+}
+
+impl<'w> Pass<'w> {
+    pub(super) fn new(world: &'w World<'w>) -> Self {
+        let mut pass = Self {
+            world,
+            candidates: Vec::new(),
+            conditions: BTreeMap::new(),
+            budgets: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
+            notes: Notes::default(),
+            eligible: BTreeMap::new(),
+            memory: world.input.memory.clone(),
+        };
+        for machine in &world.machines {
+            pass.admit(machine);
+        }
+        pass
+    }
+
+    fn admit(&mut self, machine: &'w Machine<'w>) {
+        if let Some(conditions) = conditions::evaluate(self.world, machine) {
+            self.conditions.insert(machine.claim_name(), conditions);
+        }
+        if machine.is_managed() {
+            for pod in &machine.pods {
+                self.notes.protection(pod, self.world.now());
+            }
+        }
+        match candidate(self.world, machine) {
+            Ok(candidate) => {
+                if let Some(blocker) = &candidate.pod_blocker {
+                    self.block(machine, blocker.clone());
+                }
+                self.candidates.push(candidate);
+            }
+            Err(blocker) => self.block(machine, blocker),
+        }
+    }
+
+    fn block(&mut self, machine: &'w Machine<'w>, blocker: Blocker) {
+        self.notes.blocked(machine, &blocker);
+        self.verdicts.insert(machine.name(), Why::Blocked(blocker));
+    }
+
+    fn run(&mut self, method: Method) -> Vec<Command> {
+        match method {
+            Method::Emptiness => emptiness::commands(self),
+            Method::StaticDrift | Method::Drift | Method::MultiNode | Method::SingleNode => Vec::new(),
+        }
+    }
+
+    pub(super) fn is_consolidatable(&self, candidate: &Candidate<'_>) -> bool {
+        self.conditions.get(candidate.machine.claim_name()).is_some_and(|conditions| conditions.consolidatable)
+    }
+    /// Why a candidate is not consolidatable yet.
+    pub(super) fn not_quiet(&self, candidate: &Candidate<'_>) -> Keep {
+        let claim = candidate.machine.claim();
+        let quiet = claim.map(|claim| conditions::quiet(claim, candidate.pool, self.world.now()));
+        match quiet {
+            Some(Err(keep)) => keep,
+            Some(Ok(())) | None => Keep::NotQuiet { until: None },
+        }
+    }
+    pub(super) fn drift_reason(&self, candidate: &Candidate<'_>) -> Option<&str> {
+        self.conditions.get(candidate.machine.claim_name())?.drifted.as_deref()
+    }
+
+    /// What the budgets leave for a method; blocking ones are told to their pools.
+    pub(super) fn budget(&mut self, reason: Reason) -> Left {
+        let world = self.world;
+        let states = self.budgets.entry(reason).or_insert_with(|| budgets::states(world, reason));
+        for state in states.values().filter(|state| state.is_blocking()) {
+            self.notes.budget_blocks(&state.node_pool, reason);
+            if let Some(broken) = &state.broken {
+                self.notes.warn(format!("nodepool/{}", state.node_pool), "BudgetInvalid", broken.to_string());
+            }
+        }
+        Left::new(states)
+    }
+
+    pub(super) fn keep(&mut self, candidate: &Candidate<'w>, keep: Keep) {
+        self.notes.kept(candidate, &keep);
+        self.verdicts.insert(candidate.name(), Why::Kept(keep));
+    }
+    pub(super) fn count_eligible(&mut self, method: Method, count: usize) {
+        self.eligible.insert(method, count);
+    }
+
+    fn finish(mut self, commands: Vec<Command>) -> Decision {
+        for command in &commands {
+            let why = Why::Chosen { reason: command.method.reason(), action: command.action(), savings: command.savings };
+            for candidate in &self.candidates {
+                if command.removals.iter().any(|removal| removal.node == candidate.name()) {
+                    self.verdicts.insert(candidate.name(), why.clone());
+                }
+            }
+        }
+        let verdict = |machine: &Machine<'_>| Verdict {
+            node: machine.node_name().to_owned(),
+            node_claim: machine.claim_name().to_owned(),
+            node_pool: machine.pool().unwrap_or_default().to_owned(),
+            why: self.verdicts.get(machine.name()).cloned().unwrap_or(Why::Kept(Keep::NotReached)),
+        };
+        Decision {
+            verdicts: self.world.machines.iter().map(verdict).collect(),
+            commands,
+            notes: self.notes.into_sorted(),
+            conditions: self.conditions.into_values().collect(),
+            budgets: self.budgets.into_values().flat_map(BTreeMap::into_values).collect(),
+            eligible: self.eligible,
+            memory: self.memory,
+        }
+    }
+}

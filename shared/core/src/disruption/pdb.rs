@@ -1,0 +1,166 @@
+//! PodDisruptionBudgets (disruption 3.6): whether a pod could be evicted through the API.
+
+use super::protection;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use whittle_api::k8s::{IntOrString, Pod, PodDisruptionBudget};
+
+/// The budgets of a cluster, by namespace.
+pub(crate) struct Pdbs<'a> {
+    by_namespace: BTreeMap<&'a str, Vec<&'a PodDisruptionBudget>>,
+}
+
+/// Which budgets forbid an eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PdbBlock {
+    /// This one, `namespace/name`, allows no disruption.
+    Spent(String),
+    /// Several select the pod; Kubernetes then refuses every eviction.
+    Several(Vec<String>),
+}
+
+/// Which state of a budget blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocking {
+    /// It allows no disruption at this moment.
+    Now,
+    /// By what it says it can never allow one.
+    Ever,
+}
+
+impl<'a> Pdbs<'a> {
+    pub(crate) fn new(budgets: &'a [PodDisruptionBudget]) -> Self {
+        let mut by_namespace: BTreeMap<&str, Vec<&PodDisruptionBudget>> = BTreeMap::new();
+        for budget in budgets {
+            by_namespace.entry(budget.metadata.namespace.as_str()).or_default().push(budget);
+        }
+        for list in by_namespace.values_mut() {
+            list.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        }
+        Self { by_namespace }
+    }
+
+    /// What forbids the eviction of `pod`, if anything. A pod that would not be evicted through the API is never blocked.
+    pub(crate) fn block(&self, pod: &Pod, blocking: Blocking, now: Timestamp) -> Option<PdbBlock> {
+        if !protection::is_evictable(pod, now) {
+            return None;
+        }
+        let in_namespace = self.by_namespace.get(pod.metadata.namespace.as_str())?;
+        let matching: Vec<&PodDisruptionBudget> = in_namespace
+            .iter()
+            .copied()
+            .filter(|budget| budget.spec.selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels)))
+            .collect();
+        match matching.as_slice() {
+            [] => None,
+            [budget] => {
+                let unhealthy_may_go = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
+                    && pod.condition("Ready").is_some_and(|condition| condition.status == "False");
+                let blocks = match blocking {
+                    Blocking::Now => budget.status.disruptions_allowed == 0,
+                    Blocking::Ever => never_allows(budget),
+                };
+                (blocks && !unhealthy_may_go).then(|| PdbBlock::Spent(budget.metadata.key()))
+            }
+            several => Some(PdbBlock::Several(several.iter().map(|budget| budget.metadata.key()).collect())),
+        }
+    }
+}
+
+/// An integer `minAvailable` that equals the replica count is not seen here: replicas may change.
+fn never_allows(budget: &PodDisruptionBudget) -> bool {
+    let none = |value: &IntOrString| matches!(value, IntOrString::Int(0)) || matches!(value, IntOrString::Text(text) if text == "0%");
+    let all = |value: &IntOrString| matches!(value, IntOrString::Text(text) if text == "100%");
+    budget.spec.max_unavailable.as_ref().is_some_and(none) || budget.spec.min_available.as_ref().is_some_and(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::LabelSelector;
+    use whittle_api::k8s::PodCondition;
+
+    fn budget(name: &str, app: Option<&str>, allowed: i32) -> PodDisruptionBudget {
+        let mut budget = PodDisruptionBudget::default();
+        budget.metadata.namespace = "default".to_owned();
+        budget.metadata.name = name.to_owned();
+        budget.spec.selector = Some(LabelSelector {
+            match_labels: app.map(|app| ("app".to_owned(), app.to_owned())).into_iter().collect(),
+            ..LabelSelector::default()
+        });
+        budget.status.disruptions_allowed = allowed;
+        budget
+    }
+
+    fn pod(app: &str) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.namespace = "default".to_owned();
+        pod.metadata.labels.insert("app".to_owned(), app.to_owned());
+        pod
+    }
+
+    #[track_caller]
+    fn check(budgets: &[PodDisruptionBudget], pod: &Pod, blocking: Blocking, want: Option<PdbBlock>) {
+        assert_eq!(Pdbs::new(budgets).block(pod, blocking, Timestamp::UNIX_EPOCH), want);
+    }
+
+    #[test]
+    fn a_spent_budget_blocks_what_it_selects() {
+        let spent = || Some(PdbBlock::Spent("default/web".to_owned()));
+        check(&[budget("web", Some("web"), 0)], &pod("web"), Blocking::Now, spent());
+        check(&[budget("web", None, 0)], &pod("web"), Blocking::Now, spent());
+        check(&[budget("web", Some("web"), 1)], &pod("web"), Blocking::Now, None);
+        check(&[budget("web", Some("api"), 0)], &pod("web"), Blocking::Now, None);
+        let mut elsewhere = budget("web", Some("web"), 0);
+        elsewhere.metadata.namespace = "other".to_owned();
+        check(&[elsewhere], &pod("web"), Blocking::Now, None);
+        let mut selects_nothing = budget("web", Some("web"), 0);
+        selects_nothing.spec.selector = None;
+        check(&[selects_nothing], &pod("web"), Blocking::Now, None);
+    }
+
+    #[test]
+    fn two_budgets_for_one_pod_block_whatever_they_allow() {
+        let both = [budget("b", Some("web"), 5), budget("a", None, 5)];
+        let want = Some(PdbBlock::Several(vec!["default/a".to_owned(), "default/b".to_owned()]));
+        check(&both, &pod("web"), Blocking::Now, want.clone());
+        check(&both, &pod("web"), Blocking::Ever, want);
+    }
+
+    #[test]
+    fn an_unhealthy_pod_may_go_where_the_policy_always_allows() {
+        let mut unhealthy = pod("web");
+        unhealthy.status.conditions.push(PodCondition { type_: "Ready".to_owned(), status: "False".to_owned(), ..PodCondition::default() });
+        let mut lenient = budget("web", Some("web"), 0);
+        check(&[lenient.clone()], &unhealthy, Blocking::Now, Some(PdbBlock::Spent("default/web".to_owned())));
+        lenient.spec.unhealthy_pod_eviction_policy = "AlwaysAllow".to_owned();
+        check(&[lenient.clone()], &unhealthy, Blocking::Now, None);
+        check(&[lenient], &pod("web"), Blocking::Now, Some(PdbBlock::Spent("default/web".to_owned())));
+    }
+
+    #[test]
+    fn only_budgets_that_can_never_allow_block_for_ever() {
+        let with = |min: Option<IntOrString>, max: Option<IntOrString>| {
+            let mut budget = budget("web", Some("web"), 0);
+            (budget.spec.min_available, budget.spec.max_unavailable) = (min, max);
+            budget
+        };
+        let blocked = || Some(PdbBlock::Spent("default/web".to_owned()));
+        let text = |text: &str| Some(IntOrString::Text(text.to_owned()));
+        check(&[with(text("100%"), None)], &pod("web"), Blocking::Ever, blocked());
+        check(&[with(None, text("0%"))], &pod("web"), Blocking::Ever, blocked());
+        check(&[with(None, Some(IntOrString::Int(0)))], &pod("web"), Blocking::Ever, blocked());
+        check(&[with(Some(IntOrString::Int(3)), None)], &pod("web"), Blocking::Ever, None);
+        check(&[with(text("50%"), None)], &pod("web"), Blocking::Ever, None);
+    }
+
+    #[test]
+    fn pods_that_are_not_evicted_do_not_meet_budgets() {
+        let mut finished = pod("web");
+        finished.status.phase = "Succeeded".to_owned();
+        check(&[budget("web", Some("web"), 0)], &finished, Blocking::Now, None);
+        let mut going = pod("web");
+        going.metadata.deletion_timestamp = Some(Timestamp::UNIX_EPOCH);
+        check(&[budget("web", Some("web"), 0)], &going, Blocking::Now, None);
+    }
+}

@@ -1,0 +1,124 @@
+//! What stands in the way of evicting a pod (disruption 3.4, 3.5).
+
+use crate::pods::{is_active, tolerates};
+use jiff::{SignedDuration, Timestamp};
+use whittle_api::k8s::{Pod, Taint, TaintEffect};
+use whittle_api::labels;
+
+/// Would be evicted through the API when its node is drained.
+pub fn is_evictable(pod: &Pod, now: Timestamp) -> bool {
+    is_active(pod) && !tolerates_disruption(pod) && !is_mirror(pod) && !protection(pod, now).is_active()
+}
+
+/// A static pod's mirror, owned by its Node.
+fn is_mirror(pod: &Pod) -> bool {
+    pod.metadata.owner_references.iter().any(|owner| owner.kind == "Node" && owner.api_version == "v1")
+}
+
+/// Stays on a node that carries the disruption taint.
+fn tolerates_disruption(pod: &Pod) -> bool {
+    tolerates(&pod.spec.tolerations, &Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule))
+}
+
+/// What a pod's own annotations say about its disruption (disruption 3.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// No annotation.
+    None,
+    /// For as long as the annotation stands; the key that says so.
+    Always(&'static str),
+    /// Until a moment; `None` while the pod has not started.
+    Until(Option<Timestamp>),
+    /// A duration that has passed.
+    Over,
+    /// Neither `true` nor a positive duration.
+    Invalid(String),
+}
+
+impl Protection {
+    /// Whether the pod must not be disrupted now.
+    pub fn is_active(&self) -> bool {
+        matches!(self, Self::Always(_) | Self::Until(_))
+    }
+    /// The annotation that protects.
+    pub fn key(&self) -> &'static str {
+        if let Self::Always(key) = self { key } else { labels::DO_NOT_DISRUPT }
+    }
+}
+
+/// The protection of a pod as of `now`. The annotation of the old API is honoured too.
+pub fn protection(pod: &Pod, now: Timestamp) -> Protection {
+    if pod.metadata.annotation(labels::DO_NOT_EVICT) == Some("true") {
+        return Protection::Always(labels::DO_NOT_EVICT);
+    }
+    let Some(value) = pod.metadata.annotation(labels::DO_NOT_DISRUPT) else { return Protection::None };
+    if value == "true" {
+        return Protection::Always(labels::DO_NOT_DISRUPT);
+    }
+    match value.parse::<whittle_api::GoDuration>() {
+        Ok(duration) if duration.span() > SignedDuration::ZERO => match pod.status.start_time {
+            None => Protection::Until(None),
+            Some(start) => match start.checked_add(duration.span()) {
+                Ok(end) if end <= now => Protection::Over,
+                Ok(end) => Protection::Until(Some(end)),
+                Err(_) => Protection::Until(None),
+            },
+        },
+        _ => Protection::Invalid(value.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::OwnerReference;
+    use whittle_api::k8s::Toleration;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_767_225_600 + second).unwrap()
+    }
+
+    fn annotated(key: &str, value: &str, start: Option<i64>) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.annotations.insert(key.to_owned(), value.to_owned());
+        pod.status.start_time = start.map(at);
+        pod
+    }
+
+    #[track_caller]
+    fn check_protection(value: &str, start: Option<i64>, now: i64, want: &Protection) {
+        assert_eq!(protection(&annotated(labels::DO_NOT_DISRUPT, value, start), at(now)), *want, "value {value:?}");
+    }
+
+    #[test]
+    fn a_pod_is_protected_by_true_or_a_running_duration() {
+        check_protection("true", None, 0, &Protection::Always(labels::DO_NOT_DISRUPT));
+        check_protection("1h", Some(0), 3599, &Protection::Until(Some(at(3600))));
+        check_protection("1h", Some(0), 3600, &Protection::Over);
+        check_protection("1h30m", None, 9999, &Protection::Until(None));
+        for odd in ["false", "True", "0s", "-5m", "soon", ""] {
+            check_protection(odd, Some(0), 1, &Protection::Invalid(odd.to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_old_annotation_protects_as_well() {
+        let pod = annotated(labels::DO_NOT_EVICT, "true", None);
+        assert_eq!(protection(&pod, at(0)), Protection::Always(labels::DO_NOT_EVICT));
+        assert!(!protection(&annotated(labels::DO_NOT_EVICT, "false", None), at(0)).is_active());
+    }
+
+    #[test]
+    fn pods_that_stay_or_are_protected_are_not_evicted() {
+        let plain = Pod::default();
+        assert!(is_evictable(&plain, at(0)));
+        assert!(!is_evictable(&annotated(labels::DO_NOT_DISRUPT, "true", None), at(0)));
+        let mut stays = Pod::default();
+        stays.spec.tolerations.push(Toleration { operator: "Exists".to_owned(), ..Toleration::default() });
+        assert!(!is_evictable(&stays, at(0)));
+        let mut mirror = Pod::default();
+        let owner = OwnerReference { api_version: "v1".to_owned(), kind: "Node".to_owned(), ..OwnerReference::default() };
+        mirror.metadata.owner_references.push(owner);
+        assert!(!is_evictable(&mirror, at(0)));
+    }
+}

@@ -1,0 +1,153 @@
+//! The cluster as disruption sees it: machines, pools and what they can buy, indexed once per decision.
+
+use super::input::{ClaimFacts, Input};
+use super::pdb::Pdbs;
+use crate::state::StateNode;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use whittle_api::catalog::InstanceType;
+use whittle_api::conditions;
+use whittle_api::k8s::Pod;
+use whittle_api::karpenter::{NodeClaim, NodeClassReference, NodePool};
+use whittle_api::labels;
+use whittle_units::Price;
+
+/// Node classes of this group and kind are ours.
+const NODE_CLASS: (&str, &str) = (labels::AWS_DOMAIN, "EC2NodeClass");
+
+static NO_FACTS: ClaimFacts = ClaimFacts { in_command: false, buffer_pods: 0, type_seen_at: None, cloud_drift: None };
+
+/// One machine with its pods.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine<'a> {
+    pub(crate) state: &'a StateNode,
+    pub(crate) facts: &'a ClaimFacts,
+    /// Bound to the node and not finished, by namespace and name.
+    pub(crate) pods: Vec<&'a Pod>,
+}
+
+impl<'a> Machine<'a> {
+    /// The state node's name: what simulations and commands call it.
+    pub(crate) fn name(&self) -> &'a str {
+        self.state.name()
+    }
+    pub(crate) fn claim(&self) -> Option<&'a NodeClaim> {
+        self.state.claim.as_deref()
+    }
+    /// Name of the Node; empty while there is none.
+    pub(crate) fn node_name(&self) -> &'a str {
+        self.state.node.as_ref().map_or("", |node| node.metadata.name.as_str())
+    }
+    pub(crate) fn claim_name(&self) -> &'a str {
+        self.claim().map_or("", |claim| claim.metadata.name.as_str())
+    }
+    pub(crate) fn label(&self, key: &str) -> Option<&'a str> {
+        self.state.labels().get(key).map(String::as_str)
+    }
+    /// The annotation as the Node has it, or the claim.
+    pub(crate) fn annotation(&self, key: &str) -> Option<&'a str> {
+        let of_node = self.state.node.as_ref().and_then(|node| node.metadata.annotation(key));
+        of_node.or_else(|| self.claim().and_then(|claim| claim.metadata.annotation(key)))
+    }
+    /// The pool's name by the node's label.
+    pub(crate) fn pool(&self) -> Option<&'a str> {
+        self.label(labels::NODE_POOL)
+    }
+    /// Has a claim of a node class that we serve.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.claim().is_some_and(|claim| is_ours(&claim.spec.node_class_ref))
+    }
+    /// A Node of ours that takes all pods.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.state.node.as_ref().is_some_and(|node| node.metadata.label(labels::INITIALIZED) == Some("true"))
+    }
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state.node.as_ref().is_some_and(|node| conditions::is_true(&node.status.conditions, conditions::READY))
+    }
+    /// Going, whoever asked for it.
+    pub(crate) fn is_going(&self) -> bool {
+        self.state.marked_for_deletion
+            || self.is_terminating()
+            || self.claim().is_some_and(|claim| claim.metadata.is_deleting())
+            || self.state.node.as_ref().is_some_and(|node| node.metadata.is_deleting())
+    }
+    /// The machine itself is being terminated.
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.claim().is_some_and(|claim| conditions::is_true(&claim.status.conditions, conditions::INSTANCE_TERMINATING))
+    }
+    /// Until when pods are expected on it.
+    pub(crate) fn nominated(&self, now: Timestamp) -> Option<Timestamp> {
+        self.state.nominated_until.filter(|until| now < *until)
+    }
+}
+
+/// Whether a node class reference is served by us.
+pub(crate) fn is_ours(reference: &NodeClassReference) -> bool {
+    (reference.group.as_str(), reference.kind.as_str()) == NODE_CLASS
+}
+
+/// Everything that the methods look things up in.
+pub(crate) struct World<'a> {
+    pub(crate) input: Input<'a>,
+    /// By name.
+    pub(crate) machines: Vec<Machine<'a>>,
+    pools: BTreeMap<&'a str, &'a NodePool>,
+    types: BTreeMap<&'a str, BTreeMap<&'a str, &'a InstanceType>>,
+    pub(crate) pdbs: Pdbs<'a>,
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(input: Input<'a>) -> Self {
+        let objects = input.cluster.objects;
+        let pools = objects.node_pools.iter().filter(|pool| is_ours(&pool.spec.template.spec.node_class_ref));
+        let types = input.cluster.catalog.iter().map(|(pool, types)| {
+            let by_name = types.iter().map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
+            (pool.as_str(), by_name)
+        });
+        let mut machines: Vec<Machine<'a>> = input.cluster.nodes.iter().map(|state| machine(&input, state)).collect();
+        machines.sort_by(|a, b| a.name().cmp(b.name()));
+        Self {
+            input,
+            machines,
+            pools: pools.map(|pool| (pool.metadata.name.as_str(), pool)).collect(),
+            types: types.collect(),
+            pdbs: Pdbs::new(&objects.disruption_budgets),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.input.cluster.now
+    }
+    /// A pool that we serve.
+    pub(crate) fn pool(&self, name: &str) -> Option<&'a NodePool> {
+        self.pools.get(name).copied()
+    }
+    /// All pools that we serve, by name.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &'a NodePool> + '_ {
+        self.pools.values().copied()
+    }
+    /// Whether the pool can buy anything at all.
+    pub(crate) fn has_types(&self, pool: &str) -> bool {
+        self.types.get(pool).is_some_and(|types| !types.is_empty())
+    }
+    pub(crate) fn instance_type(&self, pool: &str, name: &str) -> Option<&'a InstanceType> {
+        self.types.get(pool)?.get(name).copied()
+    }
+    /// What the machine costs: the first offering of its type, zone and capacity type, available or not; zero when unknown.
+    pub(crate) fn price(&self, machine: &Machine<'_>) -> Price {
+        let offering = (|| {
+            let instance_type = self.instance_type(machine.pool()?, machine.label(labels::INSTANCE_TYPE)?)?;
+            let (zone, capacity_type) = (machine.label(labels::ZONE)?, machine.label(labels::CAPACITY_TYPE)?);
+            instance_type.offerings.iter().find(|offering| offering.zone() == zone && offering.capacity_type() == capacity_type)
+        })();
+        offering.map_or(Price::ZERO, |offering| offering.price)
+    }
+}
+
+fn machine<'a>(input: &Input<'a>, state: &'a StateNode) -> Machine<'a> {
+    let claim = state.claim.as_ref().map(|claim| claim.metadata.name.as_str());
+    let facts = claim.and_then(|claim| input.facts.get(claim)).unwrap_or(&NO_FACTS);
+    let mut pods: Vec<&Pod> = state.pods.iter().filter_map(|at| input.cluster.objects.pods.get(*at)).collect();
+    pods.sort_by(|a, b| (&a.metadata.namespace, &a.metadata.name).cmp(&(&b.metadata.namespace, &b.metadata.name)));
+    Machine { state, facts, pods }
+}

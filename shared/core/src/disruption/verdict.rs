@@ -1,0 +1,279 @@
+//! Why a node was chosen or left alone.
+
+use super::command::{Action, Reason, Savings};
+use super::pdb::PdbBlock;
+use std::fmt;
+use whittle_api::labels;
+use whittle_units::{Price, Timestamp};
+
+/// What a decision says about one machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Name of the Node; empty while there is none.
+    pub node: String,
+    /// Name of the NodeClaim; empty for nodes that are not ours.
+    pub node_claim: String,
+    /// Empty when unknown.
+    pub node_pool: String,
+    pub why: Why,
+}
+
+/// The reason of a verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// A command of this decision removes it.
+    Chosen { reason: Reason, action: Action, savings: Savings },
+    /// It may not be touched.
+    Blocked(Blocker),
+    /// It may, but nothing is gained, or it is not its turn.
+    Kept(Keep),
+}
+
+/// What forbids any voluntary disruption of a node (disruption 3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    InCommand,
+    NotManaged,
+    NoNode,
+    NotInitialized,
+    Going,
+    Nominated { until: Timestamp },
+    NodeAnnotation(&'static str),
+    NoPoolLabel,
+    PoolUnknown(String),
+    PodAnnotation { pod: String, key: &'static str, until: Option<Timestamp> },
+    Pdb(PdbBlock),
+}
+
+/// Why nothing is done with a node that may be disrupted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Static pools are only drifted.
+    StaticPool,
+    TypeUnknown(String),
+    LabelMissing(&'static str),
+    ConsolidationOff {
+        pool: String,
+    },
+    OnlyWhenEmpty {
+        pool: String,
+    },
+    NotQuiet {
+        until: Option<Timestamp>,
+    },
+    BufferPods {
+        node: String,
+    },
+    /// A pod that is pending fits on it.
+    AwaitsPod(String),
+    BudgetSpent {
+        pool: String,
+        reason: Reason,
+    },
+    /// Pods with no other place, with the reason of each; at most five are listed.
+    PodsStay {
+        listed: Vec<(String, String)>,
+        others: usize,
+    },
+    NeedsSeveral(usize),
+    NothingCheaper,
+    MinValues(Vec<String>),
+    SpotToSpotOff,
+    SpotToSpotFew {
+        found: usize,
+    },
+    /// Weighed against its disruption it is not worth it; thousandths, half is enough.
+    PoorScore {
+        thousandths: u64,
+    },
+    SavesTooLittle {
+        savings: Savings,
+        minimum: Price,
+    },
+    UndoesMove {
+        at: Timestamp,
+    },
+    MovedTooOften {
+        workload: String,
+    },
+    /// Drifted, but its turn has not come.
+    DriftWaits,
+    /// Its pool has no room for a replacement under its node limit, or is shrinking first.
+    NoRoomToReplace {
+        pool: String,
+    },
+    /// The pass ended before the node's turn; its last verdict stands.
+    NotReached,
+    /// Nothing has changed since the last pass found nothing; its last verdict stands.
+    Unchanged,
+}
+
+impl Why {
+    /// One word for records and metrics.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Chosen { reason, .. } => reason.as_str(),
+            Self::Blocked(blocker) => blocker.code(),
+            Self::Kept(keep) => keep.code(),
+        }
+    }
+
+    /// Says nothing new: an earlier verdict of the node stands.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        matches!(self, Self::Kept(Keep::NotReached | Keep::Unchanged))
+    }
+}
+
+impl Blocker {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::InCommand => "InCommand",
+            Self::NotManaged => "NotManaged",
+            Self::NoNode => "NoNode",
+            Self::NotInitialized => "NotInitialized",
+            Self::Going => "Deleting",
+            Self::Nominated { .. } => "Nominated",
+            Self::NodeAnnotation(_) => "NodeAnnotation",
+            Self::NoPoolLabel => "NoNodePoolLabel",
+            Self::PoolUnknown(_) => "NodePoolUnknown",
+            Self::PodAnnotation { .. } => "PodAnnotation",
+            Self::Pdb(_) => "PodDisruptionBudget",
+        }
+    }
+
+    /// Whether a termination grace period overrides it for drift: it is only a pod that asks to stay.
+    pub(crate) fn is_by_pod(&self) -> bool {
+        matches!(self, Self::PodAnnotation { .. } | Self::Pdb(_))
+    }
+
+    /// Nobody is told where there is no NodeClaim to tell it on, or where a command is under way.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self, Self::InCommand | Self::NotManaged)
+    }
+}
+
+impl Keep {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::StaticPool => "StaticNodePool",
+            Self::TypeUnknown(_) => "InstanceTypeUnknown",
+            Self::LabelMissing(_) => "LabelMissing",
+            Self::ConsolidationOff { .. } => "ConsolidationDisabled",
+            Self::OnlyWhenEmpty { .. } => "NotEmpty",
+            Self::NotQuiet { .. } => "ConsolidateAfter",
+            Self::BufferPods { .. } => "BufferPods",
+            Self::AwaitsPod(_) => "AwaitsPod",
+            Self::BudgetSpent { .. } => "Budget",
+            Self::PodsStay { .. } => "PodsWouldNotSchedule",
+            Self::NeedsSeveral(_) => "NeedsSeveralNodes",
+            Self::NothingCheaper => "NothingCheaper",
+            Self::MinValues(_) => "MinValues",
+            Self::SpotToSpotOff => "SpotToSpotDisabled",
+            Self::SpotToSpotFew { .. } => "SpotToSpotTooFewTypes",
+            Self::PoorScore { .. } => "PoorScore",
+            Self::SavesTooLittle { .. } => "SavesTooLittle",
+            Self::UndoesMove { .. } => "UndoesRecentMove",
+            Self::MovedTooOften { .. } => "MovedTooOften",
+            Self::DriftWaits => "DriftWaits",
+            Self::NoRoomToReplace { .. } => "NoRoomToReplace",
+            Self::NotReached => "NotReached",
+            Self::Unchanged => "Unchanged",
+        }
+    }
+
+    /// Whether the node gets an `Unconsolidatable` event.
+    pub(crate) fn is_told(&self) -> bool {
+        !matches!(
+            self,
+            Self::StaticPool | Self::NotQuiet { .. } | Self::BudgetSpent { .. } | Self::DriftWaits | Self::NoRoomToReplace { .. }
+        ) && !matches!(self, Self::NotReached | Self::Unchanged | Self::PoorScore { .. })
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Chosen { reason, action, savings } => write!(f, "{}: {reason} (savings: {savings} an hour)", action.as_str()),
+            Self::Blocked(blocker) => write!(f, "{blocker}"),
+            Self::Kept(keep) => write!(f, "{keep}"),
+        }
+    }
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InCommand => f.write_str("Node is being disrupted already"),
+            Self::NotManaged => f.write_str("Node has no NodeClaim of ours"),
+            Self::NoNode => f.write_str("NodeClaim does not have an associated node"),
+            Self::NotInitialized => f.write_str("Node isn't initialized"),
+            Self::Going => f.write_str("Node is deleting or marked for deletion"),
+            Self::Nominated { .. } => f.write_str("Node is nominated for a pending pod"),
+            Self::NodeAnnotation(key) => write!(f, "Disruption is blocked through the \"{key}\" annotation"),
+            Self::NoPoolLabel => write!(f, "Node doesn't have required label (label={})", labels::NODE_POOL),
+            Self::PoolUnknown(pool) => write!(f, "NodePool not found (NodePool={pool})"),
+            Self::PodAnnotation { pod, key, until } => {
+                write!(f, "Pod has \"{key}\" annotation (Pod={pod})")?;
+                until.map_or(Ok(()), |until| write!(f, " until {until}"))
+            }
+            Self::Pdb(PdbBlock::Spent(budget)) => write!(f, "Pdb prevents pod evictions (PodDisruptionBudget=[{budget}])"),
+            Self::Pdb(PdbBlock::Several(budgets)) => {
+                write!(f, "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{}])", budgets.join(" "))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StaticPool => f.write_str("NodePool is static"),
+            Self::TypeUnknown(name) => write!(f, "Instance Type \"{name}\" not found"),
+            Self::LabelMissing(key) => write!(f, "Node does not have label \"{key}\""),
+            Self::ConsolidationOff { pool } => write!(f, "NodePool \"{pool}\" has consolidation disabled"),
+            Self::OnlyWhenEmpty { pool } => write!(f, "NodePool \"{pool}\" has consolidation policy WhenEmpty, but node is not empty"),
+            Self::NotQuiet { until: Some(until) } => write!(f, "Pods came or went lately: not before {until} (consolidateAfter)"),
+            Self::NotQuiet { until: None } => f.write_str("It is not known since when the node has been quiet (consolidateAfter)"),
+            Self::BufferPods { node } => write!(f, "Node \"{node}\" has buffer pods"),
+            Self::AwaitsPod(pod) => write!(f, "A pending pod fits on it (Pod={pod})"),
+            Self::BudgetSpent { pool, reason } => {
+                write!(f, "NodePool \"{pool}\" allows no more disruptions for reason {reason} now")
+            }
+            Self::PodsStay { listed, others } => pods_stay(f, listed, *others),
+            Self::NeedsSeveral(count) => write!(f, "Can't remove without creating {count} candidates"),
+            Self::NothingCheaper => f.write_str("Can't replace with a cheaper node"),
+            Self::MinValues(keys) => {
+                write!(f, "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])", keys.join(" "))
+            }
+            Self::SpotToSpotOff => f.write_str("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"),
+            Self::SpotToSpotFew { found } => write!(
+                f,
+                "SpotToSpotConsolidation requires {} cheaper instance type options than the current candidate to consolidate, got {found}",
+                super::compute::SPOT_TYPES_MIN
+            ),
+            Self::PoorScore { thousandths } => {
+                write!(f, "Saves too little for the pods it moves: score {}.{:03} is below 0.5", thousandths / 1000, thousandths % 1000)
+            }
+            Self::SavesTooLittle { savings, minimum } => {
+                write!(f, "Saves ${:.4} an hour, under the minimum of ${:.4}", savings.dollars(), minimum.dollars())
+            }
+            Self::UndoesMove { at } => write!(f, "Would undo the consolidation of {at}"),
+            Self::MovedTooOften { workload } => write!(f, "Pods of {workload} were moved twice within the hour already"),
+            Self::DriftWaits => f.write_str("Drifted; other nodes are replaced first"),
+            Self::NoRoomToReplace { pool } => write!(f, "Drifted; NodePool \"{pool}\" has no room for a replacement"),
+            Self::NotReached => f.write_str("Not looked at in this pass; it is first in the next"),
+            Self::Unchanged => f.write_str("Nothing has changed since it was last looked at"),
+        }
+    }
+}
+
+fn pods_stay(f: &mut fmt::Formatter<'_>, listed: &[(String, String)], others: usize) -> fmt::Result {
+    f.write_str("Not all pods would schedule, ")?;
+    for (at, (pod, reason)) in listed.iter().enumerate() {
+        let join = if at == 0 { "" } else { "; " };
+        write!(f, "{join}{pod} => {reason}")?;
+    }
+    if others > 0 { write!(f, " and {others} other(s)") } else { Ok(()) }
+}
