@@ -5,7 +5,13 @@
 
 pub mod errors;
 pub mod facts;
+pub mod family;
 pub mod fleet;
 pub mod instance;
+pub mod instance_types;
 pub mod interruption;
+pub mod kubelet;
 pub mod network;
+
+#[cfg(test)]
+mod golden;

@@ -1,0 +1,55 @@
+//! Types that a node class cannot use at all (spec aws 3.6): they stay listed, with nothing available.
+
+use super::Context;
+use crate::facts::InstanceTypeFacts;
+use crate::family::Family;
+use whittle_api::karpenter::NetworkInterface;
+
+/// Why a type cannot be used with a class; the first reason found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Incompatibility {
+    Family,
+    NetworkInterfaces,
+    NestedVirtualization,
+    PlacementStrategy,
+    ConnectionTracking,
+}
+
+pub(super) fn check(facts: &InstanceTypeFacts, context: &Context<'_>) -> Option<Incompatibility> {
+    let class = &context.class.spec;
+    if context.family == Family::Al2023 && facts.name.starts_with("a1.") {
+        return Some(Incompatibility::Family);
+    }
+    if let Some(interfaces) = class.network_interfaces.as_deref().filter(|interfaces| !interfaces.is_empty())
+        && !takes(facts, interfaces)
+    {
+        return Some(Incompatibility::NetworkInterfaces);
+    }
+    let nested = class.cpu_options.as_ref().and_then(|options| options.nested_virtualization.as_deref()) == Some("enabled");
+    if nested && !facts.cpu_features.iter().any(|feature| feature == "nested-virtualization") {
+        return Some(Incompatibility::NestedVirtualization);
+    }
+    if let Some(group) = context.placement_group
+        && !facts.placement_strategies.contains(&group.strategy)
+    {
+        return Some(Incompatibility::PlacementStrategy);
+    }
+    if class.connection_tracking.is_some() && facts.hypervisor != "nitro" {
+        return Some(Incompatibility::ConnectionTracking);
+    }
+    None
+}
+
+/// Whether the type has a place for every interface that the class names.
+fn takes(facts: &InstanceTypeFacts, interfaces: &[NetworkInterface]) -> bool {
+    let fits = |interface: &NetworkInterface| {
+        let card = u32::try_from(interface.network_card_index).ok();
+        let slots = card.and_then(|card| facts.card_interfaces(card)).unwrap_or_default();
+        u32::try_from(interface.device_index).is_ok_and(|device| device < slots)
+    };
+    let efa_only = interfaces.iter().filter(|interface| interface.interface_type == "efa-only").count();
+    facts.ena
+        && facts.ipv4_per_interface >= 1
+        && interfaces.iter().all(fits)
+        && u32::try_from(efa_only).is_ok_and(|count| count <= facts.efa_interfaces)
+}

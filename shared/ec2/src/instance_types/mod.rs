@@ -1,0 +1,160 @@
+//! From the region's catalog to what one node class can buy (spec aws 3 and 4).
+
+mod compatibility;
+mod labels;
+mod offerings;
+mod resources;
+
+pub use compatibility::Incompatibility;
+pub use offerings::{Pool, Unavailable};
+pub use resources::{TypeResources, default_pods, usable_interfaces};
+
+use crate::facts::{Catalog, InstanceTypeFacts};
+use crate::family::Family;
+use crate::kubelet::{self, Expressions, Kubelet, KubeletError, Resolved};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::catalog::InstanceType;
+use whittle_api::karpenter::{Ec2NodeClass, ResolvedCapacityReservation};
+use whittle_units::Quantity;
+
+/// What the operator sets for the whole installation (spec aws 1.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Interfaces withheld from the pod density formula.
+    pub reserved_enis: u32,
+    /// Share of memory that the hypervisor is expected to keep, in millionths.
+    pub vm_memory_overhead_ppm: u32,
+    /// Gate `ReservedCapacity`: reservations of a class are used.
+    pub reserved_capacity: bool,
+    /// Gate `NodeClassCEL`.
+    pub expressions: Expressions,
+}
+
+impl Settings {
+    /// The settings of an installation where nothing was set.
+    pub const fn standard() -> Self {
+        Self { reserved_enis: 0, vm_memory_overhead_ppm: 75_000, reserved_capacity: true, expressions: Expressions::Ignored }
+    }
+}
+
+/// A placement group as EC2 describes it (spec aws 16).
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct PlacementGroup {
+    pub id: String,
+    pub name: String,
+    /// `cluster`, `partition`, `spread`.
+    pub strategy: String,
+    /// 0 unless the strategy is `partition`.
+    pub partition_count: u32,
+}
+
+impl PlacementGroup {
+    /// Partitions to choose from; 0 for other strategies.
+    pub fn partitions(&self) -> u32 {
+        if self.strategy == "partition" { self.partition_count } else { 0 }
+    }
+}
+
+/// Everything besides the catalog that decides what a class can buy. Subnets, images and reservations are those of the
+/// class's status.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    pub class: &'a Ec2NodeClass,
+    pub family: Family,
+    pub kubelet: &'a Kubelet,
+    pub settings: &'a Settings,
+    pub unavailable: &'a Unavailable,
+    /// Free instances by reservation id; what is not listed has none.
+    pub reservation_capacity: &'a BTreeMap<String, u32>,
+    pub placement_group: Option<&'a PlacementGroup>,
+    /// Memory that nodes of a type showed with the class's current image (spec aws 3.8).
+    pub measured_memory: &'a BTreeMap<String, Quantity>,
+}
+
+impl<'a> Context<'a> {
+    /// Reservations of the class for a type; none while the gate is off.
+    pub(crate) fn reservations_of(&self, instance_type: &str) -> impl Iterator<Item = &'a ResolvedCapacityReservation> {
+        let all: &'a [ResolvedCapacityReservation] =
+            if self.settings.reserved_capacity { &self.class.status.capacity_reservations } else { &[] };
+        all.iter().filter(move |reservation| reservation.instance_type == instance_type)
+    }
+    /// The id of a zone, as the class's subnets tell it; `None` when they do not.
+    pub(crate) fn zone_id(&self, zone: &str) -> Option<&'a str> {
+        let subnet = self.class.status.subnets.iter().find(|subnet| subnet.zone == zone && !subnet.zone_id.is_empty());
+        subnet.map(|subnet| subnet.zone_id.as_str())
+    }
+    fn is_shifted(&self, zone: &str) -> bool {
+        self.zone_id(zone).is_some_and(|id| self.unavailable.shifted_zone_ids.contains(id))
+    }
+    /// One `None` without partitions, else each partition.
+    fn partitions(&self) -> Vec<Option<u32>> {
+        match self.placement_group.map_or(0, PlacementGroup::partitions) {
+            0 => vec![None],
+            count => (1..=count).map(Some).collect(),
+        }
+    }
+}
+
+/// Why the types of a class cannot be told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    #[error("the catalog of {region} holds no instance types yet")]
+    EmptyCatalog { region: String },
+    #[error("node class {class} has no subnets in its status")]
+    NoSubnets { class: String },
+    #[error("the instance types of node class {class} cannot be resolved")]
+    Kubelet { class: String, source: KubeletError },
+}
+
+/// All types of the region as node class sees them, in the order of their names. One type that cannot be resolved fails
+/// the listing, so that nobody decides on half of it.
+pub fn resolve(catalog: &Catalog, context: &Context<'_>) -> Result<Vec<InstanceType>, ResolveError> {
+    let class = &context.class.metadata.name;
+    if catalog.types.is_empty() || catalog.offered.is_empty() {
+        return Err(ResolveError::EmptyCatalog { region: catalog.region.to_string() });
+    }
+    if context.class.status.subnets.is_empty() {
+        return Err(ResolveError::NoSubnets { class: class.clone() });
+    }
+    let failed = |source| ResolveError::Kubelet { class: class.clone(), source };
+    catalog.types.iter().map(|facts| instance_type(facts, catalog, context).map_err(failed)).collect()
+}
+
+/// One type as a node class sees it.
+pub fn instance_type(facts: &InstanceTypeFacts, catalog: &Catalog, context: &Context<'_>) -> Result<InstanceType, KubeletError> {
+    let resources = type_resources(facts, context)?;
+    let usable = compatibility::check(facts, context).is_none();
+    Ok(InstanceType {
+        name: facts.name.clone(),
+        requirements: labels::requirements(facts, catalog, context),
+        offerings: offerings::offerings(facts, catalog, context, usable),
+        overhead: resources.overhead(),
+        capacity: resources.capacity,
+    })
+}
+
+/// Capacity and overhead of a type for a node class.
+pub fn type_resources(facts: &InstanceTypeFacts, context: &Context<'_>) -> Result<TypeResources, KubeletError> {
+    Ok(resources::resources(facts, context, &kubelet_of(facts, context)?))
+}
+
+/// Why a type can never be launched for a class; `None` when it can.
+pub fn incompatibility(facts: &InstanceTypeFacts, context: &Context<'_>) -> Option<Incompatibility> {
+    compatibility::check(facts, context)
+}
+
+/// The kubelet settings that a node of this type will run with: the launch path uses them too (spec aws 3.5).
+pub fn kubelet_of(facts: &InstanceTypeFacts, context: &Context<'_>) -> Result<Resolved, KubeletError> {
+    let interfaces = usable_interfaces(facts, &context.class.spec, context.settings.reserved_enis);
+    kubelet::resolve(context.kubelet, facts, context.family, interfaces, context.settings.expressions)
+}
+
+/// Zones that offer the type and in which the class has a subnet.
+fn zones_of(instance_type: &str, catalog: &Catalog, context: &Context<'_>) -> BTreeSet<String> {
+    let offered = catalog.offered.get(instance_type).map(Vec::as_slice).unwrap_or_default();
+    let has_subnet = |zone: &&String| context.class.status.subnets.iter().any(|subnet| subnet.zone == **zone);
+    offered.iter().filter(has_subnet).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests;

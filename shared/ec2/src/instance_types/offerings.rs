@@ -1,0 +1,127 @@
+//! What of a type can be bought where and how (spec aws 4, 6).
+
+use super::labels::{absent, capacity_type, set};
+use super::{Context, zones_of};
+use crate::facts::{Catalog, InstanceTypeFacts};
+use std::collections::BTreeSet;
+use whittle_api::catalog::Offering;
+use whittle_api::karpenter::{Requirement, ResolvedCapacityReservation};
+use whittle_api::labels;
+use whittle_units::Price;
+
+/// A reserved offering costs its on-demand price divided by this: it is paid for anyway, but order is kept.
+const RESERVED_DIVISOR: u64 = 10_000_000;
+
+/// One pool of machines, as stock-outs remember it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pool {
+    pub capacity_type: String,
+    pub instance_type: String,
+    pub zone: String,
+    /// Set when the lack only concerns one placement group.
+    pub placement_group: Option<String>,
+    pub partition: Option<u32>,
+}
+
+/// What is not to be tried for now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unavailable {
+    pub pools: BTreeSet<Pool>,
+    /// Capacity types as a whole (spot without its service-linked role).
+    pub capacity_types: BTreeSet<String>,
+    /// Subnets without addresses.
+    pub subnets: BTreeSet<String>,
+    /// Ids of zones that traffic is shifted away from.
+    pub shifted_zone_ids: BTreeSet<String>,
+}
+
+impl Unavailable {
+    fn holds(&self, offer: &Offer<'_>, context: &Context<'_>) -> bool {
+        let subnets = || context.class.status.subnets.iter().filter(|subnet| subnet.zone == offer.zone);
+        let known = |placement_group: Option<&str>, partition: Option<u32>| {
+            self.pools.contains(&Pool {
+                capacity_type: offer.capacity_type.to_owned(),
+                instance_type: offer.instance_type.to_owned(),
+                zone: offer.zone.to_owned(),
+                placement_group: placement_group.map(str::to_owned),
+                partition,
+            })
+        };
+        let group = context.placement_group.map(|group| group.id.as_str());
+        self.capacity_types.contains(offer.capacity_type)
+            || known(None, None)
+            || group.is_some() && (known(group, None) || offer.partition.is_some() && known(group, offer.partition))
+            || subnets().next().is_some() && subnets().all(|subnet| self.subnets.contains(&subnet.id))
+    }
+}
+
+struct Offer<'a> {
+    instance_type: &'a str,
+    zone: &'a str,
+    capacity_type: &'a str,
+    partition: Option<u32>,
+}
+
+/// All offerings of a type in the zones that the class has subnets in, available or not.
+///
+/// Zones without a subnet are left out (the reference lists them as unavailable): nothing can be launched there.
+pub(super) fn offerings(facts: &InstanceTypeFacts, catalog: &Catalog, context: &Context<'_>, usable: bool) -> Vec<Offering> {
+    let zones = zones_of(&facts.name, catalog, context);
+    let mut all = Vec::new();
+    for zone in &zones {
+        for kind in facts.usage_classes.iter().filter_map(|class| capacity_type(class)) {
+            for partition in context.partitions() {
+                let offer = Offer { instance_type: &facts.name, zone, capacity_type: kind, partition };
+                let price = match kind {
+                    labels::CAPACITY_SPOT => catalog.spot_price(&facts.name, zone),
+                    _ => catalog.on_demand_price(&facts.name),
+                };
+                let available = usable && price.is_some() && !context.is_shifted(zone) && !context.unavailable.holds(&offer, context);
+                let price = price.unwrap_or(Price::MAX);
+                all.push(Offering { requirements: requirements(&offer, None, context), price, available, reservation_capacity: None });
+            }
+        }
+    }
+    let on_demand = catalog.on_demand_price(&facts.name).unwrap_or_default();
+    for reservation in context.reservations_of(&facts.name) {
+        for partition in context.partitions() {
+            all.push(reserved(reservation, partition, &zones, on_demand, context, usable));
+        }
+    }
+    all
+}
+
+fn reserved(
+    reservation: &ResolvedCapacityReservation,
+    partition: Option<u32>,
+    zones: &BTreeSet<String>,
+    on_demand: Price,
+    context: &Context<'_>,
+    usable: bool,
+) -> Offering {
+    let zone = reservation.availability_zone.as_str();
+    let offer = Offer { instance_type: &reservation.instance_type, zone, capacity_type: labels::CAPACITY_RESERVED, partition };
+    let free = context.reservation_capacity.get(&reservation.id).copied().unwrap_or_default();
+    let available = usable && free > 0 && zones.contains(zone) && reservation.state != "expiring" && !context.is_shifted(zone);
+    Offering {
+        requirements: requirements(&offer, Some(reservation), context),
+        price: Price::from_nanos(on_demand.nanos() / RESERVED_DIVISOR),
+        available,
+        reservation_capacity: Some(free),
+    }
+}
+
+fn requirements(offer: &Offer<'_>, reservation: Option<&ResolvedCapacityReservation>, context: &Context<'_>) -> Vec<Requirement> {
+    let mut all = vec![set(labels::CAPACITY_TYPE, [offer.capacity_type]), set(labels::ZONE, [offer.zone])];
+    all.extend(context.zone_id(offer.zone).map(|id| set(labels::ZONE_ID, [id])));
+    match reservation {
+        Some(reservation) => all.extend([
+            set(labels::RESERVATION_ID, [reservation.id.as_str()]),
+            set(labels::RESERVATION_TYPE, [reservation.reservation_type.as_str()]),
+            set(labels::RESERVATION_INTERRUPTIBLE, [reservation.interruptible.to_string()]),
+        ]),
+        None => all.extend([labels::RESERVATION_ID, labels::RESERVATION_TYPE, labels::RESERVATION_INTERRUPTIBLE].map(absent)),
+    }
+    all.extend(offer.partition.map(|number| set(labels::PLACEMENT_GROUP_PARTITION, [number.to_string()])));
+    all
+}

@@ -1,0 +1,292 @@
+use super::*;
+use crate::golden::{Case, files};
+use serde_json::{Map, Value, json};
+use whittle_api::karpenter::{Operator, Requirement};
+use whittle_api::labels as keys;
+use whittle_units::Resources;
+
+/// CPU in milli, everything else in whole units.
+fn amounts(resources: &Resources) -> Value {
+    let number = |name: &str, amount: Quantity| if name == "cpu" { amount.milli() } else { amount.units_ceil() };
+    let entries = resources.iter().filter(|(_, amount)| !amount.is_zero());
+    Value::Object(entries.map(|(name, amount)| (name.to_owned(), json!(number(name, amount)))).collect())
+}
+
+fn labels_of(requirements: &[Requirement]) -> Value {
+    let values = |requirement: &Requirement| match requirement.operator {
+        Operator::In => json!(requirement.values),
+        Operator::DoesNotExist => Value::Null,
+        other => panic!("a type has no {other:?} requirement"),
+    };
+    Value::Object(requirements.iter().map(|requirement| (requirement.key.clone(), values(requirement))).collect())
+}
+
+/// Zone ids that a subnet does not tell are left out by us and listed as empty texts by the reference.
+fn without_empty_zone_ids(expected: &Value) -> Value {
+    let mut labels: Map<String, Value> = expected.as_object().unwrap().clone();
+    if let Some(Value::Array(ids)) = labels.get_mut(keys::ZONE_ID) {
+        ids.retain(|id| id != "");
+        if ids.is_empty() {
+            labels.remove(keys::ZONE_ID);
+        }
+    }
+    Value::Object(labels)
+}
+
+/// A machine smaller than its overhead has nothing to give; the reference shows less than nothing.
+fn without_negatives(expected: &Value) -> Value {
+    let entries = expected.as_object().unwrap().iter().filter(|(_, amount)| amount.as_i64().unwrap() > 0);
+    Value::Object(entries.map(|(name, amount)| (name.clone(), amount.clone())).collect())
+}
+
+#[test]
+fn every_type_of_every_golden_class_is_resolved_as_the_reference_does() {
+    let mut compared = 0;
+    for path in files("types/variants", ".yaml") {
+        let case = Case::read(&path);
+        let (catalog, context) = (case.catalog(true), case.context());
+        let expected: Value = serde_json::from_str(&std::fs::read_to_string(path.with_extension("json")).unwrap()).unwrap();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let resolved = resolve(&catalog, &context);
+        if expected.get("error").is_some() {
+            assert!(matches!(resolved, Err(ResolveError::Kubelet { .. })), "{name}: {resolved:?}");
+            continue;
+        }
+        let resolved = resolved.unwrap();
+        assert_eq!(resolved.len(), expected.as_object().unwrap().len(), "{name}");
+        for instance_type in &resolved {
+            let (label, expected) = (format!("{name} {}", instance_type.name), &expected[&instance_type.name]);
+            let parts = type_resources(catalog.facts(&instance_type.name).unwrap(), &context).unwrap();
+            assert_eq!(amounts(&parts.capacity), expected["capacity"], "{label} capacity");
+            assert_eq!(amounts(&parts.kube_reserved), expected["kubeReserved"], "{label} kubeReserved");
+            assert_eq!(amounts(&parts.system_reserved), expected["systemReserved"], "{label} systemReserved");
+            assert_eq!(amounts(&parts.eviction_threshold), expected["evictionThreshold"], "{label} evictionThreshold");
+            assert_eq!(amounts(&instance_type.allocatable()), without_negatives(&expected["allocatable"]), "{label} allocatable");
+            assert_eq!(instance_type.offerings.iter().any(|offering| offering.available), expected["launchable"], "{label} launchable");
+            if let Some(labels) = expected.get("requirements") {
+                assert_eq!(labels_of(&instance_type.requirements), without_empty_zone_ids(labels), "{label}");
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 1000, "{compared}");
+}
+
+/// Facts of the offline region us-east-1 with one subnet in zone a and one in zone b.
+struct World {
+    class: Ec2NodeClass,
+    kubelet: Kubelet,
+    settings: Settings,
+    unavailable: Unavailable,
+    reservations: BTreeMap<String, u32>,
+    group: Option<PlacementGroup>,
+    measured: BTreeMap<String, Quantity>,
+}
+
+impl World {
+    fn new(spec: Value) -> Self {
+        let class: Ec2NodeClass = serde_json::from_value(json!({
+            "metadata": {"name": "default"},
+            "spec": spec,
+            "status": {"subnets": [
+                {"id": "subnet-a", "zone": "us-east-1a", "zoneID": "use1-az1"},
+                {"id": "subnet-b", "zone": "us-east-1b", "zoneID": "use1-az2"},
+            ]},
+        }))
+        .unwrap();
+        Self {
+            class,
+            kubelet: Kubelet::default(),
+            settings: Settings::standard(),
+            unavailable: Unavailable::default(),
+            reservations: BTreeMap::new(),
+            group: None,
+            measured: BTreeMap::new(),
+        }
+    }
+    fn get(&self, name: &str) -> InstanceType {
+        let catalog = crate::facts::offline::catalog("us-east-1").unwrap();
+        let context = Context {
+            class: &self.class,
+            family: Family::of(&self.class.spec),
+            kubelet: &self.kubelet,
+            settings: &self.settings,
+            unavailable: &self.unavailable,
+            reservation_capacity: &self.reservations,
+            placement_group: self.group.as_ref(),
+            measured_memory: &self.measured,
+        };
+        instance_type(catalog.facts(name).unwrap(), &catalog, &context).unwrap()
+    }
+    /// `capacity type zone` of what can be bought, with the partition where there is one.
+    fn available(&self, name: &str) -> Vec<String> {
+        let offerings = self.get(name).offerings;
+        let text = |offering: &whittle_api::catalog::Offering| {
+            let partition = offering.label(keys::PLACEMENT_GROUP_PARTITION).map(|number| format!(" {number}")).unwrap_or_default();
+            format!("{} {}{partition}", offering.capacity_type(), offering.zone().trim_start_matches("us-east-1"))
+        };
+        offerings.iter().filter(|offering| offering.available).map(text).collect()
+    }
+}
+
+fn pool(capacity_type: &str, zone: &str) -> Pool {
+    Pool { capacity_type: capacity_type.into(), instance_type: "m5.large".into(), zone: zone.into(), ..Pool::default() }
+}
+
+#[test]
+fn windows_nodes_offer_what_their_seed_shows() {
+    let windows = World::new(json!({"amiSelectorTerms": [{"alias": "windows2022@latest"}]})).get("c6a.xlarge");
+    let expected: Resources = [
+        ("cpu", "3920m"),
+        ("memory", "6012Mi"),
+        ("ephemeral-storage", "44Gi"),
+        ("pods", "110"),
+        ("vpc.amazonaws.com/PrivateIPv4Address", "14"),
+    ]
+    .into_iter()
+    .map(|(name, amount)| (name.to_owned(), amount.parse().unwrap()))
+    .collect();
+    let mut allocatable = windows.allocatable();
+    assert_eq!(allocatable.0.remove("vpc.amazonaws.com/pod-eni"), Some(Quantity::from_units(18)));
+    assert_eq!(allocatable, expected);
+    assert_eq!((windows.label(keys::OS), windows.label(keys::WINDOWS_BUILD)), (Some("windows"), Some("10.0.20348")));
+}
+
+#[test]
+fn allocatable_never_exceeds_what_real_nodes_show() {
+    let world = World::new(json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]}));
+    for (name, cpu, memory) in [
+        ("t4g.small", "1930m", "1408312Ki"),
+        ("t4g.medium", "1930m", "3377496Ki"),
+        ("t4g.xlarge", "3920m", "15136012Ki"),
+        ("m5.large", "1930m", "7220184Ki"),
+    ] {
+        let allocatable = world.get(name).allocatable();
+        assert!(
+            allocatable.get("cpu") <= cpu.parse().unwrap() && allocatable.get("memory") <= memory.parse().unwrap(),
+            "{name}: {allocatable:?}"
+        );
+    }
+}
+
+#[test]
+fn offerings_pair_zones_with_capacity_types() {
+    let world = World::new(json!({"amiFamily": "AL2023"}));
+    assert_eq!(world.available("m5.large"), ["on-demand a", "spot a", "on-demand b", "spot b"]);
+}
+
+#[test]
+fn marked_pools_stay_listed_but_unavailable() {
+    let mut world = World::new(json!({"amiFamily": "AL2023"}));
+    world.unavailable.pools.insert(pool("spot", "us-east-1a"));
+    assert_eq!(world.available("m5.large"), ["on-demand a", "on-demand b", "spot b"]);
+    assert_eq!(world.get("m5.large").offerings.len(), 4);
+    assert_eq!(world.available("m5.xlarge").len(), 4, "only that type");
+    world.unavailable.capacity_types.insert("spot".into());
+    assert_eq!(world.available("m5.large"), ["on-demand a", "on-demand b"]);
+}
+
+#[test]
+fn a_zone_closes_when_all_its_subnets_are_full() {
+    let mut world = World::new(json!({"amiFamily": "AL2023"}));
+    let extra = whittle_api::karpenter::ResolvedSubnet { id: "subnet-a2".into(), zone: "us-east-1a".into(), zone_id: "use1-az1".into() };
+    world.class.status.subnets.push(extra);
+    world.unavailable.subnets.insert("subnet-a".into());
+    assert_eq!(world.available("m5.large").len(), 4);
+    world.unavailable.subnets.insert("subnet-a2".into());
+    assert_eq!(world.available("m5.large"), ["on-demand b", "spot b"]);
+}
+
+#[test]
+fn a_shifted_zone_is_left_alone() {
+    let mut world = World::new(json!({"amiFamily": "AL2023"}));
+    world.unavailable.shifted_zone_ids.insert("use1-az2".into());
+    assert_eq!(world.available("m5.large"), ["on-demand a", "spot a"]);
+}
+
+#[test]
+fn a_full_partition_is_avoided_and_the_others_tried() {
+    let mut world = World::new(json!({"amiFamily": "AL2023"}));
+    world.group = Some(PlacementGroup { id: "pg-1".into(), name: "parts".into(), strategy: "partition".into(), partition_count: 2 });
+    world.unavailable.pools.insert(Pool { placement_group: Some("pg-1".into()), partition: Some(1), ..pool("spot", "us-east-1a") });
+    world.unavailable.pools.insert(Pool { placement_group: Some("pg-2".into()), ..pool("spot", "us-east-1b") });
+    let expected = ["on-demand a 1", "on-demand a 2", "spot a 2", "on-demand b 1", "on-demand b 2", "spot b 1", "spot b 2"];
+    assert_eq!(world.available("m5.large"), expected);
+}
+
+#[test]
+fn reservations_count_while_active_and_not_used_up() {
+    let mut world = World::new(json!({"amiFamily": "AL2023"}));
+    let reservation = |id: &str, zone: &str, state: &str| ResolvedCapacityReservation {
+        id: id.into(),
+        availability_zone: zone.into(),
+        instance_type: "m5.large".into(),
+        reservation_type: "default".into(),
+        state: state.into(),
+        ..ResolvedCapacityReservation::default()
+    };
+    world.class.status.capacity_reservations = vec![
+        reservation("cr-1", "us-east-1a", "active"),
+        reservation("cr-2", "us-east-1b", "active"),
+        reservation("cr-3", "us-east-1b", "expiring"),
+    ];
+    world.reservations = BTreeMap::from([("cr-1".into(), 3), ("cr-3".into(), 3)]);
+    let reserved: Vec<_> = world.get("m5.large").offerings.into_iter().filter(|offering| offering.capacity_type() == "reserved").collect();
+    assert_eq!(
+        reserved.iter().map(|offering| (offering.available, offering.reservation_capacity)).collect::<Vec<_>>(),
+        [(true, Some(3)), (false, Some(0)), (false, Some(3))]
+    );
+    let on_demand = crate::facts::offline::catalog("us-east-1").unwrap().on_demand_price("m5.large").unwrap();
+    assert_eq!(reserved[0].price.nanos(), on_demand.nanos() / 10_000_000);
+    world.settings.reserved_capacity = false;
+    assert_eq!(world.get("m5.large").offerings.len(), 4);
+}
+
+#[test]
+fn measured_memory_replaces_the_estimate() {
+    let mut world = World::new(json!({"amiFamily": "AL2023"}));
+    world.measured.insert("m5.large".into(), "7900Mi".parse().unwrap());
+    assert_eq!(world.get("m5.large").capacity.get("memory"), "7900Mi".parse().unwrap());
+}
+
+#[test]
+fn types_that_a_class_cannot_use_have_nothing_to_sell() {
+    #[track_caller]
+    fn check(spec: Value, name: &str, usable: bool) {
+        assert_eq!(!World::new(spec.clone()).available(name).is_empty(), usable, "{name} with {spec}");
+    }
+    let nic = |card: i32, device: i32, kind: &str| json!({"networkCardIndex": card, "deviceIndex": device, "interfaceType": kind});
+    let with = |interfaces: Vec<Value>| json!({"amiFamily": "AL2023", "networkInterfaces": interfaces});
+    check(json!({"amiFamily": "AL2023"}), "a1.large", false);
+    check(json!({"amiFamily": "Bottlerocket"}), "a1.large", true);
+    check(json!({"amiFamily": "Custom"}), "a1.large", true);
+    check(with(vec![nic(0, 0, "interface")]), "m5.large", true);
+    check(with(vec![nic(1, 0, "interface")]), "m5.large", false);
+    check(with(vec![nic(0, 3, "interface")]), "m5.large", false);
+    check(with(vec![nic(0, 0, "efa-only")]), "m5.large", false);
+    check(with(vec![nic(0, 0, "interface"), nic(1, 1, "efa-only")]), "p4d.24xlarge", true);
+    check(json!({"amiFamily": "AL2023", "cpuOptions": {"nestedVirtualization": "enabled"}}), "m5.large", false);
+    check(json!({"amiFamily": "AL2023", "cpuOptions": {"nestedVirtualization": "disabled"}}), "m5.large", true);
+    check(json!({"amiFamily": "AL2023", "connectionTracking": {"udpTimeout": 45}}), "m4.large", false);
+    check(json!({"amiFamily": "AL2023", "connectionTracking": {"udpTimeout": 45}}), "m5.large", true);
+}
+
+#[test]
+fn a_class_without_subnets_or_a_catalog_without_types_lists_nothing() {
+    let mut world = World::new(json!({"amiFamily": "AL2023"}));
+    world.class.status.subnets.clear();
+    let (unavailable, reservations, measured) = (Unavailable::default(), BTreeMap::new(), BTreeMap::new());
+    let context = Context {
+        class: &world.class,
+        family: Family::Al2023,
+        kubelet: &world.kubelet,
+        settings: &world.settings,
+        unavailable: &unavailable,
+        reservation_capacity: &reservations,
+        placement_group: None,
+        measured_memory: &measured,
+    };
+    assert!(matches!(resolve(&Catalog::default(), &context), Err(ResolveError::EmptyCatalog { .. })));
+    let catalog = crate::facts::offline::catalog("us-east-1").unwrap();
+    assert!(matches!(resolve(&catalog, &context), Err(ResolveError::NoSubnets { .. })));
+}

@@ -1,0 +1,199 @@
+//! The kubelet document of a node class (spec aws 13, 3.5): decoded, and resolved for a machine.
+
+pub mod expression;
+
+use crate::facts::InstanceTypeFacts;
+use crate::family::Family;
+use crate::instance_types::default_pods;
+use expression::{Expression, ExpressionError, Value, Variables};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use whittle_api::GoDuration;
+use whittle_units::Quantity;
+
+/// Amounts or expressions by resource name, as the user wrote them.
+pub type TextMap = BTreeMap<String, String>;
+
+/// The fields that Whittle interprets, and the whole document for families that take any field.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Kubelet {
+    pub raw: serde_json::Map<String, serde_json::Value>,
+    pub max_pods: Option<MaxPods>,
+    pub pods_per_core: Option<u32>,
+    pub cluster_dns: Vec<String>,
+    pub system_reserved: TextMap,
+    pub kube_reserved: TextMap,
+    pub eviction_hard: TextMap,
+    pub eviction_soft: TextMap,
+    pub eviction_soft_grace_period: BTreeMap<String, GoDuration>,
+    pub eviction_max_pod_grace_period: Option<i32>,
+    pub image_gc_high_threshold_percent: Option<i32>,
+    pub image_gc_low_threshold_percent: Option<i32>,
+    pub cpu_cfs_quota: Option<bool>,
+}
+
+/// `maxPods`: a number, or an expression over the machine's facts.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum MaxPods {
+    Fixed(u32),
+    Expression(String),
+}
+
+/// A kubelet document that cannot be used for a machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KubeletError {
+    #[error("spec.kubelet cannot be read: {0}")]
+    Undecodable(String),
+    #[error("spec.kubelet.maxPods {expression:?} has no value for {instance_type}")]
+    MaxPods { expression: String, instance_type: String, source: ExpressionError },
+    #[error("spec.kubelet.maxPods {expression:?} gives {pods} for {instance_type}: it must lie between 0 and 2147483647")]
+    MaxPodsRange { expression: String, instance_type: String, pods: i64 },
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Document {
+    max_pods: Option<MaxPods>,
+    pods_per_core: Option<u32>,
+    #[serde(rename = "clusterDNS")]
+    cluster_dns: Option<Vec<String>>,
+    system_reserved: Option<TextMap>,
+    kube_reserved: Option<TextMap>,
+    eviction_hard: Option<TextMap>,
+    eviction_soft: Option<TextMap>,
+    eviction_soft_grace_period: Option<BTreeMap<String, GoDuration>>,
+    eviction_max_pod_grace_period: Option<i32>,
+    #[serde(rename = "imageGCHighThresholdPercent")]
+    image_gc_high_threshold_percent: Option<i32>,
+    #[serde(rename = "imageGCLowThresholdPercent")]
+    image_gc_low_threshold_percent: Option<i32>,
+    #[serde(rename = "cpuCFSQuota")]
+    cpu_cfs_quota: Option<bool>,
+}
+
+impl Kubelet {
+    /// Decodes the document; absent and `null` are an empty one.
+    pub fn parse(document: Option<&serde_json::Value>) -> Result<Self, KubeletError> {
+        let raw = match document {
+            None | Some(serde_json::Value::Null) => return Ok(Self::default()),
+            Some(serde_json::Value::Object(fields)) => fields.clone(),
+            Some(_) => return Err(KubeletError::Undecodable("it must be an object".to_owned())),
+        };
+        let fields =
+            Document::deserialize(serde_json::Value::Object(raw.clone())).map_err(|error| KubeletError::Undecodable(error.to_string()))?;
+        Ok(Self {
+            raw,
+            max_pods: fields.max_pods,
+            pods_per_core: fields.pods_per_core,
+            cluster_dns: fields.cluster_dns.unwrap_or_default(),
+            system_reserved: fields.system_reserved.unwrap_or_default(),
+            kube_reserved: fields.kube_reserved.unwrap_or_default(),
+            eviction_hard: fields.eviction_hard.unwrap_or_default(),
+            eviction_soft: fields.eviction_soft.unwrap_or_default(),
+            eviction_soft_grace_period: fields.eviction_soft_grace_period.unwrap_or_default(),
+            eviction_max_pod_grace_period: fields.eviction_max_pod_grace_period,
+            image_gc_high_threshold_percent: fields.image_gc_high_threshold_percent,
+            image_gc_low_threshold_percent: fields.image_gc_low_threshold_percent,
+            cpu_cfs_quota: fields.cpu_cfs_quota,
+        })
+    }
+}
+
+/// What the expressions of a document mean on one machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The most pods the node takes.
+    pub pods: u32,
+    /// Quantities only.
+    pub kube_reserved: TextMap,
+    pub system_reserved: TextMap,
+}
+
+/// Whether kubelet settings may hold expressions (gate `NodeClassCEL`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expressions {
+    Evaluated,
+    Ignored,
+}
+
+/// Resolves pods and reserved resources of a machine. `interfaces` are those that pods may use.
+pub fn resolve(
+    kubelet: &Kubelet,
+    facts: &InstanceTypeFacts,
+    family: Family,
+    interfaces: u32,
+    gate: Expressions,
+) -> Result<Resolved, KubeletError> {
+    let default = default_pods(facts, family, interfaces);
+    let per_core = |pods: u32| match kubelet.pods_per_core {
+        Some(each) if each > 0 && family.honours_pods_per_core() => pods.min(each.saturating_mul(facts.vcpus)),
+        _ => pods,
+    };
+    let pods = per_core(match (&kubelet.max_pods, gate) {
+        (Some(MaxPods::Fixed(pods)), _) => *pods,
+        (Some(MaxPods::Expression(text)), Expressions::Evaluated) => max_pods(text, facts, per_core(default))?,
+        _ => default,
+    });
+    let reserved = |map: &TextMap| reserved(map, facts, pods, gate);
+    Ok(Resolved { pods, kube_reserved: reserved(&kubelet.kube_reserved), system_reserved: reserved(&kubelet.system_reserved) })
+}
+
+fn variables(facts: &InstanceTypeFacts, pods: u32) -> Variables {
+    BTreeMap::from([
+        ("vcpus", Value::Int(i64::from(facts.vcpus))),
+        ("memory_mib", Value::Int(i64::try_from(facts.memory_mib).unwrap_or(i64::MAX))),
+        ("default_enis", Value::Int(i64::from(facts.default_interfaces()))),
+        ("ips_per_eni", Value::Int(i64::from(facts.ipv4_per_interface))),
+        ("max_pods", Value::Int(i64::from(pods))),
+        ("instance_type", Value::Text(facts.name.clone())),
+    ])
+}
+
+fn max_pods(text: &str, facts: &InstanceTypeFacts, default: u32) -> Result<u32, KubeletError> {
+    let value = Expression::parse(text).and_then(|expression| expression.number(&variables(facts, default)));
+    let pods = value.map_err(|source| KubeletError::MaxPods { expression: text.to_owned(), instance_type: facts.name.clone(), source })?;
+    match u32::try_from(pods) {
+        Ok(count) if i32::try_from(count).is_ok() => Ok(count),
+        _ => Err(KubeletError::MaxPodsRange { expression: text.to_owned(), instance_type: facts.name.clone(), pods }),
+    }
+}
+
+/// Static entries as they are, expressions evaluated and rounded up; entries without a sensible value are left out.
+fn reserved(map: &TextMap, facts: &InstanceTypeFacts, pods: u32, gate: Expressions) -> TextMap {
+    let known = LazyLock::new(|| variables(facts, pods));
+    map.iter()
+        .filter_map(|(name, text)| {
+            if text.parse::<Quantity>().is_ok() {
+                return Some((name.clone(), text.clone()));
+            }
+            if gate == Expressions::Ignored {
+                return None;
+            }
+            let number = Expression::parse(text).and_then(|expression| expression.number(&known)).ok()?;
+            (number >= 0).then(|| (name.clone(), in_unit(name, number)))
+        })
+        .collect()
+}
+
+/// A computed amount in the unit of its resource (spec aws 3.5).
+fn in_unit(resource: &str, number: i64) -> String {
+    match resource {
+        "cpu" => format!("{}m", rounded_up(number, 10)),
+        "memory" => format!("{}Mi", rounded_up(number, 16)),
+        "ephemeral-storage" => format!("{number}Gi"),
+        _ => number.to_string(),
+    }
+}
+
+/// The next multiple, or the largest one where that would overflow.
+fn rounded_up(number: i64, multiple: i64) -> i64 {
+    match number.rem_euclid(multiple) {
+        0 => number,
+        rest => number.checked_add(multiple - rest).unwrap_or(i64::MAX - i64::MAX.rem_euclid(multiple)),
+    }
+}
+
+#[cfg(test)]
+mod tests;
