@@ -38,10 +38,19 @@ impl Ministack {
     /// When it does not answer, with the end of its log; or as [`tools::find`] does.
     #[must_use]
     pub fn start() -> Option<Self> {
-        let environment = tools::find(tools::MINISTACK)?;
+        Some(Self::start_in(&tools::find(tools::MINISTACK)?))
+    }
+
+    /// Starts MiniStack from this Python environment.
+    ///
+    /// # Panics
+    ///
+    /// When it does not answer, with the end of its log.
+    #[must_use]
+    pub fn start_in(environment: &Path) -> Self {
         // Another process can take the free port first: then the next one is tried.
-        let started = (0..STARTS_MAX).find_map(|_| Self::spawn(&environment).wait().ok());
-        Some(started.expect("MiniStack starts; what it said stands above"))
+        let started = (0..STARTS_MAX).find_map(|_| Self::spawn(environment).wait().ok());
+        started.expect("MiniStack starts; what it said stands above")
     }
 
     fn spawn(environment: &Path) -> Self {

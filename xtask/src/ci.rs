@@ -1,6 +1,6 @@
 //! The steps of CI, in order, with their times.
 
-use crate::{edges, environment, licences, shell, template, tidy, workspace};
+use crate::{artifacts, deploy, edges, environment, licences, shell, template, tidy, workspace};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::Path;
@@ -37,9 +37,17 @@ enum Step {
     Clippy,
     /// Every test.
     Test,
+    /// Every function's artifact builds and is as small as promised.
+    Lambda,
+    /// The application deploys into an emulator, and every function answers its events.
+    Deploy,
 }
 
-const STEPS: &[Step] = &[Step::Fmt, Step::Edges, Step::Tidy, Step::Licences, Step::Template, Step::Clippy, Step::Test];
+const STEPS: &[Step] =
+    &[Step::Fmt, Step::Edges, Step::Tidy, Step::Licences, Step::Template, Step::Clippy, Step::Test, Step::Lambda, Step::Deploy];
+
+/// Steps that run only when they are named, until every function's binary does its work.
+const PENDING: &[Step] = &[Step::Lambda, Step::Deploy];
 
 impl Step {
     fn name(self) -> &'static str {
@@ -51,6 +59,8 @@ impl Step {
             Step::Template => "template",
             Step::Clippy => "clippy",
             Step::Test => "test",
+            Step::Lambda => "lambda",
+            Step::Deploy => "deploy",
         }
     }
 
@@ -68,6 +78,8 @@ impl Step {
             Step::Template => template::check(root),
             Step::Clippy => cargo(root, &["clippy", "--locked", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]),
             Step::Test => test(root),
+            Step::Lambda => artifacts::check(root),
+            Step::Deploy => deploy::check(root),
         }
     }
 }
@@ -85,7 +97,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut outcomes: Vec<(Step, Outcome, Duration)> = Vec::new();
     let mut failed = false;
     for &step in STEPS {
-        if (!options.only.is_empty() && !options.only.contains(&step)) || options.skip.contains(&step) {
+        let chosen = if options.only.is_empty() { !PENDING.contains(&step) } else { options.only.contains(&step) };
+        if !chosen || options.skip.contains(&step) {
             continue;
         }
         if failed && !step.is_cheap() && !options.keep_going {

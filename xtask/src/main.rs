@@ -2,7 +2,9 @@
 //!
 //! `cargo xtask ci` is the one command; its steps can be chosen with `--only`.
 
+mod artifacts;
 mod ci;
+mod deploy;
 mod edges;
 mod environment;
 mod licences;

@@ -1,0 +1,89 @@
+//! The functions' artifacts: built as SAM builds them, measured, held to the promised size.
+
+use crate::{environment, shell, template};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The binaries, which are named for their functions.
+pub(crate) const FUNCTIONS: &[&str] =
+    &["relay", "schedule", "launch", "register", "consolidate", "interrupt", "terminate", "refresh", "sweep"];
+/// Where the promise stands, on a line like `| S7 … | ≤ 12 MiB | … |` that names this.
+const PROMISE: &str = "artifact of one function";
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// Makes every call of cargo-lambda hermetic: found, with its compiler, and unable to fetch a toolchain.
+pub(crate) fn hermetic(command: &mut Command, sam: &Path) -> Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(sam.join("bin")).chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(paths)?).env("RUSTUP_DIST_SERVER", "http://127.0.0.1:9");
+    Ok(())
+}
+
+/// Builds all nine for x86-64 and checks their sizes.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let sam = environment::sam(root)?;
+    let mut arguments = vec!["lambda", "build", "--release", "--x86-64", "--locked"];
+    let packages: Vec<String> = FUNCTIONS.iter().map(|name| format!("whittle-{name}")).collect();
+    let features: Vec<String> = packages.iter().map(|package| format!("{package}/lambda")).collect();
+    let features = features.join(",");
+    for package in &packages {
+        arguments.extend(["-p", package]);
+    }
+    arguments.extend(["--features", &features]);
+    let mut build = template::tool(root, &sam, "cargo-lambda", &arguments);
+    hermetic(&mut build, &sam)?;
+    shell::run(build)?;
+
+    let promise = root.join("SPECIFICATION.md");
+    let promised = promised(&std::fs::read_to_string(&promise)?)
+        .with_context(|| format!("{} promises no size: one row must name `{PROMISE}`", promise.display()))?;
+    let mut too_large = Vec::new();
+    println!("\nfunction       bootstrap");
+    for name in FUNCTIONS {
+        let path = folder(root)?.join(name).join("bootstrap");
+        let bytes = path.metadata().with_context(|| format!("{} was not built", path.display()))?.len();
+        let size = to_mib(bytes);
+        println!("{name:<12} {size:>7.2} MiB");
+        if size > promised {
+            too_large.push(*name);
+        }
+    }
+    if !too_large.is_empty() {
+        bail!("larger than the promised {promised} MiB: {}", too_large.join(", "));
+    }
+    println!("promised: at most {promised} MiB each");
+    Ok(())
+}
+
+/// Where cargo-lambda puts what it builds.
+fn folder(root: &Path) -> Result<PathBuf> {
+    let printed = shell::read(shell::command(root, "cargo", &["metadata", "--format-version", "1", "--no-deps"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&printed)?;
+    let target = metadata["target_directory"].as_str().context("`cargo metadata` names no target directory")?;
+    Ok(Path::new(target).join("lambda"))
+}
+
+/// Sizes of binaries are far below what a float holds exactly.
+#[allow(clippy::cast_precision_loss)]
+fn to_mib(bytes: u64) -> f64 {
+    bytes as f64 / MIB
+}
+
+/// The number before `MiB` in the row of the promise.
+fn promised(specification: &str) -> Option<f64> {
+    let row = specification.lines().find(|line| line.contains(PROMISE))?;
+    row.split("MiB").next()?.split_whitespace().next_back()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::promised;
+
+    #[test]
+    fn the_promised_size_is_read_from_its_row() {
+        let row = "| 1 | speed | 3 s |\n| 2 | artifact of one function | ≤ 12.5 MiB | command |\n";
+        assert_eq!(promised(row), Some(12.5));
+        assert_eq!(promised("| 1 | speed | 3 MiB |"), None);
+    }
+}
