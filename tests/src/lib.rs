@@ -2,6 +2,8 @@
 //!
 //! The tests themselves are in `it/`.
 
+pub mod clock;
 pub mod control_plane;
+pub mod dynamo;
 pub mod ministack;
 pub mod tools;

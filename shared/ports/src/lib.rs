@@ -6,6 +6,8 @@
 mod clock;
 mod cloud;
 mod cluster;
+#[cfg(feature = "contracts")]
+pub mod contracts;
 mod handle;
 mod queue;
 mod store;

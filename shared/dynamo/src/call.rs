@@ -1,0 +1,172 @@
+//! How the table is called: time limits, pages, compare-and-swap, transactions.
+
+use crate::DynamoStore;
+use crate::errors::{self, Class};
+use crate::item::{self, Item, attribute, number, text};
+use crate::keys::Key;
+use aws_sdk_dynamodb::config::Builder;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, TransactWriteItem};
+use std::time::Duration;
+use whittle_claims::Revision;
+use whittle_ports::StoreError;
+use whittle_units::Timestamp;
+
+/// A healthy table answers within 20 ms; one call with the SDK's tries never takes more of an invocation than this.
+const CALL_MAX: Duration = Duration::from_secs(5);
+/// One try of it. A lost packet costs this once, and leaves time for the other tries.
+const TRY_MAX: Duration = Duration::from_millis(1500);
+/// Tries of a transaction that met another one on the same item. Creations under one lease meet on the lease.
+const TRANSACTION_TRIES_MAX: u32 = 6;
+/// Pause before the second try; it doubles, and is stretched by a part that differs between writers.
+const TRANSACTION_PAUSE: Duration = Duration::from_millis(15);
+
+/// What a compare-and-swap write met.
+pub(crate) enum Put {
+    Written,
+    /// The condition did not hold; the item that was there instead, if any.
+    Refused(Option<Item>),
+}
+
+/// Condition of a conditional write, in DynamoDB's language, with the values it names.
+pub(crate) struct Condition {
+    pub(crate) expression: &'static str,
+    pub(crate) names: Vec<(&'static str, &'static str)>,
+    pub(crate) values: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
+}
+
+impl Condition {
+    /// The item has this revision; one that does not exist, or whose time has come, is absent.
+    pub(crate) fn revision(expected: Revision, now: Timestamp) -> Self {
+        if expected == Revision::ABSENT {
+            return Self {
+                expression: "attribute_not_exists(#pk) OR #ttl <= :now",
+                names: vec![("#pk", attribute::PK), ("#ttl", attribute::TTL)],
+                values: vec![(":now", number(now.as_second()))],
+            };
+        }
+        Self { expression: "#rev = :rev", names: vec![("#rev", attribute::REV)], values: vec![(":rev", number(expected.0))] }
+    }
+}
+
+impl DynamoStore {
+    /// The time limits of the next call, from what the invocation has left.
+    pub(crate) fn limits(&self, what: &str) -> Result<Builder, StoreError> {
+        let left = self.clock.deadline().left(self.clock.now()).unsigned_abs();
+        if left.is_zero() {
+            return Err(StoreError::Unavailable { what: what.to_owned(), reason: "the invocation has no time left".to_owned() });
+        }
+        let whole = left.min(CALL_MAX);
+        let timeouts = TimeoutConfig::builder().operation_timeout(whole).operation_attempt_timeout(whole.min(TRY_MAX)).build();
+        Ok(Builder::new().timeout_config(timeouts))
+    }
+
+    /// The item under a key, unless its time has come.
+    pub(crate) async fn get_item(&self, key: &Key, what: &str) -> Result<Option<Item>, StoreError> {
+        let answer = self
+            .client
+            .get_item()
+            .table_name(self.table())
+            .set_key(Some(item::of_key(key)))
+            .consistent_read(true)
+            .customize()
+            .config_override(self.limits(what)?)
+            .send()
+            .await
+            .map_err(|error| errors::store_error(error, what))?;
+        Ok(answer.item.filter(|item| !item::is_forgotten(item, self.clock.now())))
+    }
+
+    /// All items of a partition whose time has not come, in the order of their sort keys.
+    pub(crate) async fn query(&self, pk: &str, what: &str) -> Result<Vec<Item>, StoreError> {
+        let mut items = Vec::new();
+        let mut start = None;
+        loop {
+            let page = self
+                .client
+                .query()
+                .table_name(self.table())
+                .consistent_read(true)
+                .key_condition_expression("#pk = :pk")
+                .expression_attribute_names("#pk", attribute::PK)
+                .expression_attribute_values(":pk", text(pk))
+                .set_exclusive_start_key(start)
+                .customize()
+                .config_override(self.limits(what)?)
+                .send()
+                .await
+                .map_err(|error| errors::store_error(error, what))?;
+            let now = self.clock.now();
+            items.extend(page.items.unwrap_or_default().into_iter().filter(|item| !item::is_forgotten(item, now)));
+            // The deadline bounds the pages.
+            match page.last_evaluated_key {
+                Some(last) if !last.is_empty() => start = Some(last),
+                _ => return Ok(items),
+            }
+        }
+    }
+
+    /// Writes an item if a condition holds. A repeated try of the same write (same `w`) counts as written.
+    pub(crate) async fn put_if(&self, item: Item, condition: Condition, what: &str) -> Result<Put, StoreError> {
+        let write = item::text_of(&item, attribute::WRITE).map(str::to_owned);
+        let mut request = self
+            .client
+            .put_item()
+            .table_name(self.table())
+            .set_item(Some(item))
+            .condition_expression(condition.expression)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        for (placeholder, name) in condition.names {
+            request = request.expression_attribute_names(placeholder, name);
+        }
+        for (placeholder, value) in condition.values {
+            request = request.expression_attribute_values(placeholder, value);
+        }
+        let Err(error) = request.customize().config_override(self.limits(what)?).send().await else {
+            return Ok(Put::Written);
+        };
+        let refused = error.as_service_error().filter(|error| error.is_conditional_check_failed_exception());
+        if refused.is_none() {
+            return Err(errors::store_error(error, what));
+        }
+        let old = refused.and_then(|error| match error {
+            aws_sdk_dynamodb::operation::put_item::PutItemError::ConditionalCheckFailedException(failed) => failed.item.clone(),
+            _ => None,
+        });
+        let is_ours = write.is_some() && old.as_ref().and_then(|old| item::text_of(old, attribute::WRITE)) == write.as_deref();
+        Ok(if is_ours { Put::Written } else { Put::Refused(old) })
+    }
+
+    /// Runs a transaction, again when it met another one. Returns the class of each refused action if a condition did
+    /// not hold, `None` when everything was written.
+    pub(crate) async fn transact(&self, actions: Vec<TransactWriteItem>, what: &str) -> Result<Option<Vec<Option<Class>>>, StoreError> {
+        let write = self.write_name();
+        let mut pause = TRANSACTION_PAUSE + Duration::from_millis(u64::from(crate::keys::shard_of(&write)) * 5);
+        for tried in 1..=TRANSACTION_TRIES_MAX {
+            let answer = self
+                .client
+                .transact_write_items()
+                .set_transact_items(Some(actions.clone()))
+                // A token per try: a cancelled transaction must be looked at anew. The SDK repeats a lost answer by itself,
+                // with the same token, so that a transaction never happens twice.
+                .client_request_token(self.write_name())
+                .customize()
+                .config_override(self.limits(what)?)
+                .send()
+                .await;
+            let Err(error) = answer else { return Ok(None) };
+            let Some(reasons) = errors::cancellation(&error) else { return Err(errors::store_error(error, what)) };
+            if reasons.contains(&Some(Class::ConditionFailed)) {
+                return Ok(Some(reasons));
+            }
+            if !reasons.contains(&Some(Class::Throttled)) {
+                return Err(errors::store_error(error, what));
+            }
+            if tried < TRANSACTION_TRIES_MAX {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+        }
+        Err(StoreError::Throttled { what: what.to_owned() })
+    }
+}

@@ -1,0 +1,214 @@
+//! Claims, and the pointers from instances to them.
+
+use crate::DynamoStore;
+use crate::call::{Condition, Put};
+use crate::errors::Class;
+use crate::item::{self, Item, attribute, number, text};
+use crate::keys;
+use aws_sdk_dynamodb::types::{ConditionCheck, Put as PutAction, TransactWriteItem};
+use futures::future::try_join_all;
+use whittle_claims::{Claim, ClaimKey, Lease, Phase, Revision, Stored};
+use whittle_ports::{ClaimStore, StoreError};
+use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
+
+/// Raised when an older release would misread a stored claim.
+const VERSION: u32 = 1;
+/// How long an ended claim is kept: late answers of EC2 and `whittle explain` still find it.
+const KEPT_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
+
+/// A claim as the table stores it: the version of its shape, and JSON.
+///
+/// Golden files of each release are made and checked with it.
+pub fn encode_claim(claim: &Claim) -> (u32, String) {
+    (VERSION, serde_json::to_string(claim).expect("a claim is plain data, which JSON can always express"))
+}
+
+fn what(key: &ClaimKey) -> String {
+    format!("claim {key}")
+}
+
+/// When a claim may be forgotten.
+fn forget_at(claim: &Claim) -> Option<Timestamp> {
+    match &claim.phase {
+        Phase::Failed { since, .. } | Phase::Gone { since, .. } => since.checked_add(KEPT_AFTER_END).ok(),
+        Phase::Planned
+        | Phase::Launching { .. }
+        | Phase::Launched { .. }
+        | Phase::Registered { .. }
+        | Phase::Initialized { .. }
+        | Phase::Draining { .. }
+        | Phase::Terminating { .. } => None,
+    }
+}
+
+/// The instance that a claim names, ended ones too.
+fn instance_of(claim: &Claim) -> Option<&InstanceId> {
+    match &claim.phase {
+        Phase::Gone { machine, .. } => machine.as_ref(),
+        phase => phase.machine(),
+    }
+    .map(|machine| &machine.instance_id)
+}
+
+fn claim_item(claim: &Claim, revision: Revision, write: &str) -> Item {
+    let item = item::of_value(&keys::claim(&claim.key), VERSION, claim);
+    let mut item = item::with_revision(item, revision, write, forget_at(claim));
+    if let Some(instance) = instance_of(claim) {
+        item.insert(attribute::INSTANCE.to_owned(), text(instance.as_str()));
+    }
+    item
+}
+
+fn pointer_item(instance: &InstanceId, claim: &Claim) -> Item {
+    let mut item = item::of_key(&keys::instance(instance));
+    item.insert(attribute::CLUSTER.to_owned(), text(claim.key.cluster.as_str()));
+    item.insert(attribute::NAME.to_owned(), text(claim.key.name.as_str()));
+    if let Some(at) = forget_at(claim) {
+        item.insert(attribute::TTL.to_owned(), number(at.as_second()));
+    }
+    item
+}
+
+fn decode(item: &Item, what: &str) -> Result<Stored<Claim>, StoreError> {
+    let revision = item::revision_of(item, what)?;
+    Ok(Stored { value: item::value_of(item, VERSION, what)?, revision })
+}
+
+/// The name that an item's key gives a claim.
+fn name_of(item: &Item) -> String {
+    item::text_of(item, attribute::SK).unwrap_or_default().to_owned()
+}
+
+impl DynamoStore {
+    /// The items of all claims of a cluster.
+    async fn claim_items(&self, cluster: &ClusterName) -> Result<Vec<Item>, StoreError> {
+        let what = format!("the claims of {cluster}");
+        let shards = (0..keys::SHARDS).map(|shard| keys::claim_shard(cluster, shard));
+        let queries = shards.map(|shard| {
+            let what = &what;
+            async move { self.query(&shard, what).await }
+        });
+        let mut items: Vec<Item> = try_join_all(queries).await?.into_iter().flatten().collect();
+        items.sort_by_cached_key(name_of);
+        Ok(items)
+    }
+
+    fn lease_check(&self, lease: &Lease) -> TransactWriteItem {
+        let check = ConditionCheck::builder()
+            .table_name(self.table())
+            .set_key(Some(item::of_key(&keys::lease(&lease.cluster))))
+            .condition_expression("#token = :token")
+            .expression_attribute_names("#token", attribute::TOKEN)
+            .expression_attribute_values(":token", number(lease.token.0))
+            .build()
+            .expect("table, key and condition are set");
+        TransactWriteItem::builder().condition_check(check).build()
+    }
+
+    fn put_action(&self, item: Item, condition: Condition) -> TransactWriteItem {
+        let mut put = PutAction::builder().table_name(self.table()).set_item(Some(item)).condition_expression(condition.expression);
+        for (placeholder, name) in condition.names {
+            put = put.expression_attribute_names(placeholder, name);
+        }
+        for (placeholder, value) in condition.values {
+            put = put.expression_attribute_values(placeholder, value);
+        }
+        TransactWriteItem::builder().put(put.build().expect("table and item are set")).build()
+    }
+
+    /// Replaces a claim and writes the pointer of its instance, both or none. An instance that another claim names is
+    /// a conflict.
+    async fn update_with_pointer(&self, claim: &Claim, instance: &InstanceId, expected: Revision) -> Result<Revision, StoreError> {
+        let what = what(&claim.key);
+        let revision = expected.next();
+        let claim_put = self.put_action(
+            claim_item(claim, revision, &self.write_name()),
+            Condition { expression: "#rev = :rev", names: vec![("#rev", attribute::REV)], values: vec![(":rev", number(expected.0))] },
+        );
+        let pointer_put = self.put_action(
+            pointer_item(instance, claim),
+            Condition {
+                expression: "attribute_not_exists(#pk) OR (#cluster = :cluster AND #name = :name)",
+                names: vec![("#pk", attribute::PK), ("#cluster", attribute::CLUSTER), ("#name", attribute::NAME)],
+                values: vec![(":cluster", text(claim.key.cluster.as_str())), (":name", text(claim.key.name.as_str()))],
+            },
+        );
+        match self.transact(vec![claim_put, pointer_put], &what).await?.as_deref() {
+            None => Ok(revision),
+            Some([Some(Class::ConditionFailed), ..]) => Err(StoreError::Conflict { what }),
+            Some(_) => Err(StoreError::Conflict { what: format!("the owner of instance {instance}") }),
+        }
+    }
+}
+
+impl ClaimStore for DynamoStore {
+    async fn get(&self, key: &ClaimKey) -> Result<Option<Stored<Claim>>, StoreError> {
+        let what = what(key);
+        self.get_item(&keys::claim(key), &what).await?.map(|item| decode(&item, &what)).transpose()
+    }
+
+    async fn list(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
+        let mut claims = Vec::new();
+        for item in self.claim_items(cluster).await? {
+            match decode(&item, &format!("claim {cluster}/{}", name_of(&item))) {
+                Ok(claim) => claims.push(claim),
+                Err(error) => tracing::error!(%error, "a stored claim is left out"),
+            }
+        }
+        Ok(claims)
+    }
+
+    async fn unreadable(&self, cluster: &ClusterName) -> Result<Vec<String>, StoreError> {
+        let items = self.claim_items(cluster).await?;
+        Ok(items.iter().filter(|item| decode(item, "").is_err()).map(name_of).collect())
+    }
+
+    async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
+        let what = format!("the claim of instance {id}");
+        let Some(pointer) = self.get_item(&keys::instance(id), &what).await? else { return Ok(None) };
+        let name = |name| item::text_of(&pointer, name).ok_or_else(|| item::unreadable(&what, format!("the pointer has no {name}")));
+        let key = ClaimKey { cluster: name(attribute::CLUSTER)?.into(), name: name(attribute::NAME)?.into() };
+        self.get(&key).await
+    }
+
+    async fn create(&self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
+        let what = what(&claim.key);
+        let revision = Revision::ABSENT.next();
+        let condition = Condition::revision(Revision::ABSENT, self.clock.now());
+        let actions = vec![self.lease_check(lease), self.put_action(claim_item(claim, revision, &self.write_name()), condition)];
+        match self.transact(actions, &what).await?.as_deref() {
+            None => Ok(revision),
+            Some([Some(Class::ConditionFailed), ..]) => Err(StoreError::Fenced { cluster: lease.cluster.clone() }),
+            Some(_) => Err(StoreError::Conflict { what }),
+        }
+    }
+
+    async fn update(&self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
+        let what = what(&claim.key);
+        if expected == Revision::ABSENT {
+            // Only `create` makes claims: it asks the lease.
+            return Err(StoreError::Conflict { what });
+        }
+        let revision = expected.next();
+        let instance = instance_of(claim);
+        // A launch names the instance for the first time, an end gives the pointer its time: both need the transaction.
+        if let Some(instance) = instance.filter(|_| matches!(claim.phase, Phase::Launched { .. } | Phase::Gone { .. })) {
+            return self.update_with_pointer(claim, instance, expected).await;
+        }
+        let mut condition = Condition::revision(expected, self.clock.now());
+        if let Some(instance) = instance {
+            condition.expression = "#rev = :rev AND #instance = :instance";
+            condition.names.push(("#instance", attribute::INSTANCE));
+            condition.values.push((":instance", text(instance.as_str())));
+        }
+        let item = claim_item(claim, revision, &self.write_name());
+        match (self.put_if(item, condition, &what).await?, instance) {
+            (Put::Written, _) => Ok(revision),
+            // The stored claim does not name this instance yet: then the pointer is missing as well.
+            (Put::Refused(Some(old)), Some(instance)) if item::number_of(&old, attribute::REV) == Some(expected.0) => {
+                self.update_with_pointer(claim, instance, expected).await
+            }
+            (Put::Refused(_), _) => Err(StoreError::Conflict { what }),
+        }
+    }
+}

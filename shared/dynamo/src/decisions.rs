@@ -1,0 +1,129 @@
+//! The decision log.
+
+use crate::DynamoStore;
+use crate::errors;
+use crate::item::{self, Item, attribute, number, text};
+use crate::keys;
+use aws_sdk_dynamodb::types::{PutRequest, WriteRequest};
+use futures::future::try_join_all;
+use std::time::Duration;
+use whittle_claims::DecisionRecord;
+use whittle_ports::{DecisionLog, StoreError};
+use whittle_units::{ClusterName, SignedDuration};
+
+const VERSION: u32 = 1;
+/// How long a decision can be explained.
+const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// The service's limit of one batch.
+const BATCH_MAX: usize = 25;
+/// Tries of a batch that the table took only in part.
+const BATCH_TRIES_MAX: u32 = 4;
+const BATCH_PAUSE: Duration = Duration::from_millis(50);
+/// Pages of 1 MB that are searched for one subject in its partition.
+const PAGES_MAX: usize = 20;
+
+fn decision_item(cluster: &ClusterName, decision: &DecisionRecord, writer: &str, position: usize) -> Item {
+    let key = keys::decision(cluster, &decision.subject, decision.at, writer, position);
+    let mut item = item::of_value(&key, VERSION, decision);
+    item.insert(attribute::SUBJECT.to_owned(), text(&decision.subject));
+    if let Ok(forget_at) = decision.at.checked_add(KEPT) {
+        item.insert(attribute::TTL.to_owned(), number(forget_at.as_second()));
+    }
+    item
+}
+
+impl DynamoStore {
+    /// Writes up to [`BATCH_MAX`] items; what the table does not take at first is sent again.
+    async fn put_batch(&self, items: &[Item], what: &str) -> Result<(), StoreError> {
+        let put = |item: &Item| {
+            let put = PutRequest::builder().set_item(Some(item.clone())).build().expect("the item is set");
+            WriteRequest::builder().put_request(put).build()
+        };
+        let mut writes: Vec<WriteRequest> = items.iter().map(put).collect();
+        let mut pause = BATCH_PAUSE;
+        for tried in 1..=BATCH_TRIES_MAX {
+            let answer = self
+                .client
+                .batch_write_item()
+                .request_items(self.table(), writes)
+                .customize()
+                .config_override(self.limits(what)?)
+                .send()
+                .await
+                .map_err(|error| errors::store_error(error, what))?;
+            writes = answer.unprocessed_items.and_then(|mut left| left.remove(self.table())).unwrap_or_default();
+            if writes.is_empty() {
+                return Ok(());
+            }
+            if tried < BATCH_TRIES_MAX {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+        }
+        Err(StoreError::Throttled { what: what.to_owned() })
+    }
+
+    /// The newest decisions of a partition, newest first.
+    async fn newest(&self, pk: String, subject: Option<&str>, limit: usize, what: &str) -> Result<Vec<Item>, StoreError> {
+        let mut items = Vec::new();
+        let mut start = None;
+        for _ in 0..PAGES_MAX {
+            let mut request = self
+                .client
+                .query()
+                .table_name(self.table())
+                .consistent_read(true)
+                .scan_index_forward(false)
+                .key_condition_expression("#pk = :pk")
+                .expression_attribute_names("#pk", attribute::PK)
+                .expression_attribute_values(":pk", text(&pk))
+                .set_exclusive_start_key(start);
+            if let Some(subject) = subject {
+                request = request
+                    .filter_expression("#subject = :subject")
+                    .expression_attribute_names("#subject", attribute::SUBJECT)
+                    .expression_attribute_values(":subject", text(subject));
+            } else {
+                request = request.limit(i32::try_from(limit).unwrap_or(i32::MAX).max(1));
+            }
+            let page = request.customize().config_override(self.limits(what)?).send().await;
+            let page = page.map_err(|error| errors::store_error(error, what))?;
+            items.extend(page.items.unwrap_or_default());
+            start = page.last_evaluated_key.filter(|last| !last.is_empty());
+            if start.is_none() || items.len() >= limit {
+                break;
+            }
+        }
+        Ok(items)
+    }
+}
+
+impl DecisionLog for DynamoStore {
+    async fn append(&self, cluster: &ClusterName, decisions: &[DecisionRecord]) -> Result<(), StoreError> {
+        let what = format!("the decisions of {cluster}");
+        let writer = self.write_name();
+        let items: Vec<Item> =
+            decisions.iter().enumerate().map(|(position, decision)| decision_item(cluster, decision, &writer, position)).collect();
+        for batch in items.chunks(BATCH_MAX) {
+            self.put_batch(batch, &what).await?;
+        }
+        Ok(())
+    }
+
+    async fn recent(&self, cluster: &ClusterName, subject: Option<&str>, limit: usize) -> Result<Vec<DecisionRecord>, StoreError> {
+        let what = &format!("the decisions of {cluster}");
+        let shards = match subject {
+            Some(subject) => keys::shard_of(subject)..keys::shard_of(subject) + 1,
+            None => 0..keys::SHARDS,
+        };
+        let queries = shards.map(|shard| self.newest(keys::decision_shard(cluster, shard), subject, limit, what));
+        let mut items: Vec<Item> = try_join_all(queries).await?.into_iter().flatten().collect();
+        let sort_key = |item: &Item| item::text_of(item, attribute::SK).unwrap_or_default().to_owned();
+        items.sort_by_cached_key(|item| std::cmp::Reverse(sort_key(item)));
+        items.retain(|item| !item::is_forgotten(item, self.clock.now()));
+        let decode = |item: &Item| {
+            item::value_of::<DecisionRecord>(item, VERSION, what).inspect_err(|error| tracing::error!(%error, "a decision is left out"))
+        };
+        Ok(items.iter().filter_map(|item| decode(item).ok()).take(limit).collect())
+    }
+}

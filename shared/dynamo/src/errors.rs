@@ -1,0 +1,109 @@
+//! What DynamoDB's errors mean: the one place that looks at error codes.
+
+use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use std::error::Error;
+use whittle_ports::StoreError;
+
+/// What a failed call says about the write that it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// A condition did not hold: nothing was written.
+    ConditionFailed,
+    /// The table is too busy: nothing was written.
+    Throttled,
+    /// Everything else. Whether the write happened is not known, or the table is set up wrongly.
+    Unknown,
+}
+
+/// The class of an error code of the service.
+pub(crate) fn class_of(code: &str) -> Class {
+    match code {
+        "ConditionalCheckFailedException" | "ConditionalCheckFailed" => Class::ConditionFailed,
+        "ProvisionedThroughputExceededException"
+        | "ProvisionedThroughputExceeded"
+        | "ThrottlingException"
+        | "ThrottlingError"
+        | "RequestLimitExceeded"
+        | "LimitExceededException"
+        | "TransactionConflictException"
+        | "TransactionConflict"
+        | "TransactionInProgressException" => Class::Throttled,
+        _ => Class::Unknown,
+    }
+}
+
+/// The class of a failed call; failures below the service (timeouts, connections) are unknown.
+pub(crate) fn class<E, R>(error: &SdkError<E, R>) -> Class
+where
+    E: ProvideErrorMetadata,
+{
+    error.as_service_error().and_then(ProvideErrorMetadata::code).map_or(Class::Unknown, class_of)
+}
+
+/// The port's word for a failed call. `what` names the object, such as `claim prod/default-x7k2p`.
+pub(crate) fn store_error<E, R>(error: SdkError<E, R>, what: &str) -> StoreError
+where
+    E: ProvideErrorMetadata + Error + 'static,
+    R: std::fmt::Debug + 'static,
+{
+    let what = what.to_owned();
+    match class(&error) {
+        Class::ConditionFailed => StoreError::Conflict { what },
+        Class::Throttled => StoreError::Throttled { what },
+        Class::Unknown => {
+            let remedy = match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+                Some("ResourceNotFoundException") => " (does the table that WHITTLE_TABLE names exist?)",
+                Some("AccessDeniedException") => " (does the function's role allow the call on the table?)",
+                _ => "",
+            };
+            StoreError::Unavailable { what, reason: format!("{}{remedy}", DisplayErrorContext(&error)) }
+        }
+    }
+}
+
+/// Why a transaction was refused: the class of each action, in the order of the request.
+///
+/// `None` when the call failed in another way.
+pub(crate) fn cancellation<R>(error: &SdkError<TransactWriteItemsError, R>) -> Option<Vec<Option<Class>>> {
+    let TransactWriteItemsError::TransactionCanceledException(cancelled) = error.as_service_error()? else { return None };
+    let class_of_reason = |code: Option<&str>| match code {
+        None | Some("None") => None,
+        Some(code) => Some(class_of(code)),
+    };
+    Some(cancelled.cancellation_reasons().iter().map(|reason| class_of_reason(reason.code())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Class::{ConditionFailed, Throttled, Unknown};
+
+    #[track_caller]
+    fn check(code: &str, expected: Class) {
+        assert_eq!(class_of(code), expected, "{code}");
+    }
+
+    #[test]
+    fn only_a_failed_condition_says_that_somebody_else_wrote() {
+        check("ConditionalCheckFailedException", ConditionFailed);
+        check("ConditionalCheckFailed", ConditionFailed);
+        check("ProvisionedThroughputExceededException", Throttled);
+        check("ProvisionedThroughputExceeded", Throttled);
+        check("ThrottlingException", Throttled);
+        check("ThrottlingError", Throttled);
+        check("RequestLimitExceeded", Throttled);
+        check("LimitExceededException", Throttled);
+        check("TransactionConflictException", Throttled);
+        check("TransactionConflict", Throttled);
+        check("TransactionInProgressException", Throttled);
+        check("TransactionCanceledException", Unknown);
+        check("InternalServerError", Unknown);
+        check("ResourceNotFoundException", Unknown);
+        check("AccessDeniedException", Unknown);
+        check("ValidationException", Unknown);
+        check("ItemCollectionSizeLimitExceededException", Unknown);
+        check("IdempotentParameterMismatchException", Unknown);
+        check("SomethingNew", Unknown);
+    }
+}

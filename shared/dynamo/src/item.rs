@@ -1,0 +1,108 @@
+//! How values become items: JSON text beside the attributes that conditions look at.
+
+use crate::keys::Key;
+use aws_sdk_dynamodb::types::AttributeValue;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use whittle_claims::Revision;
+use whittle_ports::StoreError;
+use whittle_units::Timestamp;
+
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// Names of the attributes. All conditions name them through `#…` placeholders, since some are reserved words.
+pub(crate) mod attribute {
+    pub(crate) const PK: &str = "pk";
+    pub(crate) const SK: &str = "sk";
+    /// Revision: a number that grows by one with each write.
+    pub(crate) const REV: &str = "rev";
+    /// Version of the JSON's shape.
+    pub(crate) const VERSION: &str = "v";
+    /// The value as JSON.
+    pub(crate) const DATA: &str = "data";
+    /// When the table may delete the item, seconds since 1970.
+    pub(crate) const TTL: &str = "ttl";
+    /// Names the write, so that a repeated one whose answer was lost recognises itself.
+    pub(crate) const WRITE: &str = "w";
+    /// A claim's instance, or the claim's key on an instance pointer.
+    pub(crate) const INSTANCE: &str = "instance";
+    pub(crate) const CLUSTER: &str = "cluster";
+    pub(crate) const NAME: &str = "name";
+    /// Fencing token of a lease.
+    pub(crate) const TOKEN: &str = "token";
+    /// End of a stock-out, milliseconds since 1970.
+    pub(crate) const UNTIL: &str = "until";
+    pub(crate) const SUBJECT: &str = "subject";
+    /// Binary part of the catalog, and the number of parts.
+    pub(crate) const BLOB: &str = "blob";
+    pub(crate) const PARTS: &str = "parts";
+}
+
+pub(crate) fn text(value: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(value.into())
+}
+
+pub(crate) fn number(value: impl ToString) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}
+
+/// An item that holds nothing but its key.
+pub(crate) fn of_key(key: &Key) -> Item {
+    HashMap::from([(attribute::PK.to_owned(), text(&key.pk)), (attribute::SK.to_owned(), text(&key.sk))])
+}
+
+/// An item with a value: key, JSON and version.
+pub(crate) fn of_value(key: &Key, version: u32, value: &impl Serialize) -> Item {
+    // Our own types have string keys and no fallible serializers.
+    let data = serde_json::to_string(value).expect("stored types are plain data, which JSON can always express");
+    let mut item = of_key(key);
+    item.insert(attribute::VERSION.to_owned(), number(version));
+    item.insert(attribute::DATA.to_owned(), text(data));
+    item
+}
+
+/// Adds what a compare-and-swap write needs.
+pub(crate) fn with_revision(mut item: Item, revision: Revision, write: &str, forget_at: Option<Timestamp>) -> Item {
+    item.insert(attribute::REV.to_owned(), number(revision.0));
+    item.insert(attribute::WRITE.to_owned(), text(write));
+    if let Some(at) = forget_at {
+        item.insert(attribute::TTL.to_owned(), number(at.as_second()));
+    }
+    item
+}
+
+pub(crate) fn text_of<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
+    item.get(name)?.as_s().ok().map(String::as_str)
+}
+
+pub(crate) fn number_of(item: &Item, name: &str) -> Option<u64> {
+    item.get(name)?.as_n().ok()?.parse().ok()
+}
+
+/// Whether the item's time has come: the table deletes late (up to days), and until then it counts as deleted.
+pub(crate) fn is_forgotten(item: &Item, now: Timestamp) -> bool {
+    let ends = item.get(attribute::TTL).and_then(|ttl| ttl.as_n().ok()).and_then(|ttl| ttl.parse::<i64>().ok());
+    ends.is_some_and(|ends| ends <= now.as_second())
+}
+
+pub(crate) fn revision_of(item: &Item, what: &str) -> Result<Revision, StoreError> {
+    number_of(item, attribute::REV).map(Revision).ok_or_else(|| unreadable(what, "it has no revision"))
+}
+
+/// Reads the value of an item whose shape this build knows.
+///
+/// An item of a newer version is not even tried: it could parse and still mean something else.
+pub(crate) fn value_of<T: DeserializeOwned>(item: &Item, known_version: u32, what: &str) -> Result<T, StoreError> {
+    let version = number_of(item, attribute::VERSION).ok_or_else(|| unreadable(what, "it has no version"))?;
+    if version > u64::from(known_version) {
+        let reason = format!("its version is {version}, this release reads up to {known_version}; deploy the newer release");
+        return Err(unreadable(what, reason));
+    }
+    let data = text_of(item, attribute::DATA).ok_or_else(|| unreadable(what, "it has no data"))?;
+    serde_json::from_str(data).map_err(|error| unreadable(what, error.to_string()))
+}
+
+pub(crate) fn unreadable(what: &str, reason: impl Into<String>) -> StoreError {
+    StoreError::Unreadable { what: what.to_owned(), reason: reason.into() }
+}

@@ -1,0 +1,122 @@
+//! Where everything lies in the table. Kinds of items are told apart by the first part of their partition key.
+//!
+//! | item | `pk` | `sk` |
+//! |---|---|---|
+//! | claim | `CLAIM#<cluster>#<shard>` | name |
+//! | instance pointer | `INSTANCE#<instance id>` | `CLAIM` |
+//! | lease | `LEASE#<cluster>` | `LEASE` |
+//! | record | `RECORD#<cluster>#<kind>` | name |
+//! | stock-out | `OFFERING` | `<type>#<zone>#<capacity type>` |
+//! | token bucket | `BUCKET#<name>` | `BUCKET` |
+//! | catalog | `CATALOG` | `HEAD`, `PART#<revision>#<number>` |
+//! | decision | `DECISION#<cluster>#<shard>` | `<microseconds>#<writer>#<number>` |
+
+use whittle_claims::{BucketName, ClaimKey, OfferingKey};
+use whittle_units::{ClusterName, InstanceId, Timestamp};
+
+/// Partitions per cluster: one takes 1,000 writes per second, and a burst of launches writes each claim a few times.
+/// Never changed: a claim's shard is part of its key.
+pub(crate) const SHARDS: u32 = 8;
+
+/// Partition and sort key of one item.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) pk: String,
+    pub(crate) sk: String,
+}
+
+fn key(pk: impl Into<String>, sk: impl Into<String>) -> Key {
+    Key { pk: pk.into(), sk: sk.into() }
+}
+
+pub(crate) fn claim(claim: &ClaimKey) -> Key {
+    key(claim_shard(&claim.cluster, shard_of(claim.name.as_str())), claim.name.as_str())
+}
+
+pub(crate) fn claim_shard(cluster: &ClusterName, shard: u32) -> String {
+    format!("CLAIM#{cluster}#{shard}")
+}
+
+pub(crate) fn instance(id: &InstanceId) -> Key {
+    key(format!("INSTANCE#{id}"), "CLAIM")
+}
+
+pub(crate) fn lease(cluster: &ClusterName) -> Key {
+    key(format!("LEASE#{cluster}"), "LEASE")
+}
+
+pub(crate) fn record(cluster: &ClusterName, kind: &str, name: &str) -> Key {
+    key(records(cluster, kind), name)
+}
+
+pub(crate) fn records(cluster: &ClusterName, kind: &str) -> String {
+    format!("RECORD#{cluster}#{kind}")
+}
+
+/// Partition of all stock-outs of the region.
+pub(crate) const OFFERINGS: &str = "OFFERING";
+
+pub(crate) fn offering(offering: &OfferingKey) -> Key {
+    key(OFFERINGS, format!("{}#{}#{}", offering.instance_type, offering.zone, offering.capacity_type))
+}
+
+pub(crate) fn bucket(name: &BucketName) -> Key {
+    key(format!("BUCKET#{}", name.0), "BUCKET")
+}
+
+pub(crate) fn catalog_head() -> Key {
+    key("CATALOG", "HEAD")
+}
+
+pub(crate) fn catalog_part(write: &str, number: usize) -> Key {
+    key("CATALOG", format!("PART#{write}#{number:04}"))
+}
+
+pub(crate) fn decision_shard(cluster: &ClusterName, shard: u32) -> String {
+    format!("DECISION#{cluster}#{shard}")
+}
+
+/// Decisions about one subject share a partition, in the order of time and, within one call, of their writing.
+pub(crate) fn decision(cluster: &ClusterName, subject: &str, at: Timestamp, writer: &str, number: usize) -> Key {
+    // 20 digits sort as text like the number does; nothing is decided before 1970.
+    let sk = format!("{:020}#{writer}#{number:05}", at.as_microsecond().max(0));
+    key(decision_shard(cluster, shard_of(subject)), sk)
+}
+
+/// FNV-1a: spreads names evenly, and is the same in every build.
+pub(crate) fn shard_of(name: &str) -> u32 {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    // The low bits alone are weak in FNV: fold the high ones in.
+    (hash ^ (hash >> 16)) % SHARDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claims_shard_never_changes() {
+        // Stored keys depend on these numbers: a change would hide every stored claim.
+        let shards: Vec<u32> = ["default-x7k2p", "default-0", "gpu-abcde", ""].into_iter().map(shard_of).collect();
+        assert_eq!(shards, [4, 3, 4, 1]);
+    }
+
+    #[test]
+    fn names_spread_over_all_shards() {
+        let mut counts = [0_u32; SHARDS as usize];
+        for number in 0..8000 {
+            counts[shard_of(&format!("default-{number:05}")) as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn decisions_sort_by_time_then_by_number() {
+        let cluster = ClusterName::new("c");
+        let at = |seconds| Timestamp::from_second(seconds).expect("in range");
+        let early = decision(&cluster, "pod/a/b", at(999), "w", 10);
+        let later = decision(&cluster, "pod/a/b", at(1000), "w", 2);
+        assert!(early < later);
+        assert!(later < decision(&cluster, "pod/a/b", at(1000), "w", 10));
+    }
+}

@@ -1,0 +1,163 @@
+//! What the clusters of a region share: stock-outs, token buckets, the catalog.
+
+use crate::DynamoStore;
+use crate::call::{Condition, Put};
+use crate::errors;
+use crate::item::{self, Item, attribute, number};
+use crate::keys::{self, Key};
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use futures::future::try_join_all;
+use whittle_claims::{Bucket, BucketName, Revision, StockOut, Stored};
+use whittle_ports::{RegionStore, StoreError};
+use whittle_units::{SignedDuration, Timestamp};
+
+const VERSION: u32 = 1;
+/// How long a stock-out is remembered after its end, so that the next one knows the strikes before it.
+const STRIKES_KEPT: SignedDuration = SignedDuration::from_hours(1);
+/// A bucket that nobody used for a day is full anyway.
+const BUCKET_KEPT: SignedDuration = SignedDuration::from_hours(24);
+/// Of two takers one loses and tries again; more than this in a row means that the bucket is much too busy.
+const TAKE_TRIES_MAX: u32 = 5;
+/// Bytes per part of the catalog. An item holds 400 KB, its other attributes included.
+const PART_MAX: usize = 360 * 1024;
+/// Readings of a catalog that is replaced meanwhile.
+const CATALOG_READS_MAX: u32 = 3;
+
+fn stock_out_item(stock_out: &StockOut, write: &str) -> Item {
+    let item = item::of_value(&keys::offering(&stock_out.offering), VERSION, stock_out);
+    let forget_at = stock_out.until.checked_add(STRIKES_KEPT).ok();
+    let mut item = item::with_revision(item, Revision(1), write, forget_at);
+    item.insert(attribute::UNTIL.to_owned(), number(stock_out.until.as_millisecond()));
+    item
+}
+
+impl DynamoStore {
+    async fn put_stock_out(&self, stock_out: &StockOut) -> Result<(), StoreError> {
+        let condition = Condition {
+            expression: "attribute_not_exists(#until) OR #until < :until",
+            names: vec![("#until", attribute::UNTIL)],
+            values: vec![(":until", number(stock_out.until.as_millisecond()))],
+        };
+        // Refused: another invocation knows of a longer one.
+        self.put_if(stock_out_item(stock_out, &self.write_name()), condition, &format!("the stock-out of {}", stock_out.offering)).await?;
+        Ok(())
+    }
+
+    async fn put_part(&self, key: &Key, part: &[u8]) -> Result<(), StoreError> {
+        let mut item = item::of_key(key);
+        item.insert(attribute::BLOB.to_owned(), AttributeValue::B(Blob::new(part)));
+        let what = "a part of the catalog";
+        let put = self.client.put_item().table_name(self.table()).set_item(Some(item));
+        put.customize().config_override(self.limits(what)?).send().await.map_err(|error| errors::store_error(error, what))?;
+        Ok(())
+    }
+
+    /// Removes the parts of a catalog that was replaced. What is left behind by a failure only takes room.
+    async fn remove_parts(&self, head: &Item) -> Result<(), StoreError> {
+        let what = "a part of the replaced catalog";
+        for key in part_keys(head) {
+            let delete = self.client.delete_item().table_name(self.table()).set_key(Some(item::of_key(&key)));
+            delete.customize().config_override(self.limits(what)?).send().await.map_err(|error| errors::store_error(error, what))?;
+        }
+        Ok(())
+    }
+
+    /// The parts that a head names, joined; `None` when the catalog was replaced meanwhile.
+    async fn parts(&self, head: &Item, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let keys = part_keys(head);
+        let parts = try_join_all(keys.iter().map(|key| self.get_item(key, what))).await?;
+        let mut blob = Vec::new();
+        for part in parts {
+            let Some(bytes) = part.as_ref().and_then(|part| part.get(attribute::BLOB)?.as_b().ok()) else { return Ok(None) };
+            blob.extend_from_slice(bytes.as_ref());
+        }
+        Ok(Some(blob))
+    }
+}
+
+fn part_keys(head: &Item) -> Vec<Key> {
+    let write = item::text_of(head, attribute::WRITE).unwrap_or_default();
+    let count = item::number_of(head, attribute::PARTS).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    (0..count).map(|position| keys::catalog_part(write, position)).collect()
+}
+
+impl RegionStore for DynamoStore {
+    async fn stock_outs(&self, now: Timestamp) -> Result<Vec<StockOut>, StoreError> {
+        let mut stock_outs = Vec::new();
+        for item in self.query(keys::OFFERINGS, "the stock-outs").await? {
+            match item::value_of::<StockOut>(&item, VERSION, "a stock-out") {
+                Ok(stock_out) => stock_outs.push(stock_out),
+                Err(error) => tracing::error!(%error, "a stock-out is left out"),
+            }
+        }
+        stock_outs.retain(|stock_out| stock_out.holds(now));
+        Ok(stock_outs)
+    }
+
+    async fn put_stock_outs(&self, stock_outs: &[StockOut]) -> Result<(), StoreError> {
+        try_join_all(stock_outs.iter().map(|stock_out| self.put_stock_out(stock_out))).await?;
+        Ok(())
+    }
+
+    async fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> Result<bool, StoreError> {
+        let what = format!("bucket {}", name.0);
+        let key = keys::bucket(name);
+        for _ in 0..TAKE_TRIES_MAX {
+            let old = self.get_item(&key, &what).await?;
+            let (bucket, revision) = match &old {
+                // The caller's rate holds: a deployment may have changed it.
+                Some(item) => {
+                    let stored: Bucket = item::value_of(item, VERSION, &what)?;
+                    let rate = Bucket { capacity: full.capacity, refill_per_second: full.refill_per_second, ..stored };
+                    (rate, item::revision_of(item, &what)?)
+                }
+                None => (full.clone(), Revision::ABSENT),
+            };
+            let Some(bucket) = bucket.take(count, now) else { return Ok(false) };
+            let item = item::of_value(&key, VERSION, &bucket);
+            let item = item::with_revision(item, revision.next(), &self.write_name(), now.checked_add(BUCKET_KEPT).ok());
+            match self.put_if(item, Condition::revision(revision, self.clock.now()), &what).await? {
+                Put::Written => return Ok(true),
+                Put::Refused(_) => {}
+            }
+        }
+        Err(StoreError::Throttled { what })
+    }
+
+    async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
+        let what = "the catalog";
+        for _ in 0..CATALOG_READS_MAX {
+            let Some(head) = self.get_item(&keys::catalog_head(), what).await? else { return Ok(None) };
+            let revision = item::revision_of(&head, what)?;
+            if let Some(value) = self.parts(&head, what).await? {
+                return Ok(Some(Stored { value, revision }));
+            }
+        }
+        Err(item::unreadable(what, "some of its parts are missing; the next refresh writes it anew"))
+    }
+
+    async fn put_catalog(&self, blob: &[u8], expected: Revision) -> Result<Revision, StoreError> {
+        let what = "the catalog";
+        let write = self.write_name();
+        let old = self.get_item(&keys::catalog_head(), what).await?;
+        // Parts first, under a name of their own: the head makes all of them visible at once.
+        let parts: Vec<&[u8]> = blob.chunks(PART_MAX).collect();
+        for (position, part) in parts.iter().enumerate() {
+            self.put_part(&keys::catalog_part(&write, position), part).await?;
+        }
+        let mut head = item::with_revision(item::of_key(&keys::catalog_head()), expected.next(), &write, None);
+        head.insert(attribute::PARTS.to_owned(), number(parts.len()));
+        match self.put_if(head.clone(), Condition::revision(expected, self.clock.now()), what).await? {
+            Put::Written => {}
+            Put::Refused(_) => {
+                self.remove_parts(&head).await?;
+                return Err(StoreError::Conflict { what: what.to_owned() });
+            }
+        }
+        if let Some(old) = old {
+            self.remove_parts(&old).await?;
+        }
+        Ok(expected.next())
+    }
+}

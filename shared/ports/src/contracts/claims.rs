@@ -1,0 +1,186 @@
+//! The contract of [`ClaimStore`].
+
+use super::{machine, planned_claim};
+use crate::{ClaimStore, Leases, StoreError};
+use futures::future::join_all;
+use whittle_claims::{Claim, ClaimKey, Lease, Phase, Revision, Stored};
+use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestamp};
+
+const TTL: SignedDuration = SignedDuration::from_mins(1);
+
+/// Runs all of it for one cluster, whose name nothing else uses.
+///
+/// # Panics
+///
+/// Where the store breaks the contract.
+pub async fn claim_store(store: &(impl ClaimStore + Leases), cluster: &ClusterName, now: Timestamp) {
+    let lease = store.acquire(cluster, "contract", now, TTL).await.expect("nobody else uses the cluster");
+    what_is_written_is_read(store, &lease, now).await;
+    of_two_creations_one_wins(store, &lease, now).await;
+    of_racing_updates_one_wins(store, &lease, now).await;
+    an_update_needs_the_stored_revision(store, &lease, now).await;
+    the_first_writer_of_an_instance_is_found_by_it(store, &lease, now).await;
+    an_instance_belongs_to_one_claim(store, &lease, now).await;
+    an_instance_may_be_named_late(store, &lease, now).await;
+    lists_are_sorted_and_of_one_cluster(store, &lease, now).await;
+    a_lease_that_passed_on_creates_nothing(store, &lease, now).await;
+}
+
+/// Creates `count` claims and reads them back in one list.
+///
+/// # Panics
+///
+/// Where one is missing, double or out of order.
+pub async fn many_claims(store: &(impl ClaimStore + Leases), cluster: &ClusterName, now: Timestamp, count: usize) {
+    let lease = store.acquire(cluster, "many", now, TTL).await.expect("nobody else uses the cluster");
+    let mut names: Vec<String> = (0..count).map(|number| format!("pool-{:05}", (number * 7919) % count.max(1))).collect();
+    for chunk in names.chunks(8) {
+        let claims: Vec<Claim> = chunk.iter().map(|name| planned_claim(cluster, name, now)).collect();
+        for answer in join_all(claims.iter().map(|claim| store.create(&lease, claim))).await {
+            answer.expect("a free name can be created under the lease");
+        }
+    }
+    names.sort();
+    names.dedup();
+    let listed: Vec<String> = list(store, cluster).await.iter().map(|stored| stored.value.key.name.to_string()).collect();
+    assert_eq!(listed, names, "every claim is listed once, in the order of names");
+}
+
+async fn create(store: &impl ClaimStore, lease: &Lease, claim: &Claim) -> Revision {
+    store.create(lease, claim).await.expect("a free name can be created under the lease")
+}
+
+async fn get(store: &impl ClaimStore, key: &ClaimKey) -> Stored<Claim> {
+    store.get(key).await.expect("the store answers").expect("the claim exists")
+}
+
+async fn list(store: &impl ClaimStore, cluster: &ClusterName) -> Vec<Stored<Claim>> {
+    store.list(cluster).await.expect("the store answers")
+}
+
+fn is_conflict<T>(answer: &Result<T, StoreError>) -> bool {
+    matches!(answer, Err(StoreError::Conflict { .. }))
+}
+
+async fn what_is_written_is_read(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+    let mut claim = planned_claim(&lease.cluster, "read", now);
+    assert_eq!(store.get(&claim.key).await, Ok(None), "what was never written is absent");
+    let first = create(store, lease, &claim).await;
+    assert_eq!(get(store, &claim.key).await, Stored { value: claim.clone(), revision: first });
+
+    claim.phase = Phase::Launching { client_token: "token".to_owned(), since: now, attempts: 1 };
+    let second = store.update(&claim, first).await.expect("the holder of the revision may write");
+    assert!(first < second, "revisions grow");
+    assert_eq!(get(store, &claim.key).await, Stored { value: claim, revision: second });
+}
+
+async fn of_two_creations_one_wins(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+    let claims: Vec<Claim> =
+        (0..6).map(|writer| Claim { uid: format!("writer-{writer}"), ..planned_claim(&lease.cluster, "created", now) }).collect();
+    let answers = join_all(claims.iter().map(|claim| store.create(lease, claim))).await;
+    let winners: Vec<usize> = (0..answers.len()).filter(|&writer| answers[writer].is_ok()).collect();
+    let [winner] = winners.as_slice() else { panic!("exactly one creation wins: {answers:?}") };
+    assert_eq!(get(store, &claims[0].key).await.value.uid, claims[*winner].uid, "the winner's value is stored");
+    let late = store.create(lease, &claims[0]).await;
+    assert!(is_conflict(&late), "a taken name is a conflict: {late:?}");
+}
+
+async fn of_racing_updates_one_wins(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+    let claim = planned_claim(&lease.cluster, "raced", now);
+    let mut revision = create(store, lease, &claim).await;
+    for round in 0..5 {
+        let writers: Vec<Claim> = (0..6).map(|writer| Claim { uid: format!("{round}-{writer}"), ..claim.clone() }).collect();
+        let answers = join_all(writers.iter().map(|claim| store.update(claim, revision))).await;
+        let winners: Vec<usize> = (0..answers.len()).filter(|&writer| answers[writer].is_ok()).collect();
+        let [winner] = winners.as_slice() else { panic!("exactly one update wins: {answers:?}") };
+        assert!(answers.iter().all(|answer| answer.is_ok() || is_conflict(answer)), "losing is a conflict: {answers:?}");
+        let stored = get(store, &claim.key).await;
+        assert_eq!(stored.value.uid, writers[*winner].uid, "the winner's value is stored");
+        revision = stored.revision;
+    }
+}
+
+async fn an_update_needs_the_stored_revision(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+    let claim = planned_claim(&lease.cluster, "stale", now);
+    let unborn = store.update(&claim, Revision::ABSENT).await;
+    assert!(is_conflict(&unborn), "an update never creates: {unborn:?}");
+    let unborn = store.update(&claim, Revision(1)).await;
+    assert!(is_conflict(&unborn), "an update never creates: {unborn:?}");
+    let first = create(store, lease, &claim).await;
+    let second = store.update(&claim, first).await.expect("the holder of the revision may write");
+    for wrong in [Revision::ABSENT, first, second.next()] {
+        let answer = store.update(&claim, wrong).await;
+        assert!(is_conflict(&answer), "revision {wrong:?} is not the stored one: {answer:?}");
+    }
+    assert_eq!(get(store, &claim.key).await.revision, second, "a lost race changes nothing");
+}
+
+async fn the_first_writer_of_an_instance_is_found_by_it(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+    let id = InstanceId::new(format!("i-{}-first", lease.cluster));
+    let mut claim = planned_claim(&lease.cluster, "machine", now);
+    let planned = create(store, lease, &claim).await;
+    assert_eq!(store.by_instance(&id).await, Ok(None), "no claim names the instance yet");
+    let machine = machine(&id, now);
+    claim.phase = Phase::Launched { machine: machine.clone() };
+    let launched = store.update(&claim, planned).await.expect("the holder of the revision may write");
+    let found = store.by_instance(&id).await.expect("the store answers");
+    assert_eq!(found, Some(Stored { value: claim.clone(), revision: launched }));
+
+    claim.phase = Phase::Registered { machine: machine.clone(), node_name: "n1".to_owned(), since: now };
+    let registered = store.update(&claim, launched).await.expect("the holder of the revision may write");
+    let found = store.by_instance(&id).await.expect("the store answers");
+    assert_eq!(found, Some(Stored { value: claim.clone(), revision: registered }), "later phases are found as well");
+
+    claim.phase = Phase::Gone { machine: Some(machine), since: now };
+    let gone = store.update(&claim, registered).await.expect("the holder of the revision may write");
+    let found = store.by_instance(&id).await.expect("the store answers");
+    assert_eq!(found, Some(Stored { value: claim, revision: gone }), "an ended claim is found until it is forgotten");
+}
+
+async fn an_instance_belongs_to_one_claim(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+    let id = InstanceId::new(format!("i-{}-shared", lease.cluster));
+    let mut owner = planned_claim(&lease.cluster, "owner", now);
+    let mut thief = planned_claim(&lease.cluster, "thief", now);
+    let (owner_revision, thief_revision) = (create(store, lease, &owner).await, create(store, lease, &thief).await);
+    owner.phase = Phase::Launched { machine: machine(&id, now) };
+    thief.phase = owner.phase.clone();
+    store.update(&owner, owner_revision).await.expect("the holder of the revision may write");
+    let answer = store.update(&thief, thief_revision).await;
+    assert!(is_conflict(&answer), "a second claim may not name the instance: {answer:?}");
+    assert_eq!(get(store, &thief.key).await.value.phase, Phase::Planned, "neither part of the write happened");
+    let found = store.by_instance(&id).await.expect("the store answers").expect("the owner is found");
+    assert_eq!(found.value.key, owner.key);
+}
+
+async fn an_instance_may_be_named_late(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+    let id = InstanceId::new(format!("i-{}-late", lease.cluster));
+    let mut claim = planned_claim(&lease.cluster, "late", now);
+    let planned = create(store, lease, &claim).await;
+    claim.phase = Phase::Draining { machine: machine(&id, now), node_name: None, since: now };
+    let draining = store.update(&claim, planned).await.expect("the holder of the revision may write");
+    let found = store.by_instance(&id).await.expect("the store answers");
+    assert_eq!(found, Some(Stored { value: claim, revision: draining }), "a machine that answers late is found");
+}
+
+async fn lists_are_sorted_and_of_one_cluster(store: &(impl ClaimStore + Leases), lease: &Lease, now: Timestamp) {
+    let other = ClusterName::new(format!("{}-other", lease.cluster));
+    let other_lease = store.acquire(&other, "contract", now, TTL).await.expect("nobody else uses the cluster");
+    create(store, &other_lease, &planned_claim(&other, "elsewhere", now)).await;
+    let names: Vec<ClaimName> = list(store, &lease.cluster).await.into_iter().map(|stored| stored.value.key.name).collect();
+    assert!(names.is_sorted(), "in the order of names: {names:?}");
+    assert!(!names.contains(&ClaimName::new("elsewhere")), "of this cluster alone");
+    assert!(names.contains(&ClaimName::new("machine")), "ended claims are listed until they are forgotten");
+    assert_eq!(list(store, &other).await.len(), 1);
+    assert_eq!(store.unreadable(&lease.cluster).await, Ok(vec![]), "all of them can be read");
+}
+
+async fn a_lease_that_passed_on_creates_nothing(store: &(impl ClaimStore + Leases), lease: &Lease, now: Timestamp) {
+    let later = now.checked_add(TTL).expect("a test's time is far from the end of time");
+    let newer = store.acquire(&lease.cluster, "successor", later, TTL).await.expect("the old lease ended");
+    assert!(newer.token > lease.token, "tokens grow");
+    let claim = planned_claim(&lease.cluster, "fenced", now);
+    assert_eq!(store.create(lease, &claim).await, Err(StoreError::Fenced { cluster: lease.cluster.clone() }));
+    assert_eq!(store.get(&claim.key).await, Ok(None), "a fenced creation writes nothing");
+    create(store, &newer, &claim).await;
+    store.release(&newer).await.expect("the holder may give it back");
+}

@@ -1,0 +1,53 @@
+//! What every adapter of a port must do, as functions that its tests call.
+//!
+//! A suite takes a fresh store (or at least an unused cluster name) and panics with a sentence where the adapter
+//! breaks its port's contract. `now` is the store's own time: nothing here waits.
+
+mod claims;
+mod decisions;
+mod leases;
+mod records;
+mod region;
+
+pub use claims::{claim_store, many_claims};
+pub use decisions::decision_log;
+pub use leases::leases;
+pub use records::records;
+pub use region::region_store;
+
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Machine, Phase};
+use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, Timestamp};
+
+/// A claim in its first phase.
+#[must_use]
+pub fn planned_claim(cluster: &ClusterName, name: &str, now: Timestamp) -> Claim {
+    Claim {
+        key: ClaimKey { cluster: cluster.clone(), name: ClaimName::new(name) },
+        uid: format!("uid-of-{name}"),
+        created_at: now,
+        spec: ClaimSpec { node_pool: "default".to_owned(), instance_types: vec!["m5.large".to_owned()], ..ClaimSpec::default() },
+        phase: Phase::Planned,
+        deletion: None,
+        conditions: Vec::new(),
+        annotations: [("whittle.dev/note".to_owned(), "ünïcode \"quoted\"\n".to_owned())].into(),
+        last_pod_event_at: None,
+    }
+}
+
+/// A machine of this instance id.
+#[must_use]
+pub fn machine(id: &InstanceId, now: Timestamp) -> Machine {
+    Machine {
+        instance_id: id.clone(),
+        provider_id: ProviderId::of_instance("us-west-2a", id),
+        instance_type: "m5.large".to_owned(),
+        zone: "us-west-2a".to_owned(),
+        capacity_type: "spot".to_owned(),
+        image_id: "ami-0123456789abcdef0".to_owned(),
+        price: whittle_units::Price::default(),
+        capacity: whittle_units::Resources::default(),
+        allocatable: whittle_units::Resources::default(),
+        labels: std::collections::BTreeMap::new(),
+        launched_at: now,
+    }
+}

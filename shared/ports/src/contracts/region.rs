@@ -1,0 +1,91 @@
+//! The contract of [`RegionStore`].
+
+use crate::{RegionStore, StoreError};
+use futures::future::join_all;
+use whittle_claims::{Bucket, BucketName, OfferingKey, Revision, StockOut, Stored};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// Runs all of it on a region that nothing else uses.
+///
+/// # Panics
+///
+/// Where the store breaks the contract.
+pub async fn region_store(store: &impl RegionStore, now: Timestamp) {
+    the_longer_stock_out_wins(store, now).await;
+    a_bucket_gives_no_more_than_it_has(store, now).await;
+    of_racing_takers_no_more_win_than_there_are_tokens(store, now).await;
+    a_catalog_of_any_size_comes_back_whole(store).await;
+}
+
+fn after(now: Timestamp, seconds: i64) -> Timestamp {
+    now.checked_add(SignedDuration::from_secs(seconds)).expect("a test's time is far from the end of time")
+}
+
+async fn the_longer_stock_out_wins(store: &impl RegionStore, now: Timestamp) {
+    let stock_out = |zone: &str, seconds, strikes| StockOut {
+        offering: OfferingKey { instance_type: "m5.large".to_owned(), zone: zone.to_owned(), capacity_type: "spot".to_owned() },
+        code: "InsufficientInstanceCapacity".to_owned(),
+        until: after(now, seconds),
+        strikes,
+    };
+    let read = async |at| {
+        let mut found = store.stock_outs(at).await.expect("the store answers");
+        found.sort_by(|a, b| a.offering.cmp(&b.offering));
+        found
+    };
+    assert_eq!(read(now).await, [], "the region is fresh");
+    let (a, b) = (stock_out("us-west-2a", 180, 1), stock_out("us-west-2b", 360, 2));
+    store.put_stock_outs(&[a.clone(), b.clone()]).await.expect("the store answers");
+    store.put_stock_outs(&[]).await.expect("nothing to write is no error");
+    assert_eq!(read(now).await, [a.clone(), b.clone()]);
+    store.put_stock_outs(&[stock_out("us-west-2b", 60, 9)]).await.expect("a shorter one is no error");
+    assert_eq!(read(now).await, [a, b.clone()], "and changes nothing");
+    let longer = stock_out("us-west-2a", 900, 3);
+    store.put_stock_outs(std::slice::from_ref(&longer)).await.expect("the store answers");
+    assert_eq!(read(after(now, 200)).await, [longer.clone(), b]);
+    assert_eq!(read(after(now, 600)).await, [longer]);
+}
+
+async fn a_bucket_gives_no_more_than_it_has(store: &impl RegionStore, now: Timestamp) {
+    let name = BucketName("CreateFleet".to_owned());
+    let full = Bucket::full(5, 2, now);
+    let take = async |count, at| store.take_tokens(&name, &full, count, at).await.expect("the store answers");
+    assert!(take(3, now).await);
+    assert!(!take(3, now).await, "two are left");
+    assert!(take(2, now).await, "and a refusal takes none");
+    assert!(!take(1, now).await);
+    assert!(take(2, after(now, 1)).await, "two come back per second");
+    assert!(!take(1, now).await, "a clock that runs backwards brings none");
+    assert!(!take(6, after(now, 3600)).await, "it never holds more than its capacity");
+    assert!(take(5, after(now, 3600)).await);
+    let other = BucketName("TerminateInstances".to_owned());
+    assert_eq!(store.take_tokens(&other, &full, 5, now).await, Ok(true), "buckets are apart");
+}
+
+async fn of_racing_takers_no_more_win_than_there_are_tokens(store: &impl RegionStore, now: Timestamp) {
+    let name = BucketName("raced".to_owned());
+    let full = Bucket::full(3, 1, now);
+    let answers = join_all((0..8).map(|_| store.take_tokens(&name, &full, 1, now))).await;
+    let won = answers.iter().filter(|answer| **answer == Ok(true)).count();
+    assert!((1..=3).contains(&won), "three tokens, {won} takers won: {answers:?}");
+    let unexpected = |answer: &Result<bool, StoreError>| !matches!(answer, Ok(_) | Err(StoreError::Throttled { .. }));
+    assert!(!answers.iter().any(unexpected), "a taker wins, loses, or is told to come later: {answers:?}");
+    let mut left = 0;
+    while store.take_tokens(&name, &full, 1, now).await.expect("nobody races any more") {
+        left += 1;
+    }
+    assert_eq!(won + left, 3, "no token is lost, none is given twice");
+}
+
+async fn a_catalog_of_any_size_comes_back_whole(store: &impl RegionStore) {
+    assert_eq!(store.catalog().await, Ok(None), "the region is fresh");
+    // Above the size that one item of the table can hold.
+    let blob = |size: u32| (0..size).map(|position| u8::try_from(position * 31 % 251).expect("below 251")).collect::<Vec<u8>>();
+    let (small, large) = (blob(10), blob(400 * 1024));
+    let first = store.put_catalog(&small, Revision::ABSENT).await.expect("the first catalog replaces nothing");
+    assert_eq!(store.catalog().await, Ok(Some(Stored { value: small.clone(), revision: first })));
+    let second = store.put_catalog(&large, first).await.expect("the holder of the revision may write");
+    let late = store.put_catalog(&small, first).await;
+    assert!(matches!(late, Err(StoreError::Conflict { .. })), "{late:?}");
+    assert_eq!(store.catalog().await, Ok(Some(Stored { value: large, revision: second })));
+}

@@ -1,0 +1,161 @@
+//! The store ports on DynamoDB: the contracts that the memory adapter passes too, and what only a table can show.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use std::sync::Arc;
+use whittle_claims::{Claim, DeletionReason, Revision, Sighting};
+use whittle_dynamo::{DynamoStore, encode_claim};
+use whittle_ports::{ClaimStore, Leases, Records, StoreError, contracts};
+use whittle_tests::clock::StandingClock;
+use whittle_tests::dynamo::{TABLE, client, create_table, store};
+use whittle_tests::ministack::Ministack;
+use whittle_units::{ClusterName, SignedDuration};
+
+#[tokio::test]
+async fn claims_keep_the_contract() {
+    let Some(ministack) = Ministack::start() else { return };
+    let clock = StandingClock::new();
+    let store = store(&ministack, clock).await;
+    contracts::claim_store(&store, &ClusterName::new("prod"), clock.now).await;
+    contracts::many_claims(&store, &ClusterName::new("many"), clock.now, 200).await;
+}
+
+#[tokio::test]
+async fn leases_records_and_decisions_keep_their_contracts() {
+    let Some(ministack) = Ministack::start() else { return };
+    let clock = StandingClock::new();
+    let store = store(&ministack, clock).await;
+    contracts::leases(&store, &ClusterName::new("prod"), clock.now).await;
+    contracts::records(&store, &ClusterName::new("prod"), clock.now).await;
+    contracts::decision_log(&store, &ClusterName::new("prod"), clock.now).await;
+}
+
+#[tokio::test]
+async fn what_a_region_shares_keeps_its_contract() {
+    let Some(ministack) = Ministack::start() else { return };
+    let clock = StandingClock::new();
+    contracts::region_store(&store(&ministack, clock).await, clock.now).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_reported_and_left_as_it_is() {
+    let Some(ministack) = Ministack::start() else { return };
+    let clock = StandingClock::new();
+    let store = store(&ministack, clock).await;
+    let client = client(&ministack);
+    let cluster = ClusterName::new("prod");
+    let lease = store.acquire(&cluster, "test", clock.now, SignedDuration::from_mins(1)).await.expect("free");
+    let claims = ["fine", "newer", "torn"].map(|name| contracts::planned_claim(&cluster, name, clock.now));
+    for claim in &claims {
+        store.create(&lease, claim).await.expect("free");
+    }
+    change(&client, &claims[1], "v", AttributeValue::N("2".to_owned())).await;
+    change(&client, &claims[2], "data", AttributeValue::S("{\"key\":".to_owned())).await;
+
+    let listed = store.list(&cluster).await.expect("the others are listed");
+    assert_eq!(listed.iter().map(|stored| stored.value.key.name.as_str()).collect::<Vec<_>>(), ["fine"]);
+    assert_eq!(store.unreadable(&cluster).await, Ok(vec!["newer".to_owned(), "torn".to_owned()]));
+    let newer = store.get(&claims[1].key).await.expect_err("a newer version may mean something else");
+    assert!(newer.to_string().contains("deploy the newer release"), "{newer}");
+    assert!(matches!(store.get(&claims[2].key).await, Err(StoreError::Unreadable { .. })));
+    let taken = store.create(&lease, &claims[1]).await;
+    assert!(matches!(taken, Err(StoreError::Conflict { .. })), "it still holds its name: {taken:?}");
+}
+
+/// Overwrites one attribute of a stored claim, wherever its shard is.
+async fn change(client: &aws_sdk_dynamodb::Client, claim: &Claim, attribute: &str, value: AttributeValue) {
+    let items = client.scan().table_name(TABLE).send().await.expect("MiniStack answers").items.expect("the table has items");
+    let is_it = |item: &&std::collections::HashMap<String, AttributeValue>| {
+        item["sk"] == AttributeValue::S(claim.key.name.to_string()) && item["pk"].as_s().is_ok_and(|pk| pk.starts_with("CLAIM#"))
+    };
+    let mut item = items.iter().find(is_it).expect("the claim is stored").clone();
+    item.insert(attribute.to_owned(), value);
+    client.put_item().table_name(TABLE).set_item(Some(item)).send().await.expect("MiniStack answers");
+}
+
+#[tokio::test]
+async fn a_claim_is_forgotten_a_day_after_its_end() {
+    let Some(ministack) = Ministack::start() else { return };
+    let clock = StandingClock::new();
+    let store = store(&ministack, clock).await;
+    let cluster = ClusterName::new("prod");
+    let lease = store.acquire(&cluster, "test", clock.now, SignedDuration::from_mins(1)).await.expect("free");
+    let mut claim = contracts::planned_claim(&cluster, "ended", clock.now);
+    let created = store.create(&lease, &claim).await.expect("free");
+    claim.phase = whittle_claims::Phase::Failed { reason: "LaunchTimeout".to_owned(), message: String::new(), since: clock.now };
+    store.update(&claim, created).await.expect("ours");
+    assert_eq!(store.list(&cluster).await.expect("the store answers").len(), 1);
+    // The table may delete it days later: until then it counts as gone.
+    let later = StandingClock { now: clock.now + SignedDuration::from_hours(24), ..clock };
+    let store = DynamoStore::new(client(&ministack), TABLE, Arc::new(later));
+    assert_eq!(store.list(&cluster).await, Ok(vec![]));
+    assert_eq!(store.get(&claim.key).await, Ok(None));
+}
+
+#[tokio::test]
+async fn lists_read_every_page() {
+    let Some(ministack) = Ministack::start() else { return };
+    let clock = StandingClock::new();
+    let store = store(&ministack, clock).await;
+    let cluster = ClusterName::new("prod");
+    let lease = store.acquire(&cluster, "test", clock.now, SignedDuration::from_mins(1)).await.expect("free");
+    // 96 claims of 200 KB are 2.4 MB in each of 8 partitions; a page is 1 MB.
+    let padding = "x".repeat(200 * 1024);
+    let names: Vec<String> = (0..96).map(|number| format!("large-{number:03}")).collect();
+    for name in &names {
+        let mut claim = contracts::planned_claim(&cluster, name, clock.now);
+        claim.annotations.insert("padding".to_owned(), padding.clone());
+        store.create(&lease, &claim).await.expect("free");
+    }
+    let listed = store.list(&cluster).await.expect("the store answers");
+    assert_eq!(listed.into_iter().map(|stored| stored.value.key.name.to_string()).collect::<Vec<_>>(), names);
+}
+
+#[tokio::test]
+async fn errors_name_the_object_and_the_remedy() {
+    let Some(ministack) = Ministack::start() else { return };
+    let clock = StandingClock::new();
+    let store = DynamoStore::new(client(&ministack), TABLE, Arc::new(clock));
+    let key = contracts::planned_claim(&ClusterName::new("prod"), "c", clock.now).key;
+    let missing = store.get(&key).await.expect_err("the table was not created");
+    assert!(missing.to_string().contains("claim prod/c") && missing.to_string().contains("WHITTLE_TABLE"), "{missing}");
+
+    create_table(&client(&ministack)).await;
+    let late = StandingClock { left: SignedDuration::ZERO, ..clock };
+    let late = DynamoStore::new(client(&ministack), TABLE, Arc::new(late)).get(&key).await.expect_err("no call is started");
+    assert!(late.to_string().contains("no time left"), "{late}");
+}
+
+#[tokio::test]
+async fn a_table_that_does_not_answer_is_given_up_in_time() {
+    // A port that takes connections and never answers: the kernel accepts them for us.
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(aws_sdk_dynamodb::config::BehaviorVersion::latest())
+        .endpoint_url(format!("http://{}", silent.local_addr().expect("a bound listener has an address")))
+        .region(aws_sdk_dynamodb::config::Region::new(Ministack::REGION))
+        .credentials_provider(aws_sdk_dynamodb::config::Credentials::new("testing", "testing", None, None, "tests"))
+        .build();
+    let clock = StandingClock { left: SignedDuration::from_millis(300), ..StandingClock::new() };
+    let store = DynamoStore::new(aws_sdk_dynamodb::Client::from_conf(config), TABLE, Arc::new(clock));
+    let start = std::time::Instant::now();
+    let record = Sighting { subject: "s".to_owned(), first_seen_at: clock.now, expires_at: clock.now };
+    let answer = store.write(&ClusterName::new("prod"), &record, Revision::ABSENT).await;
+    assert!(matches!(answer, Err(StoreError::Unavailable { .. })), "{answer:?}");
+    assert!(start.elapsed() < std::time::Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[test]
+fn claims_of_every_release_stay_readable() {
+    // One record per phase, as release 0.1.0 wrote them. A later version gets a file of its own beside this one.
+    let stored = include_str!("../golden/records/claim-v1.jsonl");
+    let claims: Vec<Claim> = stored.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let seen: Vec<String> = claims.iter().map(|claim| format!("{} {}", claim.key, claim.phase.word())).collect();
+    let phases = ["Planned", "Launching", "Launched", "Registered", "Initialized", "Draining", "Terminating", "Failed", "Gone"];
+    assert_eq!(seen, phases.map(|phase| format!("prod/{} {phase}", phase.to_lowercase())));
+    let draining = &claims[5];
+    assert_eq!(draining.machine().map(|machine| machine.instance_id.as_str()), Some("i-0123456789abcdef0"));
+    assert_eq!(draining.deletion.as_ref().map(|deletion| deletion.reason), Some(DeletionReason::SpotInterruption));
+    let (version, written) = encode_claim(draining);
+    assert_eq!(version, 1, "a new version needs its own golden file");
+    assert_eq!(serde_json::from_str::<Claim>(&written).expect("what is written can be read"), *draining);
+}
