@@ -4,9 +4,8 @@ use crate::DynamoStore;
 use crate::errors;
 use crate::item::{self, Item, attribute, number, text};
 use crate::keys;
-use aws_sdk_dynamodb::types::{PutRequest, WriteRequest};
 use futures::future::try_join_all;
-use std::time::Duration;
+use futures::stream::{self, StreamExt};
 use whittle_claims::DecisionRecord;
 use whittle_ports::{DecisionLog, StoreError};
 use whittle_units::{ClusterName, SignedDuration};
@@ -14,11 +13,8 @@ use whittle_units::{ClusterName, SignedDuration};
 const VERSION: u32 = 1;
 /// How long a decision can be explained.
 const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// The service's limit of one batch.
-const BATCH_MAX: usize = 25;
-/// Tries of a batch that the table took only in part.
-const BATCH_TRIES_MAX: u32 = 4;
-const BATCH_PAUSE: Duration = Duration::from_millis(50);
+/// Writes on their way at once: enough to hide the latency, few enough to leave connections to others.
+const WRITES_MAX: usize = 16;
 /// Pages of 1 MB that are searched for one subject in its partition.
 const PAGES_MAX: usize = 20;
 
@@ -33,34 +29,10 @@ fn decision_item(cluster: &ClusterName, decision: &DecisionRecord, writer: &str,
 }
 
 impl DynamoStore {
-    /// Writes up to [`BATCH_MAX`] items; what the table does not take at first is sent again.
-    async fn put_batch(&self, items: &[Item], what: &str) -> Result<(), StoreError> {
-        let put = |item: &Item| {
-            let put = PutRequest::builder().set_item(Some(item.clone())).build().expect("the item is set");
-            WriteRequest::builder().put_request(put).build()
-        };
-        let mut writes: Vec<WriteRequest> = items.iter().map(put).collect();
-        let mut pause = BATCH_PAUSE;
-        for tried in 1..=BATCH_TRIES_MAX {
-            let answer = self
-                .client
-                .batch_write_item()
-                .request_items(self.table(), writes)
-                .customize()
-                .config_override(self.limits(what)?)
-                .send()
-                .await
-                .map_err(|error| errors::store_error(error, what))?;
-            writes = answer.unprocessed_items.and_then(|mut left| left.remove(self.table())).unwrap_or_default();
-            if writes.is_empty() {
-                return Ok(());
-            }
-            if tried < BATCH_TRIES_MAX {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
-        }
-        Err(StoreError::Throttled { what: what.to_owned() })
+    async fn put_decision(&self, item: Item, what: &str) -> Result<(), StoreError> {
+        let put = self.client.put_item().table_name(self.table()).set_item(Some(item));
+        put.customize().config_override(self.limits(what)?).send().await.map_err(|error| errors::store_error(error, what))?;
+        Ok(())
     }
 
     /// The newest decisions of a partition, newest first.
@@ -104,8 +76,9 @@ impl DecisionLog for DynamoStore {
         let writer = self.write_name();
         let items: Vec<Item> =
             decisions.iter().enumerate().map(|(position, decision)| decision_item(cluster, decision, &writer, position)).collect();
-        for batch in items.chunks(BATCH_MAX) {
-            self.put_batch(batch, &what).await?;
+        let mut writes = stream::iter(items).map(|item| self.put_decision(item, &what)).buffer_unordered(WRITES_MAX);
+        while let Some(written) = writes.next().await {
+            written?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ pub async fn decision_log(log: &impl DecisionLog, cluster: &ClusterName, now: Ti
     assert_eq!(log.recent(cluster, None, 10).await, Ok(vec![]), "the log is fresh");
     log.append(cluster, &[]).await.expect("nothing to write is no error");
 
-    // Sixty of them: above what one batch of the table takes.
+    // Sixty of them: above what an adapter may write at once.
     let decision = |number: i64| DecisionRecord {
         at: now.checked_add(SignedDuration::from_millis(number)).expect("a test's time is far from the end of time"),
         kind: if number % 2 == 0 { DecisionKind::Planned } else { DecisionKind::Unschedulable },
