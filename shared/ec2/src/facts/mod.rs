@@ -147,7 +147,7 @@ pub fn kubernetes_arch(architecture: &str) -> Option<&'static str> {
 pub fn clock_mhz(gigahertz: &str) -> Option<u32> {
     let (whole, fraction) = gigahertz.split_once('.').unwrap_or((gigahertz, ""));
     let digits: u32 = format!("{fraction:0<4}").get(..4)?.parse().ok()?;
-    Some(whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add((digits + 5) / 10)?)
+    whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add((digits + 5) / 10)
 }
 
 #[cfg(test)]

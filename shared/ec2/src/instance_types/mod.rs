@@ -103,7 +103,7 @@ pub enum ResolveError {
     #[error("node class {class} has no subnets in its status")]
     NoSubnets { class: String },
     #[error("the instance types of node class {class} cannot be resolved")]
-    Kubelet { class: String, source: KubeletError },
+    Kubelet { class: String, source: Box<KubeletError> },
 }
 
 /// All types of the region as node class sees them, in the order of their names. One type that cannot be resolved fails
@@ -116,7 +116,7 @@ pub fn resolve(catalog: &Catalog, context: &Context<'_>) -> Result<Vec<InstanceT
     if context.class.status.subnets.is_empty() {
         return Err(ResolveError::NoSubnets { class: class.clone() });
     }
-    let failed = |source| ResolveError::Kubelet { class: class.clone(), source };
+    let failed = |source| ResolveError::Kubelet { class: class.clone(), source: Box::new(source) };
     catalog.types.iter().map(|facts| instance_type(facts, catalog, context).map_err(failed)).collect()
 }
 

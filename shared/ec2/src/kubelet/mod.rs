@@ -106,6 +106,8 @@ impl Kubelet {
 pub struct Resolved {
     /// The most pods the node takes.
     pub pods: u32,
+    /// What the kubelet is told: the user's own number even where `podsPerCore` limits further, which the kubelet does itself.
+    pub max_pods: u32,
     /// Quantities only.
     pub kube_reserved: TextMap,
     pub system_reserved: TextMap,
@@ -137,7 +139,11 @@ pub fn resolve(
         _ => default,
     });
     let reserved = |map: &TextMap| reserved(map, facts, pods, gate);
-    Ok(Resolved { pods, kube_reserved: reserved(&kubelet.kube_reserved), system_reserved: reserved(&kubelet.system_reserved) })
+    let max_pods = match &kubelet.max_pods {
+        Some(MaxPods::Fixed(pods)) => *pods,
+        _ => pods,
+    };
+    Ok(Resolved { pods, max_pods, kube_reserved: reserved(&kubelet.kube_reserved), system_reserved: reserved(&kubelet.system_reserved) })
 }
 
 fn variables(facts: &InstanceTypeFacts, pods: u32) -> Variables {

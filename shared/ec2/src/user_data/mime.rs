@@ -1,0 +1,122 @@
+//! MIME multipart archives as cloud-init reads them: enough to read the user's and to write ours.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// One entry: headers by canonical name, and a body without the line break that belongs to the next boundary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) headers: BTreeMap<String, String>,
+    pub(super) body: String,
+}
+
+const CONTENT_TYPE: &str = "Content-Type";
+const BOUNDARY: &str = "//";
+
+impl Part {
+    pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
+        Self { headers: BTreeMap::from([(CONTENT_TYPE.to_owned(), content_type.to_owned())]), body: body.into() }
+    }
+    /// Its content type, empty when it has none.
+    pub(super) fn content_type(&self) -> &str {
+        self.headers.get(CONTENT_TYPE).map(String::as_str).unwrap_or_default()
+    }
+}
+
+/// Whether text is meant as an archive; whether it is one, [`parse`] tells.
+pub(super) fn looks_like(text: &str) -> bool {
+    let text = text.trim();
+    text.starts_with("MIME-Version:") || text.starts_with("Content-Type:")
+}
+
+/// The archive as text with LF line ends only.
+pub(super) fn render(parts: &[Part]) -> String {
+    let mut text = format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{BOUNDARY}\"\n\n--{BOUNDARY}\n");
+    let mut add = |part: std::fmt::Arguments<'_>| text.write_fmt(part).expect("writing to a String does not fail");
+    for (index, part) in parts.iter().enumerate() {
+        if index > 0 {
+            add(format_args!("\n--{BOUNDARY}\n"));
+        }
+        for (name, value) in &part.headers {
+            add(format_args!("{name}: {value}\n"));
+        }
+        add(format_args!("\n{}", part.body));
+    }
+    add(format_args!("\n--{BOUNDARY}--\n"));
+    text.replace('\r', "")
+}
+
+/// Reads an archive. The text is taken as it is: a blank line before the first header ends the headers.
+pub(super) fn parse(text: &str) -> Result<Vec<Part>, &'static str> {
+    let text = text.replace("\r\n", "\n");
+    let (headers, body) = headers(&text)?;
+    let content_type = headers.get(CONTENT_TYPE).ok_or("it has no Content-Type header")?;
+    if !content_type.to_ascii_lowercase().starts_with("multipart/") {
+        return Err("its Content-Type is not multipart");
+    }
+    let delimiter = format!("--{}", boundary(content_type).ok_or("its Content-Type names no boundary")?);
+    let mut parts = Vec::new();
+    let mut current: Option<Vec<&str>> = None;
+    for line in body.split('\n') {
+        match line.trim_end().strip_prefix(delimiter.as_str()) {
+            Some(mark @ ("" | "--")) => {
+                if let Some(lines) = current.take() {
+                    parts.push(part(&lines.join("\n"))?);
+                }
+                if mark == "--" {
+                    return Ok(parts);
+                }
+                current = Some(Vec::new());
+            }
+            _ => current.iter_mut().for_each(|lines| lines.push(line)),
+        }
+    }
+    Err("it has no closing boundary")
+}
+
+fn part(text: &str) -> Result<Part, &'static str> {
+    let (headers, body) = headers(text)?;
+    Ok(Part { headers, body: body.to_owned() })
+}
+
+/// Headers up to the first empty line, folded lines joined, and what follows.
+fn headers(text: &str) -> Result<(BTreeMap<String, String>, &str), &'static str> {
+    let mut headers: BTreeMap<String, String> = BTreeMap::new();
+    let mut last: Option<String> = None;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (line, next) = rest.split_once('\n').unwrap_or((rest, ""));
+        rest = next;
+        if line.is_empty() {
+            break;
+        }
+        if line.starts_with([' ', '\t']) {
+            let value = last.as_ref().and_then(|name| headers.get_mut(name)).ok_or("its first header is indented")?;
+            value.push(' ');
+            value.push_str(line.trim());
+        } else {
+            let (name, value) = line.split_once(':').ok_or("it has a header line without a colon")?;
+            let name = canonical(name.trim());
+            headers.insert(name.clone(), value.trim().to_owned());
+            last = Some(name);
+        }
+    }
+    Ok((headers, rest))
+}
+
+/// `content-TYPE` becomes `Content-Type`.
+fn canonical(name: &str) -> String {
+    let word = |word: &str| {
+        let mut letters = word.chars();
+        letters.next().map_or(String::new(), |first| first.to_ascii_uppercase().to_string() + &letters.as_str().to_ascii_lowercase())
+    };
+    name.split('-').map(word).collect::<Vec<_>>().join("-")
+}
+
+fn boundary(content_type: &str) -> Option<&str> {
+    let parameter = content_type.split(';').skip(1).find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("boundary").then_some(value.trim())
+    })?;
+    Some(parameter.trim_matches('"')).filter(|text| !text.is_empty())
+}

@@ -1,0 +1,130 @@
+//! The user data that make a machine join the cluster (spec aws 12): one text per family, the user's own merged in.
+
+mod bottlerocket;
+mod kubelet_args;
+mod mime;
+mod node_config;
+mod shell;
+
+use crate::family::Family;
+use crate::kubelet::{Kubelet, Resolved};
+use std::collections::BTreeMap;
+use whittle_api::k8s::{Taint, TaintEffect};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
+use whittle_api::labels;
+
+/// What nodes must know of their cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterAccess {
+    pub name: String,
+    pub endpoint: String,
+    /// Base64 of the certificate; `None` when unknown.
+    pub ca_bundle: Option<String>,
+    /// `None` when unknown; AL2023 nodes cannot start without it.
+    pub service_cidr: Option<String>,
+    /// Address of kube-dns; `None` when unknown.
+    pub dns_address: Option<String>,
+}
+
+/// Everything that goes into a machine's user data.
+#[derive(Clone, Debug)]
+pub struct Bootstrap<'a> {
+    pub cluster: &'a ClusterAccess,
+    pub class: &'a Ec2NodeClass,
+    pub kubelet: &'a Kubelet,
+    /// Pods and reserved resources of the machines that share this text.
+    pub resolved: &'a Resolved,
+    /// See [`node_labels`].
+    pub labels: BTreeMap<String, String>,
+    /// See [`node_taints`].
+    pub taints: Vec<Taint>,
+}
+
+/// User data that cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UserDataError {
+    #[error("spec.userData of node class {class} is no MIME archive: {problem}")]
+    Mime { class: String, problem: &'static str },
+    #[error("spec.userData of node class {class} is no TOML: {problem}")]
+    Toml { class: String, problem: String },
+    #[error("the service address range of the cluster is not known yet, and AL2023 nodes of class {class} need it")]
+    NoServiceCidr { class: String },
+    #[error("the node configuration of class {class} cannot be written as YAML: {problem}")]
+    Yaml { class: String, problem: String },
+}
+
+impl UserDataError {
+    /// True when the class only has to wait (NodeClassNotReady); false when its user data have to be mended.
+    pub const fn is_not_ready(&self) -> bool {
+        matches!(self, Self::NoServiceCidr { .. })
+    }
+}
+
+/// EC2's limit of user data before base64.
+pub const LARGEST: usize = 16_384;
+
+/// The plain text of the user data (EC2 wants it in base64); empty where there is nothing to say.
+pub fn render(family: Family, bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
+    match family {
+        Family::Al2 => shell::al2(bootstrap),
+        Family::Al2023 => node_config::al2023(bootstrap),
+        Family::Bottlerocket => bottlerocket::render(bootstrap),
+        Family::Windows2019 | Family::Windows2022 | Family::Windows2025 => Ok(shell::windows(bootstrap)),
+        Family::Custom => Ok(bootstrap.class.spec.user_data.clone().unwrap_or_default()),
+    }
+}
+
+/// Labels that the kubelet may set on its Node itself (spec aws 12.2): those of the claim and its capacity type, without
+/// the domains that the API server reserves.
+pub fn node_labels(claim: &NodeClaim, capacity_type: &str, family: Family) -> BTreeMap<String, String> {
+    let mut all = claim.metadata.labels.clone();
+    all.insert(labels::CAPACITY_TYPE.to_owned(), capacity_type.to_owned());
+    if family != Family::Custom {
+        all.insert(labels::DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
+    }
+    all.retain(|key, _| !is_restricted(key));
+    all
+}
+
+/// Domains whose labels a kubelet may not set on its Node.
+const RESTRICTED_DOMAINS: &[&str] = &["node-restriction.kubernetes.io", "kubernetes.io", "k8s.io"];
+
+fn is_restricted(key: &str) -> bool {
+    let Some((domain, _)) = key.split_once('/') else { return false };
+    RESTRICTED_DOMAINS.iter().any(|restricted| domain.strip_suffix(restricted).is_some_and(|head| head.is_empty() || head.ends_with('.')))
+}
+
+/// Taints that the Node starts with: the claim's, its startup taints, and the one that holds until registration.
+pub fn node_taints(claim: &NodeClaim) -> Vec<Taint> {
+    let mut taints: Vec<Taint> = claim.spec.taints.iter().chain(&claim.spec.startup_taints).cloned().collect();
+    let unregistered = Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute);
+    if !taints.iter().any(|taint| taint.same(&unregistered)) {
+        taints.push(unregistered);
+    }
+    taints
+}
+
+impl Bootstrap<'_> {
+    /// Name servers for pods: the user's, else the cluster's.
+    fn dns_servers(&self) -> Vec<&str> {
+        if self.kubelet.cluster_dns.is_empty() {
+            self.cluster.dns_address.as_deref().into_iter().collect()
+        } else {
+            self.kubelet.cluster_dns.iter().map(String::as_str).collect()
+        }
+    }
+    /// The user's own user data; an empty text is none.
+    fn custom(&self) -> Option<&str> {
+        self.class.spec.user_data.as_deref().filter(|text| !text.is_empty())
+    }
+    /// Whether local disks become one volume for pods.
+    fn uses_local_disks(&self) -> bool {
+        self.class.spec.instance_store_policy.as_deref() == Some("RAID0")
+    }
+    fn class_name(&self) -> String {
+        self.class.metadata.name.clone()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,92 @@
+//! AL2023's NodeConfig (spec aws 12.5).
+
+use super::mime::{self, Part};
+use super::shell::SHELL;
+use super::{Bootstrap, UserDataError, kubelet_args};
+use serde_json::{Map, Value, json};
+use whittle_api::k8s::Taint;
+
+const NODE_CONFIG: &str = "application/node.eks.aws";
+
+/// A MIME archive: the user's entries first, our NodeConfig last, so that it wins where nodeadm merges them.
+pub(super) fn al2023(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
+    let ours = generated(bootstrap)?;
+    let mut parts = match bootstrap.custom() {
+        None => Vec::new(),
+        Some(text) if mime::looks_like(text) => mime::parse(text)
+            .map_err(|problem| UserDataError::Mime { class: bootstrap.class_name(), problem })?
+            .into_iter()
+            .map(|part| Part::new(part.content_type(), part.body.clone()))
+            .collect(),
+        Some(text) if is_configuration(text) => vec![Part::new(NODE_CONFIG, text)],
+        Some(text) => vec![Part::new(SHELL, text)],
+    };
+    parts.push(Part::new(NODE_CONFIG, ours));
+    Ok(mime::render(&parts))
+}
+
+/// Whether the first YAML document is a mapping or empty; later documents are not looked at.
+fn is_configuration(text: &str) -> bool {
+    let mut bytes = text.as_bytes();
+    let first: Option<Result<Value, _>> = serde_saphyr::read(&mut bytes).next();
+    match first {
+        None => true,
+        Some(Ok(value)) => value.is_object() || value.is_null(),
+        Some(Err(_)) => false,
+    }
+}
+
+fn generated(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
+    let cluster = bootstrap.cluster;
+    let cidr = cluster.service_cidr.as_ref().ok_or_else(|| UserDataError::NoServiceCidr { class: bootstrap.class_name() })?;
+    let mut access = json!({"name": cluster.name, "apiServerEndpoint": cluster.endpoint, "cidr": cidr});
+    if let Some(bundle) = &cluster.ca_bundle {
+        access["certificateAuthority"] = json!(bundle);
+    }
+    let storage = if bootstrap.uses_local_disks() { json!({"strategy": "RAID0"}) } else { json!({}) };
+    let mut kubelet = json!({"config": config(bootstrap)});
+    if !bootstrap.labels.is_empty() {
+        kubelet["flags"] = json!([kubelet_args::node_labels(bootstrap)]);
+    }
+    let document = json!({
+        "apiVersion": "node.eks.aws/v1alpha1",
+        "kind": "NodeConfig",
+        "metadata": {},
+        "spec": {
+            "cluster": access,
+            "containerd": {},
+            "instance": {"localStorage": storage},
+            "kubelet": kubelet,
+        },
+    });
+    let yaml = serde_saphyr::to_string(&document)
+        .map_err(|error| UserDataError::Yaml { class: bootstrap.class_name(), problem: error.to_string() })?;
+    Ok(format!("# Karpenter Generated NodeConfig\n{yaml}"))
+}
+
+/// The user's whole document with what we resolve written over it.
+fn config(bootstrap: &Bootstrap<'_>) -> Map<String, Value> {
+    let mut config = bootstrap.kubelet.raw.clone();
+    config.insert("maxPods".to_owned(), json!(bootstrap.resolved.max_pods));
+    for (key, resolved) in [("kubeReserved", &bootstrap.resolved.kube_reserved), ("systemReserved", &bootstrap.resolved.system_reserved)] {
+        if resolved.is_empty() {
+            config.remove(key);
+        } else {
+            config.insert(key.to_owned(), json!(resolved));
+        }
+    }
+    let servers = bootstrap.dns_servers();
+    if !servers.is_empty() {
+        config.insert("clusterDNS".to_owned(), json!(servers));
+    }
+    config.insert("registerWithTaints".to_owned(), bootstrap.taints.iter().map(taint).collect());
+    config
+}
+
+fn taint(taint: &Taint) -> Value {
+    let mut entry = json!({"key": taint.key, "effect": kubelet_args::effect(taint.effect)});
+    if !taint.value.is_empty() {
+        entry["value"] = json!(taint.value);
+    }
+    entry
+}

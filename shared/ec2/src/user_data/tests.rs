@@ -1,0 +1,114 @@
+use super::mime::Part;
+use super::*;
+use crate::golden::{Case, files};
+use crate::instance_types::kubelet_of;
+use serde_json::Value;
+use std::path::Path;
+
+pub(crate) fn access(facts: &Value) -> ClusterAccess {
+    let cluster = &facts["cluster"];
+    let text = |key: &str| cluster[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    ClusterAccess {
+        name: text("name").unwrap(),
+        endpoint: text("endpoint").unwrap(),
+        ca_bundle: text("caBundle"),
+        service_cidr: text("serviceCIDR"),
+        dns_address: text("dnsIP"),
+    }
+}
+
+fn rendered(path: &Path) -> (Family, Result<String, UserDataError>) {
+    let case = Case::read(path);
+    let (catalog, context, cluster) = (case.catalog(true), case.context(), access(&case.facts));
+    let claim = case.claim.as_ref().unwrap();
+    let resolved = kubelet_of(catalog.types.first().unwrap(), &context).unwrap();
+    let bootstrap = Bootstrap {
+        cluster: &cluster,
+        class: &case.class,
+        kubelet: &case.kubelet,
+        resolved: &resolved,
+        labels: node_labels(claim, case.facts["capacityType"].as_str().unwrap(), context.family),
+        taints: node_taints(claim),
+    };
+    (context.family, render(context.family, &bootstrap))
+}
+
+/// Archives are compared part by part, so that YAML may be laid out in another way.
+pub(crate) fn without_layout(text: &str) -> Vec<(String, Result<Value, String>)> {
+    let parts = mime::parse(text).unwrap();
+    let body = |part: &Part| {
+        if part.content_type() == "application/node.eks.aws" && part.body.starts_with("# Karpenter") {
+            Ok(serde_saphyr::from_str(&part.body).unwrap())
+        } else {
+            Err(part.body.clone())
+        }
+    };
+    parts.iter().map(|part| (format!("{:?}", part.headers), body(part))).collect()
+}
+
+#[test]
+fn user_data_are_what_the_reference_writes() {
+    let mut compared = 0;
+    for path in files("userdata", ".yaml") {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let sibling = |ending: &str| std::fs::read_to_string(path.with_file_name(format!("{name}.{ending}"))).ok();
+        let (family, answer) = rendered(&path);
+        compared += 1;
+        let Some(expected) = sibling("main.txt").or_else(|| sibling("txt")) else {
+            assert!(sibling("main.error").or_else(|| sibling("error")).is_some(), "{name} has no answer");
+            assert!(answer.is_err(), "{name}: {answer:?}");
+            continue;
+        };
+        let answer = answer.unwrap_or_else(|error| panic!("{name}: {error}"));
+        match family {
+            Family::Bottlerocket => {
+                assert_eq!(answer.parse::<toml::Table>().unwrap(), expected.parse::<toml::Table>().unwrap(), "{name}");
+            }
+            Family::Al2023 => assert_eq!(without_layout(&answer), without_layout(&expected), "{name}"),
+            _ => assert_eq!(answer, expected, "{name}"),
+        }
+    }
+    assert_eq!(compared, 92);
+}
+
+#[test]
+fn labels_of_reserved_domains_stay_out() {
+    for (key, restricted) in [
+        ("kubernetes.io/arch", true),
+        ("node.kubernetes.io/instance-type", true),
+        ("node-restriction.kubernetes.io/x", true),
+        ("sub.k8s.io/x", true),
+        ("k8s.example.com/x", false),
+        ("mykubernetes.io/x", false),
+        ("karpenter.k8s.aws/instance-cpu", false),
+        ("team", false),
+    ] {
+        assert_eq!(is_restricted(key), restricted, "{key}");
+    }
+}
+
+#[test]
+fn nodes_of_a_provisioners_pool_carry_both_pool_labels() {
+    let mut claim = NodeClaim::default();
+    for key in [labels::NODE_POOL, labels::PROVISIONER_NAME] {
+        claim.metadata.labels.insert(key.to_owned(), "default".to_owned());
+    }
+    let labels = node_labels(&claim, "spot", Family::Al2);
+    assert_eq!(labels.get(labels::PROVISIONER_NAME).map(String::as_str), Some("default"));
+    assert_eq!(labels.get(labels::CAPACITY_TYPE).map(String::as_str), Some("spot"));
+}
+
+#[test]
+fn archives_round_trip_and_defects_are_named() {
+    let parts = vec![Part::new("text/plain", "a\nb\n"), Part::new(shell::SHELL, "#!/bin/sh")];
+    assert_eq!(mime::parse(&mime::render(&parts)).unwrap(), parts);
+    for (text, problem) in [
+        ("MIME-Version: 1.0\n\nx", "it has no Content-Type header"),
+        ("Content-Type: text/plain\n\nx", "its Content-Type is not multipart"),
+        ("Content-Type: multipart/mixed\n\nx", "its Content-Type names no boundary"),
+        ("Content-Type: multipart/mixed; boundary=B\n\n--B\n\nx", "it has no closing boundary"),
+        ("  Content-Type: multipart/mixed; boundary=B\n\n--B--", "its first header is indented"),
+    ] {
+        assert_eq!(mime::parse(text), Err(problem), "{text:?}");
+    }
+}
