@@ -1,1 +1,295 @@
-//! The register function: load, decide, write.
+//! Nodes that joined become their claims' nodes: labels, taints, finalizer, then readiness; late claims are given up.
+
+mod decide;
+mod poll;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use whittle_api::conditions::{INITIALIZED, REGISTERED};
+use whittle_api::k8s::{Kind, Node};
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::{ClusterObjects, ConditionStatus, labels};
+use whittle_claims::{Claim, DecisionKind, Doorbell, Event, Liveness, Phase, REGISTRATION_TIMEOUT, Stored, mirror};
+use whittle_ports::{
+    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues,
+    Records, Report, Scope, Settings, StatusWriter, StoreError, World, advance, save,
+};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+/// Instances named in one run: CreateTags is throttled, and nothing waits for the names.
+const TAGGED_PER_RUN: usize = 10;
+
+/// Looks at every claim that waits for its node, and at every node that waits to be ready.
+pub async fn handle<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    cluster: &ClusterName,
+) -> Result<Report, HandleError>
+where
+    S: ClaimStore + Records + DecisionLog,
+    C: Instances,
+    K: ClusterReader + Mirrors + Nodes + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let mut report = Report::default();
+    let claims = world.store.list(cluster).await?;
+    if settings.shadow || !claims.iter().any(|claim| may_need_work(&claim.value)) {
+        return Ok(report);
+    }
+    let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
+    let mut waiting = false;
+    let mut tagged = 0;
+    for claim in claims.into_iter().filter(|claim| may_need_work(&claim.value)) {
+        let name = claim.value.key.name.clone();
+        match one(world, &objects, claim, &mut report).await {
+            Ok(claim) => {
+                waiting |= is_waiting(&claim.value, world.clock.now());
+                if tagged < TAGGED_PER_RUN && wants_tags(&claim.value) {
+                    tagged += 1;
+                    name_instance(world, claim, &mut report).await;
+                }
+            }
+            // Somebody else was first, or the Node changed since it was read: the next look sees it.
+            Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Cluster(_) | HandleError::Illegal(_)) => {
+                tracing::info!(claim = %name, "left for the next look");
+                report.count("left_for_later");
+                waiting = true;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    world.store.append(cluster, &report.decisions).await?;
+    if waiting {
+        poll::look_again(world, cluster).await?;
+    }
+    Ok(report)
+}
+
+/// Claims that time or a node can move on.
+fn may_need_work(claim: &Claim) -> bool {
+    match &claim.phase {
+        Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. } => true,
+        Phase::Initialized { .. } => wants_tags(claim),
+        Phase::Draining { node_name, .. } => node_name.is_none(),
+        Phase::Terminating { .. } | Phase::Failed { .. } | Phase::Gone { .. } => false,
+    }
+}
+
+/// Claims for whose node it is worth looking again soon. One that has a startup taint nobody takes away waits for ticks.
+fn is_waiting(claim: &Claim, now: Timestamp) -> bool {
+    match &claim.phase {
+        Phase::Launched { .. } => true,
+        Phase::Registered { since, .. } => now.duration_since(*since) < REGISTRATION_TIMEOUT,
+        _ => false,
+    }
+}
+
+fn wants_tags(claim: &Claim) -> bool {
+    claim.node_name().is_some() && claim.deletion.is_none() && !claim.annotations.contains_key(labels::INSTANCE_TAGGED)
+}
+
+async fn one<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    objects: &ClusterObjects,
+    claim: Stored<Claim>,
+    report: &mut Report,
+) -> Result<Stored<Claim>, HandleError>
+where
+    S: ClaimStore,
+    C: Sync,
+    K: Mirrors + Nodes + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let before = claim.clone();
+    let nodes = decide::nodes_of(&claim.value, &objects.nodes);
+    let mut claim = match (&claim.value.phase, nodes.as_slice()) {
+        (Phase::Draining { .. }, [node, ..]) => {
+            let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
+            advance(world.store, &claim, &joined, now).await?
+        }
+        (Phase::Launched { .. }, [node]) if !gave_up(&claim.value) => register(world, objects, claim, node, report).await?,
+        (Phase::Launched { .. }, nodes) => note_missing(world, claim, nodes.len(), now).await?,
+        _ => claim,
+    };
+    if let Phase::Registered { .. } = claim.value.phase {
+        claim = initialize(world, claim, &nodes, report).await?;
+    }
+    if let Liveness::Overdue(reason) = claim.value.liveness(now) {
+        let message = format!("no {} in time", if claim.value.machine().is_some() { "node joined" } else { "machine was launched" });
+        let deletion = claim.value.deletion_for(reason, message.clone(), now);
+        claim = advance(world.store, &claim, &Event::DeletionAsked(deletion), now).await?;
+        let (name, cluster) = (claim.value.key.name.clone(), claim.value.key.cluster.clone());
+        report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{name}"), message);
+        disrupted(report, &claim.value);
+        report.count("given_up");
+        world.queues.ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO).await?;
+    }
+    if claim.value != before.value && world.cluster.apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await.is_err() {
+        report.count("mirrors_failed");
+    }
+    Ok(claim)
+}
+
+/// Two Nodes once had this machine's id: registration is not tried again, the timeout decides.
+fn gave_up(claim: &Claim) -> bool {
+    whittle_api::conditions::find(&claim.conditions, REGISTERED).is_some_and(|condition| condition.status == ConditionStatus::False)
+}
+
+async fn note_missing<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: Stored<Claim>,
+    nodes: usize,
+    now: Timestamp,
+) -> Result<Stored<Claim>, HandleError>
+where
+    S: ClaimStore,
+{
+    if gave_up(&claim.value) {
+        return Ok(claim);
+    }
+    let mut next = claim.value.clone();
+    if nodes == 0 {
+        next.note(REGISTERED, ConditionStatus::Unknown, "NodeNotFound", "Node not registered with cluster", now);
+    } else {
+        next.note(REGISTERED, ConditionStatus::False, "MultipleNodesFound", "several Nodes carry the machine's provider id", now);
+    }
+    save(world.store, &claim, next).await
+}
+
+async fn register<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    objects: &ClusterObjects,
+    claim: Stored<Claim>,
+    node: &Node,
+    report: &mut Report,
+) -> Result<Stored<Claim>, HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors + Nodes + StatusWriter,
+    T: Clock,
+{
+    let key = &claim.value.key;
+    let name = &node.metadata.name;
+    let mirror_uid =
+        objects.node_claims.iter().find(|mirror| mirror.metadata.name == key.name.as_str()).map(|mirror| mirror.metadata.uid.as_str());
+    if decide::joined_unguarded(node) {
+        let message = format!("Node {name} joined without taint {}: pods may have landed before its labels", labels::UNREGISTERED_TAINT);
+        let _ = world.cluster.publish(&key.cluster, &event_of(&claim.value, "UnregisteredTaintMissing", message)).await;
+    }
+    if let Some(patch) = decide::registration(&claim.value, node, mirror_uid) {
+        patch_node(world, &key.cluster, node, &patch).await?;
+    }
+    let now = world.clock.now();
+    let joined = advance(world.store, &claim, &Event::NodeJoined { node_name: name.clone() }, now).await?;
+    report.decide(now, DecisionKind::Registered, format!("nodeclaim/{}", key.name), format!("node {name} joined"));
+    report.count("registered");
+    let zone = claim.value.machine().map_or("", |machine| machine.zone.as_str());
+    report.metric("karpenter_nodes_created_total", [("nodepool", &claim.value.spec.node_pool), ("zone", zone)]);
+    Ok(joined)
+}
+
+async fn patch_node<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    node: &Node,
+    patch: &NodePatch,
+) -> Result<(), ClusterError>
+where
+    K: Nodes,
+{
+    world.cluster.patch_node(cluster, &node.metadata.name, &node.metadata.resource_version, patch).await
+}
+
+async fn initialize<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: Stored<Claim>,
+    nodes: &[&Node],
+    report: &mut Report,
+) -> Result<Stored<Claim>, HandleError>
+where
+    S: ClaimStore,
+    K: Nodes,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let lacking = match nodes {
+        [node] => decide::not_initialized(&claim.value, node),
+        _ => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
+    };
+    if let Some((reason, message)) = lacking {
+        let mut next = claim.value.clone();
+        next.note(INITIALIZED, ConditionStatus::Unknown, reason, &message, now);
+        return save(world.store, &claim, next).await;
+    }
+    let node = nodes[0];
+    if node.metadata.label(labels::INITIALIZED) != Some("true") {
+        let patch = NodePatch { labels: BTreeMap::from([(labels::INITIALIZED.to_owned(), "true".to_owned())]), ..NodePatch::default() };
+        world.cluster.patch_node(&claim.value.key.cluster, &node.metadata.name, "", &patch).await?;
+    }
+    let ready = advance(world.store, &claim, &Event::NodeReady, now).await?;
+    let message = format!("node {} is ready for pods", node.metadata.name);
+    report.decide(now, DecisionKind::Initialized, format!("nodeclaim/{}", claim.value.key.name), message);
+    report.count("initialized");
+    Ok(ready)
+}
+
+/// Gives the instance its names (lifecycle 10): only what is missing. Failures are left for the next run.
+async fn name_instance<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: Stored<Claim>, report: &mut Report)
+where
+    S: ClaimStore,
+    C: Instances,
+{
+    let (Some(machine), Some(node)) = (claim.value.machine(), claim.value.node_name()) else { return };
+    let Ok(Some(instance)) = world.cloud.instance(&machine.instance_id).await else { return };
+    let wanted = [
+        (labels::TAG_NAME, node),
+        (labels::TAG_NODE_CLAIM, claim.value.key.name.as_str()),
+        (labels::TAG_CLUSTER, claim.value.key.cluster.as_str()),
+    ];
+    let missing: Vec<(String, String)> =
+        wanted.into_iter().filter(|(key, _)| !instance.tags.contains_key(*key)).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    if !missing.is_empty() && world.cloud.tag(&machine.instance_id, &missing).await.is_err() {
+        report.count("tags_failed");
+        return;
+    }
+    let mut next = claim.value.clone();
+    for key in [labels::INSTANCE_TAGGED, labels::CLUSTER_NAME_TAGGED] {
+        next.annotations.insert(key.to_owned(), "true".to_owned());
+    }
+    if save(world.store, &claim, next).await.is_ok() {
+        report.count("tagged");
+    }
+}
+
+fn event_of(claim: &Claim, reason: &str, message: String) -> ClusterEvent {
+    ClusterEvent {
+        api_version: NodeClaim::API_VERSION.to_owned(),
+        kind: NodeClaim::KIND.to_owned(),
+        namespace: String::new(),
+        name: claim.key.name.as_str().to_owned(),
+        uid: claim.uid.clone(),
+        warning: true,
+        reason: reason.to_owned(),
+        message,
+    }
+}
+
+/// Counts a claim that is to end without having been of use.
+fn disrupted(report: &mut Report, claim: &Claim) {
+    let Some(reason) = claim.deletion.as_ref().and_then(|deletion| deletion.reason.metric_reason()) else { return };
+    let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
+    report.metric(
+        "karpenter_nodeclaims_disrupted_total",
+        [
+            ("reason", reason),
+            ("nodepool", &claim.spec.node_pool),
+            ("capacity_type", capacity_type),
+            ("consolidation_policy", ""),
+            ("termination_mode", claim.termination_mode()),
+        ],
+    );
+}

@@ -1,1 +1,122 @@
-//! The terminate function: load, decide, write.
+//! A claim that is to end: taint, drain in order, wait for volumes, end the machine, confirm it, let go of the objects.
+//!
+//! The only function that evicts and that ends instances. Each run does what can be done now and rings for the rest.
+
+mod drain;
+mod finish;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use whittle_api::k8s::Node;
+use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
+use whittle_ports::{
+    ClaimStore, Clock, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues, Report, Scope, Settings,
+    StatusWriter, StoreError, Terminator, World, save,
+};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// While pods leave, or a claim has only just been asked to end.
+const SOON: SignedDuration = SignedDuration::from_secs(1);
+/// While EC2 ends the machine, or every pod left is held by a budget or its owner.
+const LATER: SignedDuration = SignedDuration::from_secs(5);
+
+/// What is left to do after a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing, ever.
+    Done,
+    /// Look again in this time.
+    Again(SignedDuration),
+}
+
+/// Moves one claim a step further toward its end. A claim that is not to end is left alone, whatever rang.
+pub async fn handle<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &Settings, claim: &ClaimKey) -> Result<Report, HandleError>
+where
+    S: ClaimStore + DecisionLog,
+    C: Instances + Terminator,
+    K: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let mut report = Report::default();
+    let Some(stored) = world.store.get(claim).await? else { return Ok(report) };
+    if settings.shadow || stored.value.deletion.is_none() && stored.value.is_live() {
+        return Ok(report);
+    }
+    let mut current = stored;
+    let outcome = run(world, &mut current, &mut report).await;
+    if !report.decisions.is_empty() {
+        world.store.append(&claim.cluster, &report.decisions).await?;
+    }
+    let next = match outcome {
+        Ok(next) => next,
+        // Somebody else moved the claim or the Node: the next look sees what they did.
+        Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Cluster(_) | HandleError::Illegal(_)) => {
+            report.count("left_for_later");
+            Next::Again(LATER)
+        }
+        Err(error) => return Err(error),
+    };
+    if let Next::Again(delay) = next {
+        look_again(world, current, delay).await?;
+    }
+    Ok(report)
+}
+
+/// Rings again after `delay`, unless a doorbell is due by then anyway: repeated doorbells must not multiply.
+async fn look_again<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: Stored<Claim>, delay: SignedDuration) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    Q: Queues,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let due = now.checked_add(delay).unwrap_or(Timestamp::MAX);
+    if claim.value.look_again_at.is_some_and(|known| known > now && known <= due) {
+        return Ok(());
+    }
+    let key = claim.value.key.clone();
+    let next = Claim { look_again_at: Some(due), ..claim.value.clone() };
+    match save(world.store, &claim, next).await {
+        Ok(_) | Err(HandleError::Store(StoreError::Conflict { .. })) => {}
+        Err(error) => return Err(error),
+    }
+    world.queues.ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, delay).await?;
+    Ok(())
+}
+
+async fn run<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &mut Stored<Claim>, report: &mut Report) -> Result<Next, HandleError>
+where
+    S: ClaimStore,
+    C: Instances + Terminator,
+    K: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    match claim.value.phase.clone() {
+        Phase::Failed { .. } | Phase::Gone { .. } => finish::let_go(world, &claim.value).await,
+        Phase::Launching { client_token, since, .. } => finish::abandon_launch(world, claim, &client_token, since, report).await,
+        Phase::Draining { node_name: Some(node), .. } => {
+            let objects = world.cluster.read(&claim.value.key.cluster, Scope::Drain, Some(&node)).await?;
+            let Some(found) = objects.nodes.iter().find(|found| found.metadata.name == node) else {
+                // Somebody took the Node away by hand: what ran there is lost, the machine must not be.
+                return finish::end_machine(world, claim, report).await;
+            };
+            if is_ours(&claim.value, found) {
+                steps::drain(world, claim, found, &objects, report).await
+            } else {
+                finish::end_machine(world, claim, report).await
+            }
+        }
+        Phase::Draining { node_name: None, .. } => finish::end_machine(world, claim, report).await,
+        Phase::Terminating { node_name, .. } => finish::confirm(world, claim, node_name.as_deref(), report).await,
+        // Not to end: `handle` let only ending claims through.
+        Phase::Planned | Phase::Launched { .. } | Phase::Registered { .. } | Phase::Initialized { .. } => Ok(Next::Done),
+    }
+}
+
+/// A Node may have been replaced by another machine's of the same name; that one is not touched.
+fn is_ours(claim: &Claim, node: &Node) -> bool {
+    claim.machine().is_some_and(|machine| node.spec.provider_id == machine.provider_id.as_str())
+}

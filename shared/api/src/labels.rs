@@ -144,6 +144,8 @@ pub const CONVERTED_FROM: &str = "whittle.dev/converted-from";
 /// EC2 tags of everything that we create.
 pub const TAG_CLUSTER: &str = "eks:eks-cluster-name";
 pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";
+/// Names the fleet call that an instance came from: how a repeated launch finds its machines.
+pub const TAG_LAUNCH: &str = "whittle.dev/launch";
 pub const TAG_NAME: &str = "Name";
 /// Prefix of the ownership tag `kubernetes.io/cluster/<cluster>`.
 pub const TAG_CLUSTER_OWNED_PREFIX: &str = "kubernetes.io/cluster/";

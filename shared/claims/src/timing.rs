@@ -44,6 +44,15 @@ impl Claim {
         self.created_at.checked_add(self.spec.expire_after.span()?).ok()
     }
 
+    /// The `termination_mode` of metrics: how far draining may be forced (disruption 14).
+    pub fn termination_mode(&self) -> &'static str {
+        match &self.spec.termination_grace_period {
+            None => "graceful",
+            Some(grace) if grace.span() > SignedDuration::ZERO => "eventual",
+            Some(_) => "forceful",
+        }
+    }
+
     /// That the claim is to end at `now`, with the deadline that its `terminationGracePeriod` gives.
     #[must_use]
     pub fn deletion_for(&self, reason: DeletionReason, message: impl Into<String>, now: Timestamp) -> Deletion {

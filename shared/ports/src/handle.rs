@@ -6,10 +6,10 @@
 //! `body: &str`; `relay` takes a `Request` and also answers a `Response`. Handlers append to the decision log themselves;
 //! the report is for the caller's log, metrics and timeline.
 
-use crate::{CloudError, CloudErrorKind, ClusterError, QueueError, StoreError};
+use crate::{ClaimStore, CloudError, CloudErrorKind, ClusterError, QueueError, StoreError};
 use std::collections::BTreeMap;
 use std::fmt;
-use whittle_claims::{DecisionKind, DecisionRecord};
+use whittle_claims::{Claim, DecisionKind, DecisionRecord, Event, IllegalStep, Stored, step};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// The adapters of one invocation. A handler's bounds on the type parameters are its rights.
@@ -174,6 +174,9 @@ pub enum HandleError {
     Queue(#[from] QueueError),
     #[error("{what} cannot be read: {reason}")]
     Unreadable { what: String, reason: String },
+    /// What was read contradicts what was to be written; the state is read anew next time.
+    #[error("the claim stopped the work")]
+    Illegal(#[from] IllegalStep),
     /// The checker found the plan wrong: nothing of it was done.
     #[error("the plan for cluster {cluster} was refused by the checker: {reason}")]
     PlanRefused { cluster: String, reason: String },
@@ -183,7 +186,7 @@ impl HandleError {
     /// What to do about it.
     pub fn disposition(&self) -> Disposition {
         match self {
-            Self::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. }) => Disposition::Replan,
+            Self::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. }) | Self::Illegal(_) => Disposition::Replan,
             Self::Store(StoreError::Held { .. } | StoreError::Throttled { .. } | StoreError::Unavailable { .. }) | Self::Queue(_) => {
                 Disposition::RetryLater
             }
@@ -197,4 +200,19 @@ impl HandleError {
             Self::Unreadable { .. } => Disposition::Drop,
         }
     }
+}
+
+/// Applies an event to a claim and stores the outcome; what changes nothing is not written.
+pub async fn advance<S: ClaimStore>(store: &S, claim: &Stored<Claim>, event: &Event, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
+    let next = step(&claim.value, event, now)?;
+    save(store, claim, next).await
+}
+
+/// Stores a claim in the place of the one that was read; what is equal is not written.
+pub async fn save<S: ClaimStore>(store: &S, read: &Stored<Claim>, next: Claim) -> Result<Stored<Claim>, HandleError> {
+    if next == read.value {
+        return Ok(read.clone());
+    }
+    let revision = store.update(&next, read.revision).await?;
+    Ok(Stored { value: next, revision })
 }

@@ -1,0 +1,80 @@
+//! What a Node needs to be registered, and what it lacks to be ready (lifecycle 7, 8). Pure.
+
+use whittle_api::k8s::{Kind, Node, Taint, TaintEffect};
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::{ConditionStatus, OwnerReference, conditions, labels};
+use whittle_claims::{Claim, annotations_of, labels_of};
+use whittle_core::state::is_ephemeral;
+use whittle_ports::NodePatch;
+
+/// The Nodes of a claim's machine.
+pub(crate) fn nodes_of<'a>(claim: &Claim, nodes: &'a [Node]) -> Vec<&'a Node> {
+    let Some(machine) = claim.machine() else { return Vec::new() };
+    let id = machine.provider_id.as_str();
+    nodes.iter().filter(|node| !id.is_empty() && node.spec.provider_id == id).collect()
+}
+
+/// Joined without the taint that keeps pods away until its labels are there.
+pub(crate) fn joined_unguarded(node: &Node) -> bool {
+    !node.metadata.labels.contains_key(labels::REGISTERED) && !node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT)
+}
+
+/// What makes a Node the claim's, or `None` when nothing is missing. `mirror_uid` is the uid that the API server gave to
+/// the mirror; without it no owner is set, because an owner that does not exist would have the Node collected.
+pub(crate) fn registration(claim: &Claim, node: &Node, mirror_uid: Option<&str>) -> Option<NodePatch> {
+    let mut wanted = labels_of(claim);
+    wanted.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    wanted.retain(|key, value| node.metadata.labels.get(key) != Some(value));
+    let mut annotations = annotations_of(claim);
+    annotations.remove(labels::TERMINATION_TIMESTAMP);
+    annotations.retain(|key, value| node.metadata.annotations.get(key) != Some(value));
+    let has = |taint: &Taint| node.spec.taints.iter().any(|there| there.same(taint));
+    let sync = node.metadata.label(labels::DO_NOT_SYNC_TAINTS) != Some("true");
+    let own = claim.spec.taints.iter().chain(&claim.spec.startup_taints);
+    let add_taints: Vec<Taint> = own.filter(|taint| sync && !has(taint)).cloned().collect();
+    let unregistered = Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute);
+    let finalizer = labels::TERMINATION_FINALIZER;
+    let patch = NodePatch {
+        labels: wanted,
+        annotations,
+        add_taints,
+        remove_taints: if has(&unregistered) { vec![unregistered] } else { Vec::new() },
+        add_finalizer: (!node.metadata.finalizers.iter().any(|f| f == finalizer)).then(|| finalizer.to_owned()),
+        owner: mirror_uid.and_then(|uid| owner(claim, node, uid)),
+        ..NodePatch::default()
+    };
+    (patch != NodePatch::default()).then_some(patch)
+}
+
+fn owner(claim: &Claim, node: &Node, uid: &str) -> Option<OwnerReference> {
+    let there = node.metadata.owner_references.iter().any(|owner| owner.uid == uid);
+    (!there).then(|| OwnerReference {
+        api_version: NodeClaim::API_VERSION.to_owned(),
+        kind: NodeClaim::KIND.to_owned(),
+        name: claim.key.name.as_str().to_owned(),
+        uid: uid.to_owned(),
+        controller: None,
+        block_owner_deletion: Some(true),
+    })
+}
+
+/// Whether the kubelet says that the node is ready.
+pub(crate) fn is_ready(node: &Node) -> bool {
+    conditions::find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
+}
+
+/// Why a registered node cannot take all its pods yet: reason and message of the `Initialized` condition.
+pub(crate) fn not_initialized(claim: &Claim, node: &Node) -> Option<(&'static str, String)> {
+    if !is_ready(node) {
+        return Some(("NodeNotReady", "Node status is NotReady".to_owned()));
+    }
+    let starting = |taint: &&Taint| claim.spec.startup_taints.iter().any(|startup| startup.same(taint));
+    if let Some(taint) = node.spec.taints.iter().find(starting) {
+        return Some(("StartupTaintsExist", format!("StartupTaint {taint:?} still exists", taint = taint.to_string())));
+    }
+    if let Some(taint) = node.spec.taints.iter().find(|taint| is_ephemeral(taint)) {
+        return Some(("KnownEphemeralTaintsExist", format!("KnownEphemeralTaint {taint:?} still exists", taint = taint.to_string())));
+    }
+    let missing = claim.spec.requests.iter().find(|(name, amount)| !amount.is_zero() && node.status.allocatable.get(name).is_zero());
+    missing.map(|(name, _)| ("ResourceNotRegistered", format!("Resource {name:?} was requested but not registered")))
+}

@@ -1,0 +1,65 @@
+//! What earlier decisions already promise: claims as capacity, and the pods that they were made for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::catalog::InstanceType;
+use whittle_api::karpenter::{NodeClaim, Operator};
+use whittle_api::{ClusterObjects, labels};
+use whittle_claims::{Claim, Phase, Stored, mirror};
+use whittle_core::pods;
+use whittle_units::Resources;
+
+/// The objects as a decision has to see them: the mirrors come from the claims, which are the truth, and pods that an
+/// unfinished launch was planned for are left out, because their place is on its way.
+///
+/// A claim without a machine counts as a node that has exactly the room its planned pods leave: nothing while they wait,
+/// and room for their successors once they are gone (evicted from a node that is being emptied, say).
+pub(crate) fn as_decided(mut objects: ClusterObjects, claims: &[Stored<Claim>], types: &BTreeMap<String, InstanceType>) -> ClusterObjects {
+    let mut promised: BTreeSet<String> = BTreeSet::new();
+    let mut mirrors = Vec::new();
+    for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
+        if matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
+            if claim.deletion.is_some() {
+                continue; // its pods are planned anew; its machine, should one come, is drained
+            }
+            mirrors.push(unlaunched(claim, &objects, types));
+            promised.extend(claim.spec.pods.iter().map(|pod| pod.uid.clone()));
+        } else {
+            mirrors.push(mirror(claim));
+        }
+    }
+    let leaving = leaving_nodes(claims);
+    objects.pods.retain(|pod| !promised.contains(&pod.metadata.uid) || pod.is_bound() && !leaving.contains(pod.spec.node_name.as_str()));
+    objects.node_claims = mirrors;
+    objects
+}
+
+/// Nodes whose pods have to move.
+fn leaving_nodes(claims: &[Stored<Claim>]) -> BTreeSet<&str> {
+    claims.iter().filter(|claim| claim.value.deletion.is_some()).filter_map(|claim| claim.value.node_name()).collect()
+}
+
+/// The mirror of a claim that has no machine yet, with a provider id of its own so that it counts as a machine.
+fn unlaunched(claim: &Claim, objects: &ClusterObjects, types: &BTreeMap<String, InstanceType>) -> NodeClaim {
+    let mut out = mirror(claim);
+    out.status.provider_id = format!("planned:///{}", claim.key.name);
+    for requirement in &claim.spec.requirements {
+        if let (Operator::In, [only]) = (requirement.operator, requirement.values.as_slice()) {
+            out.metadata.labels.entry(requirement.key.clone()).or_insert_with(|| only.clone());
+        }
+    }
+    let planned: BTreeSet<&str> = claim.spec.pods.iter().map(|pod| pod.uid.as_str()).collect();
+    let waiting = objects.pods.iter().filter(|pod| planned.contains(pod.metadata.uid.as_str()) && !pod.is_terminal());
+    let mut room = claim.spec.requests.clone();
+    room.subtract(&pods::total_requests(waiting));
+    out.status.allocatable = room.iter().map(|(name, amount)| (name.to_owned(), amount.max(whittle_units::Quantity::ZERO))).collect();
+    // Limits are held against the largest machine that may come.
+    let mut capacity = Resources::new();
+    for instance_type in claim.spec.instance_types.iter().filter_map(|name| types.get(name)) {
+        capacity.raise_to(&instance_type.capacity);
+    }
+    if let [only] = claim.spec.instance_types.as_slice() {
+        out.metadata.labels.insert(labels::INSTANCE_TYPE.to_owned(), only.clone());
+    }
+    out.status.capacity = if capacity.is_empty() { claim.spec.requests.clone() } else { capacity };
+    out
+}

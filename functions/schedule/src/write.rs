@@ -1,0 +1,107 @@
+//! From a plan to claims, events and decision records. Pure.
+
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::NodePool;
+use whittle_api::{ClusterObjects, OwnerReference};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, PodKey};
+use whittle_core::schedule::{LeftOut, NewClaim, Placement, PodRef};
+use whittle_ports::{ClusterEvent, Report};
+use whittle_units::{ClaimName, ClusterName, Timestamp};
+
+/// Events of one run; the rest is in the decision log.
+pub(crate) const EVENTS_MAX: usize = 100;
+
+/// The claim that a plan asks for. `unique` makes its name.
+pub(crate) fn claim_of(new: &NewClaim, objects: &ClusterObjects, cluster: &ClusterName, unique: &str, uid: String, now: Timestamp) -> Claim {
+    let pool = objects.node_pools.iter().find(|pool| pool.metadata.name == new.node_pool);
+    let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(format!("{}-{unique}", new.node_pool)) };
+    let spec = ClaimSpec {
+        node_pool: new.node_pool.clone(),
+        owner: pool.map(owner_of).unwrap_or_default(),
+        node_class: new.node_class_ref.clone(),
+        labels: new.labels.clone(),
+        annotations: new.annotations.clone(),
+        requirements: new.requirements_with_types(),
+        instance_types: new.instance_types.clone(),
+        taints: new.taints.clone(),
+        startup_taints: new.startup_taints.clone(),
+        requests: new.requests.clone(),
+        expire_after: new.expire_after.clone(),
+        termination_grace_period: new.termination_grace_period.clone(),
+        pods: new.pods.iter().map(pod_key).collect(),
+        price: new.cheapest_price,
+        replaces: None,
+    };
+    Claim::planned(key, uid, spec, now)
+}
+
+/// Mirrors belong to the pool's own object: for a converted pool to the Provisioner that the user wrote.
+fn owner_of(pool: &NodePool) -> OwnerReference {
+    let (api_version, kind) =
+        if pool.is_converted_provisioner() { ("karpenter.sh/v1alpha5", "Provisioner") } else { (NodePool::API_VERSION, NodePool::KIND) };
+    OwnerReference {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name: pool.metadata.name.clone(),
+        uid: pool.metadata.uid.clone(),
+        controller: None,
+        block_owner_deletion: Some(true),
+    }
+}
+
+fn pod_key(pod: &PodRef) -> PodKey {
+    PodKey { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
+}
+
+/// Why a claim is what it is, as a sentence and as data.
+pub(crate) fn explain_claim(report: &mut Report, claim: &Claim, new: &NewClaim, now: Timestamp) {
+    let cheapest = new.why.cheapest.as_ref().map_or_else(String::new, |(instance_type, zone, capacity)| {
+        format!(", cheapest {instance_type} {capacity} in {zone} at {}", new.cheapest_price)
+    });
+    let pods: Vec<String> = new.pods.iter().map(PodRef::key).collect();
+    let message = format!("for {} pods, out of {} instance types{cheapest}", pods.len(), new.instance_types.len());
+    let passed: Vec<String> = new.why.passed_over.iter().map(|said| format!("{}: {}", said.node_pool, said.cause)).collect();
+    let detail = serde_json::json!({
+        "nodePool": new.node_pool, "pods": pods, "instanceTypes": new.instance_types.len(), "priceNanos": new.cheapest_price,
+        "passedOver": passed, "narrowed": new.why.narrowed,
+        "nextBest": new.why.next_best.as_ref().map(|(name, price)| format!("{name} at {price}")),
+    });
+    report.explain(now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message, detail);
+    report.count("planned");
+}
+
+/// Why a pod has no place.
+pub(crate) fn explain_left_out(report: &mut Report, left: &LeftOut, now: Timestamp) {
+    let detail = serde_json::json!({ "category": left.reason.category() });
+    report.explain(now, DecisionKind::Unschedulable, format!("pod/{}", left.pod.key()), left.reason.to_string(), detail);
+    report.count("left_out");
+}
+
+/// `Nominated`: where a pod should go.
+pub(crate) fn nominated(pod: &PodRef, target: &str) -> ClusterEvent {
+    pod_event(pod, false, "Nominated", format!("Pod should schedule on: {target}"))
+}
+
+/// `FailedScheduling`: why it cannot.
+pub(crate) fn failed(left: &LeftOut) -> ClusterEvent {
+    pod_event(&left.pod, true, "FailedScheduling", format!("Failed to schedule pod, {}", left.reason))
+}
+
+fn pod_event(pod: &PodRef, warning: bool, reason: &str, message: String) -> ClusterEvent {
+    ClusterEvent {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        warning,
+        reason: reason.to_owned(),
+        message,
+    }
+}
+
+/// What a placement on a node or claim that exists is called in events.
+pub(crate) fn target(placement: &Placement, claims: &[Claim]) -> String {
+    let is_claim = claims.iter().any(|claim| claim.key.name.as_str() == placement.node);
+    if is_claim { format!("nodeclaim/{}", placement.node) } else { format!("node/{}", placement.node) }
+}

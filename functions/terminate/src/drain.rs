@@ -1,0 +1,122 @@
+//! Which pods of a node go next, and how (lifecycle 14 to 17). Pure.
+
+use std::collections::BTreeSet;
+use whittle_api::k8s::{Pod, Taint, TaintEffect};
+use whittle_api::{ClusterObjects, labels};
+use whittle_claims::PodKey;
+use whittle_core::pods::{Protection, do_not_disrupt, tolerates};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// A pod that is still there this long after it should have gone is not waited for.
+const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
+
+/// What a pass over a node's pods does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Drain {
+    /// Pods that have to be gone before the node may go.
+    pub(crate) waiting: usize,
+    /// To be evicted now, through the API that asks budgets: the first group that is not empty.
+    pub(crate) evict: Vec<PodKey>,
+    /// To be deleted now whatever budgets say, because the deadline leaves just their grace period; with seconds.
+    pub(crate) force: Vec<(PodKey, i64)>,
+    /// When the next pod will have to be forced.
+    pub(crate) next_force_at: Option<Timestamp>,
+}
+
+/// The taint that marks a node on its way out.
+pub(crate) fn disrupted() -> Taint {
+    Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)
+}
+
+/// Whether a pod leaves with its node's draining at all.
+fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
+    !pod.is_terminal() && !tolerates(&pod.spec.tolerations, &disrupted()) && !pod.is_static() && !is_stuck(pod, now)
+}
+
+fn is_stuck(pod: &Pod, now: Timestamp) -> bool {
+    pod.metadata.deletion_timestamp.is_some_and(|at| now.duration_since(at) > STUCK_AFTER)
+}
+
+/// Non-critical before critical, daemons last in each.
+fn group(pod: &Pod) -> u8 {
+    let critical = matches!(pod.spec.priority_class_name.as_str(), "system-cluster-critical" | "system-node-critical");
+    2 * u8::from(critical) + u8::from(pod.is_daemon())
+}
+
+/// The moment from which a pod has to be forced to be gone by `deadline`.
+fn force_at(pod: &Pod, deadline: Timestamp) -> Option<Timestamp> {
+    let grace = SignedDuration::from_secs(pod.spec.termination_grace_period_seconds?);
+    deadline.checked_sub(grace).ok()
+}
+
+fn needs_force(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) -> bool {
+    let Some(deadline) = deadline else { return false };
+    match pod.metadata.deletion_timestamp {
+        Some(at) => at > deadline,
+        None => force_at(pod, deadline).is_some_and(|at| now > at),
+    }
+}
+
+/// The owner asked to leave the pod where it is, under the annotation's name of today or an older one.
+fn is_protected(pod: &Pod, now: Timestamp) -> bool {
+    do_not_disrupt(pod, now) == Protection::Active || pod.metadata.annotation(labels::DO_NOT_EVICT) == Some("true")
+}
+
+fn key(pod: &Pod) -> PodKey {
+    let meta = &pod.metadata;
+    PodKey { namespace: meta.namespace.clone(), name: meta.name.clone(), uid: meta.uid.clone() }
+}
+
+/// The next step for the pods of `node`. Pods on other nodes are not looked at.
+pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Timestamp>, now: Timestamp) -> Drain {
+    let mut waiting: Vec<&Pod> = pods.iter().filter(|pod| pod.spec.node_name == node && is_drainable(pod, now)).collect();
+    waiting.sort_by_key(|pod| (group(pod), pod.metadata.namespace.clone(), pod.metadata.name.clone()));
+    let (force, rest): (Vec<&Pod>, Vec<&Pod>) = waiting.iter().partition(|pod| needs_force(pod, deadline, now));
+    let first = rest.first().map(|pod| group(pod));
+    let evict = rest.iter().filter(|pod| Some(group(pod)) == first && !pod.metadata.is_deleting() && !is_protected(pod, now));
+    let left = deadline.map_or(0, |deadline| deadline.duration_since(now).as_secs());
+    let not_yet = rest.iter().filter(|pod| !pod.metadata.is_deleting());
+    Drain {
+        waiting: waiting.len(),
+        evict: evict.map(|pod| key(pod)).collect(),
+        // Never zero: that would take the object away while its containers may still run.
+        force: force.iter().map(|pod| (key(pod), left.max(1))).collect(),
+        next_force_at: deadline.and_then(|deadline| not_yet.filter_map(|pod| force_at(pod, deadline)).min()),
+    }
+}
+
+/// Names of volume attachments of `node` that have to go before its machine may end.
+pub(crate) fn attached(objects: &ClusterObjects, node: &str, now: Timestamp) -> Vec<String> {
+    let staying: BTreeSet<String> = objects
+        .pods
+        .iter()
+        .filter(|pod| pod.spec.node_name == node && !is_drainable(pod, now))
+        .flat_map(|pod| volumes_of(pod, objects))
+        .collect();
+    let attachments = objects.volume_attachments.iter().filter(|attachment| attachment.spec.node_name == node);
+    let mut names: Vec<String> = attachments
+        .filter(|attachment| {
+            let volume = &attachment.spec.source.persistent_volume_name;
+            !volume.is_empty() && !staying.contains(volume)
+        })
+        .map(|attachment| attachment.metadata.name.clone())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Names of the persistent volumes that a pod uses.
+fn volumes_of(pod: &Pod, objects: &ClusterObjects) -> Vec<String> {
+    let claim_names = pod.spec.volumes.iter().filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(source), _) => Some(source.claim_name.clone()),
+        (None, Some(_)) => Some(format!("{}-{}", pod.metadata.name, volume.name)),
+        (None, None) => None,
+    });
+    let found = claim_names.filter_map(|name| {
+        let same = |claim: &&whittle_api::k8s::PersistentVolumeClaim| {
+            claim.metadata.name == name && claim.metadata.namespace == pod.metadata.namespace
+        };
+        objects.volume_claims.iter().find(same)
+    });
+    found.map(|claim| claim.spec.volume_name.clone()).filter(|name| !name.is_empty()).collect()
+}

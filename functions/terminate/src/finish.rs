@@ -1,0 +1,166 @@
+//! The end of a machine, and of what stood for it in the cluster.
+
+use crate::{LATER, Next};
+use whittle_api::conditions::INSTANCE_TERMINATING;
+use whittle_api::{ConditionStatus, labels};
+use whittle_claims::{Claim, DecisionKind, Event, Machine, Stored, mirror, step};
+use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ports::{
+    ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, Report, Scope, Terminator,
+    World, advance, save,
+};
+use whittle_units::{Price, Resources, SignedDuration, Timestamp};
+
+/// Longer than any launch invocation: after this, a fleet call that nobody answered for has brought what it will bring.
+const LAUNCH_SETTLES: SignedDuration = SignedDuration::from_mins(2);
+/// How soon a claim that was being launched is looked at again.
+const LAUNCH_POLL: SignedDuration = SignedDuration::from_secs(15);
+
+/// Asks EC2 to end the machine, then waits for its confirmation.
+pub(crate) async fn end_machine<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &mut Stored<Claim>,
+    report: &mut Report,
+) -> Result<Next, HandleError>
+where
+    S: ClaimStore,
+    C: Instances + Terminator,
+    K: Mirrors,
+    Q: Queues,
+    T: Clock,
+{
+    let Some(machine) = claim.value.machine().cloned() else { return Ok(Next::Done) };
+    world.cloud.terminate(&machine.instance_id).await?;
+    let now = world.clock.now();
+    let mut next = step(&claim.value, &Event::TerminationSent, now)?;
+    next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, "", now);
+    *claim = save(world.store, claim, next).await?;
+    report.count("termination_sent");
+    let _ = world.cluster.apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await;
+    Ok(Next::Again(LATER))
+}
+
+/// Looks whether the machine has ended. Only then do the finalizers go, the Node's first.
+pub(crate) async fn confirm<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &mut Stored<Claim>,
+    node: Option<&str>,
+    report: &mut Report,
+) -> Result<Next, HandleError>
+where
+    S: ClaimStore,
+    C: Instances + Terminator,
+    K: ClusterReader + Nodes + Mirrors,
+    Q: Queues,
+    T: Clock,
+{
+    let Some(machine) = claim.value.machine().cloned() else { return Ok(Next::Done) };
+    let instance = world.cloud.instance(&machine.instance_id).await?;
+    let unseen_yet = instance.is_none() && world.clock.now().duration_since(machine.launched_at) < LAUNCH_SETTLES;
+    if unseen_yet {
+        // EC2 may not show a machine that it has only just started: not to see it proves nothing yet.
+        world.cloud.terminate(&machine.instance_id).await?;
+        return Ok(Next::Again(LATER));
+    }
+    if let Some(instance) = instance.filter(|instance| instance.state != InstanceState::Terminated) {
+        if instance.state != InstanceState::ShuttingDown {
+            // The first request may have been lost.
+            world.cloud.terminate(&machine.instance_id).await?;
+        }
+        return Ok(Next::Again(LATER));
+    }
+    if let Some(node) = node {
+        release_node(world, &claim.value, node).await?;
+    }
+    let now = world.clock.now();
+    let ended = advance(world.store, claim, &Event::MachineGone, now).await?;
+    let pool = claim.value.spec.node_pool.clone();
+    *claim = ended;
+    let message = format!("instance {} has ended", machine.instance_id);
+    report.decide(now, DecisionKind::Terminated, format!("nodeclaim/{}", claim.value.key.name), message);
+    report.count("terminated");
+    let labels = [("nodepool", pool.as_str()), ("capacity_type", &machine.capacity_type), ("zone", &machine.zone)];
+    report.metric("karpenter_nodeclaims_terminated_total", labels);
+    // The claim has ended in any case; `sweep` takes the finalizer off an object that could not be reached now.
+    let_go(world, &claim.value).await
+}
+
+/// Takes our finalizer off the Node, if it is still this machine's.
+async fn release_node<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, name: &str) -> Result<(), HandleError>
+where
+    K: ClusterReader + Nodes,
+{
+    let cluster = &claim.key.cluster;
+    let objects = world.cluster.read(cluster, Scope::Drain, Some(name)).await?;
+    let found = objects.nodes.iter().find(|node| node.metadata.name == name);
+    let Some(node) = found.filter(|node| crate::is_ours(claim, node)) else { return Ok(()) };
+    if !node.metadata.is_deleting() {
+        world.cluster.delete_node(cluster, name).await?;
+    }
+    let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
+    match world.cluster.patch_node(cluster, name, "", &patch).await {
+        Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Lets the mirror of a claim go that has ended.
+pub(crate) async fn let_go<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim) -> Result<Next, HandleError>
+where
+    K: Mirrors,
+{
+    let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
+    world.cluster.delete_mirror(cluster, name).await?;
+    world.cluster.release_mirror(cluster, name).await?;
+    Ok(Next::Done)
+}
+
+/// A claim that is to end while its launch was under way: once the launch must have settled, what it brought is drained,
+/// and if it brought nothing the claim ends.
+pub(crate) async fn abandon_launch<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &mut Stored<Claim>,
+    token: &str,
+    since: Timestamp,
+    report: &mut Report,
+) -> Result<Next, HandleError>
+where
+    S: ClaimStore,
+    C: Instances + Terminator,
+    K: Mirrors,
+    Q: Queues,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let asked_at = claim.value.deletion.as_ref().map_or(since, |deletion| deletion.at);
+    if now.duration_since(since.max(asked_at)) < LAUNCH_SETTLES {
+        return Ok(Next::Again(LAUNCH_POLL));
+    }
+    for instance in world.cloud.tagged(labels::TAG_LAUNCH, token).await? {
+        if instance.is_alive() && world.store.by_instance(&instance.id).await?.is_none() {
+            *claim = advance(world.store, claim, &Event::FleetAnswered(found(&instance)), now).await?;
+            report.count("late_machines");
+            return end_machine(world, claim, report).await;
+        }
+    }
+    *claim = advance(world.store, claim, &Event::LaunchAbandoned, now).await?;
+    report.count("abandoned");
+    let_go(world, &claim.value).await
+}
+
+/// A machine that is only known to be ended: its size does not matter any more.
+fn found(instance: &Instance) -> Machine {
+    Machine {
+        instance_id: instance.id.clone(),
+        provider_id: instance.provider_id(),
+        instance_type: instance.instance_type.clone(),
+        zone: instance.zone.clone(),
+        capacity_type: instance.capacity_type.clone(),
+        image_id: instance.image_id.clone(),
+        price: Price::ZERO,
+        capacity: Resources::new(),
+        allocatable: Resources::new(),
+        labels: std::collections::BTreeMap::new(),
+        launched_at: instance.launched_at,
+    }
+}

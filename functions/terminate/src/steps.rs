@@ -1,0 +1,236 @@
+//! One pass over a node that is being emptied.
+
+use crate::drain::{self, Drain};
+use crate::{LATER, Next, SOON, finish};
+use std::collections::BTreeMap;
+use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
+use whittle_api::k8s::{Kind, Node};
+use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
+use whittle_claims::{Claim, DecisionKind, PodKey, Stored, mirror};
+use whittle_ec2::instance::InstanceState;
+use whittle_ports::{
+    ClaimStore, Clock, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, Report,
+    StatusWriter, Terminator, World, save,
+};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// Evictions of one run: an API server has other users, and the next run is a second away.
+const EVICTIONS_PER_RUN: usize = 50;
+/// A pod may have been bound just before the taint was seen, so that an empty node is watched for this long.
+const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
+
+pub(crate) async fn drain<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &mut Stored<Claim>,
+    node: &Node,
+    objects: &ClusterObjects,
+    report: &mut Report,
+) -> Result<Next, HandleError>
+where
+    S: ClaimStore,
+    C: Instances + Terminator,
+    K: Nodes + Evictions + Mirrors + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    if machine_is_lost(world, claim, node).await? {
+        return finish::end_machine(world, claim, report).await;
+    }
+    close_to_pods(world, &claim.value, node).await?;
+    let now = world.clock.now();
+    let deadline = claim.value.deletion.as_ref().and_then(|deletion| deletion.deadline);
+    note(world, claim, DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
+    let plan = drain::plan(&objects.pods, &node.metadata.name, deadline, now);
+    if plan.waiting > 0 {
+        let moved = move_pods(world, claim, node, &plan, report).await?;
+        return Ok(Next::Again(until_next(&plan, moved, now)));
+    }
+    let since = find(&claim.value.conditions, DRAINED).and_then(|drained| drained.last_transition_time).unwrap_or(now);
+    let watched = now.duration_since(since);
+    if !conditions::is_true(&claim.value.conditions, DRAINED) && watched < DRAIN_AT_LEAST {
+        return Ok(Next::Again(DRAIN_AT_LEAST - watched));
+    }
+    if note(world, claim, DRAINED, ConditionStatus::True, DRAINED, now).await? {
+        report.decide(now, DecisionKind::Drained, format!("node/{}", node.metadata.name), "no pod is left that has to go");
+        report.metric("karpenter_nodes_drained_total", [("nodepool", &claim.value.spec.node_pool)]);
+        report.count("drained");
+    }
+    let attached = drain::attached(objects, &node.metadata.name, now);
+    let overdue = deadline.is_some_and(|deadline| now > deadline);
+    if !attached.is_empty() && !overdue {
+        note(world, claim, VOLUMES_DETACHED, ConditionStatus::Unknown, "AwaitingVolumeDetachment", now).await?;
+        publish(world, &claim.value, node, false, "AwaitingVolumeDetachment", &awaiting(&attached)).await;
+        return Ok(Next::Again(SOON));
+    }
+    let (status, reason) = if attached.is_empty() {
+        (ConditionStatus::True, VOLUMES_DETACHED)
+    } else {
+        (ConditionStatus::False, "TerminationGracePeriodElapsed")
+    };
+    note(world, claim, VOLUMES_DETACHED, status, reason, now).await?;
+    finish::end_machine(world, claim, report).await
+}
+
+/// The kubelet is silent and EC2 says that the machine does not run: there is nothing left to drain. One of the two alone
+/// proves nothing.
+async fn machine_is_lost<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Stored<Claim>, node: &Node) -> Result<bool, HandleError>
+where
+    C: Instances,
+{
+    let ready = find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True);
+    let Some(machine) = claim.value.machine().filter(|_| !ready) else { return Ok(false) };
+    let instance = world.cloud.instance(&machine.instance_id).await?;
+    Ok(instance.is_none_or(|instance| !matches!(instance.state, InstanceState::Pending | InstanceState::Running)))
+}
+
+/// Node and mirror show that they are going, and no new pod comes: each part only if it is missing.
+async fn close_to_pods<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, node: &Node) -> Result<(), HandleError>
+where
+    K: Nodes + Mirrors,
+{
+    let (cluster, meta) = (&claim.key.cluster, &node.metadata);
+    let taint = drain::disrupted();
+    let other_effects = node.spec.taints.iter().filter(|there| there.key == taint.key && !there.same(&taint)).cloned().collect();
+    let guarded = meta.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER);
+    let excluded = meta.label(labels::EXCLUDE_BALANCERS) == Some("karpenter");
+    let patch = NodePatch {
+        add_taints: if node.spec.taints.iter().any(|there| there.same(&taint)) { Vec::new() } else { vec![taint] },
+        remove_taints: other_effects,
+        labels: if excluded { BTreeMap::new() } else { BTreeMap::from([(labels::EXCLUDE_BALANCERS.to_owned(), "karpenter".to_owned())]) },
+        // A Node without the finalizer would vanish with its pods when it is deleted below.
+        add_finalizer: (!guarded && !meta.is_deleting()).then(|| labels::TERMINATION_FINALIZER.to_owned()),
+        ..NodePatch::default()
+    };
+    if patch != NodePatch::default() {
+        world.cluster.patch_node(cluster, &meta.name, &meta.resource_version, &patch).await?;
+    }
+    if !meta.is_deleting() {
+        world.cluster.delete_node(cluster, &meta.name).await?;
+        world.cluster.delete_mirror(cluster, claim.key.name.as_str()).await?;
+    }
+    Ok(())
+}
+
+/// Evicts and forces. Returns whether any pod moved.
+async fn move_pods<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &Stored<Claim>,
+    node: &Node,
+    plan: &Drain,
+    report: &mut Report,
+) -> Result<bool, HandleError>
+where
+    K: Evictions + StatusWriter,
+    T: Clock,
+{
+    let cluster = &claim.value.key.cluster;
+    let reason = claim.value.deletion.as_ref().map_or("", |deletion| deletion.reason.eviction_reason());
+    let mut moved = false;
+    for (pod, grace) in &plan.force {
+        match world.cluster.delete_pod(cluster, pod, *grace).await {
+            Ok(()) => {
+                moved = true;
+                report.count("forced");
+                let message = format!("Deleted the pod to meet the termination deadline of its node, {grace} s granted");
+                let _ = world.cluster.publish(cluster, &pod_event(pod, "Disrupted", message)).await;
+            }
+            Err(ClusterError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut held = Vec::new();
+    for pod in plan.evict.iter().take(EVICTIONS_PER_RUN) {
+        match world.cluster.evict(cluster, pod).await {
+            Ok(()) => {
+                moved = true;
+                report.count("evicted");
+                report.metric("karpenter_pods_drained_total", [("reason", reason)]);
+                let _ = world.cluster.publish(cluster, &pod_event(pod, "Evicted", format!("Evicted pod: {reason}"))).await;
+            }
+            Err(ClusterError::EvictionForbidden { message, .. }) => {
+                report.count("held_by_budget");
+                held.push(format!("evicting pod {}/{} violates a PDB ({message})", pod.namespace, pod.name));
+            }
+            Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}
+            // The rest has to wait as well.
+            Err(ClusterError::Throttled { .. }) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let cause = held.first().cloned().unwrap_or_else(|| format!("{} pods are waiting to be evicted", plan.waiting));
+    publish(world, &claim.value, node, true, "FailedDraining", &format!("Failed to drain node, {cause}")).await;
+    Ok(moved)
+}
+
+/// A second while pods move; less often while all that are left are held, but never past the moment to force one.
+fn until_next(plan: &Drain, moved: bool, now: Timestamp) -> SignedDuration {
+    let leaving = plan.waiting > plan.evict.len() + plan.force.len();
+    let delay = if moved || leaving { SOON } else { LATER };
+    let to_force = plan.next_force_at.map(|at| (at.duration_since(now) + SOON).max(SOON));
+    to_force.map_or(delay, |at| at.min(delay))
+}
+
+/// Stores a condition on the claim if it changes anything; never turns `Drained` back.
+async fn note<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &mut Stored<Claim>,
+    type_: &str,
+    status: ConditionStatus,
+    reason: &str,
+    now: Timestamp,
+) -> Result<bool, HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors,
+{
+    if status == ConditionStatus::Unknown && conditions::is_true(&claim.value.conditions, type_) {
+        return Ok(false);
+    }
+    let mut next = claim.value.clone();
+    if !next.note(type_, status, reason, "", now) {
+        return Ok(false);
+    }
+    *claim = save(world.store, claim, next).await?;
+    // The mirror is for people; the claim is the truth.
+    let _ = world.cluster.apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await;
+    Ok(true)
+}
+
+fn awaiting(attached: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = attached.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match attached.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        Some(more) => format!("Awaiting deletion of VolumeAttachments {shown} and {more} other(s)"),
+        None => format!("Awaiting deletion of VolumeAttachments {shown}"),
+    }
+}
+
+async fn publish<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, node: &Node, warning: bool, reason: &str, message: &str)
+where
+    K: StatusWriter,
+{
+    let event = ClusterEvent {
+        api_version: Node::API_VERSION.to_owned(),
+        kind: Node::KIND.to_owned(),
+        namespace: String::new(),
+        name: node.metadata.name.clone(),
+        uid: node.metadata.uid.clone(),
+        warning,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    let _ = world.cluster.publish(&claim.key.cluster, &event).await;
+}
+
+fn pod_event(pod: &PodKey, reason: &str, message: String) -> ClusterEvent {
+    ClusterEvent {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        warning: false,
+        reason: reason.to_owned(),
+        message,
+    }
+}
