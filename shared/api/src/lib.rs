@@ -6,6 +6,7 @@
 
 pub mod catalog;
 pub mod conditions;
+pub mod crd;
 pub mod duration;
 pub mod field;
 pub mod k8s;
@@ -15,6 +16,8 @@ pub mod legacy;
 pub mod manifest;
 pub mod meta;
 pub mod objects;
+mod schema;
+pub mod validate;
 mod yaml;
 
 pub use yaml::Mark;

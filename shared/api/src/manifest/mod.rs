@@ -121,8 +121,19 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
         }
         return Ok(unknown(node, api_version, kind));
     };
-    let value = node.to_json();
-    match reader(value) {
+    let mut value = node.to_json();
+    if strict {
+        errors.extend(crate::validate::document(api_version, kind, &value));
+        if let Some(spec) = crate::validate::defaulted(api_version, kind, &value) {
+            value["spec"] = spec;
+        }
+    }
+    let read = match reader(value.clone()) {
+        // A server ignores the status of what is applied, even an ill-formed one.
+        Err(error) if strict && is_status(&error.path) && kind != "NodeClaim" => reader(without_status(value)),
+        read => read,
+    };
+    match read {
         Ok(object) if errors.is_empty() => Ok(object),
         Ok(_) => Err(errors),
         Err(error) => {
@@ -133,6 +144,17 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
             Err(errors)
         }
     }
+}
+
+fn is_status(path: &FieldPath) -> bool {
+    matches!(path.steps().first(), Some(Step::Key(key)) if key == "status")
+}
+
+fn without_status(mut value: Value) -> Value {
+    if let Value::Object(map) = &mut value {
+        map.remove("status");
+    }
+    value
 }
 
 fn is_karpenter(api_version: &str) -> bool {

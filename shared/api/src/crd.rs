@@ -1,0 +1,220 @@
+//! CustomResourceDefinitions of the kinds that we serve, made from the schemas that also validate files.
+
+use crate::schema::{self, Kind};
+use serde_json::{Value, json};
+
+/// A printer column: name, type, JSON path, and whether it is shown without being asked for.
+type Column = (&'static str, &'static str, &'static str, bool);
+
+const READY: Column = ("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#, true);
+const AGE: Column = ("Age", "date", ".metadata.creationTimestamp", true);
+
+/// What the schema of a kind does not say.
+struct Names {
+    kind: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    short: &'static [&'static str],
+    category: &'static str,
+    namespaced: bool,
+    /// Paths of desired and actual count for the scale subresource.
+    scale: Option<(&'static str, &'static str)>,
+    columns: &'static [Column],
+}
+
+const NAMES: &[Names] = &[
+    Names {
+        kind: "NodePool",
+        plural: "nodepools",
+        singular: "nodepool",
+        short: &[],
+        category: "karpenter",
+        namespaced: false,
+        scale: Some((".spec.replicas", ".status.nodes")),
+        columns: &[
+            ("NodeClass", "string", ".spec.template.spec.nodeClassRef.name", true),
+            ("Nodes", "string", ".status.nodes", true),
+            READY,
+            AGE,
+            ("Weight", "integer", ".spec.weight", false),
+            ("CPU", "string", ".status.resources.cpu", false),
+            ("Memory", "string", ".status.resources.memory", false),
+        ],
+    },
+    Names {
+        kind: "NodeClaim",
+        plural: "nodeclaims",
+        singular: "nodeclaim",
+        short: &[],
+        category: "karpenter",
+        namespaced: false,
+        scale: None,
+        columns: &[
+            ("Type", "string", r".metadata.labels.node\.kubernetes\.io/instance-type", true),
+            ("Capacity", "string", r".metadata.labels.karpenter\.sh/capacity-type", true),
+            ("Zone", "string", r".metadata.labels.topology\.kubernetes\.io/zone", true),
+            ("Node", "string", ".status.nodeName", true),
+            READY,
+            AGE,
+            ("ImageID", "string", ".status.imageID", false),
+            ("ID", "string", ".status.providerID", false),
+            ("NodePool", "string", r".metadata.labels.karpenter\.sh/nodepool", false),
+            ("NodeClass", "string", ".spec.nodeClassRef.name", false),
+            ("Drifted", "string", r#".status.conditions[?(@.type=="Drifted")].status"#, false),
+        ],
+    },
+    Names {
+        kind: "NodeOverlay",
+        plural: "nodeoverlays",
+        singular: "nodeoverlay",
+        short: &["overlays"],
+        category: "karpenter",
+        namespaced: false,
+        scale: None,
+        columns: &[READY, AGE, ("Weight", "integer", ".spec.weight", false)],
+    },
+    Names {
+        kind: "EC2NodeClass",
+        plural: "ec2nodeclasses",
+        singular: "ec2nodeclass",
+        short: &["ec2nc", "ec2ncs"],
+        category: "karpenter",
+        namespaced: false,
+        scale: None,
+        columns: &[READY, AGE, ("Role", "string", ".spec.role", false)],
+    },
+    Names {
+        kind: "CapacityBuffer",
+        plural: "capacitybuffers",
+        singular: "capacitybuffer",
+        short: &["cb"],
+        category: "autoscaling",
+        namespaced: true,
+        scale: Some((".spec.replicas", ".status.replicas")),
+        columns: &[
+            ("Strategy", "string", ".spec.provisioningStrategy", true),
+            ("PodTemplate", "string", ".status.podTemplateRef.name", true),
+            ("Replicas", "integer", ".status.replicas", true),
+            ("ReadyForProvisioning", "string", r#".status.conditions[?(@.type=="ReadyForProvisioning")].status"#, true),
+            ("Provisioning", "string", r#".status.conditions[?(@.type=="Provisioning")].status"#, true),
+            AGE,
+        ],
+    },
+];
+
+/// All definitions, by file name (`karpenter.sh_nodepools.yaml`), ready to apply.
+pub fn all() -> Vec<(String, Value)> {
+    let served = schema::kinds().iter().filter(|kind| kind.status.is_some());
+    served
+        .filter_map(|kind| {
+            let (group, version) = kind.api_version.split_once('/')?;
+            let names = NAMES.iter().find(|names| names.kind == kind.kind)?;
+            Some((format!("{group}_{}.yaml", names.plural), definition(kind, names, group, version)))
+        })
+        .collect()
+}
+
+fn definition(kind: &Kind, names: &Names, group: &str, version: &str) -> Value {
+    let mut annotations = json!({});
+    if group.ends_with("x-k8s.io") {
+        // Groups of the Kubernetes project need a word on their approval; the definition is the autoscaler's.
+        annotations["api-approved.kubernetes.io"] = "https://github.com/kubernetes/autoscaler/pull/8151".into();
+    }
+    let mut required = vec!["metadata"];
+    if kind.spec_required {
+        required.push("spec");
+    }
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": schema::openapi(&kind.spec),
+            "status": kind.status.as_ref().map(schema::openapi),
+        },
+        "required": required,
+    });
+    let mut subresources = json!({"status": {}});
+    if let Some((wanted, actual)) = names.scale {
+        subresources["scale"] = json!({"specReplicasPath": wanted, "statusReplicasPath": actual});
+    }
+    let mut spec_names = json!({
+        "kind": kind.kind,
+        "listKind": format!("{}List", kind.kind),
+        "plural": names.plural,
+        "singular": names.singular,
+        "categories": [names.category],
+    });
+    if !names.short.is_empty() {
+        spec_names["shortNames"] = json!(names.short);
+    }
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{}.{group}", names.plural), "annotations": annotations},
+        "spec": {
+            "group": group,
+            "names": spec_names,
+            "scope": if names.namespaced { "Namespaced" } else { "Cluster" },
+            "versions": [{
+                "name": version,
+                "served": true,
+                "storage": true,
+                "subresources": subresources,
+                "additionalPrinterColumns": names.columns.iter().map(column).collect::<Vec<_>>(),
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    })
+}
+
+fn column((name, type_, path, shown): &Column) -> Value {
+    let mut column = json!({"name": name, "type": type_, "jsonPath": path});
+    if !shown {
+        column["priority"] = 1.into();
+    }
+    column
+}
+
+/// A definition as YAML, with a line that says where it comes from.
+///
+/// # Errors
+/// Never for what [`all`] returns; the serializer's signature has them.
+pub fn yaml(definition: &Value) -> Result<String, serde_saphyr::ser::Error> {
+    Ok(format!(
+        "# Made from shared/api/src/schema; `WHITTLE_BLESS=1 cargo test -p whittle-api crd` writes it anew.\n{}",
+        serde_saphyr::to_string(definition)?
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn the_committed_definitions_are_those_of_the_schemas() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/crds");
+        let all = all();
+        assert_eq!(all.len(), 5);
+        for (name, definition) in &all {
+            let (file, text) = (directory.join(name), yaml(definition).unwrap());
+            if std::env::var_os("WHITTLE_BLESS").is_some() {
+                std::fs::create_dir_all(&directory).unwrap();
+                std::fs::write(&file, &text).unwrap();
+            }
+            let committed = std::fs::read_to_string(&file).unwrap_or_default();
+            assert_eq!(committed, text, "{} is stale: WHITTLE_BLESS=1 cargo test -p whittle-api crd", file.display());
+            // Read back as a server reads it: no word is taken for a boolean or a number.
+            assert_eq!(crate::yaml::documents(&text).unwrap()[0].to_json(), *definition, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_rule_of_a_served_kind_has_its_expression() {
+        for (name, definition) in all() {
+            assert!(!definition.to_string().contains(r#""rule":"""#), "{name}");
+        }
+    }
+}

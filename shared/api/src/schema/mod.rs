@@ -1,0 +1,212 @@
+//! Schemas of the kinds as data: one description serves for validation, for defaulting and for the CRDs.
+//!
+//! A schema says what the API server says (OpenAPI plus CEL rules). Every CEL rule stands beside a function that decides
+//! the same, so that files are judged without a server exactly as a server would.
+
+mod buffer;
+mod check;
+mod defaults;
+mod kubelet;
+mod legacy;
+mod node_claim;
+mod node_class;
+mod node_overlay;
+mod node_pool;
+mod openapi;
+mod parts;
+
+pub(crate) use check::{check, check_change, matches};
+pub(crate) use defaults::apply_defaults;
+pub(crate) use openapi::openapi;
+use serde_json::Value;
+
+/// The schema of one value.
+#[derive(Clone)]
+pub(crate) struct Schema {
+    pub(crate) shape: Shape,
+    pub(crate) about: &'static str,
+    pub(crate) default: Option<Value>,
+    pub(crate) rules: Vec<Rule>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Shape {
+    Object(Vec<Field>),
+    /// Free keys.
+    Map {
+        values: Box<Schema>,
+        max: Option<usize>,
+    },
+    /// Any JSON object, kept as it is.
+    Open,
+    List {
+        items: Box<Schema>,
+        min: usize,
+        max: Option<usize>,
+        /// No element twice.
+        set: bool,
+    },
+    Text {
+        pattern: Option<&'static str>,
+        min: usize,
+        max: Option<usize>,
+        one_of: &'static [&'static str],
+    },
+    /// A point in time, RFC 3339.
+    Time,
+    Integer {
+        bits: u8,
+        min: Option<i64>,
+        max: Option<i64>,
+    },
+    Boolean,
+    /// Text or integer.
+    Quantity,
+}
+
+#[derive(Clone)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) required: bool,
+    pub(crate) schema: Schema,
+}
+
+/// A rule beyond shapes, in CEL for the API server and as a function for us.
+#[derive(Clone)]
+pub(crate) struct Rule {
+    pub(crate) cel: String,
+    /// What is wrong, and the remedy.
+    pub(crate) message: &'static str,
+    pub(crate) holds: Holds,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Holds {
+    /// Of a value; values of the wrong shape pass, the shape's own error says enough.
+    Of(fn(&Value) -> bool),
+    /// Of the old value and the new one; does not apply when either is absent.
+    Between(fn(&Value, &Value) -> bool),
+}
+
+/// A kind with its schema.
+pub(crate) struct Kind {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) spec: Schema,
+    /// Objects without a spec are refused.
+    pub(crate) spec_required: bool,
+    /// `None` for kinds that are only read.
+    pub(crate) status: Option<Schema>,
+}
+
+/// The schema of a kind.
+pub(crate) fn find(api_version: &str, kind: &str) -> Option<&'static Kind> {
+    kinds().iter().find(|known| known.api_version == api_version && known.kind == kind)
+}
+
+pub(crate) fn kinds() -> &'static [Kind] {
+    static KINDS: std::sync::LazyLock<Vec<Kind>> = std::sync::LazyLock::new(|| {
+        let mut kinds = vec![node_pool::kind(), node_claim::kind(), node_overlay::kind(), node_class::kind(), buffer::kind()];
+        kinds.extend(legacy::kinds());
+        kinds
+    });
+    &KINDS
+}
+
+impl Schema {
+    fn new(shape: Shape) -> Self {
+        Self { shape, about: "", default: None, rules: Vec::new() }
+    }
+    fn about(mut self, about: &'static str) -> Self {
+        self.about = about;
+        self
+    }
+    fn default(mut self, value: Value) -> Self {
+        self.default = Some(value);
+        self
+    }
+    fn rule(mut self, cel: impl Into<String>, message: &'static str, holds: fn(&Value) -> bool) -> Self {
+        self.rules.push(Rule { cel: cel.into(), message, holds: Holds::Of(holds) });
+        self
+    }
+    fn change(mut self, cel: &'static str, message: &'static str, holds: fn(&Value, &Value) -> bool) -> Self {
+        self.rules.push(Rule { cel: cel.to_owned(), message, holds: Holds::Between(holds) });
+        self
+    }
+    fn pattern(mut self, text: &'static str) -> Self {
+        if let Shape::Text { pattern, .. } = &mut self.shape {
+            *pattern = Some(text);
+        }
+        self
+    }
+    fn min(mut self, least: usize) -> Self {
+        match &mut self.shape {
+            Shape::Text { min, .. } | Shape::List { min, .. } => *min = least,
+            _ => {}
+        }
+        self
+    }
+    fn max(mut self, most: usize) -> Self {
+        match &mut self.shape {
+            Shape::Text { max, .. } | Shape::List { max, .. } | Shape::Map { max, .. } => *max = Some(most),
+            _ => {}
+        }
+        self
+    }
+    fn range(mut self, least: i64, most: impl Into<Option<i64>>) -> Self {
+        if let Shape::Integer { min, max, .. } = &mut self.shape {
+            *min = Some(least);
+            *max = most.into();
+        }
+        self
+    }
+    fn set(mut self) -> Self {
+        if let Shape::List { set, .. } = &mut self.shape {
+            *set = true;
+        }
+        self
+    }
+}
+
+fn object<const N: usize>(fields: [Field; N]) -> Schema {
+    Schema::new(Shape::Object(fields.into_iter().collect()))
+}
+fn need(name: &'static str, schema: Schema) -> Field {
+    Field { name, required: true, schema }
+}
+fn may(name: &'static str, schema: Schema) -> Field {
+    Field { name, required: false, schema }
+}
+fn list(items: Schema) -> Schema {
+    Schema::new(Shape::List { items: Box::new(items), min: 0, max: None, set: false })
+}
+fn map(values: Schema) -> Schema {
+    Schema::new(Shape::Map { values: Box::new(values), max: None })
+}
+fn open() -> Schema {
+    Schema::new(Shape::Open)
+}
+fn text() -> Schema {
+    Schema::new(Shape::Text { pattern: None, min: 0, max: None, one_of: &[] })
+}
+fn one_of(words: &'static [&'static str]) -> Schema {
+    Schema::new(Shape::Text { pattern: None, min: 0, max: None, one_of: words })
+}
+fn time() -> Schema {
+    Schema::new(Shape::Time)
+}
+fn int32() -> Schema {
+    Schema::new(Shape::Integer { bits: 32, min: None, max: None })
+}
+fn int64() -> Schema {
+    Schema::new(Shape::Integer { bits: 64, min: None, max: None })
+}
+fn boolean() -> Schema {
+    Schema::new(Shape::Boolean)
+}
+fn quantity() -> Schema {
+    Schema::new(Shape::Quantity)
+}
+fn quantities() -> Schema {
+    map(quantity())
+}
