@@ -141,6 +141,9 @@ pub const INSTANCE_PROFILE_NAME: &str = "karpenter.k8s.aws/instance-profile-name
 /// On objects converted from an older version on read: `Provisioner` or `AWSNodeTemplate`.
 pub const CONVERTED_FROM: &str = "whittle.dev/converted-from";
 
+/// On a NodePool: what a consolidation of its nodes must save at least, in dollars per hour (`"0.02"`). Absent: anything.
+pub const MINIMUM_SAVING: &str = "whittle.dev/minimum-saving";
+
 /// EC2 tags of everything that we create.
 pub const TAG_CLUSTER: &str = "eks:eks-cluster-name";
 pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";

@@ -22,8 +22,18 @@ pub enum BudgetError {
     ScheduleMissing(String),
     #[error("budget duration {0} is negative")]
     Duration(String),
-    #[error(transparent)]
-    Schedule(#[from] ScheduleError),
+    #[error("budget schedule {schedule:?} cannot be read")]
+    Schedule { schedule: String, source: ScheduleError },
+}
+
+impl BudgetError {
+    /// The whole chain, for events.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Schedule { source, .. } => format!("{self}: {source}"),
+            Self::Nodes(_) | Self::DurationMissing(_) | Self::ScheduleMissing(_) | Self::Duration(_) => self.to_string(),
+        }
+    }
 }
 
 /// What the budgets of one pool leave for one reason.
@@ -96,7 +106,9 @@ fn is_active(budget: &Budget, now: Timestamp) -> Result<bool, BudgetError> {
         (Some(schedule), None) => Err(BudgetError::DurationMissing(schedule.clone())),
         (None, Some(duration)) => Err(BudgetError::ScheduleMissing(duration.to_string())),
         (Some(_), Some(duration)) if duration.span().is_negative() => Err(BudgetError::Duration(duration.to_string())),
-        (Some(schedule), Some(duration)) => Ok(Schedule::parse(schedule)?.is_active(now, duration.span())),
+        (Some(schedule), Some(duration)) => Schedule::parse(schedule)
+            .map(|parsed| parsed.is_active(now, duration.span()))
+            .map_err(|source| BudgetError::Schedule { schedule: schedule.clone(), source }),
     }
 }
 

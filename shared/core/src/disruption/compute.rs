@@ -1,5 +1,114 @@
 //! Whether some nodes can go, and what has to come for them (disruption 8.6).
 
+use super::candidates::Candidate;
+use super::command::{Command, Method, Savings, VALIDATION_WAIT};
+use super::input::Gate;
+use super::memory;
+use super::options::Replacement;
+use super::simulate::{Outcome, Simulator, Targets};
+use super::state::World;
+use super::verdict::Keep;
+use crate::requirements::{Requirements, from_labels};
+use crate::schedule::Packing;
+use std::collections::BTreeMap;
+use whittle_api::labels;
+use whittle_units::Price;
+
 /// A spot node is only replaced by spot when so many cheaper types are possible: the machine that is launched is then
 /// among the cheapest, and not up for consolidation again at once.
 pub(super) const SPOT_TYPES_MIN: usize = 15;
+
+/// The best that can be done with these nodes together, or why nothing.
+pub(super) fn compute(world: &World<'_>, simulator: &mut Simulator<'_>, nodes: &[&Candidate<'_>], method: Method) -> Result<Command, Keep> {
+    let outcome = simulator.without(nodes, Targets::Quiet, Packing::Reference)?;
+    let Outcome { mut claims, destinations } = outcome;
+    if claims.len() > 1 {
+        return Err(Keep::NeedsSeveral(claims.len()));
+    }
+    let Some(claim) = claims.pop() else {
+        return Ok(command(world, method, nodes, None, destinations));
+    };
+    let mut replacement = Replacement::new(world, claim);
+    let stepped = memory::replaced_by(world.input.memory, nodes);
+    let ceiling: Price = nodes.iter().map(|node| node.price).sum();
+    let all_spot = nodes.iter().all(|node| node.capacity_type() == labels::CAPACITY_SPOT);
+    if all_spot && replacement.allows(labels::CAPACITY_SPOT) {
+        spot_to_spot(world, &mut replacement, ceiling, nodes.len())?;
+    } else {
+        cheaper(&mut replacement, ceiling)?;
+        if replacement.allows(labels::CAPACITY_SPOT) && replacement.allows(labels::CAPACITY_ON_DEMAND) {
+            // Were spot short, on-demand could cost more than the node that goes: then rather no launch at all.
+            replacement.narrow_to(labels::CAPACITY_SPOT);
+        }
+    }
+    if method == Method::MultiNode {
+        apart_from_own_types(&mut replacement, nodes)?;
+    }
+    if let Some((at, types)) = stepped {
+        replacement.retain(|instance_type| !types.contains(instance_type.name.as_str()));
+        if replacement.len() == 0 {
+            return Err(Keep::UndoesMove { at });
+        }
+    }
+    Ok(command(world, method, nodes, Some(replacement), destinations))
+}
+
+fn cheaper(replacement: &mut Replacement<'_>, ceiling: Price) -> Result<(), Keep> {
+    replacement.below(ceiling).map_err(Keep::MinValues)?;
+    if replacement.len() == 0 { Err(Keep::NothingCheaper) } else { Ok(()) }
+}
+
+fn spot_to_spot(world: &World<'_>, replacement: &mut Replacement<'_>, ceiling: Price, nodes: usize) -> Result<(), Keep> {
+    if world.input.settings.spot_to_spot == Gate::Off {
+        return Err(Keep::SpotToSpotOff);
+    }
+    replacement.narrow_to(labels::CAPACITY_SPOT);
+    replacement.keep_offered();
+    cheaper(replacement, ceiling)?;
+    if nodes > 1 {
+        return Ok(());
+    }
+    if replacement.len() < SPOT_TYPES_MIN {
+        return Err(Keep::SpotToSpotFew { found: replacement.len() });
+    }
+    replacement.keep_cheapest(SPOT_TYPES_MIN);
+    Ok(())
+}
+
+/// Replacing {large, large, small} by a small one is no better than deleting the large ones (disruption 8.7): what comes
+/// must be cheaper than the cheapest node of a type that it may become.
+fn apart_from_own_types(replacement: &mut Replacement<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
+    let mut price_of: BTreeMap<&str, Price> = BTreeMap::new();
+    for node in nodes {
+        let Some(instance_type) = node.instance_type else { continue };
+        let own: Requirements = from_labels(node.machine.state.labels());
+        let fitting = instance_type.offerings.iter().filter(|offering| super::options::admits(&own, offering));
+        // A type whose price is not known says nothing.
+        let Some(price) = fitting.map(|offering| offering.price).min() else { continue };
+        price_of.entry(&instance_type.name).and_modify(|known| *known = price.min(*known)).or_insert(price);
+    }
+    let shared = replacement.type_names().filter_map(|name| price_of.get(name)).min().copied();
+    shared.map_or(Ok(()), |shared| cheaper(replacement, shared))
+}
+
+pub(super) fn command(
+    world: &World<'_>,
+    method: Method,
+    nodes: &[&Candidate<'_>],
+    replacement: Option<Replacement<'_>>,
+    destinations: Vec<String>,
+) -> Command {
+    let mut removals: Vec<_> = nodes.iter().map(|node| node.removal()).collect();
+    removals.sort_by(|a, b| a.node.cmp(&b.node));
+    let before: Price = removals.iter().map(|removal| removal.price).sum();
+    let after = replacement.as_ref().map_or(Price::ZERO, Replacement::expected_price);
+    let now = world.now();
+    Command {
+        method,
+        removals,
+        replacements: replacement.map(Replacement::into_claim).into_iter().collect(),
+        destinations,
+        savings: Savings::between(before, after),
+        execute_after: now.checked_add(VALIDATION_WAIT).unwrap_or(now),
+    }
+}

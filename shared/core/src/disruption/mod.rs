@@ -3,33 +3,52 @@
 //! [`decide`] looks at one moment of a cluster and answers with commands, a verdict for every machine, events, and what
 //! the conditions of NodeClaims should be. Nothing here waits, writes or reads a clock.
 
+mod balanced;
 mod budgets;
 mod candidates;
 mod command;
 mod compute;
 mod conditions;
+mod consolidation;
 mod cost;
 mod cron;
 pub mod drift;
+mod drift_execution;
 mod emptiness;
+mod expiration;
 mod input;
+mod memory;
+mod multi;
 mod notes;
+mod options;
 mod pass;
 mod pdb;
 mod protection;
+pub mod repair;
+mod simulate;
+mod single;
 mod state;
+mod static_drift;
+mod static_pools;
 mod validation;
 mod verdict;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use budgets::{BudgetError, BudgetState};
 pub use command::{Action, Command, Method, Proposal, Reason, Removal, Savings, VALIDATION_WAIT};
 pub use conditions::ClaimConditions;
 pub use cost::{Cost, eviction_cost, reschedule_cost};
 pub use cron::{Schedule, ScheduleError};
+pub use expiration::{Expiry, expiry, termination_mode};
 pub use input::{ClaimFacts, Gate, Input, Memory, Move, Seen, Settings, Shape};
 pub use notes::Note;
 pub use pass::{Decision, decide};
 pub use pdb::PdbBlock;
 pub use protection::{Protection, is_evictable, protection};
+pub use static_pools::{StaticChange, static_changes};
 pub use validation::{Rejection, RejectionCause, validate};
 pub use verdict::{Blocker, Keep, Verdict, Why};

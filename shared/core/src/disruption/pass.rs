@@ -2,13 +2,14 @@
 
 use super::budgets::{self, BudgetState, Left};
 use super::candidates::{Candidate, candidate};
-use super::command::{Command, Method, Reason};
+use super::command::{Command, Method, Reason, Savings};
 use super::conditions::{self, ClaimConditions};
-use super::emptiness;
-use super::input::{Input, Memory};
+use super::input::{Input, Memory, Seen};
 use super::notes::{Note, Notes};
 use super::state::{Machine, World};
 use super::verdict::{Blocker, Keep, Verdict, Why};
+use super::{drift_execution, emptiness, memory, multi, single, static_drift};
+use crate::schedule::Packing;
 use std::collections::BTreeMap;
 
 /// What is to be done now, and why not more.
@@ -36,11 +37,17 @@ pub fn decide(input: Input<'_>) -> Decision {
     let world = World::new(input);
     let mut pass = Pass::new(&world);
     let mut commands = Vec::new();
+    let mut last = Method::SingleNode;
     for method in Method::ALL {
         commands = pass.run(method);
         if !commands.is_empty() {
+            last = method;
             break;
         }
+    }
+    if last != Method::SingleNode && input.settings.solve.packing == Packing::Best {
+        // However often other methods find something, every node is looked at.
+        single::commands(&mut pass, single::Aim::Verdicts);
     }
     pass.finish(commands)
 }
@@ -71,6 +78,7 @@ impl<'w> Pass<'w> {
             eligible: BTreeMap::new(),
             memory: world.input.memory.clone(),
         };
+        pass.memory.forget_old(world.now());
         for machine in &world.machines {
             pass.admit(machine);
         }
@@ -105,7 +113,10 @@ impl<'w> Pass<'w> {
     fn run(&mut self, method: Method) -> Vec<Command> {
         match method {
             Method::Emptiness => emptiness::commands(self),
-            Method::StaticDrift | Method::Drift | Method::MultiNode | Method::SingleNode => Vec::new(),
+            Method::StaticDrift => static_drift::commands(self),
+            Method::Drift => drift_execution::commands(self),
+            Method::MultiNode => multi::commands(self),
+            Method::SingleNode => single::commands(self, single::Aim::Command),
         }
     }
 
@@ -132,7 +143,7 @@ impl<'w> Pass<'w> {
         for state in states.values().filter(|state| state.is_blocking()) {
             self.notes.budget_blocks(&state.node_pool, reason);
             if let Some(broken) = &state.broken {
-                self.notes.warn(format!("nodepool/{}", state.node_pool), "BudgetInvalid", broken.to_string());
+                self.notes.warn(format!("nodepool/{}", state.node_pool), "BudgetInvalid", broken.text());
             }
         }
         Left::new(states)
@@ -141,6 +152,26 @@ impl<'w> Pass<'w> {
     pub(super) fn keep(&mut self, candidate: &Candidate<'w>, keep: Keep) {
         self.notes.kept(candidate, &keep);
         self.verdicts.insert(candidate.name(), Why::Kept(keep));
+    }
+    /// It could go, but not in this pass, or not yet known whether.
+    pub(super) fn wait_turn(&mut self, candidate: &Candidate<'w>, savings: Savings) {
+        self.verdicts.insert(candidate.name(), Why::Kept(Keep::WaitsTurn { savings }));
+    }
+
+    /// Whether the method looked at just these nodes in just this cluster lately, in vain. Their verdicts stand.
+    pub(super) fn found_nothing_before(&mut self, method: Method, nodes: &[Candidate<'w>]) -> bool {
+        let seen = self.memory.nothing_found.get(&method).copied();
+        let holds = seen.is_some() && memory::still_nothing(seen.as_ref(), memory::fingerprint(self.world, nodes), self.world.now());
+        if holds && method == Method::SingleNode {
+            for node in nodes {
+                self.keep(node, Keep::Unchanged);
+            }
+        }
+        holds
+    }
+    pub(super) fn remember_nothing(&mut self, method: Method, nodes: &[Candidate<'_>]) {
+        let seen = Seen { fingerprint: memory::fingerprint(self.world, nodes), at: self.world.now() };
+        self.memory.nothing_found.insert(method, seen);
     }
     pub(super) fn count_eligible(&mut self, method: Method, count: usize) {
         self.eligible.insert(method, count);

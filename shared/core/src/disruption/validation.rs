@@ -2,12 +2,16 @@
 
 use super::candidates::Candidate;
 use super::command::{Command, Method, Proposal};
-use super::emptiness;
 use super::input::Input;
 use super::notes::{CONSOLIDATION_REJECTED, Note, Notes};
+use super::options::Replacement;
 use super::pass::Pass;
+use super::simulate::{Simulator, Targets};
 use super::state::World;
+use super::{compute, consolidation, drift_execution, emptiness, static_drift};
+use crate::schedule::Packing;
 use std::fmt;
+use whittle_api::labels;
 
 /// Why a command that rested is not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +62,8 @@ pub fn validate(input: Input<'_>, proposal: &Proposal) -> Result<Command, Reject
     }
     match proposal.method {
         Method::Emptiness => still_empty(&mut pass, proposal),
-        Method::StaticDrift | Method::Drift | Method::MultiNode | Method::SingleNode => Err(reject(proposal, RejectionCause::Churn)),
+        Method::StaticDrift | Method::Drift => still_drifted(&mut pass, proposal),
+        Method::MultiNode | Method::SingleNode => still_underused(&mut pass, proposal),
     }
 }
 
@@ -73,6 +78,48 @@ fn still_empty(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Reje
     let mut left = pass.budget(proposal.method.reason());
     empty.retain(|candidate| left.take(candidate.pool_name()));
     if empty.is_empty() { Err(reject(proposal, RejectionCause::Budget)) } else { Ok(emptiness::command(&empty, pass.world.now())) }
+}
+
+/// Drift does not rest; a stored command of it is decided anew.
+fn still_drifted(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
+    let commands = if proposal.method == Method::Drift { drift_execution::commands(pass) } else { static_drift::commands(pass) };
+    let same = |command: &Command| command.proposal(proposal.decided_at).nodes == proposal.nodes;
+    commands.into_iter().find(same).ok_or_else(|| reject(proposal, RejectionCause::Churn))
+}
+
+fn still_underused(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
+    let fail = |cause| Err(reject(proposal, cause));
+    let named = |node: &Candidate<'_>| proposal.nodes.iter().any(|name| name == node.name());
+    let may_go = |node: &Candidate<'_>| node.may_be_taken_by(proposal.method) && consolidation::filter(pass, node).is_ok();
+    let nodes: Vec<Candidate<'_>> = pass.candidates.iter().filter(|node| named(node) && may_go(node)).cloned().collect();
+    if nodes.len() != proposal.nodes.len() {
+        return fail(RejectionCause::Churn);
+    }
+    let mut left = pass.budget(proposal.method.reason());
+    if !nodes.iter().all(|node| left.take(node.pool_name())) {
+        return fail(RejectionCause::Budget);
+    }
+    let nodes: Vec<&Candidate<'_>> = nodes.iter().collect();
+    let mut simulator = Simulator::new(pass.world, 1);
+    let Ok(mut outcome) = simulator.without(&nodes, Targets::Quiet, Packing::Reference) else {
+        return fail(RejectionCause::Scheduling);
+    };
+    let replacement = match (outcome.claims.len(), proposal.replacements.as_slice()) {
+        (0, []) => None,
+        (1, [proposed]) => {
+            let mut replacement = Replacement::new(pass.world, outcome.claims.swap_remove(0));
+            replacement.retain(|instance_type| proposed.contains(&instance_type.name));
+            if replacement.len() < proposed.len() {
+                return fail(RejectionCause::Scheduling);
+            }
+            if replacement.allows(labels::CAPACITY_SPOT) {
+                replacement.narrow_to(labels::CAPACITY_SPOT);
+            }
+            Some(replacement)
+        }
+        _ => return fail(RejectionCause::Scheduling),
+    };
+    Ok(compute::command(pass.world, proposal.method, &nodes, replacement, outcome.destinations))
 }
 
 fn reject(proposal: &Proposal, cause: RejectionCause) -> Rejection {

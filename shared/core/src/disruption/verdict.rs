@@ -96,6 +96,10 @@ pub enum Keep {
     MovedTooOften {
         workload: String,
     },
+    /// It could go, but another move goes first.
+    WaitsTurn {
+        savings: Savings,
+    },
     /// Drifted, but its turn has not come.
     DriftWaits,
     /// Its pool has no room for a replacement under its node limit, or is shrinking first.
@@ -176,6 +180,7 @@ impl Keep {
             Self::SavesTooLittle { .. } => "SavesTooLittle",
             Self::UndoesMove { .. } => "UndoesRecentMove",
             Self::MovedTooOften { .. } => "MovedTooOften",
+            Self::WaitsTurn { .. } => "WaitsTurn",
             Self::DriftWaits => "DriftWaits",
             Self::NoRoomToReplace { .. } => "NoRoomToReplace",
             Self::NotReached => "NotReached",
@@ -187,7 +192,12 @@ impl Keep {
     pub(crate) fn is_told(&self) -> bool {
         !matches!(
             self,
-            Self::StaticPool | Self::NotQuiet { .. } | Self::BudgetSpent { .. } | Self::DriftWaits | Self::NoRoomToReplace { .. }
+            Self::StaticPool
+                | Self::WaitsTurn { .. }
+                | Self::NotQuiet { .. }
+                | Self::BudgetSpent { .. }
+                | Self::DriftWaits
+                | Self::NoRoomToReplace { .. }
         ) && !matches!(self, Self::NotReached | Self::Unchanged | Self::PoorScore { .. })
     }
 }
@@ -261,6 +271,7 @@ impl fmt::Display for Keep {
             }
             Self::UndoesMove { at } => write!(f, "Would undo the consolidation of {at}"),
             Self::MovedTooOften { workload } => write!(f, "Pods of {workload} were moved twice within the hour already"),
+            Self::WaitsTurn { savings } => write!(f, "Could go (saves {savings} an hour), after the move that is under way"),
             Self::DriftWaits => f.write_str("Drifted; other nodes are replaced first"),
             Self::NoRoomToReplace { pool } => write!(f, "Drifted; NodePool \"{pool}\" has no room for a replacement"),
             Self::NotReached => f.write_str("Not looked at in this pass; it is first in the next"),

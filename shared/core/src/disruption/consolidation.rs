@@ -1,0 +1,79 @@
+//! What multi-node and single-node consolidation have in common: who is looked at, and which commands may stand.
+
+use super::balanced::Totals;
+use super::candidates::Candidate;
+use super::command::{Command, Method};
+use super::memory;
+use super::pass::Pass;
+use super::verdict::Keep;
+use whittle_api::karpenter::{ConsolidationPolicy, NodePool};
+use whittle_api::labels;
+use whittle_units::Price;
+
+/// The candidates of consolidation in the order of what they promise (disruption 8.1, 8.3).
+pub(super) fn eligible<'w>(pass: &mut Pass<'w>, method: Method) -> Vec<Candidate<'w>> {
+    let mut found = Vec::new();
+    for candidate in pass.candidates.clone() {
+        if !candidate.may_be_taken_by(method) {
+            continue;
+        }
+        match filter(pass, &candidate) {
+            Ok(()) => found.push(candidate),
+            Err(Some(keep)) => pass.keep(&candidate, keep),
+            Err(None) => {}
+        }
+    }
+    pass.count_eligible(method, found.len());
+    found.sort_by(Candidate::by_savings_ratio);
+    found
+}
+
+/// `Err(None)`: emptiness has spoken about it.
+pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), Option<Keep>> {
+    let pool = candidate.pool_name().to_owned();
+    let label = |key| candidate.machine.label(key);
+    if candidate.pool.is_static() {
+        return Err(None);
+    }
+    if candidate.instance_type.is_none() {
+        let name = label(labels::INSTANCE_TYPE).unwrap_or_default().to_owned();
+        return Err(Some(Keep::TypeUnknown(name)));
+    }
+    for key in [labels::CAPACITY_TYPE, labels::ZONE] {
+        if label(key).is_none() {
+            return Err(Some(Keep::LabelMissing(key)));
+        }
+    }
+    let disruption = &candidate.pool.spec.disruption;
+    if disruption.consolidate_after.span().is_none() {
+        return Err(Some(Keep::ConsolidationOff { pool }));
+    }
+    if candidate.is_empty() {
+        return Err(None);
+    }
+    if disruption.consolidation_policy == ConsolidationPolicy::WhenEmpty {
+        return Err(Some(Keep::OnlyWhenEmpty { pool }));
+    }
+    if pass.is_consolidatable(candidate) { Ok(()) } else { Err(Some(pass.not_quiet(candidate))) }
+}
+
+/// What a command must be, beyond being possible: worth its disruption, no step back, and worth the user's minimum.
+pub(super) fn approve(pass: &Pass<'_>, totals: &Totals, nodes: &[&Candidate<'_>], command: &Command) -> Result<(), Keep> {
+    memory::refuse_restlessness(&pass.memory, pass.world, nodes)?;
+    if let Err(thousandths) = totals.approve(nodes, command) {
+        return Err(Keep::PoorScore { thousandths });
+    }
+    let minimum = nodes.iter().map(|node| minimum_saving(node.pool)).max().unwrap_or(Price::ZERO);
+    let saved = u64::try_from(command.savings.nanos()).unwrap_or(0);
+    if saved < minimum.nanos() {
+        return Err(Keep::SavesTooLittle { savings: command.savings, minimum });
+    }
+    Ok(())
+}
+
+/// What a consolidation must save at least, from the pool's annotation in dollars per hour; zero without one, or with
+/// one that is no positive number.
+fn minimum_saving(pool: &NodePool) -> Price {
+    let written = pool.metadata.annotation(labels::MINIMUM_SAVING).and_then(|text| text.trim().parse::<f64>().ok());
+    written.map_or(Price::ZERO, Price::from_dollars)
+}

@@ -1,0 +1,60 @@
+//! Replacing drifted nodes of dynamic pools, one at a time, at any price (disruption 10.1).
+
+use super::candidates::Candidate;
+use super::command::{Command, Method, Reason, Savings};
+use super::notes::DISRUPTION_BLOCKED;
+use super::pass::Pass;
+use super::simulate::{Outcome, Simulator, Targets};
+use super::verdict::Keep;
+use whittle_api::conditions;
+use whittle_units::{Price, Timestamp};
+
+pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
+    let mut drifted: Vec<Candidate<'w>> =
+        pass.candidates.iter().filter(|node| !node.pool.is_static() && node.may_be_taken_by(Method::Drift)).cloned().collect();
+    drifted.retain(|node| pass.drift_reason(node).is_some());
+    pass.count_eligible(Method::Drift, drifted.len());
+    if drifted.is_empty() {
+        return Vec::new();
+    }
+    let now = pass.world.now();
+    // Nodes without pods to move first, then the one that drifted first.
+    drifted.sort_by_key(|node| (!node.pods.is_empty(), drifted_since(node, now), node.name()));
+    let left = pass.budget(Reason::Drifted);
+    let mut simulator = Simulator::new(pass.world, pass.world.input.settings.simulations_max);
+    let mut command = None;
+    for node in &drifted {
+        if command.is_some() || simulator.is_spent() {
+            pass.keep(node, Keep::DriftWaits);
+        } else if left.of(node.pool_name()) == 0 {
+            pass.keep(node, Keep::BudgetSpent { pool: node.pool_name().to_owned(), reason: Reason::Drifted });
+        } else {
+            let packing = pass.world.input.settings.solve.packing;
+            match simulator.without(&[node], Targets::All, packing) {
+                Ok(outcome) => command = Some(replace(node, outcome, now)),
+                Err(keep) => {
+                    pass.notes.on_machine(node.machine, DISRUPTION_BLOCKED, &keep.to_string());
+                    pass.keep(node, keep);
+                }
+            }
+        }
+    }
+    command.into_iter().collect()
+}
+
+fn drifted_since(node: &Candidate<'_>, now: Timestamp) -> Timestamp {
+    let condition = node.machine.claim().and_then(|claim| conditions::find(&claim.status.conditions, conditions::DRIFTED));
+    condition.and_then(|condition| condition.last_transition_time).unwrap_or(now)
+}
+
+fn replace(node: &Candidate<'_>, outcome: Outcome, now: Timestamp) -> Command {
+    let after: Price = outcome.claims.iter().map(|claim| claim.cheapest_price).sum();
+    Command {
+        method: Method::Drift,
+        removals: vec![node.removal()],
+        replacements: outcome.claims,
+        destinations: outcome.destinations,
+        savings: Savings::between(node.price, after),
+        execute_after: now,
+    }
+}

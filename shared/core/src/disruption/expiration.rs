@@ -1,0 +1,74 @@
+//! Nodes that reach the end of their life (disruption 14). No budget holds them, no replacement waits for them.
+
+use whittle_api::karpenter::NodeClaim;
+use whittle_units::Timestamp;
+
+/// What the clock says about a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// It never ends, is going already, or is not ours.
+    None,
+    /// Look again then.
+    At(Timestamp),
+    /// It is to be deleted now.
+    Due,
+}
+
+/// Compares a claim's own `expireAfter` with its age. What its NodePool says today does not matter: that is drift.
+#[must_use]
+pub fn expiry(claim: &NodeClaim, now: Timestamp) -> Expiry {
+    if claim.metadata.is_deleting() || !super::state::is_ours(&claim.spec.node_class_ref) {
+        return Expiry::None;
+    }
+    let Some((life, created)) = claim.spec.expire_after.span().zip(claim.metadata.creation_timestamp) else { return Expiry::None };
+    match created.checked_add(life) {
+        Ok(end) if end <= now => Expiry::Due,
+        Ok(end) => Expiry::At(end),
+        Err(_) => Expiry::None,
+    }
+}
+
+/// Value of the metric label `termination_mode`: how a claim's pods are made to go.
+#[must_use]
+pub fn termination_mode(claim: &NodeClaim) -> &'static str {
+    match &claim.spec.termination_grace_period {
+        None => "graceful",
+        Some(grace) if grace.span().is_positive() => "eventual",
+        Some(_) => "forceful",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::NillableDuration;
+    use whittle_api::karpenter::NodeClassReference;
+
+    fn claim(life: NillableDuration) -> NodeClaim {
+        let mut claim = NodeClaim::default();
+        claim.metadata.creation_timestamp = Some(Timestamp::UNIX_EPOCH);
+        claim.spec.expire_after = life;
+        claim.spec.node_class_ref =
+            NodeClassReference { group: "karpenter.k8s.aws".to_owned(), kind: "EC2NodeClass".to_owned(), name: "default".to_owned() };
+        claim
+    }
+
+    #[track_caller]
+    fn check(life: NillableDuration, second: i64, want: Expiry) {
+        assert_eq!(expiry(&claim(life), Timestamp::from_second(second).unwrap()), want);
+    }
+
+    #[test]
+    fn a_claim_expires_by_its_own_age() {
+        let hour = || NillableDuration::from_secs(3600);
+        check(hour(), 3599, Expiry::At(Timestamp::from_second(3600).unwrap()));
+        check(hour(), 3600, Expiry::Due);
+        check(NillableDuration::Never, 1_000_000_000, Expiry::None);
+        let mut going = claim(hour());
+        going.metadata.deletion_timestamp = Some(Timestamp::UNIX_EPOCH);
+        assert_eq!(expiry(&going, Timestamp::from_second(9999).unwrap()), Expiry::None);
+        let mut foreign = claim(hour());
+        foreign.spec.node_class_ref.group = "example.com".to_owned();
+        assert_eq!(expiry(&foreign, Timestamp::from_second(9999).unwrap()), Expiry::None);
+    }
+}

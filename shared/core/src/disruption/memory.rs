@@ -1,0 +1,139 @@
+//! What earlier passes left: moves that must not be undone, and passes that found nothing.
+
+use super::candidates::Candidate;
+use super::command::Command;
+use super::input::{Memory, Move, Seen, Shape};
+use super::simulate::workload_of;
+use super::state::World;
+use super::verdict::Keep;
+use jiff::SignedDuration;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::ClusterObjects;
+use whittle_api::k8s::Pod;
+use whittle_units::Timestamp;
+
+/// How long a move is remembered.
+const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(1);
+/// How often the pods of a workload are moved within that time, on average.
+const MOVES_MAX: u64 = 2;
+/// A pass that found nothing is repeated after this even if nothing changed.
+const NOTHING_HOLDS_FOR: SignedDuration = SignedDuration::from_mins(5);
+
+impl Memory {
+    /// Forgets what is too old to matter.
+    pub(super) fn forget_old(&mut self, now: Timestamp) {
+        self.moves.retain(|earlier| now.duration_since(earlier.at) < REMEMBERED_FOR);
+    }
+
+    /// Remembers a consolidation that is being executed; `launched` are the names of its replacements' claims.
+    pub fn record(&mut self, command: &Command, launched: Vec<String>, objects: &ClusterObjects, now: Timestamp) {
+        let moving: BTreeSet<&String> = command.removals.iter().flat_map(|removal| &removal.pods).collect();
+        let mut workloads: BTreeMap<String, u32> = BTreeMap::new();
+        for pod in objects.pods.iter().filter(|pod| moving.contains(&pod.metadata.key())) {
+            *workloads.entry(workload_of(pod)).or_default() += 1;
+        }
+        let removed = command.removals.iter().map(|removal| Shape {
+            node_pool: removal.node_pool.clone(),
+            instance_type: removal.instance_type.clone(),
+            capacity_type: removal.capacity_type.clone(),
+            zone: removal.zone.clone(),
+            price: removal.price,
+        });
+        self.moves.push(Move { at: now, removed: removed.collect(), launched, workloads });
+        self.forget_old(now);
+    }
+}
+
+/// Whether a method looked at just this lately and found nothing.
+pub(super) fn still_nothing(seen: Option<&Seen>, fingerprint: u64, now: Timestamp) -> bool {
+    seen.is_some_and(|seen| seen.fingerprint == fingerprint && now.duration_since(seen.at).abs() < NOTHING_HOLDS_FOR)
+}
+
+/// The instance types that some of the nodes have lately replaced, and when: they do not come back.
+pub(super) fn replaced_by<'m>(memory: &'m Memory, nodes: &[&Candidate<'_>]) -> Option<(Timestamp, BTreeSet<&'m str>)> {
+    let stood_in = |earlier: &&Move| nodes.iter().any(|node| earlier.launched.iter().any(|name| name == node.machine.claim_name()));
+    let earlier: Vec<&Move> = memory.moves.iter().filter(stood_in).collect();
+    let at = earlier.iter().map(|earlier| earlier.at).max()?;
+    Some((at, earlier.iter().flat_map(|earlier| &earlier.removed).map(|shape| shape.instance_type.as_str()).collect()))
+}
+
+/// Refuses to move the pods of a workload without end.
+pub(super) fn refuse_restlessness(memory: &Memory, world: &World<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
+    if memory.moves.is_empty() {
+        return Ok(());
+    }
+    let mut moved: BTreeMap<String, u64> = BTreeMap::new();
+    for earlier in &memory.moves {
+        for (workload, pods) in &earlier.workloads {
+            *moved.entry(workload.clone()).or_default() += u64::from(*pods);
+        }
+    }
+    let moving = count(nodes.iter().flat_map(|node| node.pods.iter().copied()), &moved);
+    if moving.is_empty() {
+        return Ok(());
+    }
+    let alive = count(world.input.cluster.objects.pods.iter().filter(|pod| !pod.is_terminal()), &moving);
+    for (workload, now) in &moving {
+        let before = moved.get(workload).copied().unwrap_or(0);
+        if before + now > MOVES_MAX * alive.get(workload).copied().unwrap_or(0) {
+            return Err(Keep::MovedTooOften { workload: workload.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Pods by workload, of workloads that are in `known`.
+fn count<'p, T>(pods: impl Iterator<Item = &'p Pod>, known: &BTreeMap<String, T>) -> BTreeMap<String, u64> {
+    let mut counted = BTreeMap::new();
+    for workload in pods.map(workload_of).filter(|workload| known.contains_key(workload)) {
+        *counted.entry(workload).or_default() += 1;
+    }
+    counted
+}
+
+/// A number that changes with anything that could change the outcome of a consolidation pass, save what only the
+/// five-minute limit catches. FNV-1a over what is looked at.
+pub(super) fn fingerprint(world: &World<'_>, nodes: &[Candidate<'_>]) -> u64 {
+    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    for node in nodes {
+        hash.text(node.name());
+    }
+    for pod in &world.input.cluster.objects.pods {
+        hash.text(&pod.metadata.uid);
+        hash.text(&pod.metadata.name);
+        hash.text(&pod.spec.node_name);
+        hash.text(&pod.status.phase);
+        hash.number(u64::from(pod.metadata.is_deleting()));
+    }
+    for machine in &world.machines {
+        hash.text(machine.name());
+        let marks = [machine.is_going(), machine.is_initialized(), machine.nominated(world.now()).is_some()];
+        hash.number(marks.iter().fold(0, |bits, mark| bits * 2 + u64::from(*mark)));
+    }
+    for pool in world.pools() {
+        hash.text(&pool.metadata.name);
+        hash.number(pool.metadata.generation.unwrap_or(0).unsigned_abs());
+        hash.text(&pool.metadata.resource_version);
+    }
+    for types in world.input.cluster.catalog.values() {
+        for offering in types.iter().flat_map(|instance_type| &instance_type.offerings) {
+            hash.number(offering.price.nanos() << 1 | u64::from(offering.available));
+        }
+    }
+    hash.0
+}
+
+struct Fnv(u64);
+
+impl Fnv {
+    fn number(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x0100_0000_01b3);
+        self.0 ^= self.0 >> 29;
+    }
+    fn text(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        self.number(text.len() as u64);
+    }
+}

@@ -1,0 +1,121 @@
+//! Multi-node consolidation (disruption 8.4): several nodes go for one, or for none.
+
+use super::balanced::Totals;
+use super::candidates::Candidate;
+use super::command::{Command, Method, Reason};
+use super::compute::compute;
+use super::consolidation::{approve, eligible};
+use super::pass::Pass;
+use super::simulate::Simulator;
+use crate::schedule::Packing;
+
+/// More nodes than this are never taken at once.
+const NODES_MAX: usize = 100;
+/// How many more sets than the reference's own are tried for a better one.
+const TRIES_MAX: usize = 60;
+
+pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
+    let mut nodes = eligible(pass, Method::MultiNode);
+    let mut left = pass.budget(Reason::Underutilized);
+    let before = nodes.len();
+    nodes.retain(|node| left.take(node.pool_name()));
+    let constrained = nodes.len() < before;
+    if nodes.len() < 2 {
+        return Vec::new();
+    }
+    if pass.found_nothing_before(Method::MultiNode, &nodes) {
+        return Vec::new();
+    }
+    let totals = Totals::new(pass);
+    let mut simulator = Simulator::new(pass.world, pass.world.input.settings.simulations_max);
+    let mut search = Search { pass, totals: &totals, simulator: &mut simulator };
+    let mut found = search.prefix(&nodes);
+    if pass.world.input.settings.solve.packing == Packing::Best {
+        let mut search = Search { pass, totals: &totals, simulator: &mut simulator };
+        found = search.better(&nodes, found);
+    }
+    match found {
+        Some((_, command)) => {
+            pass.notes.chosen(&command);
+            totals.note_approval(&mut pass.notes, &command);
+            vec![command]
+        }
+        None => {
+            if !constrained && !simulator.is_spent() {
+                pass.remember_nothing(Method::MultiNode, &nodes);
+            }
+            Vec::new()
+        }
+    }
+}
+
+/// A set of nodes, by position in the sorted list, and what can be done with it.
+type Found = Option<(Vec<usize>, Command)>;
+
+struct Search<'s, 'w> {
+    pass: &'s Pass<'w>,
+    totals: &'s Totals,
+    simulator: &'s mut Simulator<'w>,
+}
+
+impl<'w> Search<'_, 'w> {
+    fn attempt(&mut self, nodes: &[Candidate<'w>], set: &[usize]) -> Option<Command> {
+        let chosen: Vec<&Candidate<'_>> = set.iter().filter_map(|at| nodes.get(*at)).collect();
+        let command = compute(self.pass.world, self.simulator, &chosen, Method::MultiNode).ok()?;
+        approve(self.pass, self.totals, &chosen, &command).ok()?;
+        Some(command)
+    }
+
+    /// The longest prefix that can go together, by halving: what N cannot do, N + 1 cannot either.
+    fn prefix(&mut self, nodes: &[Candidate<'w>]) -> Found {
+        let (mut low, mut high) = (1, NODES_MAX.min(nodes.len() - 1));
+        let mut found = None;
+        while low <= high && !self.simulator.is_spent() {
+            let middle = usize::midpoint(low, high);
+            let set: Vec<usize> = (0..=middle).collect();
+            match self.attempt(nodes, &set) {
+                Some(command) => {
+                    found = Some((set, command));
+                    low = middle + 1;
+                }
+                None => high = middle - 1,
+            }
+        }
+        found
+    }
+
+    /// Grows sets node by node where the prefix stopped: one node that cannot go must not keep the others. Only what
+    /// saves more takes the place of what is there.
+    fn better(&mut self, nodes: &[Candidate<'w>], found: Found) -> Found {
+        let mut best = found;
+        let mut tries = 0;
+        let starts: Vec<Vec<usize>> = match &best {
+            Some((set, _)) => vec![set.clone()],
+            // Without a prefix, every node is a start, the most promising first.
+            None => (0..nodes.len()).map(|first| vec![first]).collect(),
+        };
+        for start in starts {
+            let mut set = start;
+            for next in 0..nodes.len() {
+                if set.contains(&next) || set.len() >= NODES_MAX {
+                    continue;
+                }
+                if tries >= TRIES_MAX || self.simulator.is_spent() {
+                    return best;
+                }
+                tries += 1;
+                let mut larger = set.clone();
+                larger.push(next);
+                let Some(command) = self.attempt(nodes, &larger) else { continue };
+                if best.as_ref().is_none_or(|(_, known)| command.savings > known.savings) {
+                    set.clone_from(&larger);
+                    best = Some((larger, command));
+                }
+            }
+            if best.is_some() {
+                return best;
+            }
+        }
+        best
+    }
+}

@@ -1,0 +1,149 @@
+//! The instance types that a replacement may become, and their prices under its requirements.
+
+use super::state::World;
+use crate::requirements::{Allowed, Requirements, from_requirements};
+use crate::schedule::NewClaim;
+use std::collections::BTreeSet;
+use whittle_api::catalog::{InstanceType, Offering};
+use whittle_api::labels;
+use whittle_units::Price;
+
+/// A replacement with its types at hand.
+#[derive(Clone, Debug)]
+pub(super) struct Replacement<'w> {
+    claim: NewClaim,
+    requirements: Requirements,
+    /// Cheapest first, then by name.
+    types: Vec<&'w InstanceType>,
+}
+
+/// Labels whose `minValues` the remaining types do not reach.
+pub(super) type Unmet = Vec<String>;
+
+impl<'w> Replacement<'w> {
+    pub(super) fn new(world: &World<'w>, claim: NewClaim) -> Self {
+        let types = claim.instance_types.iter().filter_map(|name| world.instance_type(&claim.node_pool, name)).collect();
+        let mut requirements = from_requirements(&claim.requirements);
+        if claim.instance_type_min_values.is_some() {
+            let names = Allowed::one_of(claim.instance_types.iter().cloned());
+            requirements.add(labels::INSTANCE_TYPE.to_owned(), names.with_min_values(claim.instance_type_min_values));
+        }
+        let mut replacement = Self { claim, requirements, types };
+        replacement.sort();
+        replacement
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.types.len()
+    }
+    pub(super) fn type_names(&self) -> impl Iterator<Item = &'w str> + '_ {
+        self.types.iter().map(|instance_type| instance_type.name.as_str())
+    }
+    pub(super) fn allows(&self, capacity_type: &str) -> bool {
+        self.requirements.get(labels::CAPACITY_TYPE).is_none_or(|allowed| allowed.has(&capacity_type.to_owned()))
+    }
+
+    /// Leaves one capacity type. Types that do not offer it stay listed, as the launch decides among offerings.
+    pub(super) fn narrow_to(&mut self, capacity_type: &str) {
+        self.requirements.add(labels::CAPACITY_TYPE.to_owned(), Allowed::one(capacity_type.to_owned()));
+        self.sort();
+    }
+    /// Keeps types that have something to launch under the requirements.
+    pub(super) fn keep_offered(&mut self) {
+        let requirements = self.requirements.clone();
+        self.types.retain(|instance_type| cheapest(instance_type, &requirements).is_some());
+    }
+    pub(super) fn retain(&mut self, keep: impl Fn(&InstanceType) -> bool) {
+        self.types.retain(|instance_type| keep(instance_type));
+    }
+
+    /// Keeps types whose launch costs less than `ceiling` even at its worst.
+    pub(super) fn below(&mut self, ceiling: Price) -> Result<(), Unmet> {
+        let requirements = self.requirements.clone();
+        self.types.retain(|instance_type| worst_launch_price(instance_type, &requirements).is_some_and(|price| price < ceiling));
+        let unmet = unmet_min_values(&self.requirements, &self.types);
+        if unmet.is_empty() { Ok(()) } else { Err(unmet) }
+    }
+
+    /// Keeps the cheapest types: `count`, or as many as `minValues` need.
+    pub(super) fn keep_cheapest(&mut self, count: usize) {
+        let mut keep = count.min(self.types.len());
+        while keep < self.types.len() && !unmet_min_values(&self.requirements, &self.types[..keep]).is_empty() {
+            keep += 1;
+        }
+        self.types.truncate(keep);
+    }
+
+    /// Of the first type: what the replacement is expected to cost. Nothing when it cannot be launched.
+    pub(super) fn expected_price(&self) -> Price {
+        self.types.first().and_then(|first| cheapest(first, &self.requirements)).unwrap_or(Price::ZERO)
+    }
+
+    /// As it is to be asked for.
+    pub(super) fn into_claim(self) -> NewClaim {
+        let mut written = self.requirements.clone();
+        if self.claim.instance_type_min_values.is_some() {
+            written.remove(labels::INSTANCE_TYPE);
+        }
+        let offerings = self.types.iter().map(|instance_type| offerings(instance_type, &self.requirements).count()).sum();
+        NewClaim {
+            cheapest_price: self.expected_price(),
+            instance_types: self.types.iter().map(|instance_type| instance_type.name.clone()).collect(),
+            requirements: written.to_api(),
+            offerings,
+            ..self.claim
+        }
+    }
+
+    fn sort(&mut self) {
+        let price = |instance_type: &InstanceType| cheapest(instance_type, &self.requirements).unwrap_or(Price::MAX);
+        let mut keyed: Vec<(Price, &'w InstanceType)> =
+            self.types.iter().map(|instance_type| (price(instance_type), *instance_type)).collect();
+        keyed.sort_by(|a, b| (a.0, &a.1.name).cmp(&(b.0, &b.1.name)));
+        self.types = keyed.into_iter().map(|(_, instance_type)| instance_type).collect();
+    }
+}
+
+/// Available offerings that the requirements admit.
+fn offerings<'t>(instance_type: &'t InstanceType, requirements: &Requirements) -> impl Iterator<Item = &'t Offering> {
+    instance_type.offerings.iter().filter(move |offering| offering.available && admits(requirements, offering))
+}
+
+/// Whether requirements, of a claim or of a node's labels, admit an offering.
+pub(super) fn admits(requirements: &Requirements, offering: &Offering) -> bool {
+    let open = |key: &String| labels::WELL_KNOWN.contains(&key.as_str());
+    requirements.compatible(&from_requirements(&offering.requirements), open).is_ok()
+}
+
+fn cheapest(instance_type: &InstanceType, requirements: &Requirements) -> Option<Price> {
+    offerings(instance_type, requirements).map(|offering| offering.price).min()
+}
+
+/// What a launch may cost: capacity types are taken in the order reserved, spot, on-demand, zones as they come.
+pub(super) fn worst_launch_price(instance_type: &InstanceType, requirements: &Requirements) -> Option<Price> {
+    [labels::CAPACITY_RESERVED, labels::CAPACITY_SPOT, labels::CAPACITY_ON_DEMAND].into_iter().find_map(|capacity_type| {
+        offerings(instance_type, requirements)
+            .filter(|offering| offering.capacity_type() == capacity_type)
+            .map(|offering| offering.price)
+            .max()
+    })
+}
+
+/// Keys that ask for more distinct values than the types have.
+fn unmet_min_values(requirements: &Requirements, types: &[&InstanceType]) -> Unmet {
+    let asking = requirements.iter().filter_map(|(key, allowed)| Some((key, usize::try_from(allowed.min_values()?).ok()?)));
+    asking.filter(|(key, wanted)| distinct_values(key, types) < *wanted).map(|(key, _)| key.clone()).collect()
+}
+
+fn distinct_values(key: &str, types: &[&InstanceType]) -> usize {
+    if key == labels::INSTANCE_TYPE {
+        return types.len();
+    }
+    let values: BTreeSet<&String> = types
+        .iter()
+        .flat_map(|instance_type| &instance_type.requirements)
+        .filter(|requirement| labels::normalized(&requirement.key) == key && requirement.operator == whittle_api::karpenter::Operator::In)
+        .flat_map(|requirement| &requirement.values)
+        .collect();
+    values.len()
+}

@@ -1,0 +1,104 @@
+//! Replacing nodes that are broken (disruption 15), unless so many are that something else must be wrong.
+
+use super::state::is_ours;
+use std::collections::BTreeMap;
+use whittle_api::k8s::Node;
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::{ClusterObjects, ConditionStatus, labels};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// Which condition of a node, for how long, means that it is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairPolicy {
+    pub condition: &'static str,
+    pub status: ConditionStatus,
+    pub toleration: SignedDuration,
+}
+
+const HALF_AN_HOUR: SignedDuration = SignedDuration::from_mins(30);
+
+/// The policies of the AWS provider; all but `Ready` are reported by the EKS node monitoring agent.
+pub const AWS_POLICIES: [RepairPolicy; 7] = [
+    RepairPolicy { condition: "Ready", status: ConditionStatus::False, toleration: HALF_AN_HOUR },
+    RepairPolicy { condition: "Ready", status: ConditionStatus::Unknown, toleration: HALF_AN_HOUR },
+    RepairPolicy { condition: "AcceleratedHardwareReady", status: ConditionStatus::False, toleration: SignedDuration::from_mins(10) },
+    RepairPolicy { condition: "StorageReady", status: ConditionStatus::False, toleration: HALF_AN_HOUR },
+    RepairPolicy { condition: "NetworkingReady", status: ConditionStatus::False, toleration: HALF_AN_HOUR },
+    RepairPolicy { condition: "KernelReady", status: ConditionStatus::False, toleration: HALF_AN_HOUR },
+    RepairPolicy { condition: "ContainerRuntimeReady", status: ConditionStatus::False, toleration: HALF_AN_HOUR },
+];
+
+/// Of a hundred nodes so many may be broken, rounded up, before repair stops.
+const UNHEALTHY_PERCENT_MAX: usize = 20;
+
+/// What to do about a broken node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    pub node: String,
+    pub node_claim: String,
+    pub verdict: RepairVerdict,
+}
+
+/// When and whether a broken node is replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RepairVerdict {
+    /// It may still recover; look again then.
+    Wait { until: Timestamp },
+    /// Too many others are broken too.
+    TooMany { unhealthy: usize, allowed: usize, pool: Option<String> },
+    /// Its claim is to be deleted and its drain to end now.
+    Replace {
+        condition: &'static str,
+        /// The claim's deadline annotation is to be set to this.
+        deadline: Option<Timestamp>,
+    },
+}
+
+/// All broken nodes that a claim of ours stands behind, by name.
+#[must_use]
+pub fn repairs(objects: &ClusterObjects, now: Timestamp) -> Vec<Repair> {
+    let mut claims: BTreeMap<&str, Vec<&NodeClaim>> = BTreeMap::new();
+    for claim in &objects.node_claims {
+        claims.entry(claim.status.provider_id.as_str()).or_default().push(claim);
+    }
+    let mut found = Vec::new();
+    for node in &objects.nodes {
+        // None or two claims for one machine: it is not clear what to delete.
+        let Some([claim]) = claims.get(node.spec.provider_id.as_str()).map(Vec::as_slice) else { continue };
+        if node.spec.provider_id.is_empty() || !is_ours(&claim.spec.node_class_ref) {
+            continue;
+        }
+        if let Some(verdict) = judge(objects, node, claim, now) {
+            found.push(Repair { node: node.metadata.name.clone(), node_claim: claim.metadata.name.clone(), verdict });
+        }
+    }
+    found.sort_by(|a, b| a.node.cmp(&b.node));
+    found
+}
+
+fn judge(objects: &ClusterObjects, node: &Node, claim: &NodeClaim, now: Timestamp) -> Option<RepairVerdict> {
+    let (ends, policy) = matches(node).min_by_key(|(ends, _)| *ends)?;
+    if now < ends {
+        return Some(RepairVerdict::Wait { until: ends });
+    }
+    let pool = claim.metadata.label(labels::NODE_POOL);
+    let scope = objects.nodes.iter().filter(|other| pool.is_none() || other.metadata.label(labels::NODE_POOL) == pool);
+    let (all, unhealthy) =
+        scope.fold((0usize, 0usize), |(all, sick), other| (all + 1, sick + usize::from(matches(other).next().is_some())));
+    let allowed = (all * UNHEALTHY_PERCENT_MAX).div_ceil(100);
+    if unhealthy > allowed {
+        return Some(RepairVerdict::TooMany { unhealthy, allowed, pool: pool.map(str::to_owned) });
+    }
+    let stated = claim.metadata.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse::<Timestamp>().ok());
+    let deadline = if stated.is_some_and(|stated| stated <= now) { None } else { Some(now) };
+    Some(RepairVerdict::Replace { condition: policy.condition, deadline })
+}
+
+/// Policies that a node's conditions meet, with the moment until which that is tolerated.
+fn matches(node: &Node) -> impl Iterator<Item = (Timestamp, &'static RepairPolicy)> + '_ {
+    AWS_POLICIES.iter().filter_map(|policy| {
+        let met =
+            node.status.conditions.iter().find(|condition| condition.type_ == policy.condition && condition.status == policy.status)?;
+        Some((met.last_transition_time?.checked_add(policy.toleration).ok()?, policy))
+    })
+}

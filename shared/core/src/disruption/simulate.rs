@@ -1,0 +1,102 @@
+//! What the cluster would look like without some nodes (disruption 7): the solver's own answer.
+
+use super::candidates::Candidate;
+use super::state::World;
+use super::verdict::Keep;
+use crate::pods::is_provisionable;
+use crate::schedule::{NewClaim, Options, Packing, Plan, ReservedMode, Simulation, solve};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::Pod;
+
+/// Reasons of pods that are listed in a message.
+const LISTED_MAX: usize = 5;
+
+/// Which nodes take the pods that move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Targets {
+    /// All of them.
+    All,
+    /// Not those whose own pods came or went lately.
+    Quiet,
+}
+
+/// Where the pods of removed nodes would go.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    /// Machines that would have to be launched.
+    pub(super) claims: Vec<NewClaim>,
+    /// Existing nodes that would take moving pods, sorted.
+    pub(super) destinations: Vec<String>,
+}
+
+/// Runs simulations, and counts them.
+pub(super) struct Simulator<'w> {
+    world: &'w World<'w>,
+    /// Pods that wait already, by key: they may stay without a place.
+    waiting: BTreeSet<String>,
+    left: u32,
+}
+
+impl<'w> Simulator<'w> {
+    pub(super) fn new(world: &'w World<'w>, simulations: u32) -> Self {
+        let pods = world.input.cluster.objects.pods.iter();
+        let waiting = pods.filter(|pod| is_provisionable(pod)).map(|pod| pod.metadata.key()).collect();
+        Self { world, waiting, left: simulations }
+    }
+
+    /// No more simulations in this pass.
+    pub(super) fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Imagines the candidates gone. Fails when a pod that runs now would have no place.
+    pub(super) fn without(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Result<Outcome, Keep> {
+        self.left = self.left.saturating_sub(1);
+        let options = self.options(candidates, targets, packing);
+        let plan = solve(&self.world.input.cluster, &options);
+        self.all_placed(&plan)?;
+        let moving: BTreeSet<String> =
+            candidates.iter().flat_map(|candidate| candidate.pods.iter().map(|pod| pod.metadata.key())).collect();
+        let takes_moving = |pods: &[crate::schedule::PodRef]| pods.iter().any(|pod| moving.contains(&pod.key()));
+        let destinations = plan.placements.iter().filter(|placement| takes_moving(&placement.pods));
+        Ok(Outcome { destinations: destinations.map(|placement| placement.node.clone()).collect(), claims: plan.claims })
+    }
+
+    /// Pending pods that fit on existing nodes as they are, by node: such a node is about to be used.
+    pub(super) fn awaited(&mut self) -> BTreeMap<String, String> {
+        if self.waiting.is_empty() {
+            return BTreeMap::new();
+        }
+        self.left = self.left.saturating_sub(1);
+        let plan = solve(&self.world.input.cluster, &self.options(&[], Targets::All, Packing::Reference));
+        let first = |pods: &[crate::schedule::PodRef]| pods.first().map(crate::schedule::PodRef::key);
+        plan.placements.iter().filter_map(|placement| Some((placement.node.clone(), first(&placement.pods)?))).collect()
+    }
+
+    fn options(&self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Options {
+        let names = candidates.iter().map(|candidate| candidate.name().to_owned()).collect();
+        let simulation = Simulation { candidates: names, spare_recent: targets == Targets::Quiet };
+        let base = self.world.input.settings.solve.clone();
+        Options { packing, reserved: ReservedMode::Fallback, work_budget: None, simulation: Some(simulation), ..base }
+    }
+
+    fn all_placed(&self, plan: &Plan) -> Result<(), Keep> {
+        let stranded = plan.left_out.iter().filter(|left| !self.waiting.contains(&left.pod.key()));
+        let mut listed: Vec<(String, String)> = stranded.map(|left| (left.pod.key(), left.reason.to_string())).collect();
+        if listed.is_empty() {
+            return Ok(());
+        }
+        listed.sort();
+        let others = listed.len().saturating_sub(LISTED_MAX);
+        listed.truncate(LISTED_MAX);
+        Err(Keep::PodsStay { listed, others })
+    }
+}
+
+/// The workload that a pod belongs to, `namespace/kind/name`; the pod itself when nothing owns it.
+pub(super) fn workload_of(pod: &Pod) -> String {
+    match pod.metadata.owner_references.first() {
+        Some(owner) => format!("{}/{}/{}", pod.metadata.namespace, owner.kind, owner.name),
+        None => format!("{}/Pod/{}", pod.metadata.namespace, pod.metadata.name),
+    }
+}

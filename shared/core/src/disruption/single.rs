@@ -1,0 +1,95 @@
+//! Single-node consolidation (disruption 8.5): one node goes for a cheaper one, or for none.
+
+use super::balanced::Totals;
+use super::candidates::Candidate;
+use super::command::{Command, Method, Reason};
+use super::compute::compute;
+use super::consolidation::{approve, eligible};
+use super::pass::Pass;
+use super::simulate::Simulator;
+use super::verdict::Keep;
+use crate::schedule::Packing;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What to do with what is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    Command,
+    /// Another method has decided already: only the verdicts are wanted.
+    Verdicts,
+}
+
+pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
+    let nodes = in_turn(eligible(pass, Method::SingleNode), &pass.memory.unreached);
+    if nodes.is_empty() || aim == Aim::Command && pass.found_nothing_before(Method::SingleNode, &nodes) {
+        return Vec::new();
+    }
+    let left = pass.budget(Reason::Underutilized);
+    let totals = Totals::new(pass);
+    let mut simulator = Simulator::new(pass.world, pass.world.input.settings.simulations_max);
+    let first_wins = pass.world.input.settings.solve.packing == Packing::Reference;
+    let mut best: Option<Command> = None;
+    let (mut constrained, mut unreached) = (false, BTreeSet::new());
+    for node in &nodes {
+        if simulator.is_spent() || first_wins && best.is_some() {
+            unreached.insert(node.name().to_owned());
+            pass.keep(node, Keep::NotReached);
+            continue;
+        }
+        if left.of(node.pool_name()) == 0 {
+            constrained = true;
+            pass.keep(node, Keep::BudgetSpent { pool: node.pool_name().to_owned(), reason: Reason::Underutilized });
+            continue;
+        }
+        match consider(pass, &totals, &mut simulator, node) {
+            Err(keep) => pass.keep(node, keep),
+            // Another node's move comes first; this one's is looked at again once that is done.
+            Ok(command) => {
+                pass.wait_turn(node, command.savings);
+                if best.as_ref().is_none_or(|known| command.savings > known.savings) {
+                    best = Some(command);
+                }
+            }
+        }
+    }
+    // What a finished pass did not reach because of a find is not starved: the find changes everything anyway.
+    pass.memory.unreached = if first_wins && best.is_some() { BTreeSet::new() } else { unreached };
+    if aim == Aim::Verdicts {
+        return Vec::new();
+    }
+    match best {
+        Some(command) => {
+            pass.notes.chosen(&command);
+            totals.note_approval(&mut pass.notes, &command);
+            vec![command]
+        }
+        None => {
+            if !constrained && pass.memory.unreached.is_empty() {
+                pass.remember_nothing(Method::SingleNode, &nodes);
+            }
+            Vec::new()
+        }
+    }
+}
+
+fn consider(pass: &Pass<'_>, totals: &Totals, simulator: &mut Simulator<'_>, node: &Candidate<'_>) -> Result<Command, Keep> {
+    totals.can_pass(node).map_err(|thousandths| Keep::PoorScore { thousandths })?;
+    let command = compute(pass.world, simulator, &[node], Method::SingleNode)?;
+    approve(pass, totals, &[node], &command)?;
+    Ok(command)
+}
+
+/// Nodes that the last pass did not reach come first; within both parts the pools take turns.
+fn in_turn<'w>(sorted: Vec<Candidate<'w>>, unreached: &BTreeSet<String>) -> Vec<Candidate<'w>> {
+    let mut turn_of: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+    let mut keyed: Vec<(bool, usize, &str, Candidate<'w>)> = Vec::with_capacity(sorted.len());
+    for node in sorted {
+        let reached = !unreached.contains(node.name());
+        let pool: &'w str = node.pool_name();
+        let turn = turn_of.entry((reached, pool)).or_default();
+        keyed.push((reached, *turn, pool, node));
+        *turn += 1;
+    }
+    keyed.sort_by(|a, b| (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)));
+    keyed.into_iter().map(|(.., node)| node).collect()
+}

@@ -1,0 +1,63 @@
+//! Replacing drifted nodes of static pools one for one (disruption 10.2).
+
+use super::candidates::Candidate;
+use super::command::{Command, Method, Reason, Savings};
+use super::input::Gate;
+use super::pass::Pass;
+use super::static_pools::{Census, claim_from_template};
+use super::verdict::Keep;
+use std::collections::BTreeMap;
+
+pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
+    let mut by_pool: BTreeMap<&'w str, Vec<Candidate<'w>>> = BTreeMap::new();
+    let on = pass.world.input.settings.static_capacity == Gate::On;
+    for node in pass.candidates.iter().filter(|node| on && node.pool.is_static() && node.may_be_taken_by(Method::StaticDrift)) {
+        if pass.drift_reason(node).is_some() {
+            by_pool.entry(node.pool_name()).or_default().push(node.clone());
+        }
+    }
+    pass.count_eligible(Method::StaticDrift, by_pool.values().map(Vec::len).sum());
+    if by_pool.is_empty() {
+        return Vec::new();
+    }
+    let left = pass.budget(Reason::Drifted);
+    let mut commands = Vec::new();
+    for (pool, nodes) in by_pool {
+        let allowed = usize::try_from(left.of(pool)).unwrap_or(usize::MAX).min(nodes.len());
+        let room = room(pass, pool, &nodes, allowed);
+        for (at, node) in nodes.iter().enumerate() {
+            if at < room {
+                commands.push(replace(node, pass.world.now()));
+            } else if at < allowed {
+                pass.keep(node, Keep::NoRoomToReplace { pool: pool.to_owned() });
+            } else {
+                pass.keep(node, Keep::BudgetSpent { pool: pool.to_owned(), reason: Reason::Drifted });
+            }
+        }
+    }
+    commands
+}
+
+/// How many replacements the pool may launch now.
+fn room(pass: &Pass<'_>, pool: &str, nodes: &[Candidate<'_>], allowed: usize) -> usize {
+    let Some(spec) = nodes.first().map(|node| node.pool) else { return 0 };
+    let census = Census::of(pass.world, pool);
+    let replicas = usize::try_from(spec.spec.replicas.unwrap_or(0)).unwrap_or(0);
+    if census.active + census.pending > replicas {
+        // Scaling down comes first; it takes drifted nodes anyway.
+        return 0;
+    }
+    census.room(spec).min(allowed)
+}
+
+fn replace(node: &Candidate<'_>, now: whittle_units::Timestamp) -> Command {
+    Command {
+        method: Method::StaticDrift,
+        removals: vec![node.removal()],
+        replacements: vec![claim_from_template(node.pool)],
+        destinations: Vec::new(),
+        // Like for like, as far as is known before the launch.
+        savings: Savings::default(),
+        execute_after: now,
+    }
+}

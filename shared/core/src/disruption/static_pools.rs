@@ -1,0 +1,155 @@
+//! Static pools keep their number of nodes (disruption 16).
+
+use super::cost::lifetime_cost;
+use super::input::{Gate, Input};
+use super::protection::protection;
+use super::state::{Machine, World};
+use crate::pods::{is_active, is_daemon_owned};
+use crate::requirements::{from_labels, from_requirements};
+use crate::schedule::{ClaimWhy, NewClaim};
+use whittle_api::conditions;
+use whittle_api::karpenter::NodePool;
+use whittle_api::labels;
+use whittle_units::{Price, Quantity, Resources};
+
+/// What one static pool needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticChange {
+    pub node_pool: String,
+    /// Machines to launch, all alike.
+    pub launch: Vec<NewClaim>,
+    /// NodeClaims to delete, in this order. Budgets and annotations only order them; draining respects both.
+    pub delete: Vec<String>,
+    /// More is missing, but the pool's node limit is reached.
+    pub at_limit: bool,
+}
+
+/// How many machines a pool has, by what becomes of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Census {
+    /// To stay.
+    pub(super) active: usize,
+    /// To go once their replacements are there.
+    pub(super) pending: usize,
+    /// Going.
+    pub(super) deleting: usize,
+}
+
+impl Census {
+    pub(super) fn of(world: &World<'_>, pool: &str) -> Self {
+        let mut census = Self::default();
+        for claim in world.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(pool)) {
+            let marked = || {
+                let of_claim = |machine: &&Machine<'_>| machine.claim_name() == claim.metadata.name;
+                world.machines.iter().find(of_claim).is_some_and(|machine| machine.state.marked_for_deletion || machine.facts.in_command)
+            };
+            if claim.metadata.is_deleting() {
+                census.deleting += 1;
+            } else if marked() {
+                census.pending += 1;
+            } else {
+                census.active += 1;
+            }
+        }
+        census
+    }
+
+    /// How many more machines the pool's node limit allows.
+    pub(super) fn room(self, pool: &NodePool) -> usize {
+        let taken = self.active + self.pending + self.deleting;
+        match pool.spec.limits.0.get("nodes") {
+            Some(limit) => usize::try_from(limit.units_floor()).unwrap_or(0).saturating_sub(taken),
+            None => usize::MAX,
+        }
+    }
+}
+
+/// What the static pools of a cluster need now; pools in balance are left out. Nothing with the gate off.
+#[must_use]
+pub fn static_changes(input: Input<'_>) -> Vec<StaticChange> {
+    if input.settings.static_capacity == Gate::Off {
+        return Vec::new();
+    }
+    let world = World::new(input);
+    let pools = world.pools().filter(|pool| pool.is_static() && !pool.metadata.is_deleting());
+    let changes = pools.map(|pool| change(&world, pool));
+    changes.filter(|change| !change.launch.is_empty() || !change.delete.is_empty() || change.at_limit).collect()
+}
+
+fn change(world: &World<'_>, pool: &NodePool) -> StaticChange {
+    let census = Census::of(world, &pool.metadata.name);
+    let replicas = usize::try_from(pool.spec.replicas.unwrap_or(0)).unwrap_or(0);
+    let missing = replicas.saturating_sub(census.active + census.pending);
+    let ready = conditions::is_true(&pool.status.conditions, conditions::READY);
+    let granted = if ready { missing.min(census.room(pool)) } else { 0 };
+    StaticChange {
+        node_pool: pool.metadata.name.clone(),
+        launch: vec![claim_from_template(pool); granted],
+        delete: victims(world, pool, census.active.saturating_sub(replicas)),
+        at_limit: ready && granted < missing,
+    }
+}
+
+/// Claims that are not launched yet, then empty nodes, then the others: unprotected before protected, the cheapest to
+/// move first.
+fn victims(world: &World<'_>, pool: &NodePool, excess: usize) -> Vec<String> {
+    let mut ranked: Vec<((u8, bool, i128), &str)> = Vec::new();
+    for claim in world.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(&pool.metadata.name)) {
+        if claim.metadata.is_deleting() {
+            continue;
+        }
+        let name = claim.metadata.name.as_str();
+        let machine = world.machines.iter().find(|machine| machine.claim_name() == name);
+        match machine {
+            _ if claim.status.provider_id.is_empty() => ranked.push(((0, false, 0), name)),
+            Some(machine) if machine.state.marked_for_deletion || machine.facts.in_command => {}
+            Some(machine) => ranked.push((rank(world, machine), name)),
+            None => ranked.push(((1, false, 0), name)),
+        }
+    }
+    ranked.sort();
+    ranked.into_iter().take(excess).map(|(_, name)| name.to_owned()).collect()
+}
+
+fn rank(world: &World<'_>, machine: &Machine<'_>) -> (u8, bool, i128) {
+    let now = world.now();
+    let protected_pod = machine.pods.iter().any(|pod| is_active(pod) && protection(pod, now).is_active());
+    if machine.pods.iter().all(|pod| is_daemon_owned(pod)) && !protected_pod {
+        return (1, false, 0);
+    }
+    let protected = protected_pod || machine.annotation(labels::DO_NOT_DISRUPT) == Some("true");
+    let cost = machine.claim().map_or(0, |claim| lifetime_cost(machine.pods.iter().copied(), claim, now));
+    (2, protected, cost)
+}
+
+/// The claim that a pool's template describes, for any type that its requirements allow: the launch chooses.
+pub(super) fn claim_from_template(pool: &NodePool) -> NewClaim {
+    let template = &pool.spec.template;
+    let mut all_labels = template.metadata.labels.clone();
+    all_labels.insert(labels::NODE_POOL.to_owned(), pool.metadata.name.clone());
+    all_labels.insert(labels::EC2_NODE_CLASS.to_owned(), template.spec.node_class_ref.name.clone());
+    let mut requirements = from_requirements(&template.spec.requirements);
+    requirements.add_all(&from_labels(&all_labels));
+    let mut annotations = template.metadata.annotations.clone();
+    for key in [labels::NODE_POOL_HASH, labels::NODE_POOL_HASH_VERSION] {
+        annotations.extend(pool.metadata.annotation(key).map(|value| (key.to_owned(), value.to_owned())));
+    }
+    NewClaim {
+        node_pool: pool.metadata.name.clone(),
+        instance_types: Vec::new(),
+        requirements: requirements.to_api(),
+        instance_type_min_values: None,
+        labels: all_labels,
+        annotations,
+        taints: template.spec.taints.clone(),
+        startup_taints: template.spec.startup_taints.clone(),
+        node_class_ref: template.spec.node_class_ref.clone(),
+        expire_after: template.spec.expire_after.clone(),
+        termination_grace_period: template.spec.termination_grace_period.clone(),
+        requests: Resources::from([("pods", Quantity::ZERO)]),
+        pods: Vec::new(),
+        cheapest_price: Price::ZERO,
+        offerings: 0,
+        why: ClaimWhy::default(),
+    }
+}

@@ -1,0 +1,166 @@
+//! Who may be disrupted at all.
+
+use crate::disruption::testing::{Scene, noon, owner, why};
+use crate::disruption::{Blocker, ClaimFacts, Why};
+use jiff::ToSpan as _;
+use whittle_api::k8s::PodDisruptionBudget;
+use whittle_api::{ConditionStatus, LabelSelector, conditions, labels};
+
+/// An empty node `n` that would be deleted, and something that speaks against it.
+#[track_caller]
+fn check(spoil: impl FnOnce(&mut Scene), want: &str) {
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    spoil(&mut scene);
+    let decision = scene.expect(&[]);
+    assert_eq!(why(&decision, "n").code(), want);
+    scene.expect_why("n", want);
+}
+
+#[test]
+fn a_node_must_be_ours_ready_and_at_rest() {
+    check(|scene| scene.objects.node_claims.clear(), "NotManaged");
+    check(|scene| "other".clone_into(&mut scene.parts("n").1.spec.node_class_ref.kind), "NotManaged");
+    check(|scene| drop(scene.parts("n").0.metadata.labels.remove(labels::INITIALIZED)), "NotInitialized");
+    check(|scene| scene.parts("n").1.metadata.deletion_timestamp = Some(noon()), "Deleting");
+    check(
+        |scene| {
+            scene.marks.insert("n".to_owned(), (true, None));
+        },
+        "Deleting",
+    );
+    check(
+        |scene| {
+            let claim = scene.parts("n").1;
+            conditions::set(&mut claim.status.conditions, conditions::INSTANCE_TERMINATING, ConditionStatus::True, "", "", noon());
+        },
+        "Deleting",
+    );
+    check(
+        |scene| {
+            scene.marks.insert("n".to_owned(), (false, Some(noon() + 1.second())));
+        },
+        "Nominated",
+    );
+    check(|scene| drop(scene.facts.insert("claim-n".to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() })), "InCommand");
+}
+
+#[test]
+fn a_nomination_ends() {
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    scene.marks.insert("n".to_owned(), (false, Some(noon())));
+    scene.expect(&["empty delete [n]"]);
+}
+
+#[test]
+fn a_node_must_have_a_pool_that_can_buy() {
+    check(|scene| drop(scene.parts("n").0.metadata.labels.remove(labels::NODE_POOL)), "NoNodePoolLabel");
+    check(|scene| scene.objects.node_pools.clear(), "NodePoolUnknown");
+    check(|scene| scene.catalog.clear(), "NodePoolUnknown");
+}
+
+#[test]
+fn only_true_protects_a_node() {
+    for key in [labels::DO_NOT_DISRUPT, labels::DO_NOT_CONSOLIDATE, labels::DO_NOT_EVICT] {
+        let annotate = |scene: &mut Scene, value: &str| {
+            scene.parts("n").0.metadata.annotations.insert(key.to_owned(), value.to_owned());
+        };
+        check(|scene| annotate(scene, "true"), "NodeAnnotation");
+        let mut scene = Scene::new();
+        scene.node("n", "default", 2);
+        annotate(&mut scene, "false");
+        scene.expect(&["empty delete [n]"]);
+        annotate(&mut scene, "1h");
+        scene.expect(&["empty delete [n]"]);
+    }
+    check(
+        |scene| drop(scene.parts("n").1.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned())),
+        "NodeAnnotation",
+    );
+}
+
+fn protect(scene: &mut Scene, kind: &str, value: &str) {
+    let pod = scene.pod("p", "n", "100m");
+    pod.metadata.owner_references = vec![if kind == "Node" { owner("v1", "Node", "n") } else { owner("apps/v1", kind, "o") }];
+    pod.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), value.to_owned());
+    pod.status.start_time = Some(noon() - 30.minutes());
+}
+
+#[test]
+fn a_protected_pod_keeps_its_node_whatever_owns_it() {
+    for kind in ["DaemonSet", "Node", "ReplicaSet"] {
+        check(|scene| protect(scene, kind, "true"), "PodAnnotation");
+        check(|scene| protect(scene, kind, "31m"), "PodAnnotation");
+    }
+}
+
+#[test]
+fn protection_ends_with_its_time_or_its_pod() {
+    let free = |spoil: &dyn Fn(&mut Scene)| {
+        let mut scene = Scene::new();
+        scene.node("n", "default", 2);
+        spoil(&mut scene);
+        scene.expect(&["empty delete [n]"])
+    };
+    let decision = free(&|scene| protect(scene, "DaemonSet", "30m"));
+    assert!(decision.notes.iter().any(|note| note.reason == "DoNotDisruptGracePeriodElapsed" && note.object == "pod/default/p"));
+    let decision = free(&|scene| protect(scene, "DaemonSet", "soon"));
+    assert!(decision.notes.iter().any(|note| note.reason == "InvalidDoNotDisruptAnnotation" && note.warning));
+    free(&|scene| {
+        protect(scene, "ReplicaSet", "true");
+        scene.objects.pods[0].metadata.deletion_timestamp = Some(noon());
+    });
+    free(&|scene| {
+        protect(scene, "ReplicaSet", "true");
+        "Succeeded".clone_into(&mut scene.objects.pods[0].status.phase);
+    });
+}
+
+fn budget(scene: &mut Scene, name: &str, allowed: i32) {
+    let mut budget = PodDisruptionBudget::default();
+    budget.metadata.namespace = "default".to_owned();
+    budget.metadata.name = name.to_owned();
+    budget.spec.selector = Some(LabelSelector::default());
+    budget.status.disruptions_allowed = allowed;
+    scene.objects.disruption_budgets.push(budget);
+}
+
+#[test]
+fn a_spent_budget_of_a_pod_keeps_its_node() {
+    for kind in ["DaemonSet", "ReplicaSet"] {
+        check(
+            |scene| {
+                protect(scene, kind, "30m");
+                budget(scene, "web", 0);
+            },
+            "PodDisruptionBudget",
+        );
+    }
+    check(
+        |scene| {
+            protect(scene, "DaemonSet", "30m");
+            budget(scene, "a", 1);
+            budget(scene, "b", 1);
+        },
+        "PodDisruptionBudget",
+    );
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    protect(&mut scene, "Node", "30m");
+    budget(&mut scene, "web", 0);
+    scene.expect(&["empty delete [n]"]);
+}
+
+#[test]
+fn a_blocked_node_is_told_with_its_claim() {
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    protect(&mut scene, "DaemonSet", "true");
+    let decision = scene.decide();
+    let told: Vec<&str> =
+        decision.notes.iter().filter(|note| note.reason == "DisruptionBlocked").map(|note| note.object.as_str()).collect();
+    assert_eq!(told, ["node/n", "nodeclaim/claim-n"]);
+    assert!(matches!(why(&decision, "n"), Why::Blocked(Blocker::PodAnnotation { .. })));
+    assert_eq!(why(&decision, "n").to_string(), "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/p)");
+}

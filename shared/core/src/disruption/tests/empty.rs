@@ -1,0 +1,168 @@
+//! Emptiness, and its validation.
+
+use crate::disruption::testing::{Scene, noon, owner, why};
+use crate::disruption::{ClaimFacts, Reason, RejectionCause};
+use jiff::ToSpan as _;
+use whittle_api::k8s::IntOrString;
+use whittle_api::karpenter::{Budget, ConsolidationPolicy};
+use whittle_api::{NillableDuration, labels};
+
+fn budget(nodes: &str) -> Vec<Budget> {
+    vec![Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() }]
+}
+
+fn nodes(count: usize) -> Scene {
+    let mut scene = Scene::new();
+    for at in 0..count {
+        scene.node(&format!("n{at}"), "default", 2);
+    }
+    scene
+}
+
+#[test]
+fn an_empty_node_goes_without_a_replacement() {
+    let decision = nodes(1).expect(&["empty delete [n0]"]);
+    assert_eq!(decision.commands[0].savings.nanos(), 100_000_000);
+    assert_eq!(decision.commands[0].execute_after, noon() + 15.seconds());
+    assert_eq!(decision.commands[0].to_string(), "delete: [n0]");
+    assert_eq!(why(&decision, "n0").code(), "Empty");
+}
+
+#[test]
+fn daemons_mirrors_and_pods_on_their_way_out_do_not_fill_a_node() {
+    let mut scene = nodes(1);
+    scene.pod("daemon", "n0", "100m").metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")];
+    scene.pod("mirror", "n0", "100m").metadata.owner_references = vec![owner("v1", "Node", "n0")];
+    scene.pod("going", "n0", "100m").metadata.deletion_timestamp = Some(noon());
+    "Failed".clone_into(&mut scene.pod("failed", "n0", "100m").status.phase);
+    let worthless = "-2147483648".to_owned();
+    scene.pod("glad", "n0", "100m").metadata.annotations.insert("controller.kubernetes.io/pod-deletion-cost".to_owned(), worthless);
+    scene.expect(&["empty delete [n0]"]);
+}
+
+#[test]
+fn a_terminating_stateful_pod_and_an_ordinary_one_fill_a_node() {
+    let mut scene = nodes(2);
+    scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
+    let stateful = scene.pod("db-0", "n0", "100m");
+    stateful.metadata.owner_references = vec![owner("apps/v1", "StatefulSet", "db")];
+    stateful.metadata.deletion_timestamp = Some(noon());
+    scene.pod("web", "n1", "100m");
+    scene.expect(&[]);
+    scene.expect_why("n0", "NotEmpty");
+    scene.expect_why("n1", "NotEmpty");
+}
+
+#[test]
+fn a_node_waits_until_it_is_quiet() {
+    let mut scene = nodes(1);
+    scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(600);
+    scene.parts("n0").1.status.last_pod_event_time = Some(noon() - 599.seconds());
+    let decision = scene.expect(&[]);
+    assert_eq!(why(&decision, "n0").to_string(), "Pods came or went lately: not before 2026-01-01T12:00:01Z (consolidateAfter)");
+    assert!(!decision.conditions[0].consolidatable);
+    scene.now = noon() + 1.second();
+    let decision = scene.expect(&["empty delete [n0]"]);
+    assert!(decision.conditions[0].consolidatable && decision.conditions[0].changed);
+    scene.parts("n0").1.status.last_pod_event_time = None;
+    scene.expect(&["empty delete [n0]"]);
+}
+
+#[test]
+fn never_and_buffers_keep_empty_nodes() {
+    let mut scene = nodes(2);
+    scene.facts.insert("claim-n0".to_owned(), ClaimFacts { buffer_pods: 1, ..ClaimFacts::default() });
+    let decision = scene.expect(&["empty delete [n1]"]);
+    assert_eq!(why(&decision, "n0").code(), "BufferPods");
+    scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never;
+    scene.expect(&[]);
+    scene.expect_why("n1", "ConsolidationDisabled");
+}
+
+#[test]
+fn budgets_bound_how_many_go_together() {
+    let mut scene = nodes(10);
+    for (text, want) in [("100%", 10), ("3", 3), ("30%", 3), ("25%", 3)] {
+        scene.the_pool("default").spec.disruption.budgets = budget(text);
+        let decision = scene.decide();
+        assert_eq!(decision.commands[0].removals.len(), want, "{text}");
+        let spent = decision.verdicts.iter().filter(|verdict| verdict.why.code() == "Budget").count();
+        assert_eq!(spent, 10 - want, "{text}");
+    }
+    scene.the_pool("default").spec.disruption.budgets = budget("0");
+    let decision = scene.expect(&[]);
+    assert!(decision.notes.iter().any(|note| note.object == "nodepool/default" && note.reason == "DisruptionBlocked"));
+}
+
+#[test]
+fn nodes_on_their_way_and_nodes_not_ready_use_a_budget_up() {
+    let mut scene = nodes(4);
+    scene.the_pool("default").spec.disruption.budgets = budget("2");
+    scene.marks.insert("n0".to_owned(), (true, None));
+    scene.parts("n1").0.status.conditions.clear();
+    scene.parts("n1").0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    let decision = scene.expect(&[]);
+    let state = decision.budgets.iter().find(|state| state.reason == Reason::Empty).unwrap();
+    assert_eq!((state.nodes, state.disrupting, state.allowed()), (4, 2, 0));
+}
+
+#[test]
+fn pools_have_their_own_budgets() {
+    let mut scene = Scene::new();
+    for pool in 0..10 {
+        let name = format!("pool-{pool}");
+        scene.pool(&name).spec.disruption.budgets = budget("2");
+        for node in 0..3 {
+            scene.node(&format!("{name}-{node}"), &name, 2);
+        }
+    }
+    assert_eq!(scene.decide().commands[0].removals.len(), 20);
+}
+
+#[test]
+fn a_broken_budget_stops_its_pool_alone() {
+    let mut scene = nodes(1);
+    scene.pool("other");
+    scene.node("m", "other", 2);
+    let broken = Budget { schedule: Some("61 * * * *".to_owned()), duration: Some("1h".parse().unwrap()), ..Budget::default() };
+    scene.the_pool("default").spec.disruption.budgets = vec![broken];
+    let decision = scene.expect(&["empty delete [m]"]);
+    assert_eq!(why(&decision, "n0").code(), "Budget");
+    assert!(decision.notes.iter().any(|note| note.warning && note.message.contains("61 * * * *")));
+}
+
+#[test]
+fn the_dearest_empty_node_goes_first() {
+    let mut scene = nodes(1);
+    scene.node("big", "default", 8);
+    scene.the_pool("default").spec.disruption.budgets = budget("1");
+    scene.expect(&["empty delete [big]"]);
+}
+
+#[test]
+fn a_provisioners_empty_nodes_go_together_when_their_seconds_are_over() {
+    let mut scene = nodes(3);
+    let pool = scene.the_pool("default");
+    pool.metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), "Provisioner".to_owned());
+    pool.spec.disruption.budgets = budget("10%");
+    pool.spec.disruption.consolidate_after = NillableDuration::from_secs(30);
+    let decision = scene.expect(&["empty delete [n0 n1 n2]"]);
+    assert_eq!(decision.commands[0].execute_after, noon());
+}
+
+#[test]
+fn what_rested_is_checked_again_node_by_node() {
+    let mut scene = nodes(3);
+    let proposal = scene.decide().commands[0].proposal(noon());
+    assert_eq!(scene.validate(&proposal).unwrap_err().cause, RejectionCause::TooEarly);
+    scene.now = noon() + 15.seconds();
+    scene.pod("late", "n0", "100m");
+    scene.marks.insert("n1".to_owned(), (false, Some(noon() + 1.minute())));
+    let command = scene.validate(&proposal).unwrap();
+    assert_eq!(command.to_string(), "delete: [n2]");
+    scene.the_pool("default").spec.disruption.budgets = budget("0");
+    let rejection = scene.validate(&proposal).unwrap_err();
+    assert_eq!((rejection.cause, rejection.failed), (RejectionCause::Budget, 3));
+    scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never;
+    assert_eq!(scene.validate(&proposal).unwrap_err().cause, RejectionCause::Churn);
+}

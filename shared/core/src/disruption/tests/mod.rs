@@ -1,0 +1,6 @@
+//! The test map of the disruption rules, area by area.
+
+mod blocking;
+mod empty;
+mod repairing;
+mod statics;
