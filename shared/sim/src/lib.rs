@@ -1,1 +1,24 @@
-//! A deterministic simulated region and cluster, with faults and checkers.
+//! A deterministic simulated region and cluster on a virtual clock.
+//!
+//! The functions run unchanged as futures over memory adapters of every port. Each call yields before and after its
+//! effect, so that a run can die at any of its await points, be repeated, or overlap with another. One seed gives one
+//! run, byte for byte.
+
+pub mod cluster;
+mod dice;
+mod exec;
+mod function;
+mod ports;
+pub mod region;
+mod story;
+pub mod world;
+
+pub use dice::{Dice, Stream};
+pub use exec::Simulation;
+pub use function::{Function, Functions, Input, TaskId};
+pub use ports::SimPorts;
+pub use story::{Line, LineKind, Story};
+pub use world::{Faults, World, WorldOptions};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Disruption budgets: their status, and the eviction API that asks them.
+
+use super::Cluster;
+use jiff::Timestamp;
+use whittle_api::k8s::{IntOrString, Pod, PodDisruptionBudget, PdbStatus};
+
+/// The eviction API's verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// The pod is on its way out, or was gone already.
+    Granted,
+    /// 429: not now.
+    Refused(String),
+    /// 500: more than one budget covers the pod.
+    Confused(String),
+}
+
+fn share(value: &IntOrString, of: i64, round_up: bool) -> i64 {
+    match value {
+        IntOrString::Int(count) => *count,
+        IntOrString::Text(text) => match text.strip_suffix('%').and_then(|percent| percent.parse::<i64>().ok()) {
+            Some(percent) => {
+                let product = percent.saturating_mul(of);
+                product / 100 + i64::from(round_up && product % 100 != 0)
+            }
+            None => text.parse().unwrap_or(0),
+        },
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    pod.condition("Ready").is_some_and(|condition| condition.status == "True")
+}
+
+impl Cluster {
+    fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
+        budget.metadata.namespace == pod.metadata.namespace
+            && budget.spec.selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels))
+    }
+
+    /// What a budget allows, counted from the pods as they are.
+    pub fn budget_status(&self, budget: &PodDisruptionBudget) -> PdbStatus {
+        let covered: Vec<&Pod> = self.objects.pods.values().filter(|pod| Self::covers(budget, pod) && !pod.is_terminal()).collect();
+        let healthy = covered.iter().filter(|pod| is_ready(pod) && !pod.metadata.is_deleting()).count();
+        let expected = self.expected_pods(&covered);
+        let desired = match (&budget.spec.min_available, &budget.spec.max_unavailable) {
+            (Some(least), _) => share(least, expected, true),
+            (None, Some(most)) => expected - share(most, expected, true),
+            (None, None) => expected,
+        }
+        .max(0);
+        let small = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
+        let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
+        PdbStatus {
+            disruptions_allowed: small((healthy - desired).max(0)),
+            current_healthy: small(healthy),
+            desired_healthy: small(desired),
+            expected_pods: small(expected),
+            observed_generation: budget.metadata.generation.unwrap_or(1),
+        }
+    }
+
+    /// How many pods the controllers of the covered pods want; pods without controller count for themselves.
+    fn expected_pods(&self, covered: &[&Pod]) -> i64 {
+        let mut expected = 0;
+        let mut seen = std::collections::BTreeSet::new();
+        for pod in covered {
+            match self.deployment_of(pod) {
+                Some(deployment) if seen.insert(deployment.metadata.key()) => {
+                    expected += i64::from(deployment.spec.replicas.unwrap_or(1));
+                }
+                Some(_) => {}
+                None => expected += 1,
+            }
+        }
+        expected
+    }
+
+    /// Brings the status of every budget up to date.
+    pub(super) fn update_budgets(&mut self) {
+        let statuses: Vec<(String, PdbStatus)> =
+            self.objects.budgets.iter().map(|(key, budget)| (key.clone(), self.budget_status(budget))).collect();
+        for (key, status) in statuses {
+            self.objects.change::<PodDisruptionBudget>(&key, |budget| budget.status = status);
+        }
+    }
+
+    /// Evicts a pod if its budget allows it.
+    pub fn evict(&mut self, key: &str, uid: &str, now: Timestamp) -> Eviction {
+        let Some(pod) = self.objects.pods.get(key) else { return Eviction::Granted };
+        if !uid.is_empty() && pod.metadata.uid != uid {
+            return Eviction::Granted;
+        }
+        let bound_and_alive = pod.is_bound() && !pod.is_terminal() && !pod.metadata.is_deleting();
+        if bound_and_alive && !self.skip_budgets {
+            let budgets: Vec<&PodDisruptionBudget> = self.objects.budgets.values().filter(|budget| Self::covers(budget, pod)).collect();
+            match budgets[..] {
+                [] => {}
+                [budget] => {
+                    let status = self.budget_status(budget);
+                    let lenient = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" || status.current_healthy >= status.desired_healthy;
+                    let unhealthy_goes = !is_ready(pod) && lenient;
+                    if status.disruptions_allowed < 1 && !unhealthy_goes {
+                        let name = &budget.metadata.name;
+                        return Eviction::Refused(format!(
+                            "the disruption budget {name} needs {} healthy pods and has {} currently",
+                            status.desired_healthy, status.current_healthy
+                        ));
+                    }
+                }
+                _ => return Eviction::Confused("more than one PodDisruptionBudget covers the pod".to_owned()),
+            }
+        }
+        let grace = pod.spec.termination_grace_period_seconds;
+        self.delete_pod(key, grace, now);
+        Eviction::Granted
+    }
+
+    /// Budgets that hold fewer healthy pods than they want, by name: what an eviction against a budget leaves behind.
+    pub fn overdrawn(&self) -> Vec<String> {
+        let short = |budget: &&PodDisruptionBudget| {
+            let status = self.budget_status(budget);
+            status.current_healthy < status.desired_healthy
+        };
+        self.objects.budgets.values().filter(short).map(|budget| budget.metadata.key()).collect()
+    }
+}

@@ -1,0 +1,260 @@
+//! The controllers of kube-controller-manager that matter here: Deployments, DaemonSets, node lifecycle, pod collection.
+
+use super::{Cluster, ClusterEffect};
+use crate::dice::Dice;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeSet;
+use whittle_api::k8s::{
+    Affinity, DaemonSet, Deployment, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, PodTemplate, Taint, TaintEffect, Toleration,
+};
+use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, SelectorRequirement, conditions};
+use whittle_core::pods::{effective_requests, tolerates};
+use whittle_units::Resources;
+
+/// Label that tells the pods of one template from those of another.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+/// Taint of Nodes that are not ready.
+pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// A short hash of a template, in letters and digits.
+fn template_hash(template: &PodTemplate) -> String {
+    let text = serde_json::to_string(template).unwrap_or_default();
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{:010x}", hash & 0xff_ffff_ffff)
+}
+
+fn owner(kind: &str, name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: "apps/v1".to_owned(),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// Which pods a Deployment gives up first: unbound, pending, not ready, then the youngest.
+fn dispensable(pod: &Pod) -> (bool, bool, bool, std::cmp::Reverse<Option<Timestamp>>, String) {
+    let ready = pod.condition("Ready").is_some_and(|condition| condition.status == "True");
+    let created = std::cmp::Reverse(pod.metadata.creation_timestamp);
+    (pod.is_bound(), pod.status.phase == "Running", ready, created, pod.metadata.name.clone())
+}
+
+impl Cluster {
+    pub(super) fn step_deployments(&mut self, now: Timestamp, dice: &mut Dice) {
+        let deployments: Vec<Deployment> = self.objects.deployments.values().cloned().collect();
+        for deployment in &deployments {
+            self.step_deployment(deployment, now, dice);
+        }
+        let orphans: Vec<String> = self.objects.pods.iter().filter(|(_, pod)| self.is_orphan(pod)).map(|(key, _)| key.clone()).collect();
+        for key in orphans {
+            self.delete_pod(&key, None, now);
+        }
+    }
+
+    fn is_orphan(&self, pod: &Pod) -> bool {
+        let Some(owner) = pod.metadata.controller().filter(|_| !pod.metadata.is_deleting()) else { return false };
+        match owner.kind.as_str() {
+            "ReplicaSet" => self.deployment_of(pod).is_none(),
+            "DaemonSet" => !self.objects.daemon_sets.contains_key(&format!("{}/{}", pod.metadata.namespace, owner.name)),
+            _ => false,
+        }
+    }
+
+    /// One round of a Deployment: at most a quarter more pods than wanted, at most a quarter fewer ready ones.
+    fn step_deployment(&mut self, deployment: &Deployment, now: Timestamp, dice: &mut Dice) {
+        let hash = template_hash(&deployment.spec.template);
+        let wanted = usize::try_from(deployment.spec.replicas.unwrap_or(1)).unwrap_or(0);
+        let key = deployment.metadata.key();
+        let of_this = |pod: &&Pod| {
+            !pod.metadata.is_deleting() && !pod.is_terminal() && self.deployment_of(pod).is_some_and(|owner| owner.metadata.key() == key)
+        };
+        let (mut new, mut old): (Vec<Pod>, Vec<Pod>) =
+            self.objects.pods.values().filter(of_this).cloned().partition(|pod| pod.metadata.label(TEMPLATE_HASH) == Some(&hash));
+        let surge = if old.is_empty() { 0 } else { wanted.div_ceil(4) };
+        let missing = wanted.saturating_sub(new.len()).min((wanted + surge).saturating_sub(new.len() + old.len()));
+        for _ in 0..missing {
+            self.create_replica(deployment, &hash, now, dice);
+        }
+        new.sort_by_key(dispensable);
+        old.sort_by_key(dispensable);
+        let extra = new.len().saturating_sub(wanted);
+        let ready = new.iter().chain(&old).filter(|pod| pod.condition("Ready").is_some_and(|ready| ready.status == "True")).count();
+        let spare = ready.saturating_sub(wanted - wanted / 4);
+        let unready_old = old.iter().filter(|pod| !pod.condition("Ready").is_some_and(|ready| ready.status == "True")).count();
+        let gone: Vec<String> =
+            new.iter().take(extra).chain(old.iter().take(unready_old + spare)).map(|pod| pod.metadata.key()).collect();
+        for key in gone {
+            self.delete_pod(&key, None, now);
+        }
+    }
+
+    fn create_replica(&mut self, deployment: &Deployment, hash: &str, now: Timestamp, dice: &mut Dice) {
+        let template = &deployment.spec.template;
+        let set = format!("{}-{hash}", deployment.metadata.name);
+        let mut metadata = ObjectMeta::namespaced(&deployment.metadata.namespace, format!("{set}-{}", dice.suffix(5)));
+        metadata.labels.clone_from(&template.metadata.labels);
+        metadata.labels.insert(TEMPLATE_HASH.to_owned(), hash.to_owned());
+        metadata.annotations.clone_from(&template.metadata.annotations);
+        metadata.owner_references = vec![owner("ReplicaSet", &set, &format!("{}-{hash}", deployment.metadata.uid))];
+        let pod = self.admit(Pod { metadata, spec: template.spec.clone(), ..Pod::default() });
+        self.objects.create(pod, now);
+    }
+
+    /// Creates a pod of the user's own.
+    pub fn create_pod(&mut self, pod: Pod, now: Timestamp) -> bool {
+        let pod = self.admit(pod);
+        self.objects.create(pod, now)
+    }
+
+    pub(super) fn step_daemon_sets(&mut self, now: Timestamp, dice: &mut Dice) {
+        let sets: Vec<DaemonSet> = self.objects.daemon_sets.values().cloned().collect();
+        let nodes: Vec<Node> = self.objects.nodes.values().cloned().collect();
+        for set in &sets {
+            let owned = |pod: &&Pod| {
+                pod.metadata.namespace == set.metadata.namespace
+                    && pod.metadata.controller().is_some_and(|owner| owner.kind == "DaemonSet" && owner.name == set.metadata.name)
+            };
+            let served: BTreeSet<String> = self.objects.pods.values().filter(owned).map(|pod| pod.spec.node_name.clone()).collect();
+            for node in nodes.iter().filter(|node| !served.contains(&node.metadata.name)) {
+                self.create_daemon(set, node, now, dice);
+            }
+        }
+    }
+
+    fn create_daemon(&mut self, set: &DaemonSet, node: &Node, now: Timestamp, dice: &mut Dice) {
+        if node.metadata.is_deleting() || self.lost_at.contains_key(&node.metadata.name) {
+            return;
+        }
+        let template = &set.spec.template;
+        let mut metadata = ObjectMeta::namespaced(&set.metadata.namespace, format!("{}-{}", set.metadata.name, dice.suffix(5)));
+        metadata.labels.clone_from(&template.metadata.labels);
+        metadata.annotations.clone_from(&template.metadata.annotations);
+        metadata.owner_references = vec![owner("DaemonSet", &set.metadata.name, &set.metadata.uid)];
+        let mut pod = Pod { metadata, spec: template.spec.clone(), ..Pod::default() };
+        pod.spec.tolerations.extend(daemon_tolerations(pod.spec.host_network));
+        let pod = self.admit(pod);
+        let taints = node.spec.taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
+        if taints.into_iter().any(|taint| !tolerates(&pod.spec.tolerations, taint)) || !super::scheduler::selects(&pod, node) {
+            return;
+        }
+        let mut used = Resources::new();
+        for other in self.objects.pods_on(&node.metadata.name).filter(|pod| !pod.is_terminal()) {
+            used.add(&effective_requests(other));
+        }
+        used.add(&effective_requests(&pod));
+        if !used.fits(&node.status.allocatable) {
+            return;
+        }
+        let pinned = pinned_to(pod, &node.metadata.name);
+        self.bind(pinned, &node.metadata.name, now);
+    }
+
+    /// Creates a pod that is already bound, as the DaemonSet controller and the scheduler do together.
+    fn bind(&mut self, mut pod: Pod, node: &str, now: Timestamp) {
+        node.clone_into(&mut pod.spec.node_name);
+        let key = pod.metadata.key();
+        self.objects.create(pod, now);
+        self.starts.insert(key, now.checked_add(SignedDuration::from_secs(2)).unwrap_or(now));
+    }
+
+    /// Ready conditions and taints of Nodes; Nodes of machines that have gone.
+    pub(super) fn step_nodes(&mut self, now: Timestamp, effects: &mut Vec<ClusterEffect>) {
+        let ready: Vec<String> = self.ready_at.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
+        for name in ready {
+            self.ready_at.remove(&name);
+            self.objects.change::<Node>(&name, |node| {
+                conditions::set(&mut node.status.conditions, conditions::READY, ConditionStatus::True, "KubeletReady", "", now);
+                node.spec.taints.retain(|taint| taint.key != NOT_READY);
+            });
+            effects.push(ClusterEffect::Told(format!("node {name} is ready")));
+        }
+        let lost: Vec<String> = self.lost_at.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
+        for name in lost {
+            if self.objects.nodes.get(&name).is_none_or(|node| node.metadata.is_deleting()) {
+                if !self.objects.nodes.contains_key(&name) {
+                    self.lost_at.remove(&name);
+                }
+                continue;
+            }
+            // The cloud's node controller deletes Nodes whose instance has ended.
+            self.objects.delete::<Node>(&name, now);
+        }
+        let gone: Vec<String> =
+            self.objects.pods.iter().filter(|(_, pod)| pod.is_bound() && self.node_of(pod).is_none()).map(|(key, _)| key.clone()).collect();
+        for key in gone {
+            self.forget_pod(&key);
+        }
+    }
+
+    /// A machine has gone: its kubelet is silent from now on.
+    pub fn machine_lost(&mut self, instance: &str, now: Timestamp) {
+        let of_machine = |node: &&Node| node.spec.provider_id.ends_with(instance);
+        let Some(name) = self.objects.nodes.values().find(of_machine).map(|node| node.metadata.name.clone()) else { return };
+        self.ready_at.remove(&name);
+        self.objects.change::<Node>(&name, |node| {
+            conditions::set(&mut node.status.conditions, conditions::READY, ConditionStatus::Unknown, "NodeStatusUnknown", "", now);
+            for effect in [TaintEffect::NoSchedule, TaintEffect::NoExecute] {
+                let taint = Taint::new("node.kubernetes.io/unreachable", effect);
+                if !node.spec.taints.iter().any(|known| known.same(&taint)) {
+                    node.spec.taints.push(taint);
+                }
+            }
+        });
+        self.lost_at.insert(name.clone(), now.checked_add(SignedDuration::from_secs(20)).unwrap_or(now));
+        let keys: Vec<String> = self.objects.pods_on(&name).map(|pod| pod.metadata.key()).collect();
+        for key in keys {
+            self.starts.remove(&key);
+            self.ends.remove(&key);
+            self.objects.change::<Pod>(&key, |pod| set_ready(pod, false, now));
+        }
+    }
+}
+
+/// Sets the Ready condition of a pod.
+pub(super) fn set_ready(pod: &mut Pod, ready: bool, now: Timestamp) {
+    let status = if ready { "True" } else { "False" };
+    pod.status.conditions.retain(|condition| condition.type_ != "Ready");
+    pod.status.conditions.push(whittle_api::k8s::PodCondition {
+        type_: "Ready".to_owned(),
+        status: status.to_owned(),
+        last_transition_time: Some(now),
+        ..whittle_api::k8s::PodCondition::default()
+    });
+}
+
+fn daemon_tolerations(host_network: bool) -> Vec<Toleration> {
+    let tolerate = |key: &str, effect: &str| Toleration {
+        key: key.to_owned(),
+        operator: "Exists".to_owned(),
+        effect: effect.to_owned(),
+        ..Toleration::default()
+    };
+    let mut all = vec![
+        tolerate(NOT_READY, "NoExecute"),
+        tolerate("node.kubernetes.io/unreachable", "NoExecute"),
+        tolerate("node.kubernetes.io/disk-pressure", "NoSchedule"),
+        tolerate("node.kubernetes.io/memory-pressure", "NoSchedule"),
+        tolerate("node.kubernetes.io/pid-pressure", "NoSchedule"),
+        tolerate("node.kubernetes.io/unschedulable", "NoSchedule"),
+    ];
+    if host_network {
+        all.push(tolerate("node.kubernetes.io/network-unavailable", "NoSchedule"));
+    }
+    all
+}
+
+/// The affinity by which the DaemonSet controller pins a pod to its node.
+fn pinned_to(mut pod: Pod, node: &str) -> Pod {
+    let field = SelectorRequirement { key: "metadata.name".to_owned(), operator: "In".to_owned(), values: vec![node.to_owned()] };
+    let affinity = pod.spec.affinity.get_or_insert_with(Affinity::default);
+    let required = affinity.node_affinity.get_or_insert_with(NodeAffinity::default).required.get_or_insert_with(NodeSelector::default);
+    if required.node_selector_terms.is_empty() {
+        required.node_selector_terms.push(NodeSelectorTerm::default());
+    }
+    for term in &mut required.node_selector_terms {
+        term.match_fields = vec![field.clone()];
+    }
+    pod
+}

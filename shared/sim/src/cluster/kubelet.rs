@@ -1,0 +1,160 @@
+//! Kubelets: machines that join, pods that start and stop.
+
+use super::controllers::{NOT_READY, set_ready};
+use super::{Cluster, ClusterEffect};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+use whittle_api::k8s::{Node, NodeSpec, NodeStatus, NodeSystemInfo, Pod, Taint, TaintEffect};
+use whittle_api::{ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_units::{ProviderId, Resources};
+
+/// Between a kubelet's first report and its network being ready.
+const NETWORK_DELAY: SignedDuration = SignedDuration::from_secs(8);
+
+/// What a kubelet knows of its machine when it joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoiningMachine {
+    pub instance_id: String,
+    pub node_name: String,
+    pub provider_id: ProviderId,
+    pub instance_type: String,
+    pub region: String,
+    pub zone: String,
+    pub zone_id: String,
+    pub architecture: String,
+    pub operating_system: String,
+    /// Build number of Windows machines.
+    pub windows_build: Option<String>,
+    pub capacity: Resources,
+    pub allocatable: Resources,
+    /// From the user data.
+    pub labels: BTreeMap<String, String>,
+    /// From the user data.
+    pub taints: Vec<Taint>,
+}
+
+impl Cluster {
+    /// A kubelet reports for the first time. The Node becomes ready a little later.
+    pub fn join(&mut self, machine: &JoiningMachine, now: Timestamp) {
+        if self.objects.nodes.contains_key(&machine.node_name) {
+            return;
+        }
+        let mut metadata = ObjectMeta::named(&machine.node_name);
+        super::scheduler::well_known(
+            &mut metadata,
+            &[
+                (labels::INSTANCE_TYPE, &machine.instance_type),
+                (labels::REGION, &machine.region),
+                (labels::ZONE, &machine.zone),
+                (labels::ZONE_ID, &machine.zone_id),
+                (labels::ARCH, &machine.architecture),
+                (labels::OS, &machine.operating_system),
+            ],
+        );
+        if let Some(build) = &machine.windows_build {
+            metadata.labels.insert(labels::WINDOWS_BUILD.to_owned(), build.clone());
+        }
+        metadata.labels.extend(machine.labels.clone());
+        let mut node = Node {
+            metadata,
+            spec: NodeSpec { provider_id: machine.provider_id.as_str().to_owned(), taints: machine.taints.clone(), unschedulable: false },
+            status: NodeStatus {
+                capacity: machine.capacity.clone(),
+                allocatable: machine.allocatable.clone(),
+                node_info: NodeSystemInfo {
+                    kubelet_version: format!("v{}.0-eks-0000000", self.version),
+                    architecture: machine.architecture.clone(),
+                    operating_system: machine.operating_system.clone(),
+                },
+                ..NodeStatus::default()
+            },
+        };
+        node.spec.taints.push(Taint::new(NOT_READY, TaintEffect::NoSchedule));
+        conditions::set(&mut node.status.conditions, conditions::READY, ConditionStatus::False, "KubeletNotReady", "network not ready", now);
+        self.objects.create(node, now);
+        self.ready_at.insert(machine.node_name.clone(), now.checked_add(NETWORK_DELAY).unwrap_or(now));
+    }
+
+    /// Pods start and stop.
+    pub(super) fn step_pods(&mut self, now: Timestamp) {
+        let starting: Vec<String> = due(&self.starts, now);
+        for key in starting {
+            self.starts.remove(&key);
+            self.objects.change::<Pod>(&key, |pod| {
+                if !pod.metadata.is_deleting() {
+                    "Running".clone_into(&mut pod.status.phase);
+                    pod.status.start_time = Some(now);
+                    set_ready(pod, true, now);
+                }
+            });
+        }
+        let ending: Vec<String> = due(&self.ends, now);
+        for key in ending {
+            self.forget_pod(&key);
+        }
+    }
+
+    /// Tells what changed since the last look: Nodes for the node doorbell, classes for the refresh doorbell, the state
+    /// of Deployments for the timeline.
+    pub(super) fn notice_changes(&mut self, effects: &mut Vec<ClusterEffect>) {
+        let nodes: BTreeMap<String, String> = self.objects.nodes.iter().map(|(name, node)| (name.clone(), fingerprint(node))).collect();
+        if nodes != self.seen_nodes {
+            let came = nodes.keys().filter(|name| !self.seen_nodes.contains_key(*name));
+            effects.extend(came.map(|name| ClusterEffect::Told(format!("node {name} joined"))));
+            let went = self.seen_nodes.keys().filter(|name| !nodes.contains_key(*name));
+            effects.extend(went.map(|name| ClusterEffect::Told(format!("node {name} is gone"))));
+            self.seen_nodes = nodes;
+            effects.push(ClusterEffect::NodeChanged);
+        }
+        let pools = self.objects.node_pools.values().map(|pool| (format!("pool/{}", pool.metadata.name), pool.metadata.generation));
+        let classes = self.objects.node_classes.values().map(|class| (format!("class/{}", class.metadata.name), class.metadata.generation));
+        let classes: BTreeMap<String, Option<i64>> = pools.chain(classes).collect();
+        if classes != self.seen_classes {
+            self.seen_classes = classes;
+            effects.push(ClusterEffect::ClassChanged);
+        }
+        self.tell_deployments(effects);
+    }
+
+    fn tell_deployments(&mut self, effects: &mut Vec<ClusterEffect>) {
+        let mut told = BTreeMap::new();
+        for (key, deployment) in &self.objects.deployments {
+            let of_this =
+                |pod: &&Pod| !pod.metadata.is_deleting() && self.deployment_of(pod).is_some_and(|owner| owner.metadata.key() == *key);
+            let (mut running, mut starting, mut pending) = (0, 0, 0);
+            for pod in self.objects.pods.values().filter(of_this) {
+                match (pod.status.phase.as_str(), pod.is_bound()) {
+                    ("Running", _) => running += 1,
+                    (_, true) => starting += 1,
+                    (_, false) => pending += 1,
+                }
+            }
+            let wanted = deployment.spec.replicas.unwrap_or(1);
+            let mut text = format!("deployment {key}: {running} of {wanted} running");
+            if starting > 0 {
+                text.push_str(&format!(", {starting} starting"));
+            }
+            if pending > 0 {
+                text.push_str(&format!(", {pending} pending"));
+            }
+            told.insert(key.clone(), text);
+        }
+        for (key, text) in &told {
+            if self.told.get(key) != Some(text) {
+                effects.push(ClusterEffect::Told(text.clone()));
+            }
+        }
+        self.told = told;
+    }
+}
+
+fn due(timers: &BTreeMap<String, Timestamp>, now: Timestamp) -> Vec<String> {
+    timers.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect()
+}
+
+/// What of a Node the node doorbell is about: readiness, startup taints, deletion.
+fn fingerprint(node: &Node) -> String {
+    let ready = conditions::is_true(&node.status.conditions, conditions::READY);
+    let taints: Vec<String> = node.spec.taints.iter().map(ToString::to_string).collect();
+    format!("{ready} {} {}", taints.join(" "), node.metadata.is_deleting())
+}

@@ -1,0 +1,188 @@
+//! The Kubernetes cluster: objects, controllers, scheduler, kubelets.
+
+mod admission;
+mod apply;
+mod budgets;
+mod controllers;
+mod groups;
+mod kubelet;
+pub mod objects;
+mod scheduler;
+
+pub use apply::{Applied, NoSuchObject};
+pub use budgets::Eviction;
+pub use groups::NodeGroup;
+pub use kubelet::JoiningMachine;
+pub use objects::{Objects, Table, Tabled};
+
+use crate::dice::Dice;
+use crate::region::Region;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Deployment, Node, Pod};
+use whittle_ports::ClusterEvent;
+use whittle_units::ClusterName;
+
+/// A Kubernetes Event as kept: the same one again within two minutes only counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptEvent {
+    pub at: Timestamp,
+    pub count: u32,
+    pub event: ClusterEvent,
+}
+
+/// What a look of the controllers brought about outside the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterEffect {
+    Told(String),
+    /// The scheduler published FailedScheduling; the webhook sends this review.
+    FailedScheduling(String),
+    /// A Node came, became ready or lost a startup taint.
+    NodeChanged,
+    /// A node class or a pool was changed by the user.
+    ClassChanged,
+    Violation(String),
+}
+
+/// A cluster and its inhabitants.
+#[derive(Debug)]
+pub struct Cluster {
+    pub name: ClusterName,
+    pub version: String,
+    pub objects: Objects,
+    pub events: Vec<KeptEvent>,
+    pub groups: BTreeMap<String, NodeGroup>,
+    /// Budgets are not asked by the eviction API: a mutant that the checkers must catch.
+    pub skip_budgets: bool,
+    /// When bound pods start to run, and leaving ones are gone.
+    starts: BTreeMap<String, Timestamp>,
+    ends: BTreeMap<String, Timestamp>,
+    /// When Nodes become ready, and those of lost machines are taken away.
+    ready_at: BTreeMap<String, Timestamp>,
+    lost_at: BTreeMap<String, Timestamp>,
+    /// What was told about each Deployment last.
+    told: BTreeMap<String, String>,
+    /// Nodes and classes as they were at the last look, to notice changes.
+    seen_nodes: BTreeMap<String, String>,
+    seen_classes: BTreeMap<String, Option<i64>>,
+    /// Pods that the webhook was told about.
+    reviewed: BTreeMap<String, Timestamp>,
+    /// Names of groups' nodes that are being drained.
+    shrinking: BTreeSet<String>,
+    retry_at: Option<Timestamp>,
+    /// Uids of pods that were deleted by force or eviction past their budget, allowed to leave it overdrawn.
+    pub forced: BTreeSet<String>,
+}
+
+impl Cluster {
+    /// A cluster with nothing in it but its namespaces.
+    pub fn new(name: ClusterName, version: &str) -> Self {
+        let mut cluster = Self {
+            name,
+            version: version.to_owned(),
+            objects: Objects::default(),
+            events: Vec::new(),
+            groups: BTreeMap::new(),
+            skip_budgets: false,
+            starts: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            ready_at: BTreeMap::new(),
+            lost_at: BTreeMap::new(),
+            told: BTreeMap::new(),
+            seen_nodes: BTreeMap::new(),
+            seen_classes: BTreeMap::new(),
+            reviewed: BTreeMap::new(),
+            shrinking: BTreeSet::new(),
+            retry_at: None,
+            forced: BTreeSet::new(),
+        };
+        for namespace in ["default", "kube-system"] {
+            cluster.ensure_namespace(namespace, Timestamp::UNIX_EPOCH);
+        }
+        cluster
+    }
+
+    /// Creates a namespace unless it exists.
+    pub fn ensure_namespace(&mut self, name: &str, now: Timestamp) {
+        let mut namespace = whittle_api::k8s::Namespace { metadata: whittle_api::ObjectMeta::named(name) };
+        namespace.metadata.labels.insert(whittle_api::labels::NAMESPACE_NAME.to_owned(), name.to_owned());
+        self.objects.create(namespace, now);
+    }
+
+    /// Everybody in the cluster looks at the objects once and acts.
+    pub fn step(&mut self, now: Timestamp, dice: &mut Dice, region: &Region) -> Vec<ClusterEffect> {
+        let mut effects = Vec::new();
+        self.retry_at = None;
+        self.step_groups(now, dice, region, &mut effects);
+        self.step_nodes(now, &mut effects);
+        self.step_deployments(now, dice);
+        self.step_daemon_sets(now, dice);
+        self.step_pods(now);
+        self.schedule_pods(now, dice, &mut effects);
+        self.update_budgets();
+        self.notice_changes(&mut effects);
+        effects
+    }
+
+    /// When the next timer of a pod, Node or drain runs out.
+    pub fn next_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let timers = self.starts.values().chain(self.ends.values()).chain(self.ready_at.values()).chain(self.lost_at.values());
+        timers.copied().chain(self.retry_at).filter(|at| *at > now).min()
+    }
+
+    /// Somebody has to look again by then.
+    fn retry(&mut self, at: Timestamp) {
+        self.retry_at = Some(self.retry_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// The Deployment that a pod belongs to.
+    pub fn deployment_of(&self, pod: &Pod) -> Option<&Deployment> {
+        let owner = pod.metadata.controller().filter(|owner| owner.kind == "ReplicaSet")?;
+        let (name, _) = owner.name.rsplit_once('-')?;
+        self.objects.deployments.get(&format!("{}/{name}", pod.metadata.namespace))
+    }
+
+    /// Publishes an Event; the same one within two minutes only raises its count. Returns whether it is new.
+    pub fn publish(&mut self, event: ClusterEvent, now: Timestamp) -> bool {
+        let recent = |kept: &&mut KeptEvent| kept.event == event && now.duration_since(kept.at) < SignedDuration::from_mins(2);
+        if let Some(kept) = self.events.iter_mut().rev().take(500).find(recent) {
+            kept.count += 1;
+            return false;
+        }
+        self.events.push(KeptEvent { at: now, count: 1, event });
+        true
+    }
+
+    /// Asks for a pod's deletion with a grace period in seconds (30 when not given). One without node is gone at once.
+    pub fn delete_pod(&mut self, key: &str, grace: Option<i64>, now: Timestamp) {
+        let Some(pod) = self.objects.pods.get(key) else { return };
+        let grace = grace.or(pod.spec.termination_grace_period_seconds).unwrap_or(30).max(0);
+        let alive = self.node_of(pod).is_some_and(|node| !self.lost_at.contains_key(&node.metadata.name));
+        if !pod.is_bound() || pod.is_terminal() || grace == 0 && !alive {
+            self.forget_pod(key);
+            return;
+        }
+        let until = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
+        if pod.metadata.deletion_timestamp.is_none_or(|known| known > until) {
+            self.objects.change::<Pod>(key, |pod| {
+                pod.metadata.deletion_timestamp = Some(until);
+                pod.metadata.deletion_grace_period_seconds = Some(grace);
+            });
+        }
+        // Programs of the simulation stop within a second of being asked, or when their grace ends.
+        let stops = now.checked_add(SignedDuration::from_secs(grace.min(1))).unwrap_or(until);
+        let end = self.ends.entry(key.to_owned()).or_insert(stops);
+        *end = (*end).min(stops);
+    }
+
+    fn forget_pod(&mut self, key: &str) {
+        self.objects.pods.remove(key);
+        self.starts.remove(key);
+        self.ends.remove(key);
+        self.reviewed.remove(key);
+    }
+
+    fn node_of(&self, pod: &Pod) -> Option<&Node> {
+        self.objects.nodes.get(&pod.spec.node_name)
+    }
+}

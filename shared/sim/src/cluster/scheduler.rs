@@ -1,0 +1,353 @@
+//! The default scheduler: filters, a simple score, and its verdict on pods that fit nowhere.
+
+use super::{Cluster, ClusterEffect};
+use crate::dice::{Dice, Stream};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Node, NodeSelectorTerm, Pod, PodAffinityTerm, PodCondition, TaintEffect, TopologySpreadConstraint};
+use whittle_api::{ConditionStatus, LabelSelector, ObjectMeta, SelectorRequirement, conditions, labels};
+use whittle_core::pods::{effective_requests, host_ports, tolerates};
+use whittle_ports::ClusterEvent;
+use whittle_units::{Quantity, Resources};
+
+/// How often the scheduler says again that a pod fits nowhere.
+const REPEAT: SignedDuration = SignedDuration::from_secs(30);
+
+/// What the scheduler knows of a node while it goes through the pods.
+struct Room<'a> {
+    node: &'a Node,
+    free: Resources,
+}
+
+fn expression_holds(requirement: &SelectorRequirement, value: Option<&str>) -> bool {
+    let number = || requirement.values.first().and_then(|bound| bound.parse::<i64>().ok()).zip(value?.parse::<i64>().ok());
+    match requirement.operator.as_str() {
+        "In" => value.is_some_and(|value| requirement.values.iter().any(|one| one == value)),
+        "NotIn" => value.is_none_or(|value| requirement.values.iter().all(|one| one != value)),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => number().is_some_and(|(bound, value)| value > bound),
+        "Lt" => number().is_some_and(|(bound, value)| value < bound),
+        _ => false,
+    }
+}
+
+fn term_holds(term: &NodeSelectorTerm, node: &Node) -> bool {
+    let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
+    !empty
+        && term.match_expressions.iter().all(|one| expression_holds(one, node.metadata.label(&one.key)))
+        && term.match_fields.iter().all(|one| one.key == "metadata.name" && expression_holds(one, Some(&node.metadata.name)))
+}
+
+/// Whether the node selector and the required node affinity of a pod accept a node.
+pub(super) fn selects(pod: &Pod, node: &Node) -> bool {
+    let selector = pod.spec.node_selector.iter().all(|(key, value)| node.metadata.label(key) == Some(value));
+    let required = pod.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref()).and_then(|node| node.required.as_ref());
+    selector && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| term_holds(term, node)))
+}
+
+fn is_ready(node: &Node) -> bool {
+    conditions::find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
+}
+
+fn is_tolerated(pod: &Pod, node: &Node) -> bool {
+    let hard = node.spec.taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
+    hard.into_iter().all(|taint| tolerates(&pod.spec.tolerations, taint))
+}
+
+/// Why a node does not take a pod, in the scheduler's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum No {
+    Unschedulable,
+    Taint,
+    Affinity,
+    Resource(&'static str),
+    Ports,
+    PodAffinity,
+    PodAntiAffinity,
+    Spread,
+}
+
+impl No {
+    fn words(self) -> String {
+        match self {
+            Self::Unschedulable => "node(s) were unschedulable".to_owned(),
+            Self::Taint => "node(s) had untolerated taints".to_owned(),
+            Self::Affinity => "node(s) didn't match Pod's node affinity/selector".to_owned(),
+            Self::Resource(name) => format!("Insufficient {name}"),
+            Self::Ports => "node(s) didn't have free ports for the requested pod ports".to_owned(),
+            Self::PodAffinity => "node(s) didn't match pod affinity rules".to_owned(),
+            Self::PodAntiAffinity => "node(s) didn't match pod anti-affinity rules".to_owned(),
+            Self::Spread => "node(s) didn't match pod topology spread constraints".to_owned(),
+        }
+    }
+}
+
+impl Cluster {
+    /// Binds every pod that fits somewhere, marks the others.
+    pub(super) fn schedule_pods(&mut self, now: Timestamp, dice: &mut Dice, effects: &mut Vec<ClusterEffect>) {
+        let waits = |pod: &&Pod| {
+            !pod.is_bound()
+                && !pod.is_terminal()
+                && !pod.metadata.is_deleting()
+                && pod.spec.scheduling_gates.is_empty()
+                && matches!(pod.spec.scheduler_name.as_str(), "" | "default-scheduler")
+        };
+        let mut waiting: Vec<Pod> = self.objects.pods.values().filter(waits).cloned().collect();
+        waiting.sort_by_key(|pod| {
+            (std::cmp::Reverse(pod.spec.priority.unwrap_or(0)), pod.metadata.creation_timestamp, pod.metadata.uid.clone())
+        });
+        for pod in &waiting {
+            match self.place(pod) {
+                Ok(node) => self.bind_pod(&pod.metadata.key(), &node, now, dice),
+                Err(verdict) => self.mark_unschedulable(pod, &verdict, now, effects),
+            }
+        }
+    }
+
+    /// The node for a pod, or what the scheduler says when there is none.
+    fn place(&self, pod: &Pod) -> Result<String, String> {
+        let mut reasons: BTreeMap<No, usize> = BTreeMap::new();
+        let mut best: Option<(Quantity, &str)> = None;
+        let requests = effective_requests(pod);
+        for node in self.objects.nodes.values() {
+            let room = self.room(node);
+            match self.refuses(pod, &requests, &room) {
+                Some(reason) => *reasons.entry(reason).or_default() += 1,
+                None => {
+                    // The node with most free CPU, as the default score likes it; the first name among equals.
+                    let free = room.free.get("cpu").minus(requests.get("cpu"));
+                    if best.is_none_or(|(most, _)| free > most) {
+                        best = Some((free, &node.metadata.name));
+                    }
+                }
+            }
+        }
+        if let Some((_, node)) = best {
+            return Ok(node.to_owned());
+        }
+        let total = self.objects.nodes.len();
+        let parts: Vec<String> = reasons.into_iter().map(|(reason, count)| format!("{count} {}", reason.words())).collect();
+        let why = if parts.is_empty() { "no nodes available to schedule pods".to_owned() } else { parts.join(", ") };
+        Err(if total == 0 { why } else { format!("0/{total} nodes are available: {why}.") })
+    }
+
+    fn room<'a>(&self, node: &'a Node) -> Room<'a> {
+        let mut free = node.status.allocatable.clone();
+        for pod in self.objects.pods_on(&node.metadata.name).filter(|pod| !pod.is_terminal()) {
+            free.subtract(&effective_requests(pod));
+        }
+        Room { node, free }
+    }
+
+    fn refuses(&self, pod: &Pod, requests: &Resources, room: &Room<'_>) -> Option<No> {
+        let node = room.node;
+        if node.spec.unschedulable {
+            return Some(No::Unschedulable);
+        }
+        if !is_ready(node) || !is_tolerated(pod, node) {
+            return Some(No::Taint);
+        }
+        if !selects(pod, node) {
+            return Some(No::Affinity);
+        }
+        if let Some(lacking) = requests.iter().find(|(name, amount)| !amount.is_zero() && *amount > room.free.get(name)) {
+            return Some(No::Resource(static_name(lacking.0)));
+        }
+        let ports = host_ports(pod);
+        if !ports.is_empty() && self.objects.pods_on(&node.metadata.name).any(|other| ports.iter().any(|port| host_ports(other).contains(port))) {
+            return Some(No::Ports);
+        }
+        self.affinity_refuses(pod, node).or_else(|| (!self.spread_holds(pod, node)).then_some(No::Spread))
+    }
+
+    fn affinity_refuses(&self, pod: &Pod, node: &Node) -> Option<No> {
+        let affinity = pod.spec.affinity.as_ref();
+        let wants = affinity.and_then(|affinity| affinity.pod_affinity.as_ref()).map_or(&[][..], |one| &one.required);
+        if wants.iter().any(|term| !self.affinity_holds(pod, term, node)) {
+            return Some(No::PodAffinity);
+        }
+        let shuns = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref()).map_or(&[][..], |one| &one.required);
+        if shuns.iter().any(|term| self.domain_has(term, pod, node, |_| true)) {
+            return Some(No::PodAntiAffinity);
+        }
+        // Pods that run already may keep this one away.
+        let kept_away = self.objects.pods.values().filter(|other| other.is_bound() && !other.is_terminal()).any(|other| {
+            let there = other.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+            there.is_some_and(|anti| {
+                anti.required.iter().any(|term| {
+                    term_selects(term, other, pod)
+                        && self.node_of(other).is_some_and(|at| same_domain(at, node, &term.topology_key))
+                })
+            })
+        });
+        kept_away.then_some(No::PodAntiAffinity)
+    }
+
+    /// A required affinity term; the first pod of a group that selects itself may go anywhere that has the key.
+    fn affinity_holds(&self, pod: &Pod, term: &PodAffinityTerm, node: &Node) -> bool {
+        if self.domain_has(term, pod, node, |_| true) {
+            return true;
+        }
+        let nobody = !self.objects.pods.values().any(|other| other.is_bound() && !other.is_terminal() && term_selects(term, pod, other));
+        nobody && term_selects(term, pod, pod) && node.metadata.label(&term.topology_key).is_some()
+    }
+
+    fn domain_has(&self, term: &PodAffinityTerm, pod: &Pod, node: &Node, counts: impl Fn(&Pod) -> bool) -> bool {
+        self.objects.pods.values().filter(|other| other.is_bound() && !other.is_terminal() && counts(other)).any(|other| {
+            term_selects(term, pod, other) && self.node_of(other).is_some_and(|at| same_domain(at, node, &term.topology_key))
+        })
+    }
+
+    fn spread_holds(&self, pod: &Pod, node: &Node) -> bool {
+        let hard = pod.spec.topology_spread_constraints.iter().filter(|one| one.when_unsatisfiable != "ScheduleAnyway");
+        hard.into_iter().all(|constraint| self.skew_after(pod, constraint, node).is_some_and(|skew| skew <= i64::from(constraint.max_skew)))
+    }
+
+    /// The skew of a constraint if the pod went to the node; `None` where the node lacks the key.
+    fn skew_after(&self, pod: &Pod, constraint: &TopologySpreadConstraint, node: &Node) -> Option<i64> {
+        let here = node.metadata.label(&constraint.topology_key)?;
+        let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
+        let honors_affinity = constraint.node_affinity_policy.as_deref() != Some("Ignore");
+        let honors_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
+        let mut counted: BTreeSet<&str> = BTreeSet::new();
+        for candidate in self.objects.nodes.values() {
+            let Some(domain) = candidate.metadata.label(&constraint.topology_key) else { continue };
+            if honors_affinity && !selects(pod, candidate) || honors_taints && !is_tolerated(pod, candidate) {
+                continue;
+            }
+            counts.entry(domain).or_default();
+            counted.insert(&candidate.metadata.name);
+        }
+        for other in self.objects.pods.values().filter(|other| other.is_bound() && !other.is_terminal() && !other.metadata.is_deleting()) {
+            let matches = other.metadata.namespace == pod.metadata.namespace && selector_selects(constraint, pod, &other.metadata);
+            if let (true, true, Some(at)) = (matches, counted.contains(other.spec.node_name.as_str()), self.node_of(other)) {
+                if let Some(domain) = at.metadata.label(&constraint.topology_key) {
+                    *counts.entry(domain).or_default() += 1;
+                }
+            }
+        }
+        let domains = i64::try_from(counts.len()).unwrap_or(i64::MAX);
+        let least = if domains < i64::from(constraint.min_domains.unwrap_or(1)) { 0 } else { counts.values().copied().min().unwrap_or(0) };
+        let own = i64::from(selector_selects(constraint, pod, &pod.metadata));
+        Some(counts.get(here).copied().unwrap_or(0) + own - least)
+    }
+
+    fn bind_pod(&mut self, key: &str, node: &str, now: Timestamp, dice: &mut Dice) {
+        self.objects.change::<Pod>(key, |pod| {
+            node.clone_into(&mut pod.spec.node_name);
+            pod.status.conditions.retain(|condition| condition.type_ != "PodScheduled");
+            pod.status.conditions.push(PodCondition {
+                type_: "PodScheduled".to_owned(),
+                status: "True".to_owned(),
+                last_transition_time: Some(now),
+                ..PodCondition::default()
+            });
+        });
+        let millis = i64::try_from(dice.between(Stream::Latency, 1000, 3000)).unwrap_or(1000);
+        self.starts.insert(key.to_owned(), now.checked_add(SignedDuration::from_millis(millis)).unwrap_or(now));
+        self.reviewed.remove(key);
+    }
+
+    fn mark_unschedulable(&mut self, pod: &Pod, verdict: &str, now: Timestamp, effects: &mut Vec<ClusterEffect>) {
+        let key = pod.metadata.key();
+        self.objects.change::<Pod>(&key, |pod| {
+            let condition = PodCondition {
+                type_: "PodScheduled".to_owned(),
+                status: "False".to_owned(),
+                reason: "Unschedulable".to_owned(),
+                message: verdict.to_owned(),
+                last_transition_time: pod.condition("PodScheduled").map_or(Some(now), |known| known.last_transition_time),
+            };
+            pod.status.conditions.retain(|known| known.type_ != "PodScheduled");
+            pod.status.conditions.push(condition);
+        });
+        let due = self.reviewed.get(&key).is_none_or(|last| now.duration_since(*last) >= REPEAT);
+        if due {
+            self.reviewed.insert(key.clone(), now);
+            self.publish(scheduler_event(pod, verdict), now);
+            effects.push(ClusterEffect::FailedScheduling(review(pod, verdict)));
+        }
+    }
+}
+
+fn static_name(name: &str) -> &'static str {
+    match name {
+        "cpu" => "cpu",
+        "memory" => "memory",
+        "pods" => "pods",
+        "ephemeral-storage" => "ephemeral-storage",
+        "nvidia.com/gpu" => "nvidia.com/gpu",
+        "vpc.amazonaws.com/PrivateIPv4Address" => "vpc.amazonaws.com/PrivateIPv4Address",
+        _ => "extended resources",
+    }
+}
+
+fn same_domain(a: &Node, b: &Node, key: &str) -> bool {
+    a.metadata.label(key).is_some() && a.metadata.label(key) == b.metadata.label(key)
+}
+
+/// Whether a term of `owner` is about `other`.
+fn term_selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
+    let own_namespace = term.namespaces.is_empty() && term.namespace_selector.is_none();
+    let namespace = if own_namespace {
+        owner.metadata.namespace == other.metadata.namespace
+    } else {
+        // The simulated namespaces carry no labels of their own: an empty selector means all.
+        term.namespaces.contains(&other.metadata.namespace)
+            || term.namespace_selector.as_ref().is_some_and(|selector| *selector == LabelSelector::default())
+    };
+    namespace && term.label_selector.as_ref().is_some_and(|selector| selector.matches(&other.metadata.labels))
+}
+
+fn selector_selects(constraint: &TopologySpreadConstraint, owner: &Pod, meta: &ObjectMeta) -> bool {
+    constraint.label_selector.as_ref().is_some_and(|selector| selector.matches(&meta.labels))
+        && constraint.match_label_keys.iter().all(|key| owner.metadata.label(key) == meta.label(key))
+}
+
+fn scheduler_event(pod: &Pod, verdict: &str) -> ClusterEvent {
+    ClusterEvent {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        namespace: pod.metadata.namespace.clone(),
+        name: pod.metadata.name.clone(),
+        uid: pod.metadata.uid.clone(),
+        warning: true,
+        reason: "FailedScheduling".to_owned(),
+        message: verdict.to_owned(),
+    }
+}
+
+/// The admission review that the API server sends for the creation of such an Event.
+fn review(pod: &Pod, verdict: &str) -> String {
+    serde_json::json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": format!("review-{}", pod.metadata.uid),
+            "kind": {"group": "", "version": "v1", "kind": "Event"},
+            "resource": {"group": "", "version": "v1", "resource": "events"},
+            "namespace": pod.metadata.namespace,
+            "operation": "CREATE",
+            "object": {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"namespace": pod.metadata.namespace, "name": format!("{}.1", pod.metadata.name)},
+                "reason": "FailedScheduling",
+                "type": "Warning",
+                "message": verdict,
+                "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.metadata.namespace, "name": pod.metadata.name, "uid": pod.metadata.uid}
+            }
+        }
+    })
+    .to_string()
+}
+
+/// Labels that the cloud provider and kubelet give every Node.
+pub(super) fn well_known(meta: &mut ObjectMeta, pairs: &[(&str, &str)]) {
+    for (key, value) in pairs {
+        meta.labels.insert((*key).to_owned(), (*value).to_owned());
+    }
+    let name = meta.name.clone();
+    meta.labels.insert(labels::HOSTNAME.to_owned(), name);
+}

@@ -1,0 +1,124 @@
+//! EC2 and its neighbours.
+
+use super::{EC2, SimPorts};
+use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
+use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ec2::network::{ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_ports::{CloudError, CloudErrorKind, Discovery, Fleets, Instances, Terminator};
+use whittle_units::{ClusterName, InstanceId};
+
+impl Fleets for SimPorts {
+    async fn ensure_launch_template(&self, template: &LaunchTemplate) -> Result<(), CloudError> {
+        self.call(EC2, "CreateLaunchTemplate", |world| {
+            world.region.launch_templates.entry(template.name.clone()).or_insert_with(|| template.clone());
+            Ok(())
+        })
+        .await
+    }
+    async fn launch_templates(&self, _: &ClusterName) -> Result<Vec<String>, CloudError> {
+        self.call(EC2, "DescribeLaunchTemplates", |world| Ok(world.region.launch_templates.keys().cloned().collect())).await
+    }
+    async fn delete_launch_template(&self, name: &str) -> Result<(), CloudError> {
+        self.call(EC2, "DeleteLaunchTemplate", |world| {
+            world.region.launch_templates.remove(name);
+            Ok(())
+        })
+        .await
+    }
+    async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+        self.call(EC2, "CreateFleet", |world| world.create_fleet(request)).await
+    }
+}
+
+impl Instances for SimPorts {
+    async fn of_cluster(&self, cluster: &ClusterName) -> Result<Vec<Instance>, CloudError> {
+        self.call(EC2, "DescribeInstances", |world| {
+            let ours = |instance: &&Instance| {
+                let owned = format!("{}{cluster}", whittle_api::labels::TAG_CLUSTER_OWNED_PREFIX);
+                let tagged = instance.tags.get(whittle_api::labels::TAG_CLUSTER).is_some_and(|tag| *tag == cluster.to_string());
+                instance.state != InstanceState::Terminated && (tagged || instance.tags.contains_key(&owned))
+            };
+            Ok(world.region.machines.values().map(|machine| &machine.instance).filter(ours).cloned().collect())
+        })
+        .await
+    }
+    async fn instance(&self, id: &InstanceId) -> Result<Option<Instance>, CloudError> {
+        self.call(EC2, "DescribeInstances", |world| Ok(world.region.machines.get(id).map(|machine| machine.instance.clone()))).await
+    }
+    async fn tagged(&self, key: &str, value: &str) -> Result<Vec<Instance>, CloudError> {
+        self.call(EC2, "DescribeInstances", |world| {
+            let instances = world.region.machines.values().map(|machine| &machine.instance);
+            Ok(instances.filter(|instance| instance.tags.get(key).is_some_and(|there| there == value)).cloned().collect())
+        })
+        .await
+    }
+    async fn tag(&self, id: &InstanceId, tags: &[(String, String)]) -> Result<(), CloudError> {
+        self.call(EC2, "CreateTags", |world| {
+            let missing = || CloudError {
+                kind: CloudErrorKind::NotFound,
+                call: "CreateTags",
+                code: "InvalidInstanceID.NotFound".to_owned(),
+                message: format!("The instance ID '{id}' does not exist"),
+            };
+            let machine = world.region.machines.get_mut(id).ok_or_else(missing)?;
+            machine.instance.tags.extend(tags.iter().cloned());
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl Terminator for SimPorts {
+    async fn terminate(&self, id: &InstanceId) -> Result<(), CloudError> {
+        self.call(EC2, "TerminateInstances", |world| {
+            world.terminate(id);
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl Discovery for SimPorts {
+    async fn cluster_info(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
+        self.call(EC2, "DescribeCluster", |world| {
+            if *cluster != world.cluster.name {
+                return Err(CloudError {
+                    kind: CloudErrorKind::NotFound,
+                    call: "DescribeCluster",
+                    code: "ResourceNotFoundException".to_owned(),
+                    message: format!("No cluster found for name: {cluster}."),
+                });
+            }
+            Ok(ClusterInfo {
+                name: cluster.clone(),
+                endpoint: world.region.endpoint(),
+                certificate_authority: "c2ltdWxhdGVk".to_owned(),
+                version: world.cluster.version.clone(),
+                service_cidr: "10.100.0.0/16".to_owned(),
+                ipv6: false,
+            })
+        })
+        .await
+    }
+    async fn subnets(&self, terms: &[SubnetSelectorTerm]) -> Result<Vec<Subnet>, CloudError> {
+        self.call(EC2, "DescribeSubnets", |world| Ok(world.region.network.subnets(terms))).await
+    }
+    async fn security_groups(&self, terms: &[SecurityGroupSelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError> {
+        self.call(EC2, "DescribeSecurityGroups", |world| Ok(world.region.network.security_groups(terms))).await
+    }
+    async fn images(&self, terms: &[AmiSelectorTerm], _: &str) -> Result<Vec<Image>, CloudError> {
+        self.call(EC2, "DescribeImages", |world| Ok(world.region.network.images(terms))).await
+    }
+    async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
+        self.call(EC2, "CreateInstanceProfile", |world| {
+            let name = format!("{cluster}_{class}");
+            world.region.network.profiles.insert(name.clone(), role.to_owned());
+            Ok(name)
+        })
+        .await
+    }
+    async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
+        self.call(EC2, "DescribeInstanceTypes", |world| Ok(world.region.catalog_blob())).await
+    }
+}

@@ -1,0 +1,180 @@
+//! The ports over the simulated world: every call waits before and after its effect, may be refused, or lose its reply.
+
+mod cloud;
+mod cluster;
+mod store;
+
+use crate::exec::lock;
+use crate::function::TaskId;
+use crate::world::World;
+use jiff::{SignedDuration, Timestamp};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use whittle_claims::Doorbell;
+use whittle_ports::{Clock, CloudError, CloudErrorKind, ClusterError, Deadline, QueueError, Queues, StoreError};
+
+/// All ports as one run of a function gets them.
+#[derive(Clone)]
+pub struct SimPorts {
+    world: Arc<Mutex<World>>,
+    /// `None` for callers outside of any function: their calls take no time and never fail.
+    task: Option<TaskId>,
+    deadline: Timestamp,
+}
+
+/// How long half of a call takes, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace(u64, u64);
+
+pub(crate) const TABLE: Pace = Pace(2, 6);
+pub(crate) const API_SERVER: Pace = Pace(5, 20);
+pub(crate) const EC2: Pace = Pace(50, 200);
+pub(crate) const QUEUE: Pace = Pace(3, 8);
+
+/// An error that can be made of an injected fault.
+pub(crate) trait Injected {
+    /// The call did nothing.
+    fn throttled(what: &str) -> Self;
+    /// It is not known whether the call did anything.
+    fn unanswered(what: &str) -> Self;
+    /// Whether this port is cut off at this moment.
+    fn is_cut(world: &World) -> bool;
+}
+
+impl Injected for StoreError {
+    fn throttled(what: &str) -> Self {
+        Self::Throttled { what: what.to_owned() }
+    }
+    fn unanswered(what: &str) -> Self {
+        Self::Unavailable { what: what.to_owned(), reason: "the reply was lost".to_owned() }
+    }
+    fn is_cut(world: &World) -> bool {
+        world.faults.table_throttled_until.is_some_and(|until| world.now() < until)
+    }
+}
+
+impl Injected for ClusterError {
+    fn throttled(what: &str) -> Self {
+        Self::Throttled { what: what.to_owned() }
+    }
+    fn unanswered(what: &str) -> Self {
+        Self::Unavailable { cluster: "simulated".into(), what: what.to_owned(), message: "the reply was lost".to_owned() }
+    }
+    fn is_cut(world: &World) -> bool {
+        world.faults.api_server_down_until.is_some_and(|until| world.now() < until)
+    }
+}
+
+impl Injected for CloudError {
+    fn throttled(what: &str) -> Self {
+        let message = format!("Request limit exceeded for {what}.");
+        Self { kind: CloudErrorKind::Throttled, call: "EC2", code: "RequestLimitExceeded".to_owned(), message }
+    }
+    fn unanswered(what: &str) -> Self {
+        let message = format!("the reply of {what} was lost");
+        Self { kind: CloudErrorKind::Unknown, call: "EC2", code: "RequestTimeout".to_owned(), message }
+    }
+    fn is_cut(_: &World) -> bool {
+        false
+    }
+}
+
+impl Injected for QueueError {
+    fn throttled(what: &str) -> Self {
+        Self { cluster: what.to_owned(), reason: "the queue throttles".to_owned() }
+    }
+    fn unanswered(what: &str) -> Self {
+        Self { cluster: what.to_owned(), reason: "the reply was lost".to_owned() }
+    }
+    fn is_cut(_: &World) -> bool {
+        false
+    }
+}
+
+/// An await point.
+struct Gate<'a> {
+    ports: &'a SimPorts,
+    task: TaskId,
+    pace: Pace,
+    until: Option<Timestamp>,
+}
+
+impl Future for Gate<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut world = lock(&self.ports.world);
+        match self.until {
+            Some(until) if world.now() >= until => Poll::Ready(()),
+            Some(_) => Poll::Pending,
+            None => {
+                let until = world.gate(self.task, self.pace.0, self.pace.1, context.waker().clone());
+                drop(world);
+                self.until = Some(until);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl SimPorts {
+    pub(crate) fn of_task(world: Arc<Mutex<World>>, task: TaskId, deadline: Timestamp) -> Self {
+        Self { world, task: Some(task), deadline }
+    }
+    pub(crate) fn idle(world: Arc<Mutex<World>>) -> Self {
+        Self { world, task: None, deadline: Timestamp::MAX }
+    }
+
+    async fn gate(&self, pace: Pace) {
+        if let Some(task) = self.task {
+            Gate { ports: self, task, pace, until: None }.await;
+        }
+    }
+
+    /// One call: wait, do it or be refused, wait, answer or lose the reply.
+    async fn call<R, E: Injected>(&self, pace: Pace, what: &str, effect: impl FnOnce(&mut World) -> Result<R, E>) -> Result<R, E> {
+        self.gate(pace).await;
+        let answer = {
+            let mut world = lock(&self.world);
+            let throttles = world.faults.throttles;
+            if self.task.is_some() && (E::is_cut(&world) || world.dice.happens(throttles)) {
+                world.counts.faults += 1;
+                Err(E::throttled(what))
+            } else {
+                effect(&mut world)
+            }
+        };
+        self.gate(pace).await;
+        let mut world = lock(&self.world);
+        let lost = world.faults.lost_replies;
+        if self.task.is_some() && answer.is_ok() && world.dice.happens(lost) {
+            world.counts.faults += 1;
+            return Err(E::unanswered(what));
+        }
+        answer
+    }
+}
+
+impl Clock for SimPorts {
+    fn now(&self) -> Timestamp {
+        lock(&self.world).now()
+    }
+    fn deadline(&self) -> Deadline {
+        Deadline(self.deadline)
+    }
+    fn unique(&self) -> String {
+        lock(&self.world).unique()
+    }
+}
+
+impl Queues for SimPorts {
+    async fn ring(&self, bell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
+        let cluster = bell.cluster().to_string();
+        self.call(QUEUE, &cluster, |world| {
+            world.ring(bell, delay);
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,95 @@
+//! State at rest.
+
+use super::{SimPorts, TABLE};
+use jiff::{SignedDuration, Timestamp};
+use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
+use whittle_ports::{ClaimStore, DecisionLog, Leases, Records, RegionStore, StoreError};
+use whittle_units::{ClusterName, InstanceId};
+
+impl ClaimStore for SimPorts {
+    async fn get(&self, key: &ClaimKey) -> Result<Option<Stored<Claim>>, StoreError> {
+        self.call(TABLE, "a claim", |world| Ok(world.store.claim(key).cloned())).await
+    }
+    async fn list(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
+        self.call(TABLE, "the claims", |world| Ok(world.store.claims(cluster).cloned().collect())).await
+    }
+    async fn unreadable(&self, cluster: &ClusterName) -> Result<Vec<String>, StoreError> {
+        self.call(TABLE, "the claims", |world| Ok(world.store.unreadable(cluster))).await
+    }
+    async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
+        self.call(TABLE, "a claim", |world| Ok(world.store.by_instance(id).cloned())).await
+    }
+    async fn create(&self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
+        self.call(TABLE, "a new claim", |world| world.create_claim(lease, claim)).await
+    }
+    async fn update(&self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
+        self.call(TABLE, "a claim", |world| world.update_claim(claim, expected)).await
+    }
+}
+
+impl Leases for SimPorts {
+    async fn acquire(&self, cluster: &ClusterName, owner: &str, now: Timestamp, ttl: SignedDuration) -> Result<Lease, StoreError> {
+        self.call(TABLE, "the lease", |world| world.store.acquire(cluster, owner, now, ttl)).await
+    }
+    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+        self.call(TABLE, "the lease", |world| {
+            world.store.release(lease);
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl Records for SimPorts {
+    async fn read<R: Record>(&self, cluster: &ClusterName, name: &str) -> Result<Option<Stored<R>>, StoreError> {
+        self.call(TABLE, R::KIND, |world| world.store.read(cluster, name, world.now())).await
+    }
+    async fn read_all<R: Record>(&self, cluster: &ClusterName) -> Result<Vec<Stored<R>>, StoreError> {
+        self.call(TABLE, R::KIND, |world| world.store.read_all(cluster, world.now())).await
+    }
+    async fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> Result<Revision, StoreError> {
+        self.call(TABLE, R::KIND, |world| world.store.write(cluster, record, expected)).await
+    }
+    async fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
+        self.call(TABLE, R::KIND, |world| world.store.remove::<R>(cluster, name, expected)).await
+    }
+}
+
+impl RegionStore for SimPorts {
+    async fn stock_outs(&self, now: Timestamp) -> Result<Vec<StockOut>, StoreError> {
+        self.call(TABLE, "stock-outs", |world| Ok(world.store.stock_outs(now))).await
+    }
+    async fn put_stock_outs(&self, stock_outs: &[StockOut]) -> Result<(), StoreError> {
+        self.call(TABLE, "stock-outs", |world| {
+            stock_outs.iter().for_each(|stock_out| world.store.put_stock_out(stock_out));
+            Ok(())
+        })
+        .await
+    }
+    async fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> Result<bool, StoreError> {
+        self.call(TABLE, "a token bucket", |world| Ok(world.store.take_tokens(name, full, count, now))).await
+    }
+    async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
+        self.call(TABLE, "the catalog", |world| Ok(world.store.catalog())).await
+    }
+    async fn put_catalog(&self, blob: &[u8], expected: Revision) -> Result<Revision, StoreError> {
+        self.call(TABLE, "the catalog", |world| world.store.put_catalog(blob, expected)).await
+    }
+}
+
+impl DecisionLog for SimPorts {
+    async fn append(&self, cluster: &ClusterName, decisions: &[DecisionRecord]) -> Result<(), StoreError> {
+        self.call(TABLE, "the decision log", |world| {
+            world.decided(cluster, decisions);
+            Ok(())
+        })
+        .await
+    }
+    async fn recent(&self, cluster: &ClusterName, subject: Option<&str>, limit: usize) -> Result<Vec<DecisionRecord>, StoreError> {
+        self.call(TABLE, "the decision log", |world| {
+            let about = |decision: &&DecisionRecord| subject.is_none_or(|subject| decision.subject == subject);
+            Ok(world.store.decisions(cluster).iter().rev().filter(about).take(limit).cloned().collect())
+        })
+        .await
+    }
+}

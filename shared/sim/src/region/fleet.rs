@@ -1,0 +1,124 @@
+//! CreateFleet: idempotent by client token, short of stock where it is told to be.
+
+use super::{Change, Machine, Region};
+use crate::dice::{Dice, Stream};
+use jiff::Timestamp;
+use whittle_ec2::fleet::{FleetAnswer, FleetConfig, FleetInstance, FleetOverride, FleetPoolError, FleetRequest};
+use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ports::{CloudError, CloudErrorKind};
+use whittle_units::{InstanceId, Price};
+
+/// A failure of CreateFleet.
+fn failed(kind: CloudErrorKind, code: &str, message: impl Into<String>) -> CloudError {
+    CloudError { kind, call: "CreateFleet", code: code.to_owned(), message: message.into() }
+}
+
+impl Region {
+    /// Whether EC2 has machines of a type left.
+    pub fn in_stock(&self, instance_type: &str, zone: &str, capacity_type: &str) -> bool {
+        let wild = |given: &str, value: &str| given == "*" || given == value;
+        !self.out_of_stock.iter().any(|(t, z, c)| wild(t, instance_type) && wild(z, zone) && wild(c, capacity_type))
+    }
+
+    /// Starts machines. The same token answers with the same machines; with other parameters it is an error.
+    pub fn create_fleet(&mut self, request: &FleetRequest, now: Timestamp, dice: &mut Dice) -> Result<FleetAnswer, CloudError> {
+        if let Some((known, answer)) = self.fleets.get(&request.client_token).filter(|_| !self.forget_tokens) {
+            if known != request {
+                let text = "the client token came with other parameters before";
+                return Err(failed(CloudErrorKind::IdempotencyMismatch, "IdempotentParameterMismatch", text));
+            }
+            return Ok(answer.clone());
+        }
+        if let Some(missing) = request.configs.iter().find(|config| !self.launch_templates.contains_key(&config.launch_template)) {
+            let text = format!("launch template {} does not exist", missing.launch_template);
+            return Err(failed(CloudErrorKind::NotFound, "InvalidLaunchTemplateName.NotFoundException", text));
+        }
+        self.fleet_sequence += 1;
+        let mut answer = FleetAnswer { fleet_id: format!("fleet-{:017x}", self.fleet_sequence), ..FleetAnswer::default() };
+        let pool = self.cheapest_in_stock(request, &mut answer.errors);
+        if let Some((config, pool)) = pool {
+            // Stock was asked for, so errors of other pools are of no interest.
+            answer.errors.clear();
+            for _ in 0..request.target_capacity {
+                let started = self.start_machine(request, config, pool, now, dice);
+                answer.instances.push(started);
+            }
+        }
+        self.fleets.insert(request.client_token.clone(), (request.clone(), answer.clone()));
+        Ok(answer)
+    }
+
+    /// The cheapest pool that has machines; an error for each that has none and would have come first.
+    fn cheapest_in_stock<'a>(
+        &self,
+        request: &'a FleetRequest,
+        errors: &mut Vec<FleetPoolError>,
+    ) -> Option<(&'a FleetConfig, &'a FleetOverride)> {
+        let mut pools: Vec<(&FleetConfig, &FleetOverride)> =
+            request.configs.iter().flat_map(|config| config.overrides.iter().map(move |pool| (config, pool))).collect();
+        pools.sort_by(|(_, a), (_, b)| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
+        for (config, pool) in pools {
+            if self.in_stock(&pool.instance_type, &pool.zone, &request.capacity_type) {
+                return Some((config, pool));
+            }
+            errors.push(FleetPoolError {
+                code: "InsufficientInstanceCapacity".to_owned(),
+                message: format!(
+                    "We currently do not have sufficient {} capacity in the Availability Zone you requested ({}).",
+                    pool.instance_type, pool.zone
+                ),
+                instance_type: pool.instance_type.clone(),
+                zone: pool.zone.clone(),
+            });
+        }
+        None
+    }
+
+    fn start_machine(
+        &mut self,
+        request: &FleetRequest,
+        config: &FleetConfig,
+        pool: &FleetOverride,
+        now: Timestamp,
+        dice: &mut Dice,
+    ) -> FleetInstance {
+        let id = InstanceId::new(format!("i-{}", dice.hex(17)));
+        let template = self.launch_templates.get(&config.launch_template).cloned().unwrap_or_default();
+        let image_id = if pool.image_id.is_empty() { template.image_id.clone() } else { pool.image_id.clone() };
+        let mut tags = template.tags.clone();
+        tags.extend(request.tags.clone());
+        let instance = Instance {
+            id: id.clone(),
+            state: InstanceState::Pending,
+            instance_type: pool.instance_type.clone(),
+            zone: pool.zone.clone(),
+            capacity_type: request.capacity_type.clone(),
+            image_id: image_id.clone(),
+            subnet_id: pool.subnet_id.clone(),
+            private_dns_name: self.private_name(dice),
+            launched_at: now,
+            tags,
+        };
+        let price = self.market_price(pool, &request.capacity_type);
+        let machine = Machine { instance, launch_template: template, price, mute: self.mute_launches };
+        self.machines.insert(id.clone(), machine);
+        let seconds = dice.between(Stream::Latency, 6, 12);
+        self.plan_after(now, seconds, &id, Change::Run);
+        FleetInstance {
+            id,
+            instance_type: pool.instance_type.clone(),
+            zone: pool.zone.clone(),
+            subnet_id: pool.subnet_id.clone(),
+            image_id,
+            capacity_type: request.capacity_type.clone(),
+        }
+    }
+
+    fn market_price(&self, pool: &FleetOverride, capacity_type: &str) -> Price {
+        let price = match capacity_type {
+            "spot" => self.catalog.spot_price(&pool.instance_type, &pool.zone),
+            _ => self.catalog.on_demand_price(&pool.instance_type),
+        };
+        price.unwrap_or(pool.price)
+    }
+}

@@ -1,0 +1,365 @@
+//! EC2 and its neighbours in one region.
+
+mod fleet;
+mod network;
+pub mod notices;
+mod user_data;
+
+pub use network::Network;
+
+use crate::cluster::JoiningMachine;
+use crate::dice::{Dice, Stream};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::karpenter::{Ec2NodeClass, Ec2NodeClassSpec};
+use whittle_ec2::facts::{Catalog, Zone, offline, tables};
+use whittle_ec2::family::Family;
+use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
+use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources};
+use whittle_ec2::kubelet::Kubelet;
+use whittle_units::{ClusterName, InstanceId, Price, Quantity, Resources};
+
+/// Between the warning and the loss of a spot machine.
+const SPOT_WARNING: SignedDuration = SignedDuration::from_mins(2);
+/// How long EC2 still describes what it terminated.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(1);
+
+/// A machine and what it was started from.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub instance: Instance,
+    pub launch_template: LaunchTemplate,
+    pub price: Price,
+    /// It never joins: a fault of its network or image.
+    pub mute: bool,
+}
+
+/// What EC2 does next to a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    Run,
+    Join,
+    /// The warning's two minutes are over.
+    Reclaim,
+    End,
+    Forget,
+}
+
+/// What the region did that others notice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegionEffect {
+    Told(String),
+    Notice(String),
+    Join(Box<JoiningMachine>),
+    Lost(String),
+}
+
+/// The region.
+#[derive(Debug)]
+pub struct Region {
+    name: String,
+    pub catalog: Catalog,
+    blob: Option<Vec<u8>>,
+    pub network: Network,
+    pub machines: BTreeMap<InstanceId, Machine>,
+    pub launch_templates: BTreeMap<String, LaunchTemplate>,
+    fleets: BTreeMap<String, (FleetRequest, FleetAnswer)>,
+    /// (type, zone, capacity type) that EC2 has none of; `*` stands for any.
+    pub out_of_stock: BTreeSet<(String, String, String)>,
+    changes: BTreeMap<(Timestamp, InstanceId, Change), ()>,
+    /// Machines started from now on never join.
+    pub mute_launches: bool,
+    /// The client token is not looked at: a mutant that the checkers must catch.
+    pub forget_tokens: bool,
+    fleet_sequence: u64,
+}
+
+/// Whether a region belongs to the Chinese partition.
+fn is_chinese(region: &str) -> bool {
+    region.starts_with("cn-")
+}
+
+/// The catalog of a region: its own tables, or the types of us-east-1 at the region's own prices where there are any.
+fn catalog_of(region: &str) -> Catalog {
+    if let Some(catalog) = offline::catalog(region) {
+        return with_retired_types(catalog);
+    }
+    let mut catalog = offline::catalog("us-east-1").unwrap_or_default();
+    let zones: Vec<Zone> = ["a", "b", "c"]
+        .iter()
+        .enumerate()
+        .map(|(number, letter)| Zone { name: format!("{region}{letter}"), id: format!("{}-az{}", zone_prefix(region), number + 1) })
+        .collect();
+    let names: Vec<String> = zones.iter().map(|zone| zone.name.clone()).collect();
+    let old = std::mem::replace(&mut catalog.zones, zones);
+    let rename = |zone: &str| old.iter().position(|known| known.name == zone).and_then(|at| names.get(at)).cloned();
+    for offered in catalog.offered.values_mut() {
+        *offered = names.clone();
+    }
+    let prices = tables::static_on_demand_prices(region);
+    for (name, zones) in &mut catalog.spot {
+        let Some(here) = prices.get(name) else { continue };
+        let there = catalog.on_demand.get(name).copied().unwrap_or(*here);
+        let scaled = |price: Price| Price::from_nanos(price.nanos() / 1000 * (here.nanos() / (there.nanos() / 1000).max(1)));
+        *zones = zones.iter().filter_map(|(zone, price)| Some((rename(zone)?, scaled(*price)))).collect();
+    }
+    catalog.spot.retain(|name, _| prices.contains_key(name));
+    catalog.types.retain(|facts| prices.contains_key(&facts.name));
+    catalog.on_demand = prices;
+    catalog.region = region.into();
+    with_retired_types(catalog)
+}
+
+/// `cn-north-1` becomes `cnn1`.
+fn zone_prefix(region: &str) -> String {
+    let parts: Vec<&str> = region.split('-').collect();
+    match parts[..] {
+        [area, side, number] => format!("{area}{}{number}", side.chars().next().unwrap_or('x')),
+        _ => region.to_owned(),
+    }
+}
+
+/// Adds p3.8xlarge, which EC2 has withdrawn and a walkthrough still names.
+fn with_retired_types(mut catalog: Catalog) -> Catalog {
+    if catalog.facts("p3.8xlarge").is_some() {
+        return catalog;
+    }
+    let Some(mut facts) = catalog.facts("g4dn.12xlarge").or_else(|| catalog.types.first()).cloned() else { return catalog };
+    "p3.8xlarge".clone_into(&mut facts.name);
+    facts.vcpus = 32;
+    facts.memory_mib = 249_856;
+    "Intel".clone_into(&mut facts.cpu_manufacturer);
+    "xen".clone_into(&mut facts.hypervisor);
+    facts.architectures = vec!["x86_64".to_owned()];
+    facts.usage_classes = vec!["on-demand".to_owned(), "spot".to_owned()];
+    facts.gpus =
+        vec![whittle_ec2::facts::Gpu { count: 4, manufacturer: "NVIDIA".to_owned(), name: "V100".to_owned(), memory_mib: 16_384 }];
+    facts.storage_gb = None;
+    facts.network_cards = vec![whittle_ec2::facts::NetworkCard { index: 0, interfaces: 8 }];
+    facts.ipv4_per_interface = 30;
+    facts.efa_interfaces = 0;
+    catalog.types.push(facts);
+    let zones: Vec<String> = catalog.zones.iter().map(|zone| zone.name.clone()).collect();
+    catalog.offered.insert("p3.8xlarge".to_owned(), zones);
+    catalog.on_demand.entry("p3.8xlarge".to_owned()).or_insert(Price::from_dollars(12.24));
+    catalog.normalized()
+}
+
+impl Region {
+    /// A region with the network that a cluster needs, and no machine.
+    pub fn new(name: &str, cluster: &ClusterName) -> Self {
+        let catalog = catalog_of(name);
+        let network = Network::of_cluster(cluster, &catalog.zones[..catalog.zones.len().min(3)], "1.33");
+        Self {
+            name: name.to_owned(),
+            catalog,
+            blob: None,
+            network,
+            machines: BTreeMap::new(),
+            launch_templates: BTreeMap::new(),
+            fleets: BTreeMap::new(),
+            out_of_stock: BTreeSet::new(),
+            changes: BTreeMap::new(),
+            mute_launches: false,
+            forget_tokens: false,
+            fleet_sequence: 0,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// The zones that have a subnet.
+    pub fn zones(&self) -> Vec<Zone> {
+        let used = |zone: &&Zone| self.network.subnets.iter().any(|subnet| subnet.zone == zone.name);
+        self.catalog.zones.iter().filter(used).cloned().collect()
+    }
+    /// The API server's address.
+    pub fn endpoint(&self) -> String {
+        let suffix = if is_chinese(&self.name) { ".cn" } else { "" };
+        format!("https://0123456789ABCDEF0123456789ABCDEF.sk1.{}.eks.amazonaws.com{suffix}", self.name)
+    }
+    /// `aws`, `aws-cn` or `aws-us-gov`.
+    pub fn partition(&self) -> &'static str {
+        match self.name.get(..3) {
+            Some("cn-") => "aws-cn",
+            _ if self.name.starts_with("us-gov-") => "aws-us-gov",
+            _ => "aws",
+        }
+    }
+    /// A fresh private DNS name.
+    pub fn private_name(&self, dice: &mut Dice) -> String {
+        let domain = if self.name == "us-east-1" { "ec2.internal".to_owned() } else { format!("{}.compute.internal", self.name) };
+        let (third, fourth) = (dice.below(Stream::Names, 96), dice.between(Stream::Names, 4, 254));
+        format!("ip-192-168-{third}-{fourth}.{domain}")
+    }
+
+    /// The catalog as `refresh` stores it. Encoded once, since nothing changes it.
+    pub fn catalog_blob(&mut self) -> Vec<u8> {
+        self.blob.get_or_insert_with(|| self.catalog.encode()).clone()
+    }
+
+    /// What all machines with our tags that are not ended cost per hour.
+    pub fn cost(&self) -> Price {
+        self.machines.values().filter(|machine| machine.instance.is_alive()).map(|machine| machine.price).sum()
+    }
+
+    /// Capacity and allocatable of a plain machine of a managed group.
+    pub fn plain_size(&self, instance_type: &str) -> (Resources, Resources) {
+        self.size(instance_type, "al2", &LaunchTemplate::default(), None)
+    }
+
+    /// Capacity and allocatable as the kubelet of a family reports them.
+    fn size(&self, instance_type: &str, family: &str, template: &LaunchTemplate, max_pods: Option<i64>) -> (Resources, Resources) {
+        let Some(facts) = self.catalog.facts(instance_type) else { return (Resources::new(), Resources::new()) };
+        let spec = Ec2NodeClassSpec {
+            ami_family: Some(family_word(family).to_owned()),
+            block_device_mappings: (!template.block_device_mappings.is_empty()).then(|| template.block_device_mappings.clone()),
+            ..Ec2NodeClassSpec::default()
+        };
+        let class = Ec2NodeClass { spec, ..Ec2NodeClass::default() };
+        let settings = Settings::standard();
+        let context = Context {
+            class: &class,
+            family: Family::of(&class.spec),
+            kubelet: &Kubelet::default(),
+            settings: &settings,
+            unavailable: &Unavailable::default(),
+            reservation_capacity: &BTreeMap::new(),
+            placement_group: None,
+            measured_memory: &BTreeMap::new(),
+        };
+        let Ok(resources) = type_resources(facts, &context) else { return (Resources::new(), Resources::new()) };
+        let overhead = resources.overhead();
+        let mut capacity = resources.capacity;
+        if let Some(pods) = max_pods {
+            capacity.set("pods", Quantity::from_units(pods));
+        }
+        let mut allocatable = capacity.clone();
+        allocatable.subtract(&overhead);
+        allocatable.0.retain(|name, _| capacity.0.contains_key(name));
+        (capacity, allocatable)
+    }
+
+    /// When the next change of a machine happens.
+    pub fn next_at(&self) -> Option<Timestamp> {
+        self.changes.keys().next().map(|(at, _, _)| *at)
+    }
+
+    fn plan(&mut self, at: Timestamp, id: &InstanceId, change: Change) {
+        self.changes.insert((at, id.clone(), change), ());
+    }
+    fn plan_after(&mut self, now: Timestamp, seconds: u64, id: &InstanceId, change: Change) {
+        let span = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(0));
+        self.plan(now.checked_add(span).unwrap_or(Timestamp::MAX), id, change);
+    }
+
+    /// Machines go on with their lives.
+    pub fn step(&mut self, now: Timestamp, dice: &mut Dice) -> Vec<RegionEffect> {
+        let mut effects = Vec::new();
+        while let Some((at, id, change)) = self.changes.keys().next().cloned().filter(|(at, _, _)| *at <= now) {
+            self.changes.remove(&(at, id.clone(), change));
+            self.happen(&id, change, now, dice, &mut effects);
+        }
+        effects
+    }
+
+    fn happen(&mut self, id: &InstanceId, change: Change, now: Timestamp, dice: &mut Dice, effects: &mut Vec<RegionEffect>) {
+        let Some(machine) = self.machines.get_mut(id) else { return };
+        match change {
+            Change::Run if machine.instance.state == InstanceState::Pending => {
+                machine.instance.state = InstanceState::Running;
+                effects.push(RegionEffect::Notice(notices::state_change(id.as_str(), "running", now)));
+                let boot = dice.between(Stream::Latency, 20, 35);
+                self.plan_after(now, boot, id, Change::Join);
+            }
+            Change::Join if machine.instance.state == InstanceState::Running && !machine.mute => {
+                let joining = self.joining(id);
+                effects.extend(joining.map(|machine| RegionEffect::Join(Box::new(machine))));
+            }
+            Change::Reclaim if machine.instance.is_alive() => {
+                effects.push(RegionEffect::Told(format!("EC2 takes spot machine {id} back")));
+                self.begin_end(id, now, dice, effects);
+            }
+            Change::End if machine.instance.state == InstanceState::ShuttingDown => {
+                machine.instance.state = InstanceState::Terminated;
+                effects.push(RegionEffect::Told(format!("machine {id} has ended")));
+                effects.push(RegionEffect::Notice(notices::state_change(id.as_str(), "terminated", now)));
+                self.plan(now.checked_add(REMEMBERED).unwrap_or(Timestamp::MAX), id, Change::Forget);
+            }
+            Change::Forget => {
+                self.machines.remove(id);
+            }
+            Change::Run | Change::Join | Change::Reclaim | Change::End => {}
+        }
+    }
+
+    fn begin_end(&mut self, id: &InstanceId, now: Timestamp, dice: &mut Dice, effects: &mut Vec<RegionEffect>) {
+        let Some(machine) = self.machines.get_mut(id).filter(|machine| machine.instance.is_alive()) else { return };
+        machine.instance.state = InstanceState::ShuttingDown;
+        effects.push(RegionEffect::Lost(id.to_string()));
+        effects.push(RegionEffect::Notice(notices::state_change(id.as_str(), "shutting-down", now)));
+        let seconds = dice.between(Stream::Latency, 15, 30);
+        self.plan_after(now, seconds, id, Change::End);
+    }
+
+    /// Ends a machine. True if there is one of that id that EC2 still knows.
+    pub fn terminate(&mut self, id: &InstanceId, now: Timestamp, dice: &mut Dice) -> (bool, Vec<RegionEffect>) {
+        let mut effects = Vec::new();
+        let known = self.machines.contains_key(id);
+        self.begin_end(id, now, dice, &mut effects);
+        (known, effects)
+    }
+
+    /// EC2 announces that it will take a spot machine back in two minutes. The notice, if there is such a machine.
+    pub fn interrupt(&mut self, id: &InstanceId, now: Timestamp) -> Option<String> {
+        self.machines.get(id).filter(|machine| machine.instance.is_alive())?;
+        self.plan(now.checked_add(SPOT_WARNING).unwrap_or(Timestamp::MAX), id, Change::Reclaim);
+        Some(notices::spot_interruption(id.as_str(), now))
+    }
+
+    fn joining(&self, id: &InstanceId) -> Option<JoiningMachine> {
+        let machine = self.machines.get(id)?;
+        let instance = &machine.instance;
+        let image = self.network.images.iter().find(|image| image.id == instance.image_id);
+        let family = image.map_or("al2", |image| network::family_of(image));
+        let boot = user_data::read(&machine.launch_template.user_data);
+        let (capacity, allocatable) = self.size(&instance.instance_type, family, &machine.launch_template, boot.max_pods);
+        let windows_build = match family {
+            "windows2019" => Some("10.0.17763"),
+            "windows2022" => Some("10.0.20348"),
+            "windows2025" => Some("10.0.26100"),
+            _ => None,
+        };
+        Some(JoiningMachine {
+            instance_id: id.to_string(),
+            node_name: instance.private_dns_name.clone(),
+            provider_id: instance.provider_id(),
+            instance_type: instance.instance_type.clone(),
+            region: self.name.clone(),
+            zone: instance.zone.clone(),
+            zone_id: self.catalog.zone_id(&instance.zone).to_owned(),
+            architecture: self.catalog.facts(&instance.instance_type).map_or("amd64", |facts| facts.arch()).to_owned(),
+            operating_system: if windows_build.is_some() { "windows" } else { "linux" }.to_owned(),
+            windows_build: windows_build.map(str::to_owned),
+            capacity,
+            allocatable,
+            labels: boot.labels,
+            taints: boot.taints,
+        })
+    }
+}
+
+/// The node class's word for an alias family.
+fn family_word(family: &str) -> &'static str {
+    match family {
+        "al2023" => "AL2023",
+        "bottlerocket" => "Bottlerocket",
+        "windows2019" => "Windows2019",
+        "windows2022" => "Windows2022",
+        "windows2025" => "Windows2025",
+        _ => "AL2",
+    }
+}

@@ -1,0 +1,153 @@
+//! What a region holds besides machines: subnets, security groups, images, profiles.
+
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_ec2::facts::Zone;
+use whittle_ec2::network::{Image, SecurityGroup, Subnet};
+use whittle_units::ClusterName;
+
+/// Tag that the seeds' selectors name.
+const DISCOVERY: &str = whittle_api::labels::TAG_DISCOVERY;
+
+/// Subnets, groups and images of a region.
+#[derive(Clone, Debug, Default)]
+pub struct Network {
+    pub subnets: Vec<Subnet>,
+    pub groups: Vec<SecurityGroup>,
+    pub images: Vec<Image>,
+    /// Role by instance profile.
+    pub profiles: BTreeMap<String, String>,
+}
+
+fn tags_match(wanted: &BTreeMap<String, String>, tags: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(key, value)| tags.get(key).is_some_and(|there| value == "*" || value.is_empty() || there == value))
+}
+
+/// `*` and `?` as EC2's filters read them.
+fn glob(pattern: &str, text: &str) -> bool {
+    match pattern.as_bytes() {
+        [] => text.is_empty(),
+        [b'*', ..] => (0..=text.len()).any(|cut| text.is_char_boundary(cut) && glob(&pattern[1..], &text[cut..])),
+        [b'?', ..] => !text.is_empty() && glob(&pattern[1..], &text[1..]),
+        [first, ..] => text.as_bytes().first() == Some(first) && glob(&pattern[1..], &text[1..]),
+    }
+}
+
+impl Network {
+    /// One tagged subnet in each of three zones, one tagged security group, the images of the EKS families.
+    pub fn of_cluster(cluster: &ClusterName, zones: &[Zone], kubernetes_version: &str) -> Self {
+        let tagged = || BTreeMap::from([(DISCOVERY.to_owned(), cluster.to_string())]);
+        let subnets = zones.iter().enumerate().map(|(number, zone)| Subnet {
+            id: format!("subnet-{:017x}", number + 1),
+            zone: zone.name.clone(),
+            zone_id: zone.id.clone(),
+            free_addresses: 8000,
+            tags: tagged(),
+        });
+        let group = SecurityGroup { id: format!("sg-{:017x}", 1), name: format!("eks-cluster-sg-{cluster}"), tags: tagged() };
+        let mut network = Self { subnets: subnets.collect(), groups: vec![group], images: Vec::new(), profiles: BTreeMap::new() };
+        network.images = family_images(kubernetes_version);
+        network
+    }
+
+    /// Subnets that match one of the terms.
+    pub fn subnets(&self, terms: &[SubnetSelectorTerm]) -> Vec<Subnet> {
+        let matches = |subnet: &&Subnet| {
+            terms.iter().any(|term| match (&term.id, &term.tags) {
+                (Some(id), _) => *id == subnet.id,
+                (None, Some(tags)) => tags_match(tags, &subnet.tags),
+                (None, None) => false,
+            })
+        };
+        self.subnets.iter().filter(matches).cloned().collect()
+    }
+
+    /// Security groups that match one of the terms.
+    pub fn security_groups(&self, terms: &[SecurityGroupSelectorTerm]) -> Vec<SecurityGroup> {
+        let matches = |group: &&SecurityGroup| {
+            terms.iter().any(|term| {
+                let something = term.id.is_some() || term.name.is_some() || term.tags.is_some();
+                something
+                    && term.id.as_ref().is_none_or(|id| *id == group.id)
+                    && term.name.as_ref().is_none_or(|name| *name == group.name)
+                    && term.tags.as_ref().is_none_or(|tags| tags_match(tags, &group.tags))
+            })
+        };
+        self.groups.iter().filter(matches).cloned().collect()
+    }
+
+    /// Images that match one of the terms, aliases followed.
+    pub fn images(&self, terms: &[AmiSelectorTerm]) -> Vec<Image> {
+        let matches = |image: &&Image| terms.iter().any(|term| image_matches(image, term));
+        self.images.iter().filter(matches).cloned().collect()
+    }
+
+    /// Takes the discovery tag of all subnets or groups away, or gives it back.
+    pub fn tag(&mut self, subnets: bool, groups: bool, cluster: &ClusterName, present: bool) {
+        let change = |tags: &mut BTreeMap<String, String>| {
+            if present {
+                tags.insert(DISCOVERY.to_owned(), cluster.to_string());
+            } else {
+                tags.remove(DISCOVERY);
+            }
+        };
+        if subnets {
+            self.subnets.iter_mut().for_each(|subnet| change(&mut subnet.tags));
+        }
+        if groups {
+            self.groups.iter_mut().for_each(|group| change(&mut group.tags));
+        }
+    }
+}
+
+fn image_matches(image: &Image, term: &AmiSelectorTerm) -> bool {
+    if let Some(alias) = &term.alias {
+        let family = alias.split('@').next().unwrap_or_default().to_ascii_lowercase();
+        return image.tags.get(FAMILY_TAG) == Some(&family);
+    }
+    let owned = |owner: &String| *owner == image.owner || owner == "amazon" && image.tags.contains_key(FAMILY_TAG) || owner == "self";
+    let something = term.id.is_some() || term.name.is_some() || term.tags.is_some() || term.ssm_parameter.is_some();
+    something
+        && term.id.as_ref().is_none_or(|id| *id == image.id)
+        && term.name.as_ref().is_none_or(|name| glob(name, &image.name))
+        && term.tags.as_ref().is_none_or(|tags| tags_match(tags, &image.tags))
+        && term.owner.as_ref().is_none_or(owned)
+        && term.ssm_parameter.is_none()
+}
+
+/// Our own mark on images: the alias family that they belong to.
+const FAMILY_TAG: &str = "sim/family";
+
+/// The alias family that an image belongs to (`al2`, `bottlerocket`, …).
+pub(super) fn family_of(image: &Image) -> &str {
+    image.tags.get(FAMILY_TAG).map_or("al2", String::as_str)
+}
+
+fn family_images(version: &str) -> Vec<Image> {
+    let date = "2025-06-01T00:00:00Z".parse().unwrap_or(Timestamp::UNIX_EPOCH);
+    let image = |number: u32, family: &str, architecture: &str, name: String| Image {
+        id: format!("ami-{number:017x}"),
+        name,
+        owner: "602401143452".to_owned(),
+        architecture: architecture.to_owned(),
+        created_at: date,
+        deprecated: false,
+        tags: BTreeMap::from([(FAMILY_TAG.to_owned(), family.to_owned())]),
+    };
+    vec![
+        image(1, "al2", "x86_64", format!("amazon-eks-node-{version}-v20250601")),
+        image(2, "al2", "arm64", format!("amazon-eks-arm64-node-{version}-v20250601")),
+        image(3, "al2", "x86_64", format!("amazon-eks-gpu-node-{version}-v20250601")),
+        image(4, "al2023", "x86_64", format!("amazon-eks-node-al2023-x86_64-standard-{version}-v20250601")),
+        image(5, "al2023", "arm64", format!("amazon-eks-node-al2023-arm64-standard-{version}-v20250601")),
+        image(6, "al2023", "x86_64", format!("amazon-eks-node-al2023-x86_64-nvidia-{version}-v20250601")),
+        image(7, "al2023", "x86_64", format!("amazon-eks-node-al2023-x86_64-neuron-{version}-v20250601")),
+        image(8, "bottlerocket", "x86_64", format!("bottlerocket-aws-k8s-{version}-x86_64-v1.40.0")),
+        image(9, "bottlerocket", "arm64", format!("bottlerocket-aws-k8s-{version}-aarch64-v1.40.0")),
+        image(10, "bottlerocket", "x86_64", format!("bottlerocket-aws-k8s-{version}-nvidia-x86_64-v1.40.0")),
+        image(11, "windows2019", "x86_64", format!("Windows_Server-2019-English-Core-EKS_Optimized-{version}-2025.06.01")),
+        image(12, "windows2022", "x86_64", format!("Windows_Server-2022-English-Core-EKS_Optimized-{version}-2025.06.01")),
+        image(13, "windows2025", "x86_64", format!("Windows_Server-2025-English-Core-EKS_Optimized-{version}-2025.06.01")),
+    ]
+}

@@ -1,0 +1,146 @@
+//! What a booting machine reads in its user data: labels, taints and the number of pods for its kubelet.
+
+use std::collections::BTreeMap;
+use whittle_api::k8s::{Taint, TaintEffect};
+
+/// The kubelet's instructions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Boot {
+    pub labels: BTreeMap<String, String>,
+    pub taints: Vec<Taint>,
+    pub max_pods: Option<i64>,
+}
+
+/// Reads user data of every family: flags of bootstrap scripts and nodeadm, Bottlerocket's TOML tables.
+pub(super) fn read(user_data: &str) -> Boot {
+    let mut boot = Boot::default();
+    for value in flag_values(user_data, "--node-labels=") {
+        for pair in value.split(',') {
+            if let Some((key, value)) = pair.split_once('=') {
+                boot.labels.insert(key.to_owned(), value.to_owned());
+            }
+        }
+    }
+    for value in flag_values(user_data, "--register-with-taints=") {
+        boot.taints.extend(value.split(',').filter_map(taint));
+    }
+    for value in flag_values(user_data, "--max-pods=").chain(flag_values(user_data, "maxPods: ")) {
+        boot.max_pods = value.parse().ok().or(boot.max_pods);
+    }
+    read_nodeadm_taints(user_data, &mut boot);
+    read_bottlerocket(user_data, &mut boot);
+    boot
+}
+
+/// Values behind a flag, up to a blank, a quote or the end of the line.
+fn flag_values<'a>(text: &'a str, flag: &'a str) -> impl Iterator<Item = &'a str> {
+    text.match_indices(flag).map(move |(at, _)| {
+        let rest = text[at + flag.len()..].trim_start_matches(['"', '\'']);
+        let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')).unwrap_or(rest.len());
+        &rest[..end]
+    })
+}
+
+/// `key=value:Effect` or `key:Effect`.
+fn taint(text: &str) -> Option<Taint> {
+    let (rest, effect) = text.rsplit_once(':')?;
+    let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
+    Some(Taint { key: key.to_owned(), value: value.to_owned(), effect: effect_of(effect)?, time_added: None })
+}
+
+fn effect_of(word: &str) -> Option<TaintEffect> {
+    match word {
+        "NoSchedule" => Some(TaintEffect::NoSchedule),
+        "NoExecute" => Some(TaintEffect::NoExecute),
+        "PreferNoSchedule" => Some(TaintEffect::PreferNoSchedule),
+        _ => None,
+    }
+}
+
+/// nodeadm's `registerWithTaints` list: maps with key, effect and perhaps value, in YAML or JSON.
+fn read_nodeadm_taints(text: &str, boot: &mut Boot) {
+    let Some(at) = text.find("registerWithTaints") else { return };
+    let mut current: Option<Taint> = None;
+    let mut effect = None;
+    for line in text[at..].lines().skip(1) {
+        let trimmed = line.trim_start();
+        let item = trimmed.strip_prefix("- ");
+        let field = item.unwrap_or(trimmed);
+        let Some((key, value)) = field.split_once(": ") else { break };
+        let value = value.trim().trim_matches('"');
+        if item.is_some() {
+            boot.taints.extend(finished(current.take(), effect.take()));
+        }
+        let taint = current.get_or_insert_with(Taint::default);
+        match key {
+            "key" => value.clone_into(&mut taint.key),
+            "value" => value.clone_into(&mut taint.value),
+            "effect" => effect = effect_of(value),
+            _ => break,
+        }
+    }
+    boot.taints.extend(finished(current, effect));
+}
+
+fn finished(taint: Option<Taint>, effect: Option<TaintEffect>) -> Option<Taint> {
+    let mut taint = taint.filter(|taint| !taint.key.is_empty())?;
+    taint.effect = effect?;
+    Some(taint)
+}
+
+/// Tables `settings.kubernetes`, `….node-labels` and `….node-taints` of Bottlerocket's TOML.
+fn read_bottlerocket(text: &str, boot: &mut Boot) {
+    let mut table = String::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            name.clone_into(&mut table);
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=') else { continue };
+        let key = key.trim().trim_matches(['"', '\'']);
+        let value = value.trim();
+        let bare = |value: &str| value.trim().trim_matches(['"', '\'']).to_owned();
+        match table.as_str() {
+            "settings.kubernetes" if key == "max-pods" => boot.max_pods = value.parse().ok(),
+            "settings.kubernetes.node-labels" => {
+                boot.labels.insert(key.to_owned(), bare(value));
+            }
+            "settings.kubernetes.node-taints" => {
+                for one in value.trim_matches(['[', ']']).split(',') {
+                    let text = format!("{key}={}", bare(one));
+                    boot.taints.extend(taint(&text));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bootstrap_flags_are_read() {
+        let boot = read("/etc/eks/bootstrap.sh 'demo' --kubelet-extra-args '--node-labels=\"a=b,c=d\" --register-with-taints=\"x=y:NoExecute,z:NoSchedule\" --max-pods=20'");
+        assert_eq!(boot.labels, BTreeMap::from([("a".to_owned(), "b".to_owned()), ("c".to_owned(), "d".to_owned())]));
+        assert_eq!(boot.taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["x=y:NoExecute", "z:NoSchedule"]);
+        assert_eq!(boot.max_pods, Some(20));
+    }
+
+    #[test]
+    fn bottlerocket_tables_are_read() {
+        let boot = read("[settings.kubernetes]\nmax-pods = 20\n[settings.kubernetes.node-labels]\n\"a/b\" = \"c\"\n[settings.kubernetes.node-taints]\nx = [\":NoExecute\"]\n");
+        assert_eq!(boot.labels.get("a/b").map(String::as_str), Some("c"));
+        assert_eq!(boot.taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["x:NoExecute"]);
+        assert_eq!(boot.max_pods, Some(20));
+    }
+
+    #[test]
+    fn nodeadm_taints_are_read() {
+        let boot = read("kubelet:\n  config:\n    maxPods: 29\n    registerWithTaints:\n    - effect: NoExecute\n      key: karpenter.sh/unregistered\n    - key: a\n      value: b\n      effect: NoSchedule\n  flags:\n  - --node-labels=\"p=q\"\n");
+        assert_eq!(boot.taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["karpenter.sh/unregistered:NoExecute", "a=b:NoSchedule"]);
+        assert_eq!(boot.labels.get("p").map(String::as_str), Some("q"));
+        assert_eq!(boot.max_pods, Some(29));
+    }
+}

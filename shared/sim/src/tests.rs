@@ -1,0 +1,310 @@
+//! The world itself, without Whittle.
+
+use crate::cluster::Eviction;
+use crate::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whittle_api::k8s::Node;
+use whittle_api::manifest;
+use whittle_claims::Doorbell;
+use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate};
+use whittle_ec2::instance::InstanceState;
+use whittle_ports::{CloudErrorKind, Fleets, Leases, Queues, StoreError};
+use whittle_units::{ClusterName, Price};
+
+/// A function that only waits at a port.
+struct Idle;
+
+impl Functions for Idle {
+    fn call(&self, function: Function, ports: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
+        Box::pin(async move {
+            if function == Function::Terminate {
+                return Err("always".to_owned());
+            }
+            ports.launch_templates(&ClusterName::from("demo")).await.map(|_| ()).map_err(|error| error.to_string())
+        })
+    }
+}
+
+fn simulation(seed: u64) -> Simulation {
+    let options = WorldOptions {
+        seed,
+        cluster: "demo".into(),
+        region: "us-east-1".to_owned(),
+        kubernetes_version: "1.33".to_owned(),
+        start: "2026-01-05T09:00:00Z".parse().unwrap(),
+    };
+    Simulation::new(World::new(&options), Arc::new(Idle))
+}
+
+fn apply(simulation: &Simulation, yaml: &str) {
+    let objects = manifest::read("test.yaml", yaml).unwrap();
+    let mut world = simulation.world();
+    let now = world.now();
+    for object in objects {
+        world.cluster.apply(object.value, now);
+    }
+    world.touch_cluster();
+}
+
+const NODES: &str = r#"
+apiVersion: v1
+kind: Node
+metadata: {name: a, labels: {kubernetes.io/hostname: a, topology.kubernetes.io/zone: us-east-1a}}
+status: {capacity: {cpu: "4", pods: "20"}, allocatable: {cpu: "4", pods: "20"}, conditions: [{type: Ready, status: "True"}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: b, labels: {kubernetes.io/hostname: b, topology.kubernetes.io/zone: us-east-1b}}
+status: {capacity: {cpu: "4", pods: "20"}, allocatable: {cpu: "4", pods: "20"}, conditions: [{type: Ready, status: "True"}]}
+"#;
+
+fn deployment(replicas: u32, rest: &str) -> String {
+    format!(
+        r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      {rest}
+      containers: [{{name: web, resources: {{requests: {{cpu: "1"}}}}}}]
+"#
+    )
+}
+
+fn seconds(simulation: &mut Simulation, seconds: i64) {
+    simulation.run_for(SignedDuration::from_secs(seconds));
+}
+
+fn counts(simulation: &Simulation) -> (usize, usize, usize) {
+    simulation.world().cluster.pod_counts(|_| true)
+}
+
+#[test]
+fn pods_run_where_there_is_room_and_wait_elsewhere() {
+    let mut simulation = simulation(1);
+    apply(&simulation, NODES);
+    apply(&simulation, &deployment(10, ""));
+    seconds(&mut simulation, 10);
+    assert_eq!(counts(&simulation), (8, 0, 2));
+    let world = simulation.world();
+    let waiting = world.cluster.objects.pods.values().find(|pod| !pod.is_bound()).unwrap();
+    assert!(waiting.is_marked_unschedulable());
+    assert_eq!(waiting.condition("PodScheduled").unwrap().message, "0/2 nodes are available: 2 Insufficient cpu.");
+}
+
+#[test]
+fn hard_spread_and_anti_affinity_hold() {
+    let spread = "topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}]";
+    let mut one = simulation(1);
+    apply(&one, NODES);
+    apply(&one, &deployment(4, spread));
+    seconds(&mut one, 10);
+    assert_eq!(one.world().cluster.objects.pods_on("a").count(), 2);
+    let apart = "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: web}}}]}}";
+    let mut two = simulation(1);
+    apply(&two, NODES);
+    apply(&two, &deployment(3, apart));
+    seconds(&mut two, 10);
+    assert_eq!(counts(&two), (2, 0, 1));
+}
+
+#[test]
+fn budgets_are_counted_exactly() {
+    let mut simulation = simulation(1);
+    apply(&simulation, NODES);
+    apply(&simulation, &deployment(4, "terminationGracePeriodSeconds: 20"));
+    apply(
+        &simulation,
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\nspec: {maxUnavailable: 50%, selector: {matchLabels: {app: web}}}",
+    );
+    seconds(&mut simulation, 10);
+    let mut world = simulation.world();
+    let now = world.now();
+    let budget = world.cluster.objects.budgets.values().next().unwrap().clone();
+    assert_eq!(budget.status.disruptions_allowed, 2);
+    let keys: Vec<String> = world.cluster.objects.pods.keys().cloned().collect();
+    let verdicts: Vec<bool> = keys.iter().map(|key| world.evict(key, "", now) == Eviction::Granted).collect();
+    assert_eq!(verdicts, [true, true, false, false]);
+    assert_eq!(world.violations, Vec::<String>::new());
+    world.cluster.skip_budgets = true;
+    assert_eq!(world.evict(&keys[2], "", now), Eviction::Granted);
+    assert_eq!(world.violations.len(), 1, "an eviction past the budget is noticed");
+}
+
+#[test]
+fn finalizers_hold_nodes_until_they_are_taken_off() {
+    let mut simulation = simulation(1);
+    apply(&simulation, NODES);
+    let mut world = simulation.world();
+    let now = world.now();
+    world.cluster.objects.change::<Node>("a", |node| node.metadata.finalizers.push("karpenter.sh/termination".to_owned()));
+    assert!(world.cluster.objects.delete::<Node>("a", now));
+    assert!(world.cluster.objects.nodes["a"].metadata.is_deleting());
+    world.cluster.objects.change::<Node>("a", |node| node.metadata.finalizers.clear());
+    assert!(!world.cluster.objects.nodes.contains_key("a"));
+    drop(world);
+    seconds(&mut simulation, 1);
+}
+
+#[test]
+fn deployments_roll_and_shrink_without_losing_more_than_a_quarter() {
+    let mut simulation = simulation(1);
+    apply(&simulation, NODES);
+    apply(&simulation, &deployment(6, ""));
+    seconds(&mut simulation, 10);
+    apply(&simulation, &deployment(6, "priority: 7"));
+    let end = simulation.world().now().checked_add(SignedDuration::from_secs(60)).unwrap();
+    let mut least = usize::MAX;
+    simulation.run_while_not(end, |world| {
+        least = least.min(world.cluster.pod_counts(|_| true).0);
+        false
+    });
+    assert_eq!(counts(&simulation), (6, 0, 0));
+    assert!(least >= 5, "{least} of 6 ran");
+    assert!(simulation.world().cluster.objects.pods.values().all(|pod| pod.spec.priority == Some(7)));
+    simulation.world().cluster.scale("default/web", 0).unwrap();
+    simulation.world().touch_cluster();
+    seconds(&mut simulation, 40);
+    assert_eq!(counts(&simulation), (0, 0, 0));
+}
+
+fn request(token: &str, types: &[(&str, f64)]) -> FleetRequest {
+    let pool = |(name, dollars): &(&str, f64)| FleetOverride {
+        instance_type: (*name).to_owned(),
+        zone: "us-east-1a".to_owned(),
+        subnet_id: "subnet-1".to_owned(),
+        image_id: "ami-00000000000000004".to_owned(),
+        price: Price::from_dollars(*dollars),
+    };
+    FleetRequest {
+        client_token: token.to_owned(),
+        target_capacity: 1,
+        capacity_type: "on-demand".to_owned(),
+        configs: vec![FleetConfig { launch_template: "lt".to_owned(), overrides: types.iter().map(pool).collect() }],
+        tags: BTreeMap::new(),
+        prioritized: false,
+        context: None,
+    }
+}
+
+fn with_template(simulation: &Simulation) {
+    let user_data = "/etc/eks/bootstrap.sh demo --kubelet-extra-args '--node-labels=\"team=a\" --register-with-taints=\"karpenter.sh/unregistered:NoExecute\"'";
+    let template = LaunchTemplate { name: "lt".to_owned(), user_data: user_data.to_owned(), ..LaunchTemplate::default() };
+    simulation.world().region.launch_templates.insert("lt".to_owned(), template);
+}
+
+#[test]
+fn the_same_token_answers_with_the_same_machines() {
+    let simulation = simulation(1);
+    with_template(&simulation);
+    let mut world = simulation.world();
+    let first = world.create_fleet(&request("t", &[("m5.large", 0.096)])).unwrap();
+    assert_eq!(world.create_fleet(&request("t", &[("m5.large", 0.096)])).unwrap(), first);
+    assert_eq!(world.region.machines.len(), 1);
+    let other = world.create_fleet(&request("t", &[("m5.xlarge", 0.096)])).unwrap_err();
+    assert_eq!(other.kind, CloudErrorKind::IdempotencyMismatch);
+}
+
+#[test]
+fn a_pool_without_stock_is_passed_over_or_named() {
+    let simulation = simulation(1);
+    with_template(&simulation);
+    let mut world = simulation.world();
+    world.region.out_of_stock.insert(("m5.large".to_owned(), "us-east-1a".to_owned(), "*".to_owned()));
+    let both = world.create_fleet(&request("t", &[("m5.large", 0.096), ("m5.xlarge", 0.192)])).unwrap();
+    assert_eq!(both.instances[0].instance_type, "m5.xlarge");
+    let none = world.create_fleet(&request("u", &[("m5.large", 0.096)])).unwrap();
+    assert!(none.instances.is_empty());
+    assert_eq!((none.errors[0].code.as_str(), none.errors[0].zone.as_str()), ("InsufficientInstanceCapacity", "us-east-1a"));
+}
+
+#[test]
+fn a_machine_boots_joins_and_leaves() {
+    let mut simulation = simulation(1);
+    with_template(&simulation);
+    let id = simulation.world().create_fleet(&request("t", &[("m5.large", 0.096)])).unwrap().instances[0].id.clone();
+    seconds(&mut simulation, 70);
+    {
+        let world = simulation.world();
+        let node = world.cluster.objects.nodes.values().next().expect("the machine joined");
+        assert_eq!(node.metadata.label("team"), Some("a"));
+        assert_eq!(node.metadata.label("node.kubernetes.io/instance-type"), Some("m5.large"));
+        assert!(node.spec.taints.iter().any(|taint| taint.key == "karpenter.sh/unregistered"));
+        assert!(node.status.allocatable.get("cpu").milli() > 1900);
+    }
+    simulation.world().terminate(&id);
+    seconds(&mut simulation, 60);
+    let world = simulation.world();
+    assert_eq!(world.region.machines[&id].instance.state, InstanceState::Terminated);
+    assert!(world.cluster.objects.nodes.is_empty(), "the cloud's controller takes the Node away");
+}
+
+#[test]
+fn a_newer_lease_fences_the_older() {
+    let simulation = simulation(1);
+    let ports = simulation.ports();
+    let cluster = ClusterName::from("demo");
+    let (now, ttl) = (simulation.world().now(), SignedDuration::from_secs(30));
+    let acquire = |owner: &'static str, now: Timestamp| ports.acquire(&cluster, owner, now, ttl).now_or_never().unwrap();
+    let first = acquire("a", now).unwrap();
+    assert!(matches!(acquire("b", now), Err(StoreError::Held { .. })));
+    let later = now.checked_add(SignedDuration::from_secs(31)).unwrap();
+    assert!(acquire("b", later).unwrap().token > first.token);
+}
+
+#[test]
+fn a_message_that_always_fails_is_parked() {
+    let mut simulation = simulation(1);
+    let ports = simulation.ports();
+    let bell = Doorbell::Terminate { cluster: "demo".into(), claim: "x".into() };
+    ports.ring(bell, SignedDuration::ZERO).now_or_never().unwrap().unwrap();
+    seconds(&mut simulation, 3600);
+    let world = simulation.world();
+    assert_eq!(world.queues.parked.len(), 1);
+    assert_eq!(world.counts.failures, 5);
+}
+
+#[test]
+fn bells_of_one_second_are_one() {
+    let mut simulation = simulation(1);
+    let ports = simulation.ports();
+    for _ in 0..3 {
+        ports.ring(Doorbell::Schedule { cluster: "demo".into() }, SignedDuration::ZERO).now_or_never().unwrap().unwrap();
+    }
+    seconds(&mut simulation, 30);
+    assert_eq!(simulation.world().counts.invocations, 1);
+}
+
+#[test]
+fn a_run_that_dies_at_an_await_point_is_delivered_again() {
+    let mut simulation = simulation(1);
+    simulation.world().faults.crash_at_gate = Some(2);
+    let ports = simulation.ports();
+    ports.ring(Doorbell::Schedule { cluster: "demo".into() }, SignedDuration::ZERO).now_or_never().unwrap().unwrap();
+    seconds(&mut simulation, 200);
+    let world = simulation.world();
+    assert_eq!((world.counts.invocations, world.counts.faults, world.counts.failures), (2, 1, 0));
+    assert!(world.is_quiet());
+}
+
+#[test]
+fn one_seed_is_one_story() {
+    let tell = |seed| {
+        let mut simulation = simulation(seed);
+        apply(&simulation, NODES);
+        apply(&simulation, &deployment(5, ""));
+        simulation.world().switch_on();
+        seconds(&mut simulation, 300);
+        format!("{:?}", simulation.world().story)
+    };
+    assert_eq!(tell(7), tell(7));
+}

@@ -1,0 +1,502 @@
+//! The world: everything that is not a function, and the order in which it happens.
+
+mod agenda;
+pub mod queues;
+pub mod store;
+
+use crate::cluster::{Cluster, ClusterEffect, Eviction};
+use crate::dice::{Dice, Stream};
+use crate::function::{Function, Input, TaskId};
+use crate::region::{Region, RegionEffect};
+use crate::story::{LineKind, Story};
+use agenda::Agenda;
+use jiff::{SignedDuration, Timestamp};
+use queues::MessageQueues;
+use std::collections::{BTreeMap, BTreeSet};
+use std::task::Waker;
+use store::Store;
+use whittle_claims::{Claim, DecisionRecord, Doorbell, Lease, Revision};
+use whittle_ec2::fleet::{FleetAnswer, FleetRequest};
+use whittle_ports::{CloudError, ClusterEvent, StoreError};
+use whittle_units::{ClusterName, InstanceId, Price};
+
+/// The scheduled doorbell, at most this far apart.
+const TICK: SignedDuration = SignedDuration::from_secs(60);
+/// Node classes are looked at this often.
+const REFRESH: SignedDuration = SignedDuration::from_mins(5);
+/// How long an invocation may last.
+const TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
+/// Kept back of an invocation's time for handing work over.
+const RESERVE: SignedDuration = SignedDuration::from_secs(5);
+/// Controllers, scheduler and kubelets look at their objects this long after a change.
+const REACTION: SignedDuration = SignedDuration::from_millis(200);
+
+/// What a world is made of.
+#[derive(Clone, Debug)]
+pub struct WorldOptions {
+    pub seed: u64,
+    pub cluster: ClusterName,
+    pub region: String,
+    pub kubernetes_version: String,
+    pub start: Timestamp,
+}
+
+/// What goes wrong, per thousand; all zero for a calm world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// The invocation that reaches this gate (counted over the whole run, from 1) dies there.
+    pub crash_at_gate: Option<u64>,
+    /// Invocations that die at a gate.
+    pub crashes: u32,
+    /// Calls that fail before they do anything.
+    pub throttles: u32,
+    /// Calls that happen and whose answer is lost.
+    pub lost_replies: u32,
+    /// Messages that vanish.
+    pub lost_messages: u32,
+    /// Messages that come twice.
+    pub repeated_messages: u32,
+    /// Messages that come up to 30 s late, behind others.
+    pub late_messages: u32,
+    /// The API server does not answer before this moment.
+    pub api_server_down_until: Option<Timestamp>,
+    /// The table answers nothing before this moment.
+    pub table_throttled_until: Option<Timestamp>,
+}
+
+enum Event {
+    Wake { task: TaskId, waker: Waker },
+    Expire { task: TaskId },
+    Deliver,
+    Tick,
+    Refresh,
+    Cluster,
+    Region,
+}
+
+/// What the executor has to do about an event.
+pub(crate) enum Due {
+    Nothing,
+    Start(Vec<Start>),
+    Wake(TaskId, Waker),
+    Kill(TaskId, &'static str),
+}
+
+/// A run of a function that begins.
+pub(crate) struct Start {
+    pub(crate) task: TaskId,
+    pub(crate) function: Function,
+    pub(crate) input: Input,
+    pub(crate) deadline: Timestamp,
+}
+
+#[derive(Debug)]
+struct Running {
+    function: Function,
+}
+
+/// Counts of a run, for the summary and the fault commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub invocations: u64,
+    pub gates: u64,
+    pub faults: u64,
+    pub failures: u64,
+}
+
+/// The world.
+pub struct World {
+    agenda: Agenda<Event>,
+    /// Chance.
+    pub dice: Dice,
+    /// State at rest.
+    pub store: Store,
+    /// Messages.
+    pub queues: MessageQueues,
+    /// The Kubernetes cluster.
+    pub cluster: Cluster,
+    /// EC2 and its neighbours.
+    pub region: Region,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What happened.
+    pub story: Story,
+    /// Figures of the run.
+    pub counts: Counts,
+    /// Broken invariants, in words.
+    pub violations: Vec<String>,
+    running: BTreeMap<TaskId, Running>,
+    doomed: BTreeSet<TaskId>,
+    task_sequence: u64,
+    unique: u64,
+    ticking: bool,
+    cluster_at: Option<Timestamp>,
+    region_at: Option<Timestamp>,
+}
+
+impl World {
+    /// A world in which nothing has happened yet.
+    pub fn new(options: &WorldOptions) -> Self {
+        let mut world = Self {
+            agenda: Agenda::new(options.start),
+            dice: Dice::new(options.seed),
+            store: Store::default(),
+            queues: MessageQueues::default(),
+            cluster: Cluster::new(options.cluster.clone(), &options.kubernetes_version),
+            region: Region::new(&options.region, &options.cluster),
+            faults: Faults::default(),
+            story: Story::default(),
+            counts: Counts::default(),
+            violations: Vec::new(),
+            running: BTreeMap::new(),
+            doomed: BTreeSet::new(),
+            task_sequence: 0,
+            unique: 0,
+            ticking: false,
+            cluster_at: None,
+            region_at: None,
+        };
+        world.touch_cluster();
+        world
+    }
+
+    /// The virtual time.
+    pub fn now(&self) -> Timestamp {
+        self.agenda.now()
+    }
+    /// The name of the cluster.
+    pub fn name(&self) -> ClusterName {
+        self.cluster.name.clone()
+    }
+    pub(crate) fn idle_until(&mut self, time: Timestamp) {
+        self.agenda.idle_until(time);
+    }
+
+    /// Switches Whittle on: its schedules begin to tick, the first refresh comes at once.
+    pub fn switch_on(&mut self) {
+        if !self.ticking {
+            self.ticking = true;
+            self.agenda.after(SignedDuration::ZERO, Event::Refresh);
+            self.agenda.after(TICK, Event::Tick);
+        }
+    }
+
+    /// Tells a line of the timeline at this moment.
+    pub fn tell(&mut self, kind: LineKind, text: impl Into<String>) {
+        let cost = self.cost();
+        self.story.tell(self.agenda.now(), kind, text, cost);
+    }
+
+    /// What all machines that Whittle started and that still run cost per hour.
+    pub fn cost(&self) -> Price {
+        self.region.cost()
+    }
+
+    /// Something in the cluster changed: its controllers will look soon.
+    pub fn touch_cluster(&mut self) {
+        self.plan_cluster(self.agenda.now().checked_add(REACTION).unwrap_or(Timestamp::MAX));
+    }
+    fn plan_cluster(&mut self, at: Timestamp) {
+        if self.cluster_at.is_none_or(|planned| at < planned) {
+            self.cluster_at = Some(at);
+            self.agenda.at(at, Event::Cluster);
+        }
+    }
+    /// Something in EC2 changed: its next step is looked for.
+    pub fn touch_region(&mut self) {
+        let Some(at) = self.region.next_at() else { return };
+        if self.region_at.is_none_or(|planned| at < planned) {
+            self.region_at = Some(at);
+            self.agenda.at(at, Event::Region);
+        }
+    }
+
+    /// Lets the next event happen.
+    pub(crate) fn step(&mut self, limit: Timestamp) -> Option<Due> {
+        let event = self.agenda.pop(limit)?;
+        Some(match event {
+            Event::Wake { task, waker } => Due::Wake(task, waker),
+            Event::Expire { task } if self.running.contains_key(&task) => Due::Kill(task, "timed out"),
+            Event::Expire { .. } => Due::Nothing,
+            Event::Deliver => self.deliver(),
+            Event::Tick => self.tick(),
+            Event::Refresh => self.refresh(),
+            Event::Cluster => self.cluster_step(),
+            Event::Region => self.region_step(),
+        })
+    }
+
+    fn tick(&mut self) -> Due {
+        let cluster = self.name();
+        self.agenda.after(TICK, Event::Tick);
+        for bell in [
+            Doorbell::Sweep { cluster: cluster.clone() },
+            Doorbell::Register { cluster: cluster.clone() },
+            Doorbell::Schedule { cluster: cluster.clone() },
+            Doorbell::Consolidate { cluster },
+        ] {
+            self.ring(bell, SignedDuration::ZERO);
+        }
+        Due::Nothing
+    }
+
+    fn refresh(&mut self) -> Due {
+        self.agenda.after(REFRESH, Event::Refresh);
+        let cluster = self.name();
+        self.ring(Doorbell::Refresh { cluster }, SignedDuration::ZERO);
+        Due::Nothing
+    }
+
+    fn cluster_step(&mut self) -> Due {
+        let now = self.now();
+        if self.cluster_at.is_some_and(|at| at > now) {
+            return Due::Nothing;
+        }
+        self.cluster_at = None;
+        let effects = self.cluster.step(now, &mut self.dice, &self.region);
+        for effect in effects {
+            match effect {
+                ClusterEffect::Told(text) => self.tell(LineKind::Cluster, text),
+                ClusterEffect::FailedScheduling(review) => self.send(Function::Relay, Input::Review(review)),
+                ClusterEffect::NodeChanged => {
+                    let cluster = self.name();
+                    self.ring(Doorbell::Register { cluster }, SignedDuration::ZERO);
+                }
+                ClusterEffect::ClassChanged => {
+                    let cluster = self.name();
+                    self.ring(Doorbell::Refresh { cluster }, SignedDuration::ZERO);
+                }
+                ClusterEffect::Violation(text) => self.violations.push(text),
+            }
+        }
+        if let Some(at) = self.cluster.next_at(now) {
+            self.plan_cluster(at);
+        }
+        Due::Nothing
+    }
+
+    fn region_step(&mut self) -> Due {
+        let now = self.now();
+        self.region_at = None;
+        let effects = self.region.step(now, &mut self.dice);
+        self.settle_region(effects);
+        self.touch_region();
+        Due::Nothing
+    }
+
+    fn settle_region(&mut self, effects: Vec<RegionEffect>) {
+        let now = self.now();
+        for effect in effects {
+            match effect {
+                RegionEffect::Told(text) => self.tell(LineKind::Cloud, text),
+                RegionEffect::Notice(json) => self.notice(json),
+                RegionEffect::Join(machine) => {
+                    self.cluster.join(&machine, now);
+                    self.touch_cluster();
+                }
+                RegionEffect::Lost(id) => {
+                    self.cluster.machine_lost(&id, now);
+                    self.touch_cluster();
+                }
+            }
+        }
+    }
+
+    /// An event of EventBridge arrives in the interruption queue.
+    pub fn notice(&mut self, json: String) {
+        self.send(Function::Interrupt, Input::Notice(json));
+    }
+
+    /// Rings a doorbell, unless chance loses it.
+    pub fn ring(&mut self, bell: Doorbell, delay: SignedDuration) {
+        if self.dice.happens(self.faults.lost_messages) {
+            self.counts.faults += 1;
+            return;
+        }
+        let now = self.now();
+        let mut late = SignedDuration::ZERO;
+        if self.dice.happens(self.faults.late_messages) {
+            self.counts.faults += 1;
+            late = SignedDuration::from_millis(i64::try_from(self.dice.below(Stream::Faults, 30_000)).unwrap_or(0));
+        }
+        let delay = delay.checked_add(late).unwrap_or(delay);
+        if let Some(at) = self.queues.ring(bell.clone(), delay, now) {
+            self.agenda.at(at, Event::Deliver);
+        }
+        let standard = !matches!(bell, Doorbell::Schedule { .. } | Doorbell::Consolidate { .. });
+        if standard && self.dice.happens(self.faults.repeated_messages) {
+            self.counts.faults += 1;
+            if let Some(at) = self.queues.ring(bell, delay, now) {
+                self.agenda.at(at, Event::Deliver);
+            }
+        }
+    }
+
+    fn send(&mut self, function: Function, input: Input) {
+        let now = self.now();
+        let copies = if self.dice.happens(self.faults.repeated_messages) { 2 } else { 1 };
+        for _ in 0..copies {
+            let at = self.queues.send(function, input.clone(), None, now);
+            self.agenda.at(at, Event::Deliver);
+        }
+    }
+
+    fn deliver(&mut self) -> Due {
+        let now = self.now();
+        let mut starts = Vec::new();
+        for number in self.queues.due(now) {
+            self.task_sequence += 1;
+            let task = TaskId(self.task_sequence);
+            let Some(message) = self.queues.receive(number, task, now) else {
+                self.tell(LineKind::Fault, "a message was parked after its last try");
+                continue;
+            };
+            self.counts.invocations += 1;
+            let end = now.checked_add(TIMEOUT).unwrap_or(Timestamp::MAX);
+            self.agenda.at(end, Event::Expire { task });
+            self.running.insert(task, Running { function: message.function });
+            let deadline = end.checked_sub(RESERVE).unwrap_or(end);
+            starts.push(Start { task, function: message.function, input: message.input, deadline });
+        }
+        if let Some(at) = self.queues.next_visible(now) {
+            self.agenda.at(at, Event::Deliver);
+        }
+        Due::Start(starts)
+    }
+
+    pub(crate) fn finished(&mut self, task: TaskId, outcome: Result<(), String>) {
+        let Some(running) = self.running.remove(&task) else { return };
+        match outcome {
+            Ok(()) => self.queues.done(task),
+            Err(error) => {
+                self.counts.failures += 1;
+                self.queues.give_back(task);
+                self.tell(LineKind::Fault, format!("{} failed: {error}", running.function));
+            }
+        }
+        self.deliver_soon();
+    }
+
+    pub(crate) fn died(&mut self, task: TaskId, why: &str) {
+        let Some(running) = self.running.remove(&task) else { return };
+        self.queues.give_back(task);
+        self.counts.faults += 1;
+        self.tell(LineKind::Fault, format!("{} {why}", running.function));
+        self.deliver_soon();
+    }
+
+    fn deliver_soon(&mut self) {
+        let now = self.now();
+        if !self.queues.due(now).is_empty() {
+            self.agenda.at(now, Event::Deliver);
+        }
+        if let Some(at) = self.queues.next_visible(now) {
+            self.agenda.at(at, Event::Deliver);
+        }
+    }
+
+    /// A task reached an await point that lasts until the returned moment. May doom the task.
+    pub(crate) fn gate(&mut self, task: TaskId, low_ms: u64, high_ms: u64, waker: Waker) -> Timestamp {
+        self.counts.gates += 1;
+        if self.faults.crash_at_gate == Some(self.counts.gates) || self.dice.happens(self.faults.crashes) {
+            self.doomed.insert(task);
+        }
+        let millis = self.dice.between(Stream::Latency, low_ms, high_ms);
+        let until = self.now().checked_add(SignedDuration::from_millis(i64::try_from(millis).unwrap_or(0))).unwrap_or(Timestamp::MAX);
+        self.agenda.at(until, Event::Wake { task, waker });
+        until
+    }
+
+    pub(crate) fn take_crash(&mut self, task: TaskId) -> bool {
+        self.doomed.remove(&task)
+    }
+
+    /// A name that no other call gets.
+    pub(crate) fn unique(&mut self) -> String {
+        self.unique += 1;
+        self.dice.suffix(5)
+    }
+
+    /// Keeps decisions and tells them.
+    pub(crate) fn decided(&mut self, cluster: &ClusterName, decisions: &[DecisionRecord]) {
+        for decision in decisions {
+            self.tell(LineKind::Decision, format!("{}: {}", decision.subject, decision.message));
+        }
+        self.store.append(cluster, decisions);
+    }
+
+    pub(crate) fn create_claim(&mut self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
+        self.store.create(lease, claim)
+    }
+    pub(crate) fn update_claim(&mut self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
+        self.store.update(claim, expected)
+    }
+
+    pub(crate) fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+        let now = self.now();
+        let known: usize = self.region.machines.len();
+        let answer = self.region.create_fleet(request, now, &mut self.dice)?;
+        if self.region.machines.len() > known {
+            for started in &answer.instances {
+                let price = self.region.machines.get(&started.id).map_or(Price::ZERO, |machine| machine.price);
+                let text = format!(
+                    "EC2 starts {}: {} {} in {} at {price}",
+                    started.id, started.capacity_type, started.instance_type, started.zone
+                );
+                self.tell(LineKind::Cloud, text);
+            }
+        }
+        for error in &answer.errors {
+            self.tell(LineKind::Cloud, format!("EC2 has no {} in {}: {}", error.instance_type, error.zone, error.code));
+        }
+        self.touch_region();
+        Ok(answer)
+    }
+
+    /// Ends a machine as EC2 does when asked.
+    pub fn terminate(&mut self, id: &InstanceId) {
+        let now = self.now();
+        let (_, effects) = self.region.terminate(id, now, &mut self.dice);
+        self.settle_region(effects);
+        self.touch_region();
+    }
+
+    /// Evicts a pod through the eviction API, and checks that no budget is left short by it.
+    pub(crate) fn evict(&mut self, key: &str, uid: &str, now: Timestamp) -> Eviction {
+        let before = self.cluster.overdrawn();
+        let verdict = self.cluster.evict(key, uid, now);
+        if verdict == Eviction::Granted {
+            for budget in self.cluster.overdrawn().into_iter().filter(|budget| !before.contains(budget)) {
+                self.violations.push(format!("eviction of pod {key} left the disruption budget {budget} short"));
+            }
+        }
+        verdict
+    }
+
+    /// Deletes a pod without asking budgets.
+    pub(crate) fn force(&mut self, key: &str, grace_seconds: i64, now: Timestamp) {
+        if let Some(uid) = self.cluster.objects.pods.get(key).map(|pod| pod.metadata.uid.clone()) {
+            self.cluster.forced.insert(uid);
+        }
+        self.cluster.delete_pod(key, Some(grace_seconds), now);
+    }
+
+    /// Publishes an Event of Whittle.
+    pub(crate) fn publish(&mut self, event: &ClusterEvent) {
+        let now = self.now();
+        if self.cluster.publish(event.clone(), now) {
+            let object = if event.namespace.is_empty() { event.name.clone() } else { format!("{}/{}", event.namespace, event.name) };
+            self.tell(LineKind::Event, format!("{} {object}: {}: {}", event.kind.to_lowercase(), event.reason, event.message));
+        }
+    }
+
+    /// Whether any function runs or has a message waiting, apart from those of the next tick.
+    pub fn is_quiet(&self) -> bool {
+        self.running.is_empty() && self.queues.waiting().next().is_none()
+    }
+
+    /// Whether an event of EC2 or the cluster still lies ahead.
+    pub fn has_pending_work(&self) -> bool {
+        self.agenda.has(|event| matches!(event, Event::Region | Event::Cluster))
+    }
+}

@@ -1,0 +1,126 @@
+//! Queues in memory: what SQS does for real.
+
+use crate::{Function, Input, TaskId};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_claims::Doorbell;
+
+/// Longer than any invocation lasts, so that a message never comes again while its first reader still works.
+pub const VISIBILITY: SignedDuration = SignedDuration::from_secs(90);
+/// The batching window of the plan queue.
+pub const PLAN_DELAY: SignedDuration = SignedDuration::from_secs(1);
+/// How often a message is tried before it is parked.
+pub const MAX_RECEIVES: u32 = 5;
+/// How long SQS remembers a deduplication id.
+const DEDUPLICATION: SignedDuration = SignedDuration::from_mins(5);
+
+/// A message that waits or is being worked on.
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub function: Function,
+    pub input: Input,
+    /// Messages of one group are delivered one at a time, in order; `None` for standard queues.
+    pub group: Option<String>,
+    pub visible_at: Timestamp,
+    pub receives: u32,
+    pub reader: Option<TaskId>,
+}
+
+/// All queues; each function reads from its own.
+#[derive(Debug, Default)]
+pub struct MessageQueues {
+    sequence: u64,
+    messages: BTreeMap<u64, Message>,
+    deduplication: BTreeMap<String, Timestamp>,
+    /// Messages that failed too often, with their number.
+    pub parked: Vec<Message>,
+}
+
+impl MessageQueues {
+    /// Sends a doorbell. Returns when it becomes visible, or `None` if it repeats one of this second.
+    pub fn ring(&mut self, bell: Doorbell, delay: SignedDuration, now: Timestamp) -> Option<Timestamp> {
+        let function = Function::of(&bell);
+        let fifo = matches!(bell, Doorbell::Schedule { .. } | Doorbell::Consolidate { .. });
+        let group = fifo.then(|| bell.cluster().to_string());
+        let span = if fifo { delay.max(PLAN_DELAY) } else { delay };
+        if let Some(cluster) = &group {
+            self.deduplication.retain(|_, since| now.duration_since(*since) < DEDUPLICATION);
+            let due = now.checked_add(delay).unwrap_or(now);
+            let id = format!("{cluster}/{}/{}", function.word(), due.as_second());
+            if self.deduplication.insert(id, now).is_some() {
+                return None;
+            }
+        }
+        Some(self.send(function, Input::Bell(bell), group, now.checked_add(span).unwrap_or(now)))
+    }
+
+    /// Puts a message on the queue of a function.
+    pub fn send(&mut self, function: Function, input: Input, group: Option<String>, visible_at: Timestamp) -> Timestamp {
+        self.sequence += 1;
+        self.messages.insert(self.sequence, Message { function, input, group, visible_at, receives: 0, reader: None });
+        visible_at
+    }
+
+    /// Messages to be delivered now, taken in turn. FIFO groups give at most one, and nothing while one is being read.
+    pub fn due(&mut self, now: Timestamp) -> Vec<u64> {
+        let mut blocked: BTreeSet<&String> = BTreeSet::new();
+        let mut due = Vec::new();
+        for (number, message) in &self.messages {
+            let free = message.reader.is_none() && message.visible_at <= now;
+            match &message.group {
+                Some(group) => {
+                    // A message that is read or not yet visible again holds back those behind it.
+                    let first = blocked.insert(group);
+                    if first && free {
+                        due.push(*number);
+                    }
+                }
+                None if free => due.push(*number),
+                None => {}
+            }
+        }
+        due
+    }
+
+    /// When something becomes visible next, after `now`.
+    pub fn next_visible(&self, now: Timestamp) -> Option<Timestamp> {
+        self.messages.values().filter(|message| message.reader.is_none()).map(|message| message.visible_at).filter(|at| *at > now).min()
+    }
+
+    /// Hands a message to a reader. `None` when it was tried too often: it is parked.
+    pub fn receive(&mut self, number: u64, reader: TaskId, now: Timestamp) -> Option<Message> {
+        let message = self.messages.get_mut(&number)?;
+        if message.receives >= MAX_RECEIVES {
+            self.parked.extend(self.messages.remove(&number));
+            return None;
+        }
+        message.receives += 1;
+        message.reader = Some(reader);
+        message.visible_at = now.checked_add(VISIBILITY).unwrap_or(now);
+        Some(message.clone())
+    }
+
+    /// The reader has finished: the message is gone.
+    pub fn done(&mut self, reader: TaskId) {
+        self.messages.retain(|_, message| message.reader != Some(reader));
+    }
+
+    /// The reader failed or died: its message comes back when its visibility timeout ends.
+    pub fn give_back(&mut self, reader: TaskId) {
+        for message in self.messages.values_mut().filter(|message| message.reader == Some(reader)) {
+            message.reader = None;
+        }
+    }
+
+    /// Messages that wait or are being worked on.
+    pub fn waiting(&self) -> impl Iterator<Item = &Message> {
+        self.messages.values()
+    }
+
+    /// Loses what waits for a function, as a fault.
+    pub fn lose(&mut self, mut chosen: impl FnMut(&Message) -> bool) -> usize {
+        let before = self.messages.len();
+        self.messages.retain(|_, message| message.reader.is_some() || !chosen(message));
+        before - self.messages.len()
+    }
+}

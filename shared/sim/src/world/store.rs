@@ -1,0 +1,191 @@
+//! State at rest, in memory: what DynamoDB does for real.
+
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+use whittle_claims::{
+    Bucket, BucketName, Claim, ClaimKey, DecisionRecord, FencingToken, Lease, OfferingKey, Record, Revision, StockOut, Stored,
+};
+use whittle_ports::StoreError;
+use whittle_units::{ClusterName, InstanceId};
+
+/// A record as it lies in the table: a JSON value with its kind's version.
+#[derive(Clone, Debug)]
+struct Row {
+    version: u32,
+    revision: Revision,
+    value: serde_json::Value,
+    expires_at: Option<Timestamp>,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub struct Store {
+    claims: BTreeMap<ClaimKey, Stored<Claim>>,
+    unreadable: BTreeMap<ClusterName, Vec<String>>,
+    leases: BTreeMap<ClusterName, Lease>,
+    /// The newest token ever given: it outlives the lease.
+    tokens: BTreeMap<ClusterName, FencingToken>,
+    records: BTreeMap<(ClusterName, String, String), Row>,
+    stock_outs: BTreeMap<OfferingKey, StockOut>,
+    buckets: BTreeMap<BucketName, Bucket>,
+    catalog: Option<Stored<Vec<u8>>>,
+    decisions: BTreeMap<ClusterName, Vec<DecisionRecord>>,
+    /// Checks of the fencing token are skipped: a mutant that the checkers must catch.
+    pub ignore_fencing: bool,
+}
+
+impl Store {
+    /// One claim.
+    pub fn claim(&self, key: &ClaimKey) -> Option<&Stored<Claim>> {
+        self.claims.get(key)
+    }
+    /// All claims of a cluster by name.
+    pub fn claims(&self, cluster: &ClusterName) -> impl Iterator<Item = &Stored<Claim>> {
+        self.claims.iter().filter(move |(key, _)| key.cluster == *cluster).map(|(_, claim)| claim)
+    }
+    /// Names of items that cannot be read.
+    pub fn unreadable(&self, cluster: &ClusterName) -> Vec<String> {
+        self.unreadable.get(cluster).cloned().unwrap_or_default()
+    }
+    /// The claim of a machine, as long as it names it.
+    pub fn by_instance(&self, id: &InstanceId) -> Option<&Stored<Claim>> {
+        self.claims.values().find(|stored| stored.value.machine().is_some_and(|machine| machine.instance_id == *id))
+    }
+
+    /// Stores a new claim under the lease.
+    pub fn create(&mut self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
+        if !self.ignore_fencing && self.tokens.get(&lease.cluster).is_some_and(|newest| *newest > lease.token) {
+            return Err(StoreError::Fenced { cluster: lease.cluster.clone() });
+        }
+        if self.claims.contains_key(&claim.key) {
+            return Err(StoreError::Conflict { what: format!("claim {}", claim.key) });
+        }
+        let revision = Revision::ABSENT.next();
+        self.claims.insert(claim.key.clone(), Stored { value: claim.clone(), revision });
+        Ok(revision)
+    }
+
+    /// Replaces a claim if it still has the expected revision.
+    pub fn update(&mut self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
+        let conflict = || StoreError::Conflict { what: format!("claim {}", claim.key) };
+        let stored = self.claims.get_mut(&claim.key).filter(|stored| stored.revision == expected).ok_or_else(conflict)?;
+        *stored = Stored { value: claim.clone(), revision: expected.next() };
+        Ok(stored.revision)
+    }
+
+    /// Gives the lease of a cluster, with a newer token than any before.
+    pub fn acquire(&mut self, cluster: &ClusterName, owner: &str, now: Timestamp, ttl: SignedDuration) -> Result<Lease, StoreError> {
+        let until = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
+        if let Some(held) = self.leases.get(cluster).filter(|held| held.expires_at > now && held.owner != owner) {
+            return Err(StoreError::Held { cluster: cluster.clone(), until: held.expires_at });
+        }
+        let token = FencingToken(self.tokens.get(cluster).copied().unwrap_or_default().0 + 1);
+        let lease = Lease { cluster: cluster.clone(), owner: owner.to_owned(), token, expires_at: until };
+        self.tokens.insert(cluster.clone(), token);
+        self.leases.insert(cluster.clone(), lease.clone());
+        Ok(lease)
+    }
+
+    /// Gives a lease back; a newer one stays.
+    pub fn release(&mut self, lease: &Lease) {
+        if self.leases.get(&lease.cluster).is_some_and(|held| held.token == lease.token) {
+            self.leases.remove(&lease.cluster);
+        }
+    }
+
+    /// One record, unless it has expired.
+    pub fn read<R: Record>(&self, cluster: &ClusterName, name: &str, now: Timestamp) -> Result<Option<Stored<R>>, StoreError> {
+        let key = (cluster.clone(), R::KIND.to_owned(), name.to_owned());
+        self.records.get(&key).filter(|row| row.lives(now)).map(|row| row.decode(name)).transpose()
+    }
+
+    /// All records of a kind, by name.
+    pub fn read_all<R: Record>(&self, cluster: &ClusterName, now: Timestamp) -> Result<Vec<Stored<R>>, StoreError> {
+        let of_kind = self.records.iter().filter(|((c, kind, _), row)| c == cluster && kind == R::KIND && row.lives(now));
+        of_kind.map(|((_, _, name), row)| row.decode(name)).collect()
+    }
+
+    /// Writes a record over the expected revision.
+    pub fn write<R: Record>(&mut self, cluster: &ClusterName, record: &R, expected: Revision) -> Result<Revision, StoreError> {
+        let name = record.name();
+        let key = (cluster.clone(), R::KIND.to_owned(), name.clone());
+        self.expect_revision(&key, expected)?;
+        let value = serde_json::to_value(record)
+            .map_err(|error| StoreError::Unreadable { what: format!("{} {name}", R::KIND), reason: error.to_string() })?;
+        let row = Row { version: R::VERSION, revision: expected.next(), value, expires_at: record.expires_at() };
+        self.records.insert(key, row);
+        Ok(expected.next())
+    }
+
+    /// Removes a record of the expected revision.
+    pub fn remove<R: Record>(&mut self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
+        let key = (cluster.clone(), R::KIND.to_owned(), name.to_owned());
+        self.expect_revision(&key, expected)?;
+        self.records.remove(&key);
+        Ok(())
+    }
+
+    fn expect_revision(&self, key: &(ClusterName, String, String), expected: Revision) -> Result<(), StoreError> {
+        let there = self.records.get(key).map_or(Revision::ABSENT, |row| row.revision);
+        if there == expected { Ok(()) } else { Err(StoreError::Conflict { what: format!("{} {}", key.1, key.2) }) }
+    }
+
+    /// Stock-outs that hold at `now`.
+    pub fn stock_outs(&self, now: Timestamp) -> Vec<StockOut> {
+        self.stock_outs.values().filter(|stock_out| stock_out.holds(now)).cloned().collect()
+    }
+    /// Keeps the stock-out with the later end.
+    pub fn put_stock_out(&mut self, stock_out: &StockOut) {
+        let known = self.stock_outs.get(&stock_out.offering);
+        if known.is_none_or(|known| known.until <= stock_out.until) {
+            self.stock_outs.insert(stock_out.offering.clone(), stock_out.clone());
+        }
+    }
+    /// Takes tokens; false when there are too few.
+    pub fn take_tokens(&mut self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> bool {
+        let bucket = self.buckets.get(name).unwrap_or(full);
+        match bucket.take(count, now) {
+            Some(less) => {
+                self.buckets.insert(name.clone(), less);
+                true
+            }
+            None => false,
+        }
+    }
+    /// The catalog blob.
+    pub fn catalog(&self) -> Option<Stored<Vec<u8>>> {
+        self.catalog.clone()
+    }
+    /// Replaces the catalog blob of the expected revision.
+    pub fn put_catalog(&mut self, blob: &[u8], expected: Revision) -> Result<Revision, StoreError> {
+        let there = self.catalog.as_ref().map_or(Revision::ABSENT, |stored| stored.revision);
+        if there != expected {
+            return Err(StoreError::Conflict { what: "the catalog".to_owned() });
+        }
+        self.catalog = Some(Stored { value: blob.to_vec(), revision: expected.next() });
+        Ok(expected.next())
+    }
+
+    /// Adds to the decision log.
+    pub fn append(&mut self, cluster: &ClusterName, decisions: &[DecisionRecord]) {
+        self.decisions.entry(cluster.clone()).or_default().extend_from_slice(decisions);
+    }
+    /// The decision log, oldest first.
+    pub fn decisions(&self, cluster: &ClusterName) -> &[DecisionRecord] {
+        self.decisions.get(cluster).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Row {
+    fn lives(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|end| end > now)
+    }
+    fn decode<R: Record>(&self, name: &str) -> Result<Stored<R>, StoreError> {
+        let unreadable = |reason: String| StoreError::Unreadable { what: format!("{} {name}", R::KIND), reason };
+        if self.version > R::VERSION {
+            return Err(unreadable(format!("it has version {}, this reader knows up to {}", self.version, R::VERSION)));
+        }
+        let value = serde_json::from_value(self.value.clone()).map_err(|error| unreadable(error.to_string()))?;
+        Ok(Stored { value, revision: self.revision })
+    }
+}
