@@ -1,1 +1,168 @@
-//! The relay function: load, decide, write.
+//! The relay: a webhook of the API server, or a signed post from inside a cluster, becomes a doorbell.
+//!
+//! Whatever comes in, the API server is answered "allowed" at once: the relay must never slow or block it. A request
+//! that is not authenticated rings nothing and learns nothing.
+
+#[cfg(test)]
+mod tests;
+
+use serde::Deserialize;
+use whittle_claims::{DecisionKind, Doorbell};
+use whittle_ports::{Clock, HandleError, Queues, Report, Settings, World};
+use whittle_units::{ClusterName, SignedDuration};
+
+/// Larger bodies are refused unread. An AdmissionReview of an Event is about 2 KB; the API server's own bound is 3 MB.
+pub const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// A call of the Function URL.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// `/<secret>/<cluster>` from a webhook, `/<cluster>` from a signed caller.
+    pub path: &'a str,
+    pub body: &'a [u8],
+    /// ARN of the caller, where the URL checked an IAM signature.
+    pub signed_by: Option<&'a str>,
+}
+
+/// What the caller is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    pub status: u16,
+    /// JSON.
+    pub body: String,
+}
+
+/// Why a request rings nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the request is not authenticated: sign it, or use the secret path")]
+    NotAuthenticated,
+    #[error("cluster {0:?} is not served here: add it to the stack's parameter Clusters")]
+    UnknownCluster(String),
+    #[error("the body has {0} bytes, more than {BODY_BYTES_MAX}")]
+    TooLarge(usize),
+    #[error("the body is no AdmissionReview: {0}")]
+    NotAReview(String),
+}
+
+impl Refusal {
+    /// The HTTP status of the refusal.
+    const fn status(&self) -> u16 {
+        match self {
+            Self::NotAuthenticated => 403,
+            Self::UnknownCluster(_) => 404,
+            Self::TooLarge(_) => 413,
+            Self::NotAReview(_) => 400,
+        }
+    }
+}
+
+/// The parts of an AdmissionReview that matter; the object itself is not looked at.
+#[derive(Debug, Deserialize)]
+struct Review {
+    request: ReviewRequest,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewRequest {
+    uid: String,
+    resource: ReviewResource,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReviewResource {
+    resource: String,
+}
+
+/// What a request is answered, and what it rings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub response: Response,
+    pub bell: Option<Doorbell>,
+}
+
+/// Answers a call and rings. A bell that cannot be rung does not change the answer: the tick comes anyway.
+pub async fn handle<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    request: Request<'_>,
+) -> Result<(Response, Report), HandleError>
+where
+    S: Sync,
+    C: Sync,
+    K: Sync,
+    Q: Queues,
+    T: Clock,
+{
+    let mut report = Report::default();
+    let verdict = match decide(settings, request) {
+        Ok(verdict) => verdict,
+        Err(refusal) => {
+            report.count("refused");
+            let body = serde_json::json!({"message": refusal.to_string()}).to_string();
+            return Ok((Response { status: refusal.status(), body }, report));
+        }
+    };
+    if let Some(bell) = verdict.bell {
+        let cluster = bell.cluster().clone();
+        match world.queues.ring(bell, SignedDuration::ZERO).await {
+            Ok(()) => report.count("rung"),
+            Err(error) => {
+                report.count("not_rung");
+                report.decide(world.clock.now(), DecisionKind::Kept, format!("cluster/{cluster}"), error.to_string());
+            }
+        }
+    }
+    Ok((verdict.response, report))
+}
+
+/// Who may ring, and for what. Pure.
+pub fn decide(settings: &Settings, request: Request<'_>) -> Result<Verdict, Refusal> {
+    // Authentication first: who is not let in learns nothing about clusters or sizes.
+    let cluster = authenticated_cluster(settings, request)?;
+    if request.body.len() > BODY_BYTES_MAX {
+        return Err(Refusal::TooLarge(request.body.len()));
+    }
+    let review: Review = serde_json::from_slice(request.body).map_err(|error| Refusal::NotAReview(error.to_string()))?;
+    let answer = serde_json::json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": review.request.uid, "allowed": true},
+    });
+    let bell = if review.request.dry_run { None } else { bell_of(&review.request.resource.resource, cluster) };
+    Ok(Verdict { response: Response { status: 200, body: answer.to_string() }, bell })
+}
+
+fn bell_of(resource: &str, cluster: ClusterName) -> Option<Doorbell> {
+    match resource {
+        // The webhook lets only FailedScheduling events through.
+        "events" | "pods" => Some(Doorbell::Schedule { cluster }),
+        "nodes" => Some(Doorbell::Register { cluster }),
+        "nodeclaims" | "nodepools" => Some(Doorbell::Sweep { cluster }),
+        "ec2nodeclasses" => Some(Doorbell::Refresh { cluster }),
+        _ => None,
+    }
+}
+
+fn authenticated_cluster(settings: &Settings, request: Request<'_>) -> Result<ClusterName, Refusal> {
+    let path = request.path.trim_matches('/');
+    let (secret, cluster) = match path.split_once('/') {
+        Some((secret, cluster)) => (Some(secret), cluster),
+        None => (None, path),
+    };
+    let by_secret = secret.is_some_and(|given| !settings.relay_secret.is_empty() && same_secret(given, &settings.relay_secret));
+    if !by_secret && request.signed_by.is_none() {
+        return Err(Refusal::NotAuthenticated);
+    }
+    let known = settings.clusters.iter().find(|known| known.as_str() == cluster);
+    known.cloned().ok_or_else(|| Refusal::UnknownCluster(cluster.to_owned()))
+}
+
+/// Compares in a time that depends on the lengths alone, so that a guesser learns nothing from the answer's speed.
+fn same_secret(given: &str, secret: &str) -> bool {
+    let differing = given.bytes().zip(secret.bytes()).fold(0u8, |seen, (left, right)| seen | (left ^ right));
+    given.len() == secret.len() && differing == 0
+}

@@ -10,7 +10,7 @@ use crate::{ClaimStore, CloudError, CloudErrorKind, ClusterError, QueueError, St
 use std::collections::BTreeMap;
 use std::fmt;
 use whittle_claims::{Claim, DecisionKind, DecisionRecord, Event, IllegalStep, Stored, step};
-use whittle_units::{SignedDuration, Timestamp};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// The adapters of one invocation. A handler's bounds on the type parameters are its rights.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ impl<S, C, K, Q, T> Copy for World<'_, S, C, K, Q, T> {}
 /// What an operator sets for a deployment; the same for every function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// The clusters that the deployment serves; doorbells for others are refused.
+    pub clusters: Vec<ClusterName>,
     /// Decide and record, change nothing.
     pub shadow: bool,
     /// Instance profile of node classes made from alpha templates that name neither role nor profile.
@@ -54,6 +56,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            clusters: Vec::new(),
             shadow: false,
             default_instance_profile: None,
             default_node_role: None,
