@@ -13,7 +13,8 @@ use whittle_units::Resources;
 ///
 /// A claim without a machine counts as a node that has exactly the room its planned pods leave: nothing while they wait,
 /// and room for their successors once they are gone (evicted from a node that is being emptied, say).
-pub(crate) fn as_decided(mut objects: ClusterObjects, claims: &[Stored<Claim>], types: &BTreeMap<String, InstanceType>) -> ClusterObjects {
+pub(crate) fn as_decided(objects: &ClusterObjects, claims: &[Stored<Claim>], types: &BTreeMap<&str, &InstanceType>) -> ClusterObjects {
+    let mut objects = objects.clone();
     let mut promised: BTreeSet<String> = BTreeSet::new();
     let mut mirrors = Vec::new();
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
@@ -39,7 +40,7 @@ fn leaving_nodes(claims: &[Stored<Claim>]) -> BTreeSet<&str> {
 }
 
 /// The mirror of a claim that has no machine yet, with a provider id of its own so that it counts as a machine.
-fn unlaunched(claim: &Claim, objects: &ClusterObjects, types: &BTreeMap<String, InstanceType>) -> NodeClaim {
+fn unlaunched(claim: &Claim, objects: &ClusterObjects, types: &BTreeMap<&str, &InstanceType>) -> NodeClaim {
     let mut out = mirror(claim);
     out.status.provider_id = format!("planned:///{}", claim.key.name);
     for requirement in &claim.spec.requirements {
@@ -54,7 +55,7 @@ fn unlaunched(claim: &Claim, objects: &ClusterObjects, types: &BTreeMap<String, 
     out.status.allocatable = room.iter().map(|(name, amount)| (name.to_owned(), amount.max(whittle_units::Quantity::ZERO))).collect();
     // Limits are held against the largest machine that may come.
     let mut capacity = Resources::new();
-    for instance_type in claim.spec.instance_types.iter().filter_map(|name| types.get(name)) {
+    for instance_type in claim.spec.instance_types.iter().filter_map(|name| types.get(name.as_str())) {
         capacity.raise_to(&instance_type.capacity);
     }
     if let [only] = claim.spec.instance_types.as_slice() {

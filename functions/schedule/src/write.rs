@@ -3,8 +3,8 @@
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, OwnerReference};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, PodKey};
-use whittle_core::schedule::{LeftOut, NewClaim, Placement, PodRef};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, PodKey, Stored};
+use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef};
 use whittle_ports::{ClusterEvent, Report};
 use whittle_units::{ClaimName, ClusterName, Timestamp};
 
@@ -12,7 +12,14 @@ use whittle_units::{ClaimName, ClusterName, Timestamp};
 pub(crate) const EVENTS_MAX: usize = 100;
 
 /// The claim that a plan asks for. `unique` makes its name.
-pub(crate) fn claim_of(new: &NewClaim, objects: &ClusterObjects, cluster: &ClusterName, unique: &str, uid: String, now: Timestamp) -> Claim {
+pub(crate) fn claim_of(
+    new: &NewClaim,
+    objects: &ClusterObjects,
+    cluster: &ClusterName,
+    unique: &str,
+    uid: String,
+    now: Timestamp,
+) -> Claim {
     let pool = objects.node_pools.iter().find(|pool| pool.metadata.name == new.node_pool);
     let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(format!("{}-{unique}", new.node_pool)) };
     let spec = ClaimSpec {
@@ -77,13 +84,25 @@ pub(crate) fn explain_left_out(report: &mut Report, left: &LeftOut, now: Timesta
     report.count("left_out");
 }
 
-/// `Nominated`: where a pod should go.
-pub(crate) fn nominated(pod: &PodRef, target: &str) -> ClusterEvent {
+/// What the pods' owners are told: where each pod should go, or why it cannot.
+pub(crate) fn events(plan: &Plan, created: &[Claim], claims: &[Stored<Claim>]) -> Vec<ClusterEvent> {
+    let on_new = plan.claims.iter().zip(created).flat_map(|(new, claim)| {
+        let target = format!("nodeclaim/{}", claim.key.name);
+        new.pods.iter().map(move |pod| nominated(pod, &target))
+    });
+    let on_old = plan.placements.iter().flat_map(|placement| {
+        let is_claim = claims.iter().any(|claim| claim.value.key.name.as_str() == placement.node);
+        let target = format!("{}/{}", if is_claim { "nodeclaim" } else { "node" }, placement.node);
+        placement.pods.iter().map(move |pod| nominated(pod, &target))
+    });
+    on_new.chain(on_old).chain(plan.left_out.iter().map(failed)).collect()
+}
+
+fn nominated(pod: &PodRef, target: &str) -> ClusterEvent {
     pod_event(pod, false, "Nominated", format!("Pod should schedule on: {target}"))
 }
 
-/// `FailedScheduling`: why it cannot.
-pub(crate) fn failed(left: &LeftOut) -> ClusterEvent {
+fn failed(left: &LeftOut) -> ClusterEvent {
     pod_event(&left.pod, true, "FailedScheduling", format!("Failed to schedule pod, {}", left.reason))
 }
 
@@ -98,10 +117,4 @@ fn pod_event(pod: &PodRef, warning: bool, reason: &str, message: String) -> Clus
         reason: reason.to_owned(),
         message,
     }
-}
-
-/// What a placement on a node or claim that exists is called in events.
-pub(crate) fn target(placement: &Placement, claims: &[Claim]) -> String {
-    let is_claim = claims.iter().any(|claim| claim.key.name.as_str() == placement.node);
-    if is_claim { format!("nodeclaim/{}", placement.node) } else { format!("node/{}", placement.node) }
 }

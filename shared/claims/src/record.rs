@@ -34,6 +34,23 @@ pub struct NodeClassRecord {
     pub resolved_at: Timestamp,
 }
 
+impl NodeClassRecord {
+    /// The class with the status that was resolved for it, whatever the object in the cluster shows by now.
+    #[must_use]
+    pub fn resolved_class(&self) -> Ec2NodeClass {
+        let mut class = self.class.clone();
+        class.status.subnets.clone_from(&self.subnets);
+        class.status.security_groups.clone_from(&self.security_groups);
+        class.status.amis.clone_from(&self.amis);
+        class.status.instance_profile = Some(self.instance_profile.clone());
+        class
+    }
+    /// Whether machines can be launched with it.
+    pub fn is_ready(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
 impl Record for NodeClassRecord {
     const KIND: &'static str = "nodeclass";
     fn name(&self) -> String {
