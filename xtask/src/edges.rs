@@ -46,6 +46,11 @@ const RULES: &[Rule] = &[
     Rule { package: "whittle-core", may: &["whittle-units", "whittle-api"], never: &[IO, KUBE, AWS, &["getrandom"]] },
     Rule { package: "whittle-claims", may: &["whittle-units", "whittle-api"], never: &[IO, KUBE, AWS] },
     Rule { package: "whittle-ports", may: &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims"], never: &[IO, KUBE, AWS] },
+    Rule {
+        package: "whittle-snapshot",
+        may: &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports", "whittle-core"],
+        never: &[IO, KUBE, AWS, ADAPTERS],
+    },
     Rule { package: "whittle-dynamo", may: PORTS_AND_BELOW, never: &[KUBE] },
     Rule { package: "whittle-aws", may: PORTS_AND_BELOW, never: &[KUBE] },
     Rule { package: "whittle-cluster", may: PORTS_AND_BELOW, never: &[AWS] },
@@ -74,7 +79,8 @@ const RULES: &[Rule] = &[
 const PORTS_AND_BELOW: &[&str] = &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports"];
 
 /// What a function's library may see: the pure crates and the ports.
-const FUNCTION_MAY: &[&str] = &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports", "whittle-core"];
+const FUNCTION_MAY: &[&str] =
+    &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports", "whittle-core", "whittle-snapshot"];
 
 /// From each checked package to everything that it reaches through normal dependencies.
 type Reached = BTreeMap<String, BTreeSet<String>>;

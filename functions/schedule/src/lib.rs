@@ -1,22 +1,17 @@
 //! Pending pods become NodeClaims: under the cluster's lease, read everything, solve, check, store.
 
-mod catalog;
-mod inflight;
 #[cfg(test)]
 mod tests;
 mod write;
 
-use std::collections::BTreeMap;
-use whittle_api::ClusterObjects;
-use whittle_api::catalog::InstanceType;
-use whittle_claims::{Claim, Doorbell, Lease, NodeClassRecord, StockOut, Stored, mirror};
-use whittle_core::schedule::{self, Input, Options, Plan, Workloads};
-use whittle_core::state::ClusterState;
+use whittle_claims::{Claim, Doorbell, Lease, Stored, mirror};
+use whittle_core::schedule::{self, Options, Plan};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, Records, RegionStore, Report, Scope, Settings,
+    ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, Records, RegionStore, Report, Settings,
     StatusWriter, World,
 };
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_snapshot::{claim_of, load};
+use whittle_units::{ClusterName, SignedDuration};
 
 /// Long enough for the largest plan, short enough that a crashed run delays the next by less than a tick.
 const LEASE: SignedDuration = SignedDuration::from_secs(30);
@@ -54,13 +49,13 @@ where
     Q: Queues,
     T: Clock,
 {
-    let loaded = load(world, cluster).await?;
-    let now = world.clock.now();
-    let plan = loaded.decide(now)?;
+    let seen = load(world, cluster).await?;
+    let now = seen.now;
+    let plan = schedule::solve(&seen.input(), &Options::provisioning());
     let mut report = Report::default();
     let mut created = Vec::new();
     for new in &plan.claims {
-        let claim = write::claim_of(new, &loaded.objects, cluster, &world.clock.unique(), world.clock.unique(), now);
+        let claim = claim_of(new, &seen.objects, cluster, &world.clock.unique(), world.clock.unique(), None, now);
         if !settings.shadow {
             world.store.create(lease, &claim).await?;
         }
@@ -71,7 +66,7 @@ where
         write::explain_left_out(&mut report, left, now);
     }
     if !settings.shadow {
-        announce(world, cluster, &loaded.claims, &plan, &created, &mut report).await?;
+        announce(world, cluster, &seen.claims, &plan, &created, &mut report).await?;
     }
     world.store.append(cluster, &report.decisions).await?;
     Ok(report)
@@ -109,42 +104,4 @@ where
         }
     }
     Ok(())
-}
-
-/// All that a plan looks at.
-struct Loaded {
-    objects: ClusterObjects,
-    claims: Vec<Stored<Claim>>,
-    classes: Vec<NodeClassRecord>,
-    stock_outs: Vec<StockOut>,
-    catalog: Option<Vec<u8>>,
-}
-
-async fn load<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName) -> Result<Loaded, HandleError>
-where
-    S: ClaimStore + Records + RegionStore,
-    K: ClusterReader,
-    T: Clock,
-{
-    // Claims first: only a lease holder makes new ones, and what moves on meanwhile counts as capacity before and after.
-    let claims = world.store.list(cluster).await?;
-    let objects = world.cluster.read(cluster, Scope::All, None).await?;
-    let classes = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let stock_outs = world.store.stock_outs(world.clock.now()).await?;
-    let catalog = world.store.catalog().await?.map(|stored| stored.value);
-    Ok(Loaded { objects, claims, classes, stock_outs, catalog })
-}
-
-impl Loaded {
-    /// The plan for what was loaded. Pure.
-    fn decide(&self, now: Timestamp) -> Result<Plan, HandleError> {
-        let catalog = catalog::of_pools(&self.objects.node_pools, &self.classes, &self.stock_outs, self.catalog.as_deref())?;
-        let by_name: BTreeMap<&str, &InstanceType> =
-            catalog.values().flat_map(|types| types.iter()).map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
-        let objects = inflight::as_decided(&self.objects, &self.claims, &by_name);
-        let state = ClusterState::of(&objects);
-        let workloads = Workloads::default();
-        let input = Input { now, objects: &objects, nodes: &state.nodes, catalog: &catalog, virtual_pods: &[], workloads: &workloads };
-        Ok(schedule::solve(&input, &Options::provisioning()))
-    }
 }

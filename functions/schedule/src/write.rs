@@ -1,64 +1,12 @@
 //! From a plan to claims, events and decision records. Pure.
 
-use whittle_api::k8s::Kind;
-use whittle_api::karpenter::NodePool;
-use whittle_api::{ClusterObjects, OwnerReference};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, PodKey, Stored};
+use whittle_claims::{Claim, DecisionKind, Stored};
 use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef};
 use whittle_ports::{ClusterEvent, Report};
-use whittle_units::{ClaimName, ClusterName, Timestamp};
+use whittle_units::Timestamp;
 
 /// Events of one run; the rest is in the decision log.
 pub(crate) const EVENTS_MAX: usize = 100;
-
-/// The claim that a plan asks for. `unique` makes its name.
-pub(crate) fn claim_of(
-    new: &NewClaim,
-    objects: &ClusterObjects,
-    cluster: &ClusterName,
-    unique: &str,
-    uid: String,
-    now: Timestamp,
-) -> Claim {
-    let pool = objects.node_pools.iter().find(|pool| pool.metadata.name == new.node_pool);
-    let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(format!("{}-{unique}", new.node_pool)) };
-    let spec = ClaimSpec {
-        node_pool: new.node_pool.clone(),
-        owner: pool.map(owner_of).unwrap_or_default(),
-        node_class: new.node_class_ref.clone(),
-        labels: new.labels.clone(),
-        annotations: new.annotations.clone(),
-        requirements: new.requirements_with_types(),
-        instance_types: new.instance_types.clone(),
-        taints: new.taints.clone(),
-        startup_taints: new.startup_taints.clone(),
-        requests: new.requests.clone(),
-        expire_after: new.expire_after.clone(),
-        termination_grace_period: new.termination_grace_period.clone(),
-        pods: new.pods.iter().map(pod_key).collect(),
-        price: new.cheapest_price,
-        replaces: None,
-    };
-    Claim::planned(key, uid, spec, now)
-}
-
-/// Mirrors belong to the pool's own object: for a converted pool to the Provisioner that the user wrote.
-fn owner_of(pool: &NodePool) -> OwnerReference {
-    let (api_version, kind) =
-        if pool.is_converted_provisioner() { ("karpenter.sh/v1alpha5", "Provisioner") } else { (NodePool::API_VERSION, NodePool::KIND) };
-    OwnerReference {
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        name: pool.metadata.name.clone(),
-        uid: pool.metadata.uid.clone(),
-        controller: None,
-        block_owner_deletion: Some(true),
-    }
-}
-
-fn pod_key(pod: &PodRef) -> PodKey {
-    PodKey { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
-}
 
 /// Why a claim is what it is, as a sentence and as data.
 pub(crate) fn explain_claim(report: &mut Report, claim: &Claim, new: &NewClaim, now: Timestamp) {

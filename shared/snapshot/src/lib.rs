@@ -1,0 +1,72 @@
+//! What one decision sees: cluster objects, claims, catalog and memories, read together and joined.
+//!
+//! The functions that decide for a cluster (`schedule`, `consolidate`) load the same things and must see them the same
+//! way. Reading is [`load`]; the joining is pure.
+
+mod catalog;
+mod inflight;
+mod planned;
+
+pub use planned::claim_of;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whittle_api::ClusterObjects;
+use whittle_api::catalog::InstanceType;
+use whittle_claims::{Claim, NodeClassRecord, Stored};
+use whittle_core::schedule::{Input, Workloads};
+use whittle_core::state::{ClusterState, StateNode};
+use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, World};
+use whittle_units::{ClusterName, Timestamp};
+
+/// One moment of a cluster. Nothing in it changes while a decision is made.
+#[derive(Debug)]
+pub struct Snapshot {
+    pub now: Timestamp,
+    /// As read: all pods, and mirrors as they stand in the cluster.
+    pub read: ClusterObjects,
+    /// As decisions have to see them: mirrors made from the claims, without pods whose place is on its way.
+    pub objects: ClusterObjects,
+    pub nodes: Vec<StateNode>,
+    /// All claims, ended ones too until they are forgotten.
+    pub claims: Vec<Stored<Claim>>,
+    pub classes: Vec<NodeClassRecord>,
+    /// Instance types by NodePool.
+    pub catalog: BTreeMap<String, Arc<Vec<InstanceType>>>,
+    workloads: Workloads,
+}
+
+impl Snapshot {
+    /// The snapshot as the solver takes it.
+    pub fn input(&self) -> Input<'_> {
+        Input {
+            now: self.now,
+            objects: &self.objects,
+            nodes: &self.nodes,
+            catalog: &self.catalog,
+            virtual_pods: &[],
+            workloads: &self.workloads,
+        }
+    }
+}
+
+/// Reads everything that a decision looks at.
+pub async fn load<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName) -> Result<Snapshot, HandleError>
+where
+    S: ClaimStore + Records + RegionStore,
+    K: ClusterReader,
+    T: Clock,
+{
+    // Claims first: only a lease holder makes new ones, and what moves on meanwhile counts as capacity before and after.
+    let claims = world.store.list(cluster).await?;
+    let read = world.cluster.read(cluster, Scope::All, None).await?;
+    let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let stock_outs = world.store.stock_outs(world.clock.now()).await?;
+    let blob = world.store.catalog().await?.map(|stored| stored.value);
+    let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, blob.as_deref())?;
+    let by_name: BTreeMap<&str, &InstanceType> =
+        catalog.values().flat_map(|types| types.iter()).map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
+    let objects = inflight::as_decided(&read, &claims, &by_name);
+    let nodes = ClusterState::of(&objects).nodes;
+    Ok(Snapshot { now: world.clock.now(), read, objects, nodes, claims, classes, catalog, workloads: Workloads::default() })
+}
