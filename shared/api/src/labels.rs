@@ -144,6 +144,9 @@ pub const CONVERTED_FROM: &str = "whittle.dev/converted-from";
 /// On a NodePool: what a consolidation of its nodes must save at least, in dollars per hour (`"0.02"`). Absent: anything.
 pub const MINIMUM_SAVING: &str = "whittle.dev/minimum-saving";
 
+/// `"true"` on a NodePool: disruptions of its nodes are decided and recorded, but not carried out.
+pub const SHADOW: &str = "whittle.dev/shadow";
+
 /// EC2 tags of everything that we create.
 pub const TAG_CLUSTER: &str = "eks:eks-cluster-name";
 pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";

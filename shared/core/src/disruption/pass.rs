@@ -11,12 +11,16 @@ use super::verdict::{Blocker, Keep, Verdict, Why};
 use super::{drift_execution, emptiness, memory, multi, single, static_drift};
 use crate::schedule::Packing;
 use std::collections::BTreeMap;
+use whittle_api::karpenter::NodePool;
+use whittle_api::labels;
 
 /// What is to be done now, and why not more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// At most one, save for static pools. Nothing of them has been executed.
     pub commands: Vec<Command>,
+    /// What would be done with pools in shadow mode.
+    pub shadow: Vec<Command>,
     /// One for every machine, by name.
     pub verdicts: Vec<Verdict>,
     /// Events to publish, sorted.
@@ -32,10 +36,38 @@ pub struct Decision {
 }
 
 /// Decides one pass. Pure: the same input gives the same decision.
+///
+/// Pools in shadow mode are decided apart, as if they were alone in being disrupted: their commands are in
+/// [`Decision::shadow`] and never among those to execute.
 #[must_use]
 pub fn decide(input: Input<'_>) -> Decision {
     let world = World::new(input);
-    let mut pass = Pass::new(&world);
+    let mut decision = run(&world, Side::Live);
+    if world.pools().any(is_shadow) {
+        let shadow = run(&world, Side::Shadow);
+        decision.shadow = shadow.commands;
+        for (verdict, seen) in decision.verdicts.iter_mut().zip(shadow.verdicts) {
+            if world.pool(&seen.node_pool).is_some_and(is_shadow) {
+                *verdict = seen;
+            }
+        }
+    }
+    decision
+}
+
+/// Which pools may lose nodes in a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Live,
+    Shadow,
+}
+
+fn is_shadow(pool: &NodePool) -> bool {
+    pool.metadata.annotation(labels::SHADOW) == Some("true")
+}
+
+fn run(world: &World<'_>, side: Side) -> Decision {
+    let mut pass = Pass::new(world, side);
     let mut commands = Vec::new();
     let mut last = Method::SingleNode;
     for method in Method::ALL {
@@ -45,7 +77,7 @@ pub fn decide(input: Input<'_>) -> Decision {
             break;
         }
     }
-    if last != Method::SingleNode && input.settings.solve.packing == Packing::Best {
+    if last != Method::SingleNode && world.input.settings.solve.packing == Packing::Best {
         // However often other methods find something, every node is looked at.
         single::commands(&mut pass, single::Aim::Verdicts);
     }
@@ -67,7 +99,7 @@ pub(super) struct Pass<'w> {
 }
 
 impl<'w> Pass<'w> {
-    pub(super) fn new(world: &'w World<'w>) -> Self {
+    pub(super) fn new(world: &'w World<'w>, side: Side) -> Self {
         let mut pass = Self {
             world,
             candidates: Vec::new(),
@@ -80,12 +112,12 @@ impl<'w> Pass<'w> {
         };
         pass.memory.forget_old(world.now());
         for machine in &world.machines {
-            pass.admit(machine);
+            pass.admit(machine, side);
         }
         pass
     }
 
-    fn admit(&mut self, machine: &'w Machine<'w>) {
+    fn admit(&mut self, machine: &'w Machine<'w>, side: Side) {
         if let Some(conditions) = conditions::evaluate(self.world, machine) {
             self.conditions.insert(machine.claim_name(), conditions);
         }
@@ -95,6 +127,7 @@ impl<'w> Pass<'w> {
             }
         }
         match candidate(self.world, machine) {
+            Ok(candidate) if is_shadow(candidate.pool) != (side == Side::Shadow) => {}
             Ok(candidate) => {
                 if let Some(blocker) = &candidate.pod_blocker {
                     self.block(machine, blocker.clone());
@@ -195,6 +228,7 @@ impl<'w> Pass<'w> {
         Decision {
             verdicts: self.world.machines.iter().map(verdict).collect(),
             commands,
+            shadow: Vec::new(),
             notes: self.notes.into_sorted(),
             conditions: self.conditions.into_values().collect(),
             budgets: self.budgets.into_values().flat_map(BTreeMap::into_values).collect(),

@@ -5,6 +5,7 @@ use super::candidates::Candidate;
 use super::command::{Command, Method, Reason};
 use super::compute::compute;
 use super::consolidation::{approve, eligible};
+use super::outlook::Outlook;
 use super::pass::Pass;
 use super::simulate::Simulator;
 use super::verdict::Keep;
@@ -28,6 +29,8 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     let totals = Totals::new(pass);
     let mut simulator = Simulator::new(pass.world, pass.world.input.settings.simulations_max);
     let first_wins = pass.world.input.settings.solve.packing == Packing::Reference;
+    // The reference simulates always, and so tells other reasons.
+    let outlook = (!first_wins).then(|| Outlook::new(pass.world));
     let mut best: Option<Command> = None;
     let (mut constrained, mut unreached) = (false, BTreeSet::new());
     for node in &nodes {
@@ -41,7 +44,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
             pass.keep(node, Keep::BudgetSpent { pool: node.pool_name().to_owned(), reason: Reason::Underutilized });
             continue;
         }
-        match consider(pass, &totals, &mut simulator, node) {
+        match consider(pass, &totals, outlook.as_ref(), &mut simulator, node) {
             Err(keep) => pass.keep(node, keep),
             // Another node's move comes first; this one's is looked at again once that is done.
             Ok(command) => {
@@ -72,8 +75,17 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     }
 }
 
-fn consider(pass: &Pass<'_>, totals: &Totals, simulator: &mut Simulator<'_>, node: &Candidate<'_>) -> Result<Command, Keep> {
+fn consider(
+    pass: &Pass<'_>,
+    totals: &Totals,
+    outlook: Option<&Outlook<'_>>,
+    simulator: &mut Simulator<'_>,
+    node: &Candidate<'_>,
+) -> Result<Command, Keep> {
     totals.can_pass(node).map_err(|thousandths| Keep::PoorScore { thousandths })?;
+    if let Some(keep) = outlook.and_then(|outlook| outlook.hopeless(node)) {
+        return Err(keep);
+    }
     let command = compute(pass.world, simulator, &[node], Method::SingleNode)?;
     approve(pass, totals, &[node], &command)?;
     Ok(command)

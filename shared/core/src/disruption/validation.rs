@@ -5,7 +5,7 @@ use super::command::{Command, Method, Proposal};
 use super::input::Input;
 use super::notes::{CONSOLIDATION_REJECTED, Note, Notes};
 use super::options::Replacement;
-use super::pass::Pass;
+use super::pass::{Pass, Side};
 use super::simulate::{Simulator, Targets};
 use super::state::World;
 use super::{compute, consolidation, drift_execution, emptiness, static_drift};
@@ -56,7 +56,7 @@ impl fmt::Display for RejectionCause {
 /// What changed in the meantime; nothing is to be executed then.
 pub fn validate(input: Input<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
     let world = World::new(input);
-    let mut pass = Pass::new(&world);
+    let mut pass = Pass::new(&world, Side::Live);
     if world.now() < proposal.execute_after {
         return Err(reject(proposal, RejectionCause::TooEarly));
     }

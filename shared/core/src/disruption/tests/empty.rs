@@ -166,3 +166,16 @@ fn what_rested_is_checked_again_node_by_node() {
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never;
     assert_eq!(scene.validate(&proposal).unwrap_err().cause, RejectionCause::Churn);
 }
+
+#[test]
+fn a_pool_in_shadow_mode_is_decided_but_not_touched() {
+    let mut scene = nodes(1);
+    scene.pool("quiet").metadata.annotations.insert(labels::SHADOW.to_owned(), "true".to_owned());
+    scene.node("m", "quiet", 2);
+    let decision = scene.expect(&["empty delete [n0]"]);
+    assert_eq!(decision.shadow.iter().map(ToString::to_string).collect::<Vec<_>>(), ["delete: [m]"]);
+    assert_eq!(why(&decision, "m").code(), "Empty");
+    scene.now = noon() + 15.seconds();
+    let proposal = decision.shadow[0].proposal(noon());
+    assert_eq!(scene.validate(&proposal).unwrap_err().cause, RejectionCause::Churn);
+}
