@@ -1,1 +1,194 @@
-//! The interrupt function: load, decide, write.
+//! Notices that EC2 is about to take a machine, or has: recorded, replanned ahead of the loss, handed to `terminate`.
+//!
+//! The one message whose content counts: the fact is stored on the claim before anything else happens. Unknown instances,
+//! repeats and late notices harm nothing.
+
+#[cfg(test)]
+mod tests;
+
+use whittle_api::k8s::{Kind, Node};
+use whittle_api::karpenter::NodeClaim;
+use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, StockOut, Stored, mirror};
+use whittle_ec2::interruption::{self, InterruptionKind};
+use whittle_ports::{
+    ClaimStore, Clock, ClusterEvent, DecisionLog, HandleError, Mirrors, Queues, RegionStore, Report, Settings, StatusWriter, World, advance,
+};
+use whittle_units::{InstanceId, SignedDuration, Timestamp};
+
+/// Handles the body of one message of the interruption queue. Text that is no event is an `Unreadable` error, to be dropped.
+pub async fn handle<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &Settings, body: &str) -> Result<Report, HandleError>
+where
+    S: ClaimStore + RegionStore + DecisionLog,
+    C: Sync,
+    K: Mirrors + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let mut report = Report::default();
+    let notice = interruption::parse(body)
+        .map_err(|error| HandleError::Unreadable { what: "the interruption notice".to_owned(), reason: error.to_string() })?;
+    let Some(notice) = notice else { return Ok(report) };
+    report.metric("karpenter_interruption_received_messages_total", [("message_type", notice.kind.as_str())]);
+    for instance in &notice.instances {
+        if instance.as_str().is_empty() {
+            continue;
+        }
+        one(world, settings, notice.kind, instance, notice.time, &mut report).await?;
+    }
+    Ok(report)
+}
+
+async fn one<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    kind: InterruptionKind,
+    instance: &InstanceId,
+    sent_at: Option<Timestamp>,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + RegionStore + DecisionLog,
+    K: Mirrors + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let Some(claim) = world.store.by_instance(instance).await? else {
+        report.count("unknown_instances");
+        return Ok(());
+    };
+    let named = claim.value.machine().is_some_and(|machine| machine.instance_id == *instance);
+    if !named {
+        report.count("late");
+        return Ok(());
+    }
+    let now = world.clock.now();
+    if kind == InterruptionKind::SpotInterrupted {
+        remember_stock_out(world, &claim.value, now).await?;
+    }
+    let ends = kind.ends_claim() || kind == InterruptionKind::RebalanceRecommendation && settings.act_on_rebalance;
+    if claim.value.deletion.is_some() && !tightens(&claim.value, kind, now) {
+        report.count("repeats");
+        return Ok(());
+    }
+    let message = format!("{} for {instance}", kind.as_str());
+    let subject = format!("nodeclaim/{}", claim.value.key.name);
+    let cluster = claim.value.key.cluster.clone();
+    let mut told = Report::default();
+    if ends && !settings.shadow {
+        end(world, &claim, kind, &message, sent_at, now).await?;
+        told.count("ended");
+        disrupted(&mut told, &claim.value, kind);
+    }
+    told.decide(now, DecisionKind::Interrupted, subject, message.clone());
+    told.count("noted");
+    world.store.append(&cluster, &told.decisions).await?;
+    report.absorb(told);
+    if !settings.shadow {
+        publish(world, &claim.value, kind.event_reason(), kind.ends_claim(), &message).await;
+        if ends {
+            publish(world, &claim.value, "TerminatingOnInterruption", true, "Interruption triggered termination for the NodeClaim").await;
+        }
+    }
+    Ok(())
+}
+
+/// Marks the claim, then rings: pods get their new place while the old one still stands.
+async fn end<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &Stored<Claim>,
+    kind: InterruptionKind,
+    message: &str,
+    sent_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors,
+    Q: Queues,
+{
+    // The notice counts from when AWS sent it, not from when it reached us; a clock that runs ahead changes nothing.
+    let noticed_at = sent_at.map_or(now, |sent| sent.min(now));
+    let deletion = claim.value.deletion_for(reason(kind), message, noticed_at);
+    let ended = advance(world.store, claim, &Event::DeletionAsked(deletion), now).await?;
+    let key = ended.value.key.clone();
+    let schedule = Doorbell::Schedule { cluster: key.cluster.clone() };
+    world.queues.ring(schedule, SignedDuration::ZERO).await?;
+    world.queues.ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
+    let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&ended.value)).await;
+    Ok(())
+}
+
+const fn reason(kind: InterruptionKind) -> DeletionReason {
+    match kind {
+        InterruptionKind::SpotInterrupted => DeletionReason::SpotInterruption,
+        InterruptionKind::RebalanceRecommendation => DeletionReason::Rebalance,
+        InterruptionKind::InstanceStopped => DeletionReason::InstanceStopped,
+        InterruptionKind::InstanceTerminated => DeletionReason::InstanceGone,
+        InterruptionKind::CapacityReservationInterrupted => DeletionReason::SpotInterruption,
+        InterruptionKind::ScheduledChange | InterruptionKind::EventStatus => DeletionReason::ScheduledChange,
+        InterruptionKind::InstanceStatus | InterruptionKind::SystemStatus => DeletionReason::Unhealthy,
+    }
+}
+
+/// A claim that ends anyway is told again only if the notice leaves it less time.
+fn tightens(claim: &Claim, kind: InterruptionKind, now: Timestamp) -> bool {
+    let asked = claim.deletion_for(reason(kind), "", now).deadline;
+    let known = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
+    match (known, asked) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(known), Some(asked)) => asked < known,
+    }
+}
+
+/// EC2 takes its spot machines back where it has too few: that offering is left alone for a while.
+async fn remember_stock_out<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, now: Timestamp) -> Result<(), HandleError>
+where
+    S: RegionStore,
+{
+    let Some(machine) = claim.machine() else { return Ok(()) };
+    let offering = OfferingKey {
+        instance_type: machine.instance_type.clone(),
+        zone: machine.zone.clone(),
+        capacity_type: whittle_api::labels::CAPACITY_SPOT.to_owned(),
+    };
+    let known = world.store.stock_outs(now).await?;
+    let old = known.iter().find(|out| out.offering == offering);
+    world.store.put_stock_outs(&[StockOut::struck(old, offering, "SpotInterruption", now)]).await?;
+    Ok(())
+}
+
+/// Tells claim and Node; that they cannot be told stops nothing.
+async fn publish<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, reason: &str, warning: bool, message: &str)
+where
+    K: StatusWriter,
+{
+    let event = |api_version: &str, kind: &str, name: &str, uid: &str| ClusterEvent {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        namespace: String::new(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        warning,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    let cluster = &claim.key.cluster;
+    let on_claim = event(NodeClaim::API_VERSION, NodeClaim::KIND, claim.key.name.as_str(), &claim.uid);
+    let _ = world.cluster.publish(cluster, &on_claim).await;
+    if let Some(node) = claim.node_name() {
+        let _ = world.cluster.publish(cluster, &event(Node::API_VERSION, Node::KIND, node, "")).await;
+    }
+}
+
+fn disrupted(report: &mut Report, claim: &Claim, kind: InterruptionKind) {
+    let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
+    let labels = [
+        ("reason", kind.as_str()),
+        ("nodepool", &claim.spec.node_pool),
+        ("capacity_type", capacity_type),
+        ("consolidation_policy", ""),
+        ("termination_mode", claim.termination_mode()),
+    ];
+    report.metric("karpenter_nodeclaims_disrupted_total", labels);
+}
