@@ -165,7 +165,7 @@ fn launching(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), Ill
         }
         (Phase::Launching { client_token, .. }, Event::TokenReplaced { to, .. }) if client_token == to => return Ok(()),
         (Phase::Launching { .. }, Event::LaunchAbandoned) if ending => Phase::Gone { machine: None, since: now },
-        (Phase::Launching { .. }, Event::LaunchErred { reason, message }) => {
+        (Phase::Planned | Phase::Launching { .. }, Event::LaunchErred { reason, message }) => {
             let text = cut(message);
             claim.note(LAUNCHED, ConditionStatus::Unknown, reason, &text, now);
             return Ok(());

@@ -31,6 +31,9 @@ pub struct NodeClassRecord {
     pub hash: String,
     /// Empty when ready; else one sentence per thing that is missing.
     pub problems: Vec<String>,
+    /// By subnet id, when it was resolved: launches go where most are left.
+    #[serde(default)]
+    pub free_addresses: std::collections::BTreeMap<String, u32>,
     pub resolved_at: Timestamp,
 }
 

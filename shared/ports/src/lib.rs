@@ -10,6 +10,7 @@ mod cluster;
 pub mod contracts;
 mod handle;
 mod queue;
+mod record;
 mod store;
 
 pub use clock::{Clock, Deadline};
@@ -17,6 +18,7 @@ pub use cloud::{CloudError, CloudErrorKind, Discovery, Fleets, Instances, Termin
 pub use cluster::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter};
 pub use handle::{Counted, Disposition, HandleError, Report, Settings, World, advance, save};
 pub use queue::{QueueError, Queues};
+pub use record::ClusterRecord;
 pub use store::{ClaimStore, DecisionLog, Leases, Records, RegionStore, StoreError};
 
 /// What a port's method returns.

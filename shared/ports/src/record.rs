@@ -1,0 +1,23 @@
+//! Records that hold what EC2 and EKS said.
+
+use serde::{Deserialize, Serialize};
+use whittle_claims::Record;
+use whittle_ec2::network::ClusterInfo;
+
+/// What nodes have to know of their cluster. Written by `refresh` alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterRecord {
+    pub info: ClusterInfo,
+}
+
+impl ClusterRecord {
+    /// There is one for each cluster.
+    pub const NAME: &'static str = "cluster";
+}
+
+impl Record for ClusterRecord {
+    const KIND: &'static str = "cluster";
+    fn name(&self) -> String {
+        Self::NAME.to_owned()
+    }
+}
