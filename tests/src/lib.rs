@@ -3,7 +3,6 @@
 //! The tests themselves are in `it/`.
 
 pub mod clock;
-pub mod control_plane;
 pub mod dynamo;
-pub mod ministack;
-pub mod tools;
+
+pub use whittle_backends::{control_plane, ministack, tools};

@@ -3,7 +3,7 @@
 use crate::{artifacts, environment, shell, template};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
-use whittle_tests::ministack::Ministack;
+use whittle_backends::ministack::Ministack;
 
 const STACK: &str = "whittle";
 /// No cluster has this name anywhere.

@@ -1,9 +1,9 @@
 //! The executor: runs of functions as futures, polled one at a time when their moment comes.
 
+use crate::LineKind;
 use crate::function::{Functions, TaskId};
 use crate::ports::SimPorts;
 use crate::world::{Due, Start, World};
-use crate::LineKind;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;

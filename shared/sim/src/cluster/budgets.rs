@@ -2,7 +2,7 @@
 
 use super::Cluster;
 use jiff::Timestamp;
-use whittle_api::k8s::{IntOrString, Pod, PodDisruptionBudget, PdbStatus};
+use whittle_api::k8s::{IntOrString, PdbStatus, Pod, PodDisruptionBudget};
 
 /// The eviction API's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,8 @@ impl Cluster {
                 [] => {}
                 [budget] => {
                     let status = self.budget_status(budget);
-                    let lenient = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" || status.current_healthy >= status.desired_healthy;
+                    let lenient =
+                        budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" || status.current_healthy >= status.desired_healthy;
                     let unhealthy_goes = !is_ready(pod) && lenient;
                     if status.disruptions_allowed < 1 && !unhealthy_goes {
                         let name = &budget.metadata.name;

@@ -70,7 +70,14 @@ impl Cluster {
             },
         };
         node.spec.taints.push(Taint::new(NOT_READY, TaintEffect::NoSchedule));
-        conditions::set(&mut node.status.conditions, conditions::READY, ConditionStatus::False, "KubeletNotReady", "network not ready", now);
+        conditions::set(
+            &mut node.status.conditions,
+            conditions::READY,
+            ConditionStatus::False,
+            "KubeletNotReady",
+            "network not ready",
+            now,
+        );
         self.objects.create(node, now);
         self.ready_at.insert(machine.node_name.clone(), now.checked_add(NETWORK_DELAY).unwrap_or(now));
     }

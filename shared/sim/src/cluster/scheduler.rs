@@ -155,7 +155,9 @@ impl Cluster {
             return Some(No::Resource(static_name(lacking.0)));
         }
         let ports = host_ports(pod);
-        if !ports.is_empty() && self.objects.pods_on(&node.metadata.name).any(|other| ports.iter().any(|port| host_ports(other).contains(port))) {
+        if !ports.is_empty()
+            && self.objects.pods_on(&node.metadata.name).any(|other| ports.iter().any(|port| host_ports(other).contains(port)))
+        {
             return Some(No::Ports);
         }
         self.affinity_refuses(pod, node).or_else(|| (!self.spread_holds(pod, node)).then_some(No::Spread))
@@ -176,8 +178,7 @@ impl Cluster {
             let there = other.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
             there.is_some_and(|anti| {
                 anti.required.iter().any(|term| {
-                    term_selects(term, other, pod)
-                        && self.node_of(other).is_some_and(|at| same_domain(at, node, &term.topology_key))
+                    term_selects(term, other, pod) && self.node_of(other).is_some_and(|at| same_domain(at, node, &term.topology_key))
                 })
             })
         });
@@ -194,9 +195,11 @@ impl Cluster {
     }
 
     fn domain_has(&self, term: &PodAffinityTerm, pod: &Pod, node: &Node, counts: impl Fn(&Pod) -> bool) -> bool {
-        self.objects.pods.values().filter(|other| other.is_bound() && !other.is_terminal() && counts(other)).any(|other| {
-            term_selects(term, pod, other) && self.node_of(other).is_some_and(|at| same_domain(at, node, &term.topology_key))
-        })
+        self.objects
+            .pods
+            .values()
+            .filter(|other| other.is_bound() && !other.is_terminal() && counts(other))
+            .any(|other| term_selects(term, pod, other) && self.node_of(other).is_some_and(|at| same_domain(at, node, &term.topology_key)))
     }
 
     fn spread_holds(&self, pod: &Pod, node: &Node) -> bool {

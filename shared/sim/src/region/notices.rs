@@ -19,7 +19,13 @@ fn event(source: &str, kind: &str, instance: &str, detail: &Value, now: Timestam
 
 /// Two minutes' warning before a spot machine is taken back.
 pub fn spot_interruption(instance: &str, now: Timestamp) -> String {
-    event("aws.ec2", "EC2 Spot Instance Interruption Warning", instance, &json!({"instance-id": instance, "instance-action": "terminate"}), now)
+    event(
+        "aws.ec2",
+        "EC2 Spot Instance Interruption Warning",
+        instance,
+        &json!({"instance-id": instance, "instance-action": "terminate"}),
+        now,
+    )
 }
 
 /// Advice that a spot machine is at risk.

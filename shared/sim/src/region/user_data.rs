@@ -122,7 +122,9 @@ mod tests {
 
     #[test]
     fn bootstrap_flags_are_read() {
-        let boot = read("/etc/eks/bootstrap.sh 'demo' --kubelet-extra-args '--node-labels=\"a=b,c=d\" --register-with-taints=\"x=y:NoExecute,z:NoSchedule\" --max-pods=20'");
+        let boot = read(
+            "/etc/eks/bootstrap.sh 'demo' --kubelet-extra-args '--node-labels=\"a=b,c=d\" --register-with-taints=\"x=y:NoExecute,z:NoSchedule\" --max-pods=20'",
+        );
         assert_eq!(boot.labels, BTreeMap::from([("a".to_owned(), "b".to_owned()), ("c".to_owned(), "d".to_owned())]));
         assert_eq!(boot.taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["x=y:NoExecute", "z:NoSchedule"]);
         assert_eq!(boot.max_pods, Some(20));
@@ -130,7 +132,9 @@ mod tests {
 
     #[test]
     fn bottlerocket_tables_are_read() {
-        let boot = read("[settings.kubernetes]\nmax-pods = 20\n[settings.kubernetes.node-labels]\n\"a/b\" = \"c\"\n[settings.kubernetes.node-taints]\nx = [\":NoExecute\"]\n");
+        let boot = read(
+            "[settings.kubernetes]\nmax-pods = 20\n[settings.kubernetes.node-labels]\n\"a/b\" = \"c\"\n[settings.kubernetes.node-taints]\nx = [\":NoExecute\"]\n",
+        );
         assert_eq!(boot.labels.get("a/b").map(String::as_str), Some("c"));
         assert_eq!(boot.taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["x:NoExecute"]);
         assert_eq!(boot.max_pods, Some(20));
@@ -138,8 +142,13 @@ mod tests {
 
     #[test]
     fn nodeadm_taints_are_read() {
-        let boot = read("kubelet:\n  config:\n    maxPods: 29\n    registerWithTaints:\n    - effect: NoExecute\n      key: karpenter.sh/unregistered\n    - key: a\n      value: b\n      effect: NoSchedule\n  flags:\n  - --node-labels=\"p=q\"\n");
-        assert_eq!(boot.taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["karpenter.sh/unregistered:NoExecute", "a=b:NoSchedule"]);
+        let boot = read(
+            "kubelet:\n  config:\n    maxPods: 29\n    registerWithTaints:\n    - effect: NoExecute\n      key: karpenter.sh/unregistered\n    - key: a\n      value: b\n      effect: NoSchedule\n  flags:\n  - --node-labels=\"p=q\"\n",
+        );
+        assert_eq!(
+            boot.taints.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["karpenter.sh/unregistered:NoExecute", "a=b:NoSchedule"]
+        );
         assert_eq!(boot.labels.get("p").map(String::as_str), Some("q"));
         assert_eq!(boot.max_pods, Some(29));
     }

@@ -86,7 +86,7 @@ impl Drop for ControlPlane {
 }
 
 fn script(verb: &str, binaries: &Path, folder: &Path) -> Command {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("control-plane/run.sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../control-plane/run.sh");
     let mut command = Command::new("bash");
     command.arg(script).arg(verb).env("CP_BIN", binaries).env("CP_DIR", folder);
     command

@@ -1,0 +1,5 @@
+//! The private tools that `cargo xtask env` sets up, started on loopback.
+
+pub mod control_plane;
+pub mod ministack;
+pub mod tools;
