@@ -1,1 +1,4 @@
 //! The whittle command.
+
+pub mod convert;
+pub mod input;

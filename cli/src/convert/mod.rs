@@ -1,0 +1,155 @@
+//! `whittle convert`: manifests of versions before v1 become v1 manifests on standard output.
+
+#[cfg(test)]
+mod tests;
+
+use crate::input;
+use clap::ValueEnum;
+use serde_json::Value;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use whittle_api::legacy::{self, ConvertOptions, Converted, Note, Purpose};
+use whittle_api::manifest::Object;
+use whittle_api::validate;
+
+/// Arguments of `whittle convert`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// A file, a directory (its *.yaml and *.yml), or - for standard input
+    #[arg(short, long = "filename", required = true)]
+    pub filename: Vec<PathBuf>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
+    pub output: Output,
+    /// Instance profile for templates that name none
+    #[arg(long, value_name = "NAME")]
+    pub default_instance_profile: Option<String>,
+    /// IAM role for templates that name no profile; without either a placeholder is written
+    #[arg(long, value_name = "NAME")]
+    pub default_role: Option<String>,
+    /// Do not add the requirements that v1alpha5 added to every Provisioner
+    #[arg(long)]
+    pub ignore_defaults: bool,
+    /// Write AL2023 where a template means AL2, which has no images from Kubernetes 1.33 on
+    #[arg(long)]
+    pub al2023: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Yaml,
+    Json,
+}
+
+/// Converts, prints the result to `out` and what the user should know to `err`. Exit code 2 when anything is wrong with
+/// the input; then nothing is printed to `out`.
+///
+/// # Errors
+/// Only when `out` or `err` cannot be written.
+pub fn run(args: &Args, stdin: &mut dyn Read, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
+    let refuse = |err: &mut dyn Write, errors: &[String]| -> io::Result<ExitCode> {
+        for error in errors {
+            writeln!(err, "error: {error}")?;
+        }
+        Ok(ExitCode::from(2))
+    };
+    let located = match input::objects(&args.filename, stdin) {
+        Ok(located) => located,
+        Err(errors) => return refuse(err, &errors),
+    };
+    let (ours, others): (Vec<_>, Vec<_>) = located.into_iter().map(|located| located.value).partition(is_karpenter);
+    if ours.is_empty() {
+        let hint = "nothing to convert: no Provisioner, AWSNodeTemplate, Machine, NodePool, NodeClaim or EC2NodeClass among the files";
+        return refuse(err, &[hint.to_owned()]);
+    }
+    let converted = legacy::convert(ours, &options(args));
+    let errors = faults(&converted);
+    if !errors.is_empty() {
+        return refuse(err, &errors);
+    }
+    for other in others {
+        writeln!(err, "note: {} {:?} is left out, it has nothing to convert", other.type_meta().1, other.key())?;
+    }
+    for note in &converted.warnings {
+        writeln!(err, "warning: {}: {}", note.object, note.text)?;
+    }
+    print(args.output, &converted, out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(args: &Args) -> ConvertOptions {
+    ConvertOptions {
+        default_instance_profile: args.default_instance_profile.clone(),
+        default_role: args.default_role.clone(),
+        ignore_defaults: args.ignore_defaults,
+        al2023: args.al2023,
+        ..ConvertOptions::new(Purpose::Output)
+    }
+}
+
+const fn is_karpenter(object: &Object) -> bool {
+    matches!(
+        object,
+        Object::Legacy(_)
+            | Object::NodePool(_)
+            | Object::NodeClaim(_)
+            | Object::NodeClass(_)
+            | Object::NodeOverlay(_)
+            | Object::CapacityBuffer(_)
+    )
+}
+
+/// Objects that cannot be converted, and results that a server would refuse.
+fn faults(converted: &Converted) -> Vec<String> {
+    let refused = converted.objects.iter().flat_map(|object| {
+        validate::validate(object).into_iter().map(|fault| format!("{} {:?} as v1, {fault}", object.type_meta().1, object.key()))
+    });
+    converted.errors.iter().map(ToString::to_string).chain(refused).collect()
+}
+
+fn print(output: Output, converted: &Converted, out: &mut dyn Write) -> io::Result<()> {
+    let values: Vec<(String, Value)> = converted.objects.iter().filter_map(|object| Some((title(object), manifest(object)?))).collect();
+    if output == Output::Json {
+        let items: Vec<Value> = values.into_iter().map(|(_, value)| value).collect();
+        let list = match items.as_slice() {
+            [single] => single.clone(),
+            _ => serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}),
+        };
+        return writeln!(out, "{list:#}");
+    }
+    for (position, (title, value)) in values.iter().enumerate() {
+        if 0 < position {
+            writeln!(out, "---")?;
+        }
+        for note in notes(&converted.warnings, title) {
+            writeln!(out, "# {note}")?;
+        }
+        let text = serde_saphyr::to_string(value).map_err(io::Error::other)?;
+        out.write_all(text.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn title(object: &Object) -> String {
+    format!("{} {:?}", object.type_meta().1, object.key())
+}
+
+fn notes<'a>(warnings: &'a [Note], title: &str) -> impl Iterator<Item = &'a str> {
+    warnings.iter().filter(move |note| note.in_output && note.object == title).map(|note| note.text.as_str())
+}
+
+/// The object as a user would write it: no status, no empty blocks.
+fn manifest(object: &Object) -> Option<Value> {
+    let mut value = object.to_json()?;
+    let map = value.as_object_mut()?;
+    map.remove("status");
+    for (parent, child) in [("/spec/template", "metadata"), ("/spec/resources", "requests"), ("/spec", "resources")] {
+        if let Some(Value::Object(parent)) = value.pointer_mut(parent)
+            && parent.get(child).is_some_and(|child| child.as_object().is_some_and(serde_json::Map::is_empty))
+        {
+            parent.remove(child);
+        }
+    }
+    Some(value)
+}
