@@ -9,6 +9,7 @@ pub mod conditions;
 pub mod crd;
 pub mod duration;
 pub mod field;
+pub mod hashes;
 pub mod k8s;
 pub mod karpenter;
 pub mod labels;
