@@ -78,6 +78,21 @@ impl Bits {
         self.iter().next()
     }
 
+    /// The first member from `from` on that is not in `other`; `other` may be smaller or larger.
+    pub(crate) fn next_without(&self, other: &Self, from: usize) -> Option<usize> {
+        let mut at = from / 64;
+        let mut mask = u64::MAX << (from % 64);
+        while let Some(word) = self.words.get(at) {
+            let rest = word & mask & !other.words.get(at).copied().unwrap_or(0);
+            if rest != 0 {
+                return Some(at * 64 + rest.trailing_zeros() as usize);
+            }
+            mask = u64::MAX;
+            at += 1;
+        }
+        None
+    }
+
     /// The members, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().flat_map(|(at, &word)| {

@@ -1,10 +1,25 @@
 //! Where pending pods go: onto what exists, onto machines to ask for, or nowhere, with reasons.
 
 mod bits;
+mod catalog;
+mod defaults;
+mod explain;
+mod finish;
+mod fit;
+mod forms;
+mod groups;
 mod hash;
+mod intake;
 mod intern;
+mod machines;
+mod place;
 mod plan;
+mod pod;
+mod pools;
+mod problem;
 mod reason;
+mod state;
+mod topology;
 
 pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef};
 pub use reason::{Cause, ClaimWhy, Finding, NearestMiss, PoolSays, Reason, RuledOut};
@@ -131,8 +146,23 @@ pub struct Simulation {
 /// Decides where the pods of `input` go. Pure and deterministic: the same input gives the same plan, whatever the order
 /// of its objects.
 #[must_use]
-pub fn solve(input: &Input<'_>, _options: &Options) -> Plan {
-    let waiting = input.objects.pods.iter().filter(|p| crate::pods::is_provisionable(p));
-    let left_out: Vec<LeftOut> = waiting.map(|p| LeftOut { pod: PodRef::of(p), reason: Reason::OutOfBudget }).collect();
+pub fn solve(input: &Input<'_>, options: &Options) -> Plan {
+    let mut problem = problem::build(input, options);
+    if !problem.any_pool {
+        // Without NodePools nothing is decided, as the reference has it: every pod is told so.
+        return nobody(&problem);
+    }
+    let queue = problem.queue.clone();
+    let budget = options.work_budget.unwrap_or(u64::MAX);
+    let reference = place::FirstFit::new(&mut problem, options, fit::Freedom::NONE, budget).run(&queue);
+    let mut plan = finish::plan(&mut problem, options, &reference);
+    plan.packing = "first fit";
+    plan
+}
+
+fn nobody(problem: &problem::Problem<'_>) -> Plan {
+    let mut left_out = problem.refused.clone();
+    left_out.extend(problem.pods.iter().map(|p| LeftOut { pod: PodRef::of(p), reason: Reason::NoNodePools }));
+    left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
     Plan { pods: left_out.len(), left_out, ..Plan::default() }
 }

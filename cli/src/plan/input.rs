@@ -1,0 +1,393 @@
+//! Reads manifests and fills in what the API server or a controller would have filled in.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use whittle_api::k8s::{Container, Namespace, Node, Pod, PodCondition};
+use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_core::schedule::{MinValuesPolicy, PreferencePolicy};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// Why input could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("cannot read {path}: {source}")]
+    File { path: String, source: std::io::Error },
+    #[error("{path}, document {document}: not readable as YAML: {message}")]
+    Yaml { path: String, document: usize, message: String },
+    #[error("{path}, document {document}: {kind} {name:?} cannot be read: {message}")]
+    Object { path: String, document: usize, kind: String, name: String, message: String },
+    #[error("{path}, document {document}: an object needs apiVersion and kind")]
+    NoKind { path: String, document: usize },
+    #[error("plan-settings: {key} cannot be {value:?}: {remedy}")]
+    Setting { key: &'static str, value: String, remedy: &'static str },
+    #[error("cannot read the catalog {path}: {message}")]
+    Catalog { path: String, message: String },
+}
+
+/// The ConfigMap `plan-settings`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub now: Timestamp,
+    pub preferences: PreferencePolicy,
+    pub min_values: MinValuesPolicy,
+    pub gates: BTreeMap<String, bool>,
+}
+
+impl Settings {
+    /// Whether a feature gate is on.
+    #[must_use]
+    pub fn gate(&self, name: &str, default: bool) -> bool {
+        self.gates.get(name).copied().unwrap_or(default)
+    }
+}
+
+/// Manifests with all defaults filled in.
+#[derive(Clone, Debug)]
+pub struct Manifests {
+    pub objects: ClusterObjects,
+    pub settings: Settings,
+    /// Objects of kinds that have no effect.
+    pub skipped: Vec<String>,
+}
+
+/// One document and where it stands.
+struct Document {
+    path: String,
+    number: usize,
+    value: Value,
+}
+
+/// Reads files, directories and standard input.
+///
+/// # Errors
+/// What cannot be read, with its place.
+pub fn read(files: &[PathBuf]) -> Result<Manifests, ReadError> {
+    let mut documents = Vec::new();
+    for path in files {
+        for path in expand(path)? {
+            let name = path.display().to_string();
+            let text = slurp(&path).map_err(|source| ReadError::File { path: name.clone(), source })?;
+            split(&name, &text, &mut documents)?;
+        }
+    }
+    assemble(documents)
+}
+
+/// Reads manifests from a text.
+///
+/// # Errors
+/// What cannot be read, with its place.
+pub fn read_text(name: &str, text: &str) -> Result<Manifests, ReadError> {
+    let mut documents = Vec::new();
+    split(name, text, &mut documents)?;
+    assemble(documents)
+}
+
+fn expand(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let fail = |source| ReadError::File { path: path.display().to_string(), source };
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(fail)? {
+        let file = entry.map_err(fail)?.path();
+        if file.extension().is_some_and(|e| e == "yaml" || e == "yml") {
+            out.push(file);
+        }
+    }
+    out.sort();
+    Ok(out)
+}
+
+fn slurp(path: &Path) -> std::io::Result<String> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(path)
+}
+
+/// Documents are cut at their separators first, so that limits against hostile YAML hold per document.
+fn split(path: &str, text: &str, out: &mut Vec<Document>) -> Result<(), ReadError> {
+    let mut chunk = String::new();
+    let mut number = 0;
+    for line in text.lines().chain(["---"]) {
+        if line == "---" || line.starts_with("--- ") {
+            number += 1;
+            let empty = chunk.lines().all(|l| l.trim().is_empty() || l.trim_start().starts_with('#'));
+            if !empty {
+                let value: Value = serde_saphyr::from_str(&chunk).map_err(|e| ReadError::Yaml {
+                    path: path.to_owned(),
+                    document: number,
+                    message: e.to_string(),
+                })?;
+                if !value.is_null() {
+                    out.push(Document { path: path.to_owned(), number, value });
+                }
+            }
+            chunk.clear();
+            chunk.push_str(line.strip_prefix("---").unwrap_or_default());
+            chunk.push('\n');
+        } else {
+            chunk.push_str(line);
+            chunk.push('\n');
+        }
+    }
+    Ok(())
+}
+
+impl Document {
+    fn text(&self, key: &str) -> Option<&str> {
+        self.value.get(key)?.as_str()
+    }
+
+    fn name(&self) -> &str {
+        self.value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn parse<T: DeserializeOwned>(&self, kind: &str) -> Result<T, ReadError> {
+        serde_json::from_value(self.value.clone()).map_err(|e| ReadError::Object {
+            path: self.path.clone(),
+            document: self.number,
+            kind: kind.to_owned(),
+            name: self.name().to_owned(),
+            message: e.to_string(),
+        })
+    }
+}
+
+fn assemble(documents: Vec<Document>) -> Result<Manifests, ReadError> {
+    let settings = settings(&documents)?;
+    let mut objects = ClusterObjects::default();
+    let mut skipped = Vec::new();
+    for (position, document) in documents.iter().enumerate() {
+        let (Some(version), Some(kind)) = (document.text("apiVersion"), document.text("kind")) else {
+            return Err(ReadError::NoKind { path: document.path.clone(), document: document.number });
+        };
+        let mut meta = Stamp { now: settings.now, position };
+        if !add(&mut objects, document, version, kind, &mut meta)? {
+            skipped.push(format!("{version} {kind} {}", document.name()));
+        }
+    }
+    complete(&mut objects, &settings);
+    Ok(Manifests { objects, settings, skipped })
+}
+
+/// Adds one object; says whether its kind is known.
+fn add(objects: &mut ClusterObjects, document: &Document, version: &str, kind: &str, stamp: &mut Stamp) -> Result<bool, ReadError> {
+    macro_rules! push {
+        ($list:ident, $namespaced:expr) => {{
+            let mut object = document.parse(kind)?;
+            push_with(&mut objects.$list, &mut object, $namespaced, stamp);
+            objects.$list.push(object);
+        }};
+    }
+    fn push_with<T: whittle_api::k8s::Kind>(_: &mut Vec<T>, object: &mut T, namespaced: bool, stamp: &mut Stamp) {
+        stamp.fill(object.meta_mut(), namespaced);
+    }
+    match (version, kind) {
+        ("karpenter.sh/v1", "NodePool") => push!(node_pools, false),
+        ("karpenter.sh/v1", "NodeClaim") => push!(node_claims, false),
+        ("v1", "Pod") => push!(pods, true),
+        ("v1", "Node") => push!(nodes, false),
+        ("apps/v1", "DaemonSet") => push!(daemon_sets, true),
+        ("v1", "PersistentVolumeClaim") => push!(volume_claims, true),
+        ("v1", "PersistentVolume") => push!(volumes, false),
+        ("storage.k8s.io/v1", "StorageClass") => push!(storage_classes, false),
+        ("storage.k8s.io/v1", "CSINode") => push!(csi_nodes, false),
+        ("v1", "Namespace") => push!(namespaces, false),
+        ("policy/v1", "PodDisruptionBudget") => push!(disruption_budgets, true),
+        ("scheduling.k8s.io/v1", "PriorityClass") => push!(priority_classes, false),
+        ("v1", "ConfigMap") => push!(config_maps, true),
+        ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet") => {}
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Fills in metadata that the API server would have set.
+struct Stamp {
+    now: Timestamp,
+    position: usize,
+}
+
+impl Stamp {
+    fn fill(&self, meta: &mut ObjectMeta, namespaced: bool) {
+        if namespaced && meta.namespace.is_empty() {
+            meta.namespace = "default".to_owned();
+        }
+        if meta.uid.is_empty() {
+            meta.uid = format!("uid-{:08}", self.position);
+        }
+        if meta.creation_timestamp.is_none() {
+            meta.creation_timestamp = Some(self.now - SignedDuration::from_hours(24));
+        }
+    }
+}
+
+fn settings(documents: &[Document]) -> Result<Settings, ReadError> {
+    let mut out = Settings {
+        now: "2026-01-01T00:00:00Z".parse().expect("a literal time"),
+        preferences: PreferencePolicy::Respect,
+        min_values: MinValuesPolicy::Strict,
+        gates: BTreeMap::new(),
+    };
+    let found = documents.iter().find(|d| d.text("kind") == Some("ConfigMap") && d.name() == "plan-settings");
+    let Some(data) = found.and_then(|d| d.value.get("data")).and_then(Value::as_object) else { return Ok(out) };
+    let text = |key: &str| data.get(key).map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
+    let wrong = |key, value: String, remedy| ReadError::Setting { key, value, remedy };
+    if let Some(now) = text("now") {
+        out.now = now.parse().map_err(|_| wrong("now", now, "write a time such as 2026-01-01T00:00:00Z"))?;
+    }
+    if let Some(policy) = text("preferencePolicy") {
+        out.preferences = match policy.as_str() {
+            "Respect" => PreferencePolicy::Respect,
+            "Ignore" => PreferencePolicy::Ignore,
+            _ => return Err(wrong("preferencePolicy", policy, "use Respect or Ignore")),
+        };
+    }
+    if let Some(policy) = text("minValuesPolicy") {
+        out.min_values = match policy.as_str() {
+            "Strict" => MinValuesPolicy::Strict,
+            "BestEffort" => MinValuesPolicy::BestEffort,
+            _ => return Err(wrong("minValuesPolicy", policy, "use Strict or BestEffort")),
+        };
+    }
+    for gate in text("featureGates").unwrap_or_default().split(',').map(str::trim).filter(|g| !g.is_empty()) {
+        let (name, value) = gate.split_once('=').unwrap_or((gate, ""));
+        let on = value.trim().parse().map_err(|_| wrong("featureGates", gate.to_owned(), "write Name=true or Name=false"))?;
+        out.gates.insert(name.trim().to_owned(), on);
+    }
+    Ok(out)
+}
+
+/// Fills in what depends on other objects.
+fn complete(objects: &mut ClusterObjects, settings: &Settings) {
+    let priorities: BTreeMap<String, i32> = objects.priority_classes.iter().map(|c| (c.metadata.name.clone(), c.value)).collect();
+    let default_priority = objects.priority_classes.iter().find(|c| c.global_default).map(|c| c.value);
+    for pod in &mut objects.pods {
+        complete_pod(pod);
+        if pod.spec.priority.is_none() {
+            pod.spec.priority = priorities.get(&pod.spec.priority_class_name).copied().or(default_priority).or(Some(0));
+        }
+    }
+    let given: BTreeSet<String> = objects.namespaces.iter().map(|n| n.metadata.name.clone()).collect();
+    let used: BTreeSet<String> = objects.pods.iter().map(|p| p.metadata.namespace.clone()).chain(["default".to_owned()]).collect();
+    objects.namespaces.extend(used.difference(&given).map(|name| Namespace { metadata: ObjectMeta::named(name.as_str()) }));
+    for namespace in &mut objects.namespaces {
+        let name = namespace.metadata.name.clone();
+        namespace.metadata.labels.entry(labels::NAMESPACE_NAME.to_owned()).or_insert(name);
+    }
+    for pool in &mut objects.node_pools {
+        complete_pool(pool, settings.now);
+    }
+    for node in &mut objects.nodes {
+        complete_node(node, settings.now);
+    }
+    let nodes: BTreeMap<String, Node> =
+        objects.nodes.iter().filter(|n| !n.spec.provider_id.is_empty()).map(|n| (n.spec.provider_id.clone(), n.clone())).collect();
+    for claim in &mut objects.node_claims {
+        complete_claim(claim, nodes.get(&claim.status.provider_id.clone()));
+    }
+    for class in &mut objects.storage_classes {
+        if class.volume_binding_mode.is_empty() {
+            class.volume_binding_mode = "Immediate".to_owned();
+        }
+    }
+}
+
+fn complete_pod(pod: &mut Pod) {
+    let host_network = pod.spec.host_network;
+    for container in pod.spec.containers.iter_mut().chain(&mut pod.spec.init_containers) {
+        complete_container(container, host_network);
+    }
+    if let Some(resources) = &mut pod.spec.resources {
+        for (name, amount) in &resources.limits.0 {
+            resources.requests.0.entry(name.clone()).or_insert(*amount);
+        }
+    }
+    for constraint in &mut pod.spec.topology_spread_constraints {
+        if constraint.when_unsatisfiable.is_empty() {
+            constraint.when_unsatisfiable = "DoNotSchedule".to_owned();
+        }
+    }
+    let bound = pod.is_bound();
+    if pod.status.phase.is_empty() {
+        pod.status.phase = if bound { "Running" } else { "Pending" }.to_owned();
+    }
+    if pod.status.conditions.is_empty() {
+        let condition = |type_: &str, status: &str, reason: &str| PodCondition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            ..PodCondition::default()
+        };
+        if bound {
+            pod.status.conditions = vec![condition("PodScheduled", "True", ""), condition("Ready", "True", "")];
+        } else if pod.status.phase == "Pending" {
+            pod.status.conditions = vec![condition("PodScheduled", "False", "Unschedulable")];
+        }
+    }
+}
+
+fn complete_container(container: &mut Container, host_network: bool) {
+    if let Some(resources) = &mut container.resources {
+        for (name, amount) in &resources.limits.0 {
+            resources.requests.0.entry(name.clone()).or_insert(*amount);
+        }
+    }
+    for port in &mut container.ports {
+        if port.protocol.is_empty() {
+            port.protocol = "TCP".to_owned();
+        }
+        if host_network && port.host_port == 0 {
+            port.host_port = port.container_port;
+        }
+    }
+}
+
+fn is_true(type_: &str, since: Option<Timestamp>) -> Condition {
+    Condition { type_: type_.to_owned(), status: ConditionStatus::True, reason: type_.to_owned(), last_transition_time: since, ..Condition::default() }
+}
+
+fn complete_pool(pool: &mut NodePool, now: Timestamp) {
+    if pool.status.conditions.is_empty() {
+        pool.status.conditions.push(is_true(conditions::READY, Some(now)));
+    }
+}
+
+fn complete_node(node: &mut Node, now: Timestamp) {
+    if node.status.allocatable.is_empty() {
+        node.status.allocatable = node.status.capacity.clone();
+    }
+    let name = node.metadata.name.clone();
+    node.metadata.labels.entry(labels::HOSTNAME.to_owned()).or_insert(name);
+    if node.status.conditions.is_empty() {
+        node.status.conditions.push(is_true(conditions::READY, Some(now)));
+    }
+}
+
+fn complete_claim(claim: &mut NodeClaim, node: Option<&Node>) {
+    if claim.status.allocatable.is_empty() {
+        claim.status.allocatable = claim.status.capacity.clone();
+    }
+    if let Some(node) = node {
+        if claim.status.node_name.is_empty() {
+            claim.status.node_name.clone_from(&node.metadata.name);
+        }
+    }
+    if claim.status.conditions.is_empty() {
+        let since = claim.metadata.creation_timestamp;
+        claim.status.conditions.push(is_true(conditions::LAUNCHED, since));
+        for (label, type_) in [(labels::REGISTERED, conditions::REGISTERED), (labels::INITIALIZED, conditions::INITIALIZED)] {
+            if node.is_some_and(|n| n.metadata.label(label) == Some("true")) {
+                claim.status.conditions.push(is_true(type_, since));
+            }
+        }
+    }
+}

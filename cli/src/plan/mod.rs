@@ -1,0 +1,108 @@
+//! `whittle plan`: where pending pods would go, decided from files alone.
+
+pub mod catalog;
+pub mod input;
+mod output;
+mod text;
+
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+use whittle_core::schedule::{self, Input, Options, Packing, Workloads};
+use whittle_core::state::ClusterState;
+
+/// Plan machines for the pending pods of some manifests.
+#[derive(Args, Debug, Clone)]
+pub struct PlanArgs {
+    /// Manifests: a file, a directory (its *.yaml and *.yml) or - for standard input; may be repeated.
+    #[arg(short = 'f', long = "filename", required = true, value_name = "MANIFESTS")]
+    pub files: Vec<PathBuf>,
+    /// Instance types and their offerings, as JSON.
+    #[arg(long, value_name = "CATALOG.json")]
+    pub instance_types: PathBuf,
+    /// Output format.
+    #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
+    pub output: Format,
+    /// Which packings compete: the cheapest of several, or the reference's own alone.
+    #[arg(long, value_enum, default_value_t = PackingArg::Best)]
+    pub packing: PackingArg,
+}
+
+/// How a decision is printed.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Text,
+}
+
+/// `--packing`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackingArg {
+    Best,
+    Reference,
+}
+
+impl PackingArg {
+    /// The solver's word for it.
+    #[must_use]
+    pub fn packing(self) -> Packing {
+        match self {
+            PackingArg::Best => Packing::Best,
+            PackingArg::Reference => Packing::Reference,
+        }
+    }
+}
+
+/// Runs the command. The status is 0 whenever a decision was made, even if it leaves pods out.
+#[must_use]
+pub fn run(args: &PlanArgs) -> ExitCode {
+    match render(args) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("whittle plan: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The output of the command.
+///
+/// # Errors
+/// Input that cannot be read.
+pub fn render(args: &PlanArgs) -> Result<String, input::ReadError> {
+    let read = input::read(&args.files)?;
+    for skipped in &read.skipped {
+        eprintln!("whittle plan: skipped {skipped}");
+    }
+    let types = catalog::read(&args.instance_types)?;
+    let started = Instant::now();
+    let offered = catalog::for_all_pools(&read.objects, types);
+    let state = ClusterState::of(&read.objects);
+    let workloads = Workloads::default();
+    let input = Input {
+        now: read.settings.now,
+        objects: &read.objects,
+        nodes: &state.nodes,
+        catalog: &offered,
+        virtual_pods: &[],
+        workloads: &workloads,
+    };
+    let options = Options {
+        packing: args.packing.packing(),
+        preferences: read.settings.preferences,
+        min_values: read.settings.min_values,
+        reserved_capacity: read.settings.gate("ReservedCapacity", true),
+        ..Options::provisioning()
+    };
+    let solving = Instant::now();
+    let plan = schedule::solve(&input, &options);
+    let times = output::Times { elapsed: started.elapsed(), solve: solving.elapsed() };
+    Ok(match args.output {
+        Format::Json => output::json(&plan, times),
+        Format::Text => text::text(&plan),
+    })
+}

@@ -1,0 +1,105 @@
+//! A plan as JSON.
+
+use serde_json::{Value, json};
+use std::time::Duration;
+use whittle_api::karpenter::Requirement;
+use whittle_core::schedule::{Cause, LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason};
+use whittle_units::{Price, Resources};
+
+/// How long the decision took; informative.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) elapsed: Duration,
+    pub(crate) solve: Duration,
+}
+
+pub(crate) fn json(plan: &Plan, times: Times) -> String {
+    let millis = |d: Duration| (d.as_secs_f64() * 1e5).round() / 100.0;
+    let value = json!({
+        "engine": concat!("whittle ", env!("CARGO_PKG_VERSION")),
+        "elapsed_ms": millis(times.elapsed),
+        "solve_ms": millis(times.solve),
+        "packing": plan.packing,
+        "nodeClaims": plan.claims.iter().map(claim).collect::<Vec<_>>(),
+        "existingNodes": plan.placements.iter().map(|p| json!({"name": p.node, "pods": keys(&p.pods)})).collect::<Vec<_>>(),
+        "unschedulable": plan.left_out.iter().map(left_out).collect::<Vec<_>>(),
+        "totals": {
+            "pods": plan.pods,
+            "scheduled": plan.scheduled(),
+            "nodes": plan.claims.len(),
+            "price": dollars(plan.price()),
+            "lowerBound": plan.lower_bound.map(dollars),
+        },
+    });
+    format!("{value:#}\n")
+}
+
+/// Dollars per hour with six decimals.
+pub(crate) fn dollars(price: Price) -> f64 {
+    (price.dollars() * 1e6).round() / 1e6
+}
+
+fn keys(pods: &[PodRef]) -> Vec<String> {
+    pods.iter().map(PodRef::key).collect()
+}
+
+/// A NodeClaim as the output format has it.
+#[must_use]
+pub(crate) fn claim(claim: &NewClaim) -> Value {
+    let requirement = |r: &Requirement| {
+        let mut out = json!({"key": r.key, "operator": r.operator.as_str(), "values": r.values});
+        if let Some(n) = r.min_values {
+            out["minValues"] = json!(n);
+        }
+        out
+    };
+    let why = &claim.why;
+    json!({
+        "nodePool": claim.node_pool,
+        "instanceTypes": claim.instance_types,
+        "requirements": claim.requirements.iter().map(requirement).collect::<Vec<_>>(),
+        "taints": claim.taints.iter().map(|t| json!({"key": t.key, "value": t.value, "effect": t.effect})).collect::<Vec<_>>(),
+        "requests": resources(&claim.requests),
+        "pods": keys(&claim.pods),
+        "cheapestPrice": dollars(claim.cheapest_price),
+        "offerings": claim.offerings,
+        "why": {
+            "cheapest": why.cheapest.as_ref().map(|(t, zone, ct)| json!({"instanceType": t, "zone": zone, "capacityType": ct})),
+            "nextBest": why.next_best.as_ref().map(|(t, price)| json!({"instanceType": t, "price": dollars(*price)})),
+            "narrowed": why.narrowed,
+            "passedOver": why.passed_over.iter().map(pool_says).collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn resources(resources: &Resources) -> Value {
+    resources.iter().filter(|(_, amount)| !amount.is_zero()).map(|(name, amount)| (name.to_owned(), json!(amount.to_string()))).collect()
+}
+
+fn left_out(left: &LeftOut) -> Value {
+    let mut out = json!({"pod": left.pod.key(), "message": left.reason.to_string(), "category": left.reason.category()});
+    if let Reason::Pools(says) = &left.reason {
+        out["nodePools"] = says.iter().map(pool_says).collect();
+    }
+    out
+}
+
+fn pool_says(says: &PoolSays) -> Value {
+    let mut out = json!({"nodePool": says.node_pool, "category": says.cause.category(), "message": says.cause.to_string()});
+    if let Cause::Topology { counts, .. } = &says.cause {
+        out["counts"] = counts.iter().map(|(domain, n)| (domain.clone(), json!(n))).collect();
+    }
+    if !says.ruled_out.is_empty() {
+        let entries = says.ruled_out.iter().map(|r| json!({"constraint": r.constraint, "instanceTypes": r.types, "of": r.of}));
+        out["ruledOut"] = entries.collect();
+    }
+    if let Some(miss) = &says.nearest {
+        out["nearest"] = json!({
+            "resource": miss.resource,
+            "needed": miss.needed.to_string(),
+            "largest": miss.largest.to_string(),
+            "instanceType": miss.instance_type,
+        });
+    }
+    out
+}

@@ -1,0 +1,263 @@
+//! Instance types and offerings as bit sets: "which types satisfy this" is an AND.
+
+use super::bits::Bits;
+use super::hash::Map;
+use super::intern::{Key, Names, Set, Vals};
+use crate::requirements;
+use whittle_api::catalog::InstanceType;
+use whittle_api::labels;
+
+/// What cannot be had costs this.
+pub(crate) const NO_PRICE: u64 = u64::MAX;
+
+/// The resource names of a problem, as dimensions of vectors.
+#[derive(Debug, Default)]
+pub(crate) struct Dims {
+    pub(crate) names: Vec<String>,
+}
+
+impl Dims {
+    pub(crate) fn of(&mut self, name: &str) -> usize {
+        self.known(name).unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        })
+    }
+
+    pub(crate) fn known(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|n| n == name)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Milli amounts by dimension; names without a dimension are dropped.
+    pub(crate) fn vector(&self, resources: &whittle_units::Resources) -> Vec<i64> {
+        self.names.iter().map(|name| resources.get(name).milli()).collect()
+    }
+}
+
+/// Offerings with equal requirements, over all types.
+#[derive(Debug)]
+pub(crate) struct OfferKind {
+    pub(crate) set: Set,
+    pub(crate) capacity_type: String,
+    pub(crate) zone: String,
+    /// Number of the reservation.
+    pub(crate) reservation: Option<usize>,
+    /// Types with an available offering of the kind.
+    pub(crate) available: Bits,
+    /// By type, billionths of a dollar per hour; [`NO_PRICE`] where not available.
+    pub(crate) price: Vec<u64>,
+}
+
+/// For one dimension: which types have at least so much.
+#[derive(Debug)]
+struct Steps {
+    at: Vec<i64>,
+    having: Vec<Bits>,
+}
+
+/// One list of instance types.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    /// By ascending base price, then name.
+    pub(crate) names: Vec<String>,
+    pub(crate) sets: Vec<Set>,
+    pub(crate) kinds: Vec<OfferKind>,
+    pub(crate) allocatable: Vec<Vec<i64>>,
+    pub(crate) capacity: Vec<Vec<i64>>,
+    steps: Vec<Steps>,
+    by_value: Map<(Key, Vals), Bits>,
+}
+
+/// What a requirement set leaves of a catalog.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// Types whose own requirements agree.
+    pub(crate) met: Bits,
+    /// Types with an available offering that agrees.
+    pub(crate) offered: Bits,
+    /// Both.
+    pub(crate) usable: Bits,
+    /// By type: the cheapest available offering that agrees.
+    pub(crate) price: Vec<u64>,
+    /// Prices do not decrease with the type's number.
+    pub(crate) ascending: bool,
+    /// Kinds of offerings that agree.
+    pub(crate) kinds: Vec<usize>,
+    /// Keys that demand distinct values, and how many.
+    pub(crate) min_values: Vec<(Key, u32)>,
+}
+
+impl Catalog {
+    pub(crate) fn build(types: &[InstanceType], names: &mut Names, dims: &Dims, reservations: &mut Reservations) -> Self {
+        let base = |t: &InstanceType| t.offerings.iter().filter(|o| o.available).map(|o| o.price).min();
+        let mut order: Vec<&InstanceType> = types.iter().collect();
+        order.sort_by_key(|t| (base(t).is_none(), base(t), t.name.clone()));
+        let mut out = Self {
+            names: order.iter().map(|t| t.name.clone()).collect(),
+            sets: order.iter().map(|t| names.set(&requirements::from_requirements(&t.requirements))).collect(),
+            kinds: Vec::new(),
+            allocatable: order.iter().map(|t| dims.vector(&t.allocatable())).collect(),
+            capacity: order.iter().map(|t| dims.vector(&t.capacity)).collect(),
+            steps: Vec::new(),
+            by_value: Map::default(),
+        };
+        let mut kind_of: Map<Set, usize> = Map::default();
+        for (n, t) in order.iter().enumerate() {
+            for offering in &t.offerings {
+                let reqs = requirements::from_requirements(&offering.requirements);
+                let set = names.set(&reqs);
+                let at = *kind_of.entry(set.clone()).or_insert_with(|| {
+                    out.kinds.push(OfferKind {
+                        set,
+                        capacity_type: offering.capacity_type().to_owned(),
+                        zone: offering.zone().to_owned(),
+                        reservation: reservations.of(offering),
+                        available: Bits::none(order.len()),
+                        price: vec![NO_PRICE; order.len()],
+                    });
+                    out.kinds.len() - 1
+                });
+                reservations.note(offering);
+                if offering.available {
+                    let kind = &mut out.kinds[at];
+                    kind.available.insert(n);
+                    kind.price[n] = kind.price[n].min(offering.price.nanos());
+                }
+            }
+        }
+        out.steps = (0..dims.len()).map(|d| out.steps_of(d)).collect();
+        out
+    }
+
+    fn steps_of(&self, dim: usize) -> Steps {
+        let mut at: Vec<i64> = self.allocatable.iter().map(|a| a[dim]).collect();
+        at.sort_unstable();
+        at.dedup();
+        let having = at
+            .iter()
+            .map(|step| {
+                let mut bits = Bits::none(self.len());
+                for (n, a) in self.allocatable.iter().enumerate() {
+                    if a[dim] >= *step {
+                        bits.insert(n);
+                    }
+                }
+                bits
+            })
+            .collect();
+        Steps { at, having }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Keeps in `types` those with room for `need`.
+    pub(crate) fn keep_fitting(&self, need: &[i64], types: &mut Bits) {
+        for (steps, &amount) in self.steps.iter().zip(need) {
+            if amount <= 0 {
+                continue;
+            }
+            match steps.at.partition_point(|step| *step < amount) {
+                0 => {}
+                at if at == steps.at.len() => return types.clear(),
+                at => types.keep(&steps.having[at]),
+            }
+        }
+    }
+
+    /// Types whose own requirement on `key` agrees with `allowed`.
+    fn agreeing(&mut self, key: Key, allowed: &Vals) -> &Bits {
+        let sets = &self.sets;
+        self.by_value.entry((key, allowed.clone())).or_insert_with(|| {
+            let asked: Set = [(key, allowed.clone())].into_iter().collect();
+            let mut bits = Bits::none(sets.len());
+            for (n, set) in sets.iter().enumerate() {
+                if set.intersects(&asked).is_ok() {
+                    bits.insert(n);
+                }
+            }
+            bits
+        })
+    }
+
+    /// How many types each requirement of `set` leaves on its own.
+    pub(crate) fn agreeing_count(&mut self, key: Key, allowed: &Vals) -> usize {
+        self.agreeing(key, allowed).count()
+    }
+
+    pub(crate) fn view(&mut self, set: &Set, well_known: impl Fn(&Key) -> bool) -> View {
+        let n = self.len();
+        let mut met = Bits::all(n);
+        for (key, allowed) in set.iter() {
+            let plain = allowed.clone().with_min_values(None);
+            let bits = self.agreeing(*key, &plain);
+            met.keep(bits);
+        }
+        let mut offered = Bits::none(n);
+        let mut price = vec![NO_PRICE; n];
+        let mut kinds = Vec::new();
+        for (at, kind) in self.kinds.iter().enumerate() {
+            if set.compatible(&kind.set, &well_known).is_ok() {
+                kinds.push(at);
+                offered.unite(&kind.available);
+                for (best, offer) in price.iter_mut().zip(&kind.price) {
+                    *best = (*best).min(*offer);
+                }
+            }
+        }
+        let mut usable = met.clone();
+        usable.keep(&offered);
+        let mut last = 0;
+        let ascending = usable.iter().all(|t| price[t] >= std::mem::replace(&mut last, price[t]));
+        let min_values = set.iter().filter_map(|(key, allowed)| Some((*key, allowed.min_values()?))).collect();
+        View { met, offered, usable, price, ascending, kinds, min_values }
+    }
+
+    /// How many distinct values of `key` the types have, whatever is asked of it.
+    pub(crate) fn distinct(&self, key: Key, types: &Bits) -> u32 {
+        let mut seen: Vec<u32> = types.iter().filter_map(|t| self.sets[t].get(&key)).flat_map(|a| a.listed().iter().map(|v| v.id)).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        u32::try_from(seen.len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl View {
+    /// The cheapest of `types` and its price.
+    pub(crate) fn cheapest(&self, types: &Bits) -> Option<(usize, u64)> {
+        if self.ascending {
+            return types.first().map(|t| (t, self.price[t]));
+        }
+        types.iter().map(|t| (t, self.price[t])).min_by_key(|(t, price)| (*price, *t))
+    }
+}
+
+/// Capacity reservations: how many machines each still has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reservations {
+    pub(crate) ids: Vec<String>,
+    pub(crate) left: Vec<i64>,
+}
+
+impl Reservations {
+    fn of(&mut self, offering: &whittle_api::catalog::Offering) -> Option<usize> {
+        let id = offering.label(labels::RESERVATION_ID).filter(|_| offering.capacity_type() == labels::CAPACITY_RESERVED)?;
+        Some(self.ids.iter().position(|known| known == id).unwrap_or_else(|| {
+            self.ids.push(id.to_owned());
+            self.left.push(i64::MAX);
+            self.ids.len() - 1
+        }))
+    }
+
+    /// A reservation has as many machines as the offering that says the least.
+    fn note(&mut self, offering: &whittle_api::catalog::Offering) {
+        if let Some(at) = self.of(offering) {
+            self.left[at] = self.left[at].min(i64::from(offering.reservation_capacity.unwrap_or(0)));
+        }
+    }
+}

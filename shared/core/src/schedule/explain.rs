@@ -1,0 +1,272 @@
+//! Why a pod has no place: asked once, at the end, since failing is common and rarely shown.
+
+use super::bits::Bits;
+use super::fit::No;
+use super::intern::{Set, SetId, Vals};
+use super::place::{FirstFit, Outcome};
+use super::pod::{Class, ClassId, Form};
+use super::problem::Problem;
+use super::reason::{Cause, Finding, NearestMiss, PoolSays, Reason, RuledOut};
+use super::state::State;
+use super::topology::{Asked, GroupId, Kind, Leave, Spot};
+use super::Options;
+use crate::pods;
+use crate::requirements::{Allowed, Conflict, Operator};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use whittle_api::labels;
+use whittle_units::{Quantity, Resources};
+
+/// The reason of each pod that was left, by its position. Pods of a class share theirs.
+pub(crate) fn reasons(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Vec<(usize, Reason)> {
+    let mut known: BTreeMap<(ClassId, bool), Reason> = BTreeMap::new();
+    let mut out = Vec::with_capacity(outcome.left.len());
+    for (entry, no) in &outcome.left {
+        let reserved = matches!(no, Some(No::Reserved { .. }));
+        let reason = match known.get(&(entry.class, reserved)) {
+            Some(reason) => reason.clone(),
+            None => {
+                let class = Rc::clone(&p.classes[entry.class.0 as usize]);
+                let reason = reason(p, options, &outcome.state, &class, *no);
+                known.insert((entry.class, reserved), reason.clone());
+                reason
+            }
+        };
+        out.push((entry.pod, reason));
+    }
+    out
+}
+
+fn reason(p: &mut Problem<'_>, options: &Options, st: &State, class: &Class, no: Option<No>) -> Reason {
+    if !p.any_pool {
+        return Reason::NoNodePools;
+    }
+    if class.resource_claims {
+        return Reason::ResourceClaims;
+    }
+    match no {
+        Some(No::Reserved { lost: true }) => return Reason::Reserved(Cause::ReservedLost),
+        Some(No::Reserved { lost: false }) => return Reason::Reserved(Cause::ReservedUnavailable),
+        _ => {}
+    }
+    if p.pools.is_empty() {
+        return Reason::NoTemplates;
+    }
+    let form = class.forms.last().expect("a class has at least one form");
+    Reason::Pools((0..p.pools.len()).map(|pool| says(p, options, st, class, form, pool)).collect())
+}
+
+fn says(p: &mut Problem<'_>, options: &Options, st: &State, class: &Class, form: &Form, pool: usize) -> PoolSays {
+    let node_pool = p.pools[pool].source.metadata.name.clone();
+    let plain = |cause| PoolSays { node_pool: node_pool.clone(), cause, ruled_out: Vec::new(), nearest: None };
+    if st.node_limits[pool].is_some_and(|left| left < 1000) {
+        return plain(Cause::NodeLimit { node_pool: node_pool.clone() });
+    }
+    let Some(types) = FirstFit::within_limits(p, st, pool) else {
+        return plain(Cause::LimitsExceeded { node_pool: node_pool.clone() });
+    };
+    let tolerations = &p.marks.tolerations[form.tolerations.0 as usize];
+    let untolerated = pods::untolerated(tolerations, &p.marks.taints[p.pools[pool].taints.0 as usize]);
+    if !untolerated.is_empty() {
+        return plain(Cause::Taints(untolerated));
+    }
+    let template = p.pools[pool].set;
+    if let Err(cause) = agree(p, template, form.full, form.host.as_ref()) {
+        return plain(cause);
+    }
+    let merged = p.merge(template, form.full, true).unwrap_or(template);
+    let mut cause = None;
+    for at in 0..class.places.len().max(1) {
+        let mut set = merged;
+        if let Some(place) = class.places.get(at) {
+            if let Err(inner) = agree(p, merged, place.set, place.host.as_ref()) {
+                cause = Some(plain(Cause::Volumes(Box::new(inner))));
+                continue;
+            }
+            set = p.merge(merged, place.set, true).unwrap_or(merged);
+        }
+        match in_topology(p, st, form, set) {
+            Err(topology) => cause = Some(plain(topology)),
+            Ok(set) => {
+                let (found, ruled_out, nearest) = types_say(p, class, pool, &types, set);
+                cause = Some(PoolSays { node_pool: node_pool.clone(), cause: found, ruled_out, nearest });
+            }
+        }
+    }
+    let _ = options;
+    cause.unwrap_or_else(|| plain(Cause::LimitsExceeded { node_pool: node_pool.clone() }))
+}
+
+/// Whether the offering side can serve the asking one, with words for why not.
+fn agree(p: &Problem<'_>, offered: SetId, asked: SetId, host: Option<&Vals>) -> Result<(), Cause> {
+    let (a, b) = (p.sets.get(offered), p.sets.get(asked));
+    let words = |set: &Set, key| set.get(key).map_or_else(|| "Exists".to_owned(), |v| p.names.spell_vals(v).text());
+    if let Err(conflict) = a.compatible(b, |k| p.well_known.contains(k)) {
+        return Err(match conflict {
+            Conflict::Undefined(key) => {
+                let key = p.names.key_name(key).to_owned();
+                let meant = probably_meant(p, a, &key);
+                Cause::UndefinedLabel { key, meant }
+            }
+            Conflict::Disjoint(keys) => {
+                Cause::Disjoint(keys.iter().map(|k| (p.names.key_name(*k).to_owned(), words(b, k), words(a, k))).collect())
+            }
+        });
+    }
+    match host {
+        Some(wish) if !matches!(wish.operator(), Operator::Exists | Operator::NotIn) => {
+            let asked = p.names.spell_vals(wish).text();
+            Err(Cause::Disjoint(vec![(labels::HOSTNAME.to_owned(), asked, "of a new node".to_owned())]))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The label whose name looks like `key`: one that contains it, or ends like it.
+fn probably_meant(p: &Problem<'_>, offered: &Set, key: &str) -> Option<String> {
+    let tail = key.split_once('/').map_or(key, |(_, tail)| tail);
+    let looks = |name: &str| name.contains(key) || name.ends_with(tail);
+    let mut known: Vec<&str> = p.well_known.iter().map(|k| p.names.key_name(*k)).collect();
+    known.sort_unstable();
+    let own = offered.iter().map(|(k, _)| p.names.key_name(*k));
+    known.into_iter().chain(own).find(|name| looks(name)).map(str::to_owned)
+}
+
+/// The requirements after topology, or the group that refuses.
+fn in_topology(p: &mut Problem<'_>, st: &State, form: &Form, set: SetId) -> Result<SetId, Cause> {
+    let mut leaves: Vec<Leave> = Vec::new();
+    let asked = Asked { groups: &p.groups, counts: &st.counts, sets: &p.sets };
+    if let Err(refused) = asked.ask(form, Spot { host: None, set }, &mut leaves) {
+        return Err(topology_cause(p, st, form, set, refused.group));
+    }
+    let mut out = set;
+    for leave in &leaves {
+        if p.sets.get(set).get(&leave.key).is_none() && !p.well_known.contains(&leave.key) {
+            let key = p.names.key_name(leave.key).to_owned();
+            return Err(Cause::UndefinedLabel { meant: probably_meant(p, p.sets.get(set), &key), key });
+        }
+        let allowed = if leave.pick { Allowed::one(leave.vals[0]) } else { Allowed::one_of(leave.vals.iter().copied()) };
+        out = p.sets.narrow(out, leave.key, &allowed);
+    }
+    Ok(out)
+}
+
+fn topology_cause(p: &Problem<'_>, st: &State, form: &Form, set: SetId, id: GroupId) -> Cause {
+    let group = &p.groups[id.0 as usize];
+    let counts = &st.counts[id.0 as usize];
+    let words = |set: SetId| p.sets.get(set).get(&group.key).map_or_else(|| "Exists".to_owned(), |v| p.names.spell_vals(v).text());
+    Cause::Topology {
+        kind: match group.kind {
+            Kind::Spread { .. } => "topology spread",
+            Kind::Affinity => "pod affinity",
+            Kind::Anti | Kind::Inverse => "pod anti-affinity",
+        },
+        key: p.names.key_name(group.key).to_owned(),
+        counts: counts.domains.iter().map(|(v, n)| (p.names.val_name(*v).to_owned(), *n)).collect(),
+        pod_domains: words(form.strict),
+        node_domains: words(set),
+    }
+}
+
+/// What the instance types lack, how many each constraint rules out, and how near the nearest came.
+fn types_say(p: &mut Problem<'_>, class: &Class, pool: usize, types: &Bits, set: SetId) -> (Cause, Vec<RuledOut>, Option<NearestMiss>) {
+    let at = p.pools[pool].catalog;
+    let view = p.view(at, set);
+    let catalog = &p.catalogs[at];
+    let mut fitting = Bits::none(catalog.len());
+    let mut need = class.requests.clone();
+    let mut daemons = Resources::new();
+    for group in &p.pools[pool].daemons {
+        let clash = class.ports.iter().find_map(|w| group.ports.iter().find(|t| w.clashes(t)).map(|t| (w, t)));
+        if let (Some((wanted, taken)), 1) = (clash, p.pools[pool].daemons.len()) {
+            return (Cause::HostPort { wanted: wanted.to_string(), taken: taken.to_string() }, Vec::new(), None);
+        }
+        for (n, (want, over)) in need.iter_mut().zip(class.requests.iter().zip(&group.overhead)) {
+            *n = want.saturating_add(*over);
+        }
+        daemons = group.asks.clone();
+        let mut some = types.clone();
+        some.keep(&group.types);
+        catalog.keep_fitting(&need, &mut some);
+        fitting.unite(&some);
+    }
+    let mut both = fitting.clone();
+    both.keep(&view.usable);
+    let requirements = p.names.spell(p.sets.get(set));
+    let resources = class.asks.clone();
+    let short: Vec<String> = view
+        .min_values
+        .iter()
+        .filter(|(key, wanted)| catalog.distinct(*key, &both) < *wanted)
+        .map(|(key, _)| p.names.key_name(*key).to_owned())
+        .collect();
+    if !both.is_empty() && !short.is_empty() {
+        return (Cause::MinValues { labels: short, requirements, resources }, Vec::new(), None);
+    }
+    let flags: Vec<(bool, bool, bool)> = types.iter().map(|t| (view.met.has(t), fitting.has(t), view.offered.has(t))).collect();
+    let finding = finding(&flags, class.asks.get("cpu"));
+    let nearest = nearest_miss(p, &need, types, &view.usable, at);
+    let ruled_out = ruled_out(p, at, set, types, &fitting, &view.offered);
+    (Cause::InstanceTypes { finding, requirements, resources, daemons }, ruled_out, nearest)
+}
+
+/// Which text fits what the types have: requirements met, resources enough, offering there.
+fn finding(flags: &[(bool, bool, bool)], cpu: Quantity) -> Finding {
+    let any = |f: fn(&(bool, bool, bool)) -> bool| flags.iter().any(f);
+    let (met, fits, offered) = (any(|f| f.0), any(|f| f.1), any(|f| f.2));
+    match (met, fits, offered) {
+        (false, false, false) => Finding::Nothing,
+        (false, false, _) => Finding::NoRequirementsNoResources,
+        (false, _, false) => Finding::NoRequirementsNoOffering,
+        (_, false, false) => Finding::NoResourcesNoOffering,
+        (false, _, _) => Finding::NoRequirements,
+        (_, false, _) => Finding::NoResources { absurd_cpu: cpu >= Quantity::from_units(1_000_000) },
+        (_, _, false) => Finding::NoOffering,
+        _ if any(|f| f.0 && f.1 && !f.2) => Finding::FitWithoutOffering,
+        _ if any(|f| f.1 && f.2 && !f.0) => Finding::FitWithoutRequirements,
+        _ if any(|f| f.0 && f.2 && !f.1) => Finding::OfferedWithoutFit,
+        _ => Finding::NeverAllThree,
+    }
+}
+
+/// The resource of which even the largest type that is allowed otherwise has too little.
+fn nearest_miss(p: &Problem<'_>, need: &[i64], types: &Bits, usable: &Bits, catalog: usize) -> Option<NearestMiss> {
+    let catalog = &p.catalogs[catalog];
+    let mut allowed = types.clone();
+    allowed.keep(usable);
+    for (d, amount) in need.iter().enumerate().filter(|(_, n)| **n > 0) {
+        let largest = allowed.iter().max_by_key(|t| (catalog.allocatable[*t][d], std::cmp::Reverse(&catalog.names[*t])))?;
+        if catalog.allocatable[largest][d] < *amount {
+            return Some(NearestMiss {
+                resource: p.dims.names[d].clone(),
+                needed: Quantity::from_milli(*amount),
+                largest: Quantity::from_milli(catalog.allocatable[largest][d]),
+                instance_type: catalog.names[largest].clone(),
+            });
+        }
+    }
+    None
+}
+
+fn ruled_out(p: &mut Problem<'_>, catalog: usize, set: SetId, types: &Bits, fitting: &Bits, offered: &Bits) -> Vec<RuledOut> {
+    let all = p.catalogs[catalog].len();
+    let of = types.count();
+    let mut out = Vec::new();
+    let entries: Vec<_> = p.sets.get(set).iter().map(|(k, v)| (*k, v.clone().with_min_values(None))).collect();
+    for (key, allowed) in entries {
+        let left = p.catalogs[catalog].agreeing_count(key, &allowed);
+        if left < all {
+            let constraint = format!("{} {}", p.names.key_name(key), p.names.spell_vals(&allowed));
+            out.push(RuledOut { constraint, types: all - left, of: all });
+        }
+    }
+    for (constraint, left) in [("resources", fitting), ("available offerings", offered)] {
+        let mut kept = types.clone();
+        kept.keep(left);
+        if kept.count() < of {
+            out.push(RuledOut { constraint: constraint.to_owned(), types: of - kept.count(), of });
+        }
+    }
+    out.sort_by(|a, b| (b.types, &a.constraint).cmp(&(a.types, &b.constraint)));
+    out
+}

@@ -1,0 +1,217 @@
+//! From what a solve decided to the plan that says it.
+
+use super::bits::Bits;
+use super::catalog::{NO_PRICE, View};
+use super::explain;
+use super::intern::{Set, SetId};
+use super::place::Outcome;
+use super::problem::Problem;
+use super::reason::{ClaimWhy, Reason};
+use super::state::Claim;
+use super::{LeftOut, MinValuesPolicy, NewClaim, Options, Packing, Placement, Plan, PodRef};
+use crate::pods;
+use crate::requirements::{Allowed, Operator, Requirements};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::labels;
+use whittle_units::{Price, Resources};
+
+/// How many instance types a claim may list.
+pub(crate) const MAX_TYPES: usize = 600;
+
+/// A claim with its last requirements, before it is spelled out.
+struct Final {
+    set: SetId,
+    /// By price, then name.
+    types: Vec<usize>,
+    /// Keys whose `minValues` the kept types miss.
+    short: Vec<String>,
+}
+
+/// Spells out a solve.
+pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Plan {
+    let mut out = Plan { pods: p.pods.len() + p.refused.len(), work: outcome.work, ..Plan::default() };
+    out.left_out.append(&mut p.refused.clone());
+    for claim in &outcome.state.claims {
+        let last = finalize(p, options, claim);
+        if last.short.is_empty() {
+            out.claims.push(new_claim(p, claim, &last));
+        } else {
+            let node_pool = p.pools[claim.pool].source.metadata.name.clone();
+            let reason = Reason::Truncated { node_pool, labels: last.short };
+            out.left_out.extend(claim.pods.iter().map(|pod| left(p, *pod, reason.clone())));
+        }
+    }
+    for (m, now) in outcome.state.machines.iter().enumerate().filter(|(_, now)| !now.pods.is_empty()) {
+        let node = &p.state_nodes[p.machines[m].host];
+        let mut pods: Vec<PodRef> = now.pods.iter().map(|n| PodRef::of(p.pods[*n as usize])).collect();
+        pods.sort();
+        if options.simulation.is_some() && !node.initialized() {
+            let reason = Reason::Uninitialized { node: node.name().to_owned() };
+            out.left_out.extend(pods.into_iter().map(|pod| LeftOut { pod, reason: reason.clone() }));
+        } else {
+            out.placements.push(Placement { node: node.name().to_owned(), initialized: node.initialized(), pods });
+        }
+    }
+    let reasons = explain::reasons(p, options, outcome);
+    out.left_out.extend(reasons.into_iter().map(|(pod, reason)| left(p, u32::try_from(pod).unwrap_or(u32::MAX), reason)));
+    out.left_out.extend(outcome.unseen.iter().map(|e| LeftOut { pod: PodRef::of(p.pods[e.pod]), reason: Reason::OutOfBudget }));
+    out.claims.sort_by(|a, b| (&a.node_pool, &a.pods).cmp(&(&b.node_pool, &b.pods)));
+    out.placements.sort_by(|a, b| a.node.cmp(&b.node));
+    out.left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
+    out
+}
+
+fn left(p: &Problem<'_>, pod: u32, reason: Reason) -> LeftOut {
+    LeftOut { pod: PodRef::of(p.pods[pod as usize]), reason }
+}
+
+fn finalize(p: &mut Problem<'_>, options: &Options, claim: &Claim) -> Final {
+    let mut set = p.sets.get(claim.set).clone();
+    if !claim.held.is_empty() {
+        set.replace(p.key.capacity_type, Allowed::one(p.key.reserved));
+        let ids: Vec<String> = claim.held.iter().map(|h| p.reservations.ids[*h].clone()).collect();
+        let ids: Vec<_> = ids.iter().map(|id| p.names.val(id)).collect();
+        set.add(p.key.reservation, Allowed::one_of(ids));
+    }
+    let set = p.sets.id(set);
+    let catalog_at = p.pools[claim.pool].catalog;
+    let view = p.view(catalog_at, set);
+    let catalog = &p.catalogs[catalog_at];
+    let mut types: Vec<usize> = claim.types.iter().collect();
+    if options.packing == Packing::Best && types.iter().any(|t| view.price[*t] != NO_PRICE) {
+        // What no offering can launch is no choice.
+        types.retain(|t| view.price[*t] != NO_PRICE);
+    }
+    types.sort_by(|a, b| (view.price[*a], &catalog.names[*a]).cmp(&(view.price[*b], &catalog.names[*b])));
+    let mut short = Vec::new();
+    if types.len() > MAX_TYPES {
+        types.truncate(MAX_TYPES);
+        if options.min_values == MinValuesPolicy::Strict {
+            let mut kept = Bits::none(catalog.len());
+            types.iter().for_each(|t| kept.insert(*t));
+            let missed = view.min_values.iter().filter(|(key, wanted)| catalog.distinct(*key, &kept) < *wanted);
+            short = missed.map(|(key, _)| p.names.key_name(*key).to_owned()).collect();
+        }
+    }
+    Final { set, types, short }
+}
+
+/// Capacity types, and the number, of the available offerings that a claim could be launched from.
+fn offerings(p: &Problem<'_>, catalog: usize, view: &View, types: &[usize]) -> (BTreeSet<String>, usize) {
+    let mut capacity_types = BTreeSet::new();
+    let mut count = 0;
+    for kind in view.kinds.iter().map(|k| &p.catalogs[catalog].kinds[*k]) {
+        let here = types.iter().filter(|t| kind.available.has(**t)).count();
+        if here > 0 {
+            capacity_types.insert(kind.capacity_type.clone());
+        }
+        count += here;
+    }
+    (capacity_types, count)
+}
+
+fn new_claim(p: &mut Problem<'_>, claim: &Claim, last: &Final) -> NewClaim {
+    let catalog_at = p.pools[claim.pool].catalog;
+    let view = p.view(catalog_at, last.set);
+    let (capacity_types, offerings) = offerings(p, catalog_at, &view, &last.types);
+    let mut reqs = p.names.spell(p.sets.get(last.set));
+    for only_while_scheduling in [labels::REGISTERED, labels::INITIALIZED] {
+        reqs.remove(only_while_scheduling);
+    }
+    if !capacity_types.is_empty() {
+        reqs.add(labels::CAPACITY_TYPE.to_owned(), Allowed::one_of(capacity_types));
+    }
+    let instance_types = reqs.remove(labels::INSTANCE_TYPE);
+    let pool = &p.pools[claim.pool];
+    let spec = &pool.source.spec.template.spec;
+    let mut pods: Vec<PodRef> = claim.pods.iter().map(|n| PodRef::of(p.pods[*n as usize])).collect();
+    pods.sort();
+    let cheapest = last.types.first().map_or(NO_PRICE, |t| view.price[*t]);
+    NewClaim {
+        node_pool: pool.source.metadata.name.clone(),
+        instance_types: last.types.iter().map(|t| p.catalogs[catalog_at].names[*t].clone()).collect(),
+        instance_type_min_values: instance_types.and_then(|a| a.min_values()),
+        labels: claim_labels(p, claim.pool, &reqs),
+        annotations: annotations(pool.source, claim.relaxed),
+        requirements: reqs.to_api(),
+        taints: spec.taints.clone(),
+        startup_taints: spec.startup_taints.clone(),
+        node_class_ref: spec.node_class_ref.clone(),
+        expire_after: spec.expire_after.clone(),
+        termination_grace_period: spec.termination_grace_period.clone(),
+        requests: requests(p, claim, &last.types),
+        pods,
+        cheapest_price: Price::from_nanos(if cheapest == NO_PRICE { 0 } else { cheapest }),
+        offerings,
+        why: why(p, claim, last, &view),
+    }
+}
+
+/// Template labels, and one value for each custom key that the claim leaves open.
+fn claim_labels(p: &Problem<'_>, pool: usize, reqs: &Requirements) -> BTreeMap<String, String> {
+    let mut out = p.pools[pool].labels.clone();
+    for (key, allowed) in reqs.iter() {
+        let known = p.names.known_key(key).is_some_and(|k| p.well_known.contains(&k));
+        if known || out.contains_key(key) || pods::is_restricted(key, |_| false) {
+            continue;
+        }
+        let value = match allowed.operator() {
+            Operator::In => allowed.listed().first().cloned(),
+            Operator::Exists | Operator::NotIn => {
+                let from = allowed.bounds().0.unwrap_or(0);
+                (from..from.saturating_add(1000)).map(|n| n.to_string()).find(|v| allowed.has(v))
+            }
+            Operator::DoesNotExist => None,
+        };
+        if let Some(value) = value {
+            out.insert(key.clone(), value);
+        }
+    }
+    out
+}
+
+fn annotations(pool: &whittle_api::karpenter::NodePool, relaxed: bool) -> BTreeMap<String, String> {
+    let mut out = pool.spec.template.metadata.annotations.clone();
+    for key in [labels::NODE_POOL_HASH, labels::NODE_POOL_HASH_VERSION] {
+        if let Some(value) = pool.metadata.annotation(key) {
+            out.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    out.insert(labels::MIN_VALUES_RELAXED.to_owned(), relaxed.to_string());
+    out
+}
+
+/// What its pods ask for, and the least that daemons will take on any of its types.
+fn requests(p: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
+    let mut out = pods::total_requests(claim.pods.iter().map(|n| p.pods[*n as usize]));
+    let groups = p.pools[claim.pool].daemons.iter().filter(|g| types.iter().any(|t| g.types.has(*t)));
+    let mut least: Option<Resources> = None;
+    for group in groups {
+        least = Some(match least {
+            None => group.asks.clone(),
+            Some(sofar) => sofar.iter().filter(|(n, _)| group.asks.0.contains_key(*n)).map(|(n, a)| (n.to_owned(), a.min(group.asks.get(n)))).collect(),
+        });
+    }
+    out.add(&least.unwrap_or_default());
+    out
+}
+
+fn why(p: &Problem<'_>, claim: &Claim, last: &Final, view: &View) -> ClaimWhy {
+    let catalog = &p.catalogs[p.pools[claim.pool].catalog];
+    let priced = |t: &usize| (view.price[*t] != NO_PRICE).then(|| Price::from_nanos(view.price[*t]));
+    let cheapest = last.types.first().and_then(|t| {
+        let mut kinds: Vec<_> = view.kinds.iter().map(|k| &catalog.kinds[*k]).filter(|k| k.available.has(*t) && k.price[*t] == view.price[*t]).collect();
+        kinds.sort_by(|a, b| (&a.zone, &a.capacity_type).cmp(&(&b.zone, &b.capacity_type)));
+        kinds.first().map(|k| (catalog.names[*t].clone(), k.zone.clone(), k.capacity_type.clone()))
+    });
+    let next_best = last.types.get(1).and_then(|t| Some((catalog.names[*t].clone(), priced(t)?)));
+    let template: &Set = p.sets.get(p.pools[claim.pool].set);
+    let narrowed = p
+        .sets
+        .get(last.set)
+        .iter()
+        .filter(|(key, allowed)| template.get(*key) != Some(*allowed))
+        .map(|(key, allowed)| format!("{} {}", p.names.key_name(*key), p.names.spell_vals(allowed)))
+        .collect();
+    ClaimWhy { passed_over: Vec::new(), cheapest, next_best, narrowed }
+}

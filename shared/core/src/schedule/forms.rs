@@ -1,0 +1,81 @@
+//! The ladder of a pod: which wish is dropped next when it finds no place.
+
+use whittle_api::k8s::{PodSpec, Toleration};
+
+/// Longer ladders are cut: the last form then has no wishes left. Real pods have a handful.
+pub(crate) const MAX_FORMS: usize = 128;
+
+/// Drops one thing: the next alternative of the required node affinity, else the heaviest preference, else a soft spread
+/// constraint, else the objection to soft taints. Returns whether there was something to drop.
+pub(crate) fn relax(spec: &mut PodSpec, soft_taints: bool) -> bool {
+    if let Some(affinity) = &mut spec.affinity {
+        if let Some(required) = affinity.node_affinity.as_mut().and_then(|n| n.required.as_mut())
+            && required.node_selector_terms.len() > 1
+        {
+            required.node_selector_terms.remove(0);
+            return true;
+        }
+        let pods = [affinity.pod_affinity.as_mut(), affinity.pod_anti_affinity.as_mut()];
+        for terms in pods.into_iter().flatten() {
+            if drop_heaviest(&mut terms.preferred, |t| t.weight) {
+                return true;
+            }
+        }
+        if let Some(node) = &mut affinity.node_affinity
+            && drop_heaviest(&mut node.preferred, |t| t.weight)
+        {
+            return true;
+        }
+    }
+    let spread = &mut spec.topology_spread_constraints;
+    if let Some(soft) = spread.iter().position(|c| c.when_unsatisfiable == "ScheduleAnyway") {
+        spread.swap_remove(soft);
+        return true;
+    }
+    soft_taints && tolerate_soft_taints(spec)
+}
+
+fn tolerate_soft_taints(spec: &mut PodSpec) -> bool {
+    let all = Toleration { operator: "Exists".into(), effect: "PreferNoSchedule".into(), ..Toleration::default() };
+    let missing = !spec.tolerations.contains(&all);
+    if missing {
+        spec.tolerations.push(all);
+    }
+    missing
+}
+
+/// Drops the heaviest; of equals the one that the author wrote first.
+fn drop_heaviest<T>(terms: &mut Vec<T>, weight: impl Fn(&T) -> i32) -> bool {
+    let heaviest = heaviest(terms, weight);
+    if let Some(at) = heaviest {
+        terms.remove(at);
+    }
+    heaviest.is_some()
+}
+
+/// The position of the heaviest; of equals the first.
+pub(crate) fn heaviest<T>(terms: &[T], weight: impl Fn(&T) -> i32) -> Option<usize> {
+    let top = terms.iter().map(&weight).max()?;
+    terms.iter().position(|t| weight(t) == top)
+}
+
+/// Drops every wish at once.
+pub(crate) fn without_wishes(spec: &mut PodSpec, soft_taints: bool) {
+    if let Some(affinity) = &mut spec.affinity {
+        if let Some(node) = &mut affinity.node_affinity {
+            node.preferred.clear();
+            if let Some(required) = &mut node.required
+                && let Some(last) = required.node_selector_terms.pop()
+            {
+                required.node_selector_terms = vec![last];
+            }
+        }
+        for terms in [affinity.pod_affinity.as_mut(), affinity.pod_anti_affinity.as_mut()].into_iter().flatten() {
+            terms.preferred.clear();
+        }
+    }
+    spec.topology_spread_constraints.retain(|c| c.when_unsatisfiable != "ScheduleAnyway");
+    if soft_taints {
+        tolerate_soft_taints(spec);
+    }
+}

@@ -1,0 +1,311 @@
+//! From pods to classes: who takes part, what each asks, and which of them are alike.
+
+use super::catalog::Dims;
+use super::forms;
+use super::hash::Map;
+use super::pod::{Class, ClassId, Entry, Form, VolumePlace};
+use super::problem::{Candidate, Ground, refuse};
+use super::topology::{Group, GroupId, Kind};
+use super::{Input, LeftOut, PreferencePolicy, Reason};
+use crate::pods::{self, HostPort, VolumeUse};
+use crate::requirements::{Operator, Requirements, from_selector, term_requirements};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Affinity, Pod, PodSpec, Toleration, TopologySpreadConstraint};
+use whittle_api::labels;
+use whittle_units::Resources;
+
+/// The pods to place, and those refused beforehand.
+pub(crate) fn pods_of<'a>(ground: &Ground<'a>) -> (Vec<Candidate<'a>>, Vec<LeftOut>) {
+    let input = ground.input;
+    let objects = input.objects;
+    let mut out = Vec::new();
+    let mut refused = Vec::new();
+    for pod in objects.pods.iter().filter(|p| pods::is_provisionable(p)) {
+        let faults = faults(ground, pod);
+        if faults.is_empty() {
+            out.push(Candidate { pod, avoids_resting: false });
+        } else {
+            refused.push(refuse(pod, Reason::Ignored(faults)));
+        }
+    }
+    out.extend(input.virtual_pods.iter().map(|pod| Candidate { pod, avoids_resting: false }));
+    let simulation = ground.options.simulation.as_ref();
+    for node in input.nodes {
+        let candidate = simulation.is_some_and(|s| s.candidates.contains(node.name()));
+        if node.node.is_none() || !(node.marked_for_deletion || candidate) {
+            continue;
+        }
+        for pod in node.pods.iter().map(|&p| &objects.pods[p]) {
+            if pods::moves_with_its_node(pod, &objects.disruption_budgets, input.now) {
+                out.push(Candidate { pod, avoids_resting: candidate && !node.marked_for_deletion && pod.status.phase != "Pending" });
+            }
+        }
+    }
+    (out, refused)
+}
+
+/// All faults of a pending pod, in the order in which they are looked for.
+fn faults(ground: &Ground<'_>, pod: &Pod) -> Vec<String> {
+    let mut out = Vec::new();
+    let full = requirements_of(&pod.spec, PreferencePolicy::Respect);
+    if full.get(labels::NODE_POOL).is_some_and(|a| a.operator() == Operator::DoesNotExist && !a.is_contradiction()) {
+        out.push(format!("configured to not run on a Karpenter provisioned node (requirement={} DoesNotExist)", labels::NODE_POOL));
+    }
+    out.extend(pods::faults(pod, |key| ground.well_known(key)));
+    out.extend(ground.volumes.faults(pod));
+    out
+}
+
+/// What a pod asks of its node's labels: selector and first required term, with the heaviest preference if wishes count.
+pub(crate) fn requirements_of(spec: &PodSpec, policy: PreferencePolicy) -> Requirements {
+    let mut reqs = from_selector(&spec.node_selector);
+    let Some(affinity) = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()) else { return reqs };
+    if policy == PreferencePolicy::Respect
+        && let Some(at) = forms::heaviest(&affinity.preferred, |t| t.weight)
+    {
+        reqs.add_all(&term_requirements(&affinity.preferred[at].preference));
+    }
+    if let Some(first) = affinity.required.as_ref().and_then(|r| r.node_selector_terms.first()) {
+        reqs.add_all(&term_requirements(first));
+    }
+    reqs
+}
+
+/// Everything about a pod that scheduling can see.
+#[derive(PartialEq, Eq, Hash)]
+struct Look<'a> {
+    namespace: &'a str,
+    labels: &'a BTreeMap<String, String>,
+    selector: &'a BTreeMap<String, String>,
+    affinity: Option<&'a Affinity>,
+    tolerations: &'a [Toleration],
+    spread: Vec<TopologySpreadConstraint>,
+    asks: Resources,
+    ports: Vec<HostPort>,
+    volumes: Vec<VolumeUse>,
+    places: Result<Vec<Requirements>, String>,
+    avoids_resting: bool,
+    resource_claims: bool,
+}
+
+/// Classes while they are being made.
+pub(crate) struct Classes {
+    pub(crate) list: Vec<Class>,
+    /// By pod: its class.
+    of: Vec<ClassId>,
+}
+
+/// Joins equal pods.
+pub(crate) fn classes(ground: &mut Ground<'_>, candidates: &[Candidate<'_>]) -> Classes {
+    let mut out = Classes { list: Vec::new(), of: Vec::with_capacity(candidates.len()) };
+    let mut known: Map<Look<'_>, ClassId> = Map::default();
+    let mut forms = 0;
+    let mut defaults = super::defaults::Defaults::new(ground);
+    for candidate in candidates {
+        let pod = candidate.pod;
+        let look = Look {
+            namespace: &pod.metadata.namespace,
+            labels: &pod.metadata.labels,
+            selector: &pod.spec.node_selector,
+            affinity: pod.spec.affinity.as_ref(),
+            tolerations: &pod.spec.tolerations,
+            spread: defaults.spread_of(pod),
+            asks: pods::effective_requests(pod),
+            ports: pods::host_ports(pod),
+            volumes: ground.volumes.uses(pod),
+            places: ground.volumes.alternatives(pod),
+            avoids_resting: candidate.avoids_resting,
+            resource_claims: pods::needs_resource_claims(pod),
+        };
+        if let Some(id) = known.get(&look) {
+            out.list[id.0 as usize].size += 1;
+            out.of.push(*id);
+            continue;
+        }
+        let id = ClassId(u32::try_from(out.list.len()).expect("fewer than 2^32 classes"));
+        let class = class_of(ground, pod, &look, &mut forms);
+        out.list.push(class);
+        out.of.push(id);
+        known.insert(look, id);
+    }
+    out
+}
+
+fn class_of(ground: &mut Ground<'_>, pod: &Pod, look: &Look<'_>, next_form: &mut usize) -> Class {
+    let labels = ground.groups.labels(look.namespace, look.labels);
+    let mut spec = PodSpec {
+        node_selector: pod.spec.node_selector.clone(),
+        affinity: pod.spec.affinity.clone(),
+        tolerations: pod.spec.tolerations.clone(),
+        topology_spread_constraints: look.spread.clone(),
+        ..PodSpec::default()
+    };
+    let mut forms: Vec<Form> = Vec::new();
+    loop {
+        let mut form = form_of(ground, &spec, look, labels);
+        if forms.last().is_none_or(|last| !same_form(last, &form)) {
+            form.id = *next_form;
+            *next_form += 1;
+            forms.push(form);
+        }
+        if forms.len() == forms::MAX_FORMS {
+            forms::without_wishes(&mut spec, ground.soft_taints);
+        } else if forms.len() > forms::MAX_FORMS || !forms::relax(&mut spec, ground.soft_taints) {
+            break;
+        }
+    }
+    let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
+    let repels = anti.map(|a| &a.required[..]).unwrap_or_default();
+    let tolerations = ground.marks.tolerations(look.tolerations);
+    let reach = ground.pool_taints.then_some(tolerations);
+    let namespaces = &ground.input.objects.namespaces;
+    let mut repels: Vec<GroupId> =
+        repels.iter().map(|t| ground.groups.term(Kind::Inverse, t, look.namespace, reach, namespaces, &mut ground.names)).collect();
+    repels.dedup();
+    let places = look.places.as_deref().unwrap_or_default();
+    let places = places.iter().map(|p| ground.split(p)).map(|(set, host)| VolumePlace { set, host }).collect();
+    Class {
+        requests: Vec::new(),
+        asks: look.asks.clone(),
+        forms,
+        ports: look.ports.clone(),
+        volumes: look.volumes.clone(),
+        places,
+        repels,
+        counted_by: Vec::new(),
+        labels,
+        size: 1,
+        avoids_resting: look.avoids_resting,
+        resource_claims: look.resource_claims,
+    }
+}
+
+fn same_form(a: &Form, b: &Form) -> bool {
+    (a.full, a.strict, &a.host, a.tolerations, &a.owned) == (b.full, b.strict, &b.host, b.tolerations, &b.owned)
+}
+
+fn form_of(ground: &mut Ground<'_>, spec: &PodSpec, look: &Look<'_>, labels: super::pod::LabelsId) -> Form {
+    let policy = ground.options.preferences;
+    let (full, host) = ground.split(&requirements_of(spec, policy));
+    let (strict, _) = ground.split(&requirements_of(spec, PreferencePolicy::Ignore));
+    let tolerations = ground.marks.tolerations(&spec.tolerations);
+    let mut owned = Vec::new();
+    let filter = node_filter(ground, spec);
+    for constraint in &spec.topology_spread_constraints {
+        if policy == PreferencePolicy::Respect || constraint.when_unsatisfiable != "ScheduleAnyway" {
+            let id = ground.groups.spread(constraint, look.namespace, look.labels, filter.clone(), tolerations, &mut ground.names);
+            owned.push(id);
+        }
+    }
+    let reach = ground.pool_taints.then_some(tolerations);
+    let namespaces = &ground.input.objects.namespaces;
+    if let Some(affinity) = &spec.affinity {
+        for (kind, terms) in [(Kind::Affinity, &affinity.pod_affinity), (Kind::Anti, &affinity.pod_anti_affinity)] {
+            let Some(terms) = terms else { continue };
+            let wishes = terms.preferred.iter().filter(|_| policy == PreferencePolicy::Respect).map(|t| &t.pod_affinity_term);
+            for term in terms.required.iter().chain(wishes) {
+                owned.push(ground.groups.term(kind, term, look.namespace, reach, namespaces, &mut ground.names));
+            }
+        }
+    }
+    let mut seen = BTreeSet::new();
+    owned.retain(|g| seen.insert(*g));
+    Form { id: 0, full, strict, host, labels, tolerations, owned, repelled_by: Vec::new(), volatile: false }
+}
+
+/// The alternatives of which a node must satisfy one to count for the pod's spread: its selector with each required term.
+fn node_filter(ground: &mut Ground<'_>, spec: &PodSpec) -> Vec<super::intern::SetId> {
+    if spec.topology_spread_constraints.is_empty() {
+        return Vec::new();
+    }
+    let base = from_selector(&spec.node_selector);
+    let required = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
+    let terms = required.map(|r| &r.node_selector_terms[..]).unwrap_or_default();
+    if terms.is_empty() {
+        return if base.is_empty() { Vec::new() } else { vec![ground.split(&base).0] };
+    }
+    terms
+        .iter()
+        .map(|term| {
+            let mut reqs = base.clone();
+            reqs.add_all(&term_requirements(term));
+            ground.split(&reqs).0
+        })
+        .collect()
+}
+
+/// The resources that anything asks for or limits, as dimensions.
+pub(crate) fn dims(classes: &[Class], daemons: &[Pod], input: &Input<'_>) -> Dims {
+    let mut dims = Dims::default();
+    for name in ["cpu", "memory", "pods"] {
+        dims.of(name);
+    }
+    for class in classes {
+        for (name, amount) in class.asks.iter() {
+            if !amount.is_zero() {
+                dims.of(name);
+            }
+        }
+    }
+    for pod in daemons {
+        for (name, _) in pods::effective_requests(pod).iter() {
+            dims.of(name);
+        }
+    }
+    for pool in &input.objects.node_pools {
+        for (name, _) in pool.spec.limits.iter() {
+            dims.of(name);
+        }
+    }
+    dims
+}
+
+impl Classes {
+    /// Turns the classes' requests into vectors.
+    pub(crate) fn measure(&mut self, dims: &Dims) {
+        for class in &mut self.list {
+            class.requests = dims.vector(&class.asks);
+        }
+    }
+
+    /// Tells each class which groups count it and which repel it.
+    pub(crate) fn join(&mut self, groups: &[Group]) {
+        let mut by_labels: BTreeMap<u32, (Vec<GroupId>, Vec<GroupId>)> = BTreeMap::new();
+        for class in &mut self.list {
+            let (counted, repelled) = by_labels.entry(class.labels.0).or_insert_with(|| {
+                let ids = |inverse: bool| {
+                    let of = |(n, g): (usize, &Group)| {
+                        let mine = (g.kind == Kind::Inverse) == inverse && g.selects.has(class.labels.0 as usize);
+                        mine.then(|| GroupId(u32::try_from(n).expect("fewer than 2^32 groups")))
+                    };
+                    groups.iter().enumerate().filter_map(of).collect::<Vec<_>>()
+                };
+                (ids(false), ids(true))
+            });
+            class.counted_by.clone_from(counted);
+            for form in &mut class.forms {
+                form.repelled_by.clone_from(repelled);
+                form.volatile = form.owned.iter().any(|g| {
+                    let group = &groups[g.0 as usize];
+                    matches!((group.kind, group.by_host), (Kind::Spread { .. }, false) | (Kind::Affinity, _))
+                });
+            }
+        }
+    }
+
+    /// The pods in the order in which they are tried: large before small, old before young.
+    pub(crate) fn queue(&self, candidates: &[Candidate<'_>]) -> Vec<Entry> {
+        let mut out: Vec<Entry> = self.of.iter().enumerate().map(|(pod, &class)| Entry { class, pod }).collect();
+        out.sort_by(|a, b| {
+            let asks = |e: &Entry, name: usize| self.list[e.class.0 as usize].requests[name];
+            let meta = |e: &Entry| &candidates[e.pod].pod.metadata;
+            asks(b, 0)
+                .cmp(&asks(a, 0))
+                .then_with(|| asks(b, 1).cmp(&asks(a, 1)))
+                .then_with(|| meta(a).creation_timestamp.cmp(&meta(b).creation_timestamp))
+                .then_with(|| meta(a).uid.cmp(&meta(b).uid))
+                .then_with(|| (&meta(a).namespace, &meta(a).name).cmp(&(&meta(b).namespace, &meta(b).name)))
+        });
+        out
+    }
+}

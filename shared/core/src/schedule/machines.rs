@@ -1,0 +1,136 @@
+//! Machines that exist: what counts on them, and what room they have.
+
+use super::catalog::Dims;
+use super::groups::Counted;
+use super::intern::{Key, SetId};
+use super::pod::Class;
+use super::problem::{Ground, Machine};
+use super::topology::{Group, Kind};
+use crate::pods;
+use crate::requirements::from_labels;
+use crate::state::StateNode;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::Pod;
+use whittle_api::{conditions, labels};
+use whittle_units::{Quantity, Resources, SignedDuration};
+
+fn is_offered(ground: &Ground<'_>, node: &StateNode) -> bool {
+    !node.marked_for_deletion && ground.options.simulation.as_ref().is_none_or(|s| !s.candidates.contains(node.name()))
+}
+
+/// What each machine contributes to topology, by position in the input. `in_pass` are pods that are being placed.
+pub(crate) fn counted(ground: &mut Ground<'_>, in_pass: &BTreeSet<*const Pod>) -> Vec<Counted> {
+    let input = ground.input;
+    let mut out = Vec::with_capacity(input.nodes.len());
+    for node in input.nodes {
+        let labels = node.node.as_ref().map(|n| ground.split(&from_labels(&n.metadata.labels)).0);
+        let taints = ground.marks.taints(&node.simulated_taints());
+        let mut counted = Counted { labels, taints, offered: is_offered(ground, node), pods: Vec::new(), repels: Vec::new() };
+        let mut by_labels = BTreeMap::new();
+        for pod in node.pods.iter().map(|&p| &input.objects.pods[p]) {
+            if pod.metadata.is_deleting() || in_pass.contains(&std::ptr::from_ref(pod)) {
+                continue;
+            }
+            *by_labels.entry(ground.groups.labels(&pod.metadata.namespace, &pod.metadata.labels)).or_insert(0) += 1;
+            let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
+            for term in anti.map(|a| &a.required[..]).unwrap_or_default() {
+                let reach = ground.pool_taints.then(|| ground.marks.tolerations(&pod.spec.tolerations));
+                let namespaces = &input.objects.namespaces;
+                let id = ground.groups.term(Kind::Inverse, term, &pod.metadata.namespace, reach, namespaces, &mut ground.names);
+                counted.repels.push(id);
+            }
+        }
+        counted.pods = by_labels.into_iter().collect();
+        out.push(counted);
+    }
+    out
+}
+
+/// The label keys that somebody asks about; others do not tell machines apart.
+pub(crate) fn relevant_keys(ground: &Ground<'_>, classes: &[Class], groups: &[Group]) -> BTreeSet<Key> {
+    let mut sets: BTreeSet<SetId> = BTreeSet::new();
+    for class in classes {
+        sets.extend(class.forms.iter().flat_map(|f| [f.full, f.strict]));
+        sets.extend(class.places.iter().map(|p| p.set));
+    }
+    sets.extend(groups.iter().flat_map(|g| g.filter.any_of.iter().copied()));
+    let asked = sets.iter().flat_map(|s| ground.sets.get(*s).iter().map(|(k, _)| *k));
+    asked.chain(groups.iter().map(|g| g.key)).collect()
+}
+
+/// The machines that take pods, initialized ones first, then by name.
+pub(crate) fn build(ground: &mut Ground<'_>, dims: &Dims, daemons: &[Pod], relevant: &BTreeSet<Key>) -> Vec<Machine> {
+    let input = ground.input;
+    let mut order: Vec<usize> = (0..input.nodes.len()).filter(|n| is_offered(ground, &input.nodes[*n])).collect();
+    order.sort_by_key(|n| (!input.nodes[*n].initialized(), input.nodes[*n].name()));
+    let daemons: Vec<(&Pod, Vec<crate::requirements::Requirements>, Resources)> =
+        daemons.iter().map(|d| (d, pods::daemon_terms(d), pods::effective_requests(d))).collect();
+    order.into_iter().map(|host| machine(ground, dims, &daemons, relevant, host)).collect()
+}
+
+type Daemon<'a> = (&'a Pod, Vec<crate::requirements::Requirements>, Resources);
+
+fn machine(ground: &mut Ground<'_>, dims: &Dims, daemons: &[Daemon<'_>], relevant: &BTreeSet<Key>, host: usize) -> Machine {
+    let input = ground.input;
+    let node = &input.nodes[host];
+    let mut all = from_labels(node.labels());
+    all.replace(labels::HOSTNAME.to_owned(), crate::requirements::Allowed::one(node.hostname().to_owned()));
+    let taints = node.simulated_taints();
+    let mut awaited = Resources::new();
+    for (pod, terms, asks) in daemons {
+        let welcome = pods::untolerated(&pod.spec.tolerations, &taints).is_empty();
+        if welcome && terms.iter().any(|t| all.compatible(t, |_| false).is_ok()) {
+            awaited.add(asks);
+        }
+    }
+    let mut left = node.allocatable();
+    let mut ports = Vec::new();
+    let mut volumes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for pod in node.pods.iter().map(|&p| &input.objects.pods[p]) {
+        let asks = pods::effective_requests(pod);
+        left.subtract(&asks);
+        if pods::is_daemon_owned(pod) {
+            awaited.subtract(&asks);
+        }
+        ports.extend(pods::host_ports(pod));
+        for volume in ground.volumes.uses(pod) {
+            volumes.entry(volume.driver).or_default().insert(volume.claim);
+        }
+    }
+    for (name, amount) in awaited.iter() {
+        let entry = left.get(name).minus(amount.max(Quantity::ZERO));
+        left.set(name, entry);
+    }
+    let mut set = ground.names.set(&all);
+    let unasked: Vec<Key> = set.iter().map(|(k, _)| *k).filter(|k| !relevant.contains(k)).collect();
+    for key in unasked {
+        set.remove(&key);
+    }
+    set.remove(&ground.names.key(labels::HOSTNAME));
+    let name = node.node.as_ref().map(|n| n.metadata.name.as_str()).unwrap_or_default();
+    Machine {
+        host,
+        set: ground.sets.id(set),
+        hostname: ground.names.val(node.hostname()),
+        taints: ground.marks.taints(&taints),
+        remaining: dims.vector(&left),
+        ports,
+        volumes,
+        attach_limits: ground.volumes.attach_limits(name),
+        rests: rests(ground, node),
+    }
+}
+
+/// Whether the node's NodePool wants it left alone for a while after its last pod event.
+fn rests(ground: &Ground<'_>, node: &StateNode) -> bool {
+    let input = ground.input;
+    let (true, Some(claim), true) = (ground.options.simulation.as_ref().is_some_and(|s| s.spare_recent), &node.claim, node.initialized()) else {
+        return false;
+    };
+    let pool = input.objects.node_pools.iter().find(|p| Some(p.metadata.name.as_str()) == node.node_pool());
+    let Some(wait) = pool.and_then(|p| p.spec.disruption.consolidate_after.span()).filter(|w| *w > SignedDuration::ZERO) else {
+        return false;
+    };
+    let initialized = conditions::find(&claim.status.conditions, conditions::INITIALIZED).and_then(|c| c.last_transition_time);
+    claim.status.last_pod_event_time.or(initialized).is_some_and(|since| input.now.duration_since(since) < wait)
+}

@@ -1,0 +1,203 @@
+//! The reference's order of trying: existing machines, machines already asked for, new ones; wishes dropped one by one.
+
+use super::bits::Bits;
+use super::fit::{self, Freedom, No, Target};
+use super::pod::{Class, Entry, Form};
+use super::problem::Problem;
+use super::state::{Dead, State};
+use super::topology::Asked;
+use super::Options;
+use std::collections::VecDeque;
+
+/// How a solve ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) state: State,
+    /// Pods without a place, in queue order, with whether it was reserved capacity that they wait for.
+    pub(crate) left: Vec<(Entry, Option<No>)>,
+    /// Pods that the budget left no time for.
+    pub(crate) unseen: Vec<Entry>,
+    pub(crate) work: u64,
+}
+
+/// One run of first fit.
+pub(crate) struct FirstFit<'s, 'a> {
+    pub(crate) p: &'s mut Problem<'a>,
+    pub(crate) options: &'s Options,
+    pub(crate) freedom: Freedom,
+    pub(crate) st: State,
+    /// Candidates looked at.
+    pub(crate) work: u64,
+    pub(crate) budget: u64,
+}
+
+impl<'s, 'a> FirstFit<'s, 'a> {
+    pub(crate) fn new(p: &'s mut Problem<'a>, options: &'s Options, freedom: Freedom, budget: u64) -> Self {
+        let st = State::start(p);
+        Self { p, options, freedom, st, work: 0, budget }
+    }
+
+    /// Tries every pod, again and again, until a whole round places nothing.
+    pub(crate) fn run(mut self, queue: &[Entry]) -> Outcome {
+        let mut waiting: VecDeque<Entry> = queue.iter().copied().collect();
+        let mut last_length = vec![usize::MAX; self.p.pods.len()];
+        let mut refusal: Vec<Option<No>> = vec![None; self.p.classes.len()];
+        let mut failed_at = vec![u64::MAX; self.p.classes.len()];
+        let mut untried = waiting.len();
+        let mut unseen = Vec::new();
+        while let Some(entry) = waiting.front().copied() {
+            if last_length[entry.pod] == waiting.len() {
+                break;
+            }
+            if self.work >= self.budget {
+                unseen = waiting.drain(..untried.min(waiting.len())).collect();
+                break;
+            }
+            waiting.pop_front();
+            untried = untried.saturating_sub(1);
+            let class = self.p.classes[entry.class.0 as usize].clone();
+            let result = if failed_at[entry.class.0 as usize] == self.st.version {
+                // Pods of a class fail alike while nothing is placed.
+                Err(refusal[entry.class.0 as usize])
+            } else {
+                self.place(&class, u32::try_from(entry.pod).expect("fewer than 2^32 pods")).map_err(Some)
+            };
+            if let Err(no) = result {
+                failed_at[entry.class.0 as usize] = self.st.version;
+                refusal[entry.class.0 as usize] = no;
+                waiting.push_back(entry);
+                last_length[entry.pod] = waiting.len();
+            }
+        }
+        let left = waiting.into_iter().map(|e| (e, refusal[e.class.0 as usize])).collect();
+        Outcome { state: self.st, left, unseen, work: self.work }
+    }
+
+    /// Places one pod, dropping its wishes one by one.
+    pub(crate) fn place(&mut self, class: &Class, pod: u32) -> Result<(), No> {
+        if class.resource_claims {
+            return Err(No::ForGood);
+        }
+        let mut last = No::ForGood;
+        for form in &class.forms {
+            let asked = Asked { groups: &self.p.groups, counts: &self.st.counts, sets: &self.p.sets };
+            if asked.hopeless(form) {
+                self.work += 1;
+                last = No::ForNow;
+                continue;
+            }
+            match self.place_form(class, form, pod) {
+                Ok(()) => return Ok(()),
+                Err(no @ No::Reserved { .. }) => return Err(no),
+                Err(no) => last = no,
+            }
+        }
+        Err(last)
+    }
+
+    fn place_form(&mut self, class: &Class, form: &Form, pod: u32) -> Result<(), No> {
+        let mut dead = self.st.dead.remove(&form.id).unwrap_or_default();
+        let result = self.try_all(class, form, pod, &mut dead);
+        if class.size > 1 || result.is_err() {
+            self.st.dead.insert(form.id, dead);
+        }
+        result
+    }
+
+    fn try_all(&mut self, class: &Class, form: &Form, pod: u32, dead: &mut Dead) -> Result<(), No> {
+        dead.machines.grow(self.st.machines.len());
+        for m in 0..self.st.machines.len() {
+            if dead.machines.has(m) {
+                continue;
+            }
+            self.work += 1;
+            match fit::machine(self.p, &self.st, m, class, form) {
+                Ok(set) => {
+                    self.st.put_on_machine(self.p, m, set, class, pod);
+                    return Ok(());
+                }
+                Err(No::ForGood) => dead.machines.insert(m),
+                Err(_) => {}
+            }
+        }
+        dead.claims.grow(self.st.claims.len());
+        if let Some((at, fit)) = self.find_open(class, form, dead) {
+            self.st.put_on_claim(self.p, at, fit, class, pod);
+            return Ok(());
+        }
+        self.open_new(class, form, pod, dead)
+    }
+
+    /// The first machine already asked for that takes the pod: fewest pods first, then the oldest.
+    fn find_open(&mut self, class: &Class, form: &Form, dead: &mut Dead) -> Option<(usize, fit::Fit)> {
+        for count in 1..self.st.by_pods.len() {
+            let mut from = 0;
+            while let Some(at) = self.st.by_pods[count].next_without(&dead.claims, from) {
+                from = at + 1;
+                self.work += 1;
+                match self.fit_open(at, class, form) {
+                    Ok(fit) => return Some((at, fit)),
+                    Err(No::ForGood) => dead.claims.insert(at),
+                    Err(_) => {}
+                }
+            }
+        }
+        None
+    }
+
+    pub(crate) fn fit_open(&mut self, at: usize, class: &Class, form: &Form) -> Result<fit::Fit, No> {
+        let claim = &self.st.claims[at];
+        let target = Target {
+            pool: claim.pool,
+            set: claim.set,
+            types: &claim.types,
+            requests: &claim.requests,
+            ports: &claim.ports,
+            held: &claim.held,
+            host: Some(self.p.first_new_host + at),
+        };
+        fit::claim(self.p, &self.st, self.options, self.freedom, target, class, form)
+    }
+
+    /// Types of a pool that its limits still allow; nothing when no more machines are allowed.
+    pub(crate) fn within_limits(p: &Problem<'_>, st: &State, pool: usize) -> Option<Bits> {
+        if st.node_limits[pool].is_some_and(|left| left < 1000) {
+            return None;
+        }
+        let mut types = p.pools[pool].types.clone();
+        let catalog = &p.catalogs[p.pools[pool].catalog];
+        for (d, left) in st.limits[pool].iter().enumerate() {
+            if let Some(left) = left {
+                let over: Vec<usize> = types.iter().filter(|t| catalog.capacity[*t][d] > *left).collect();
+                over.into_iter().for_each(|t| types.remove(t));
+            }
+        }
+        (!types.is_empty()).then_some(types)
+    }
+
+    fn open_new(&mut self, class: &Class, form: &Form, pod: u32, dead: &mut Dead) -> Result<(), No> {
+        dead.pools.grow(self.p.pools.len());
+        let mut last = No::ForGood;
+        for pool in 0..self.p.pools.len() {
+            if dead.pools.has(pool) {
+                continue;
+            }
+            self.work += 1;
+            let Some(types) = Self::within_limits(self.p, &self.st, pool) else { continue };
+            let zeros = vec![0; self.p.dims.len()];
+            let target = Target { pool, set: self.p.pools[pool].set, types: &types, requests: &zeros, ports: &[], held: &[], host: None };
+            match fit::claim(self.p, &self.st, self.options, self.freedom, target, class, form) {
+                Ok(fit) => {
+                    let at = self.st.open(self.p, pool);
+                    self.st.put_on_claim(self.p, at, fit, class, pod);
+                    self.st.charge(self.p, at);
+                    return Ok(());
+                }
+                Err(No::ForGood) => dead.pools.insert(pool),
+                Err(no @ No::Reserved { .. }) => return Err(no),
+                Err(No::ForNow) => last = No::ForNow,
+            }
+        }
+        Err(last)
+    }
+}

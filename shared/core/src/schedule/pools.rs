@@ -1,0 +1,241 @@
+//! NodePools as templates of machines, and the topology domains that they could open.
+
+use super::bits::Bits;
+use super::catalog::{Catalog, Dims, Reservations, View};
+use super::hash::Map;
+use super::intern::{Key, SetId, Val};
+use super::pod::{TaintsId, TolerationId};
+use super::problem::{Ground, Marks};
+use super::topology::Group;
+use super::{Input, MinValuesPolicy};
+use crate::pods::{self, HostPort};
+use crate::requirements::{Allowed, Operator, from_labels, from_requirements};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Pod, TaintEffect};
+use whittle_api::karpenter::NodePool;
+use whittle_api::{ConditionStatus, conditions, labels};
+use whittle_units::Resources;
+
+/// Types on which the same daemons run.
+#[derive(Clone, Debug)]
+pub(crate) struct DaemonGroup {
+    pub(crate) types: Bits,
+    pub(crate) overhead: Vec<i64>,
+    pub(crate) asks: Resources,
+    pub(crate) ports: Vec<HostPort>,
+}
+
+/// A NodePool that can grow.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool<'a> {
+    pub(crate) source: &'a NodePool,
+    pub(crate) catalog: usize,
+    /// Its requirements and labels.
+    pub(crate) set: SetId,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) taints: TaintsId,
+    /// Types that its own requirements leave.
+    pub(crate) types: Bits,
+    pub(crate) daemons: Vec<DaemonGroup>,
+    /// By dimension, what its limits leave; `None` where there is no limit.
+    pub(crate) limits: Vec<Option<i64>>,
+    /// How many more machines it may have.
+    pub(crate) node_limit: Option<i64>,
+}
+
+/// The catalogs of a problem; NodePools with the same list share one.
+#[derive(Default)]
+pub(crate) struct Shelf {
+    pub(crate) catalogs: Vec<Catalog>,
+    of: BTreeMap<usize, usize>,
+}
+
+pub(crate) struct Pools<'a> {
+    pub(crate) list: Vec<Pool<'a>>,
+    /// Some NodePool was there, even if none is usable.
+    pub(crate) any: bool,
+}
+
+/// NodePools that may grow, heaviest first, then the last by name.
+pub(crate) fn ordered(pools: &[NodePool]) -> Vec<&NodePool> {
+    let ready = |p: &&NodePool| conditions::find(&p.status.conditions, conditions::READY).is_none_or(|c| c.status == ConditionStatus::True);
+    let mut out: Vec<&NodePool> = pools.iter().filter(|p| !p.is_static() && !p.metadata.is_deleting()).filter(ready).collect();
+    out.sort_by(|a, b| b.weight().cmp(&a.weight()).then_with(|| b.metadata.name.cmp(&a.metadata.name)));
+    out
+}
+
+/// The labels that instance types define.
+pub(crate) fn well_known(input: &Input<'_>) -> BTreeSet<String> {
+    let mut out: BTreeSet<String> = labels::WELL_KNOWN.iter().map(|k| (*k).to_owned()).collect();
+    let mut seen = BTreeSet::new();
+    for types in input.catalog.values().filter(|t| seen.insert(std::sync::Arc::as_ptr(t) as usize)) {
+        for t in types.iter() {
+            for r in &t.requirements {
+                let key = labels::normalized(&r.key);
+                if !out.contains(key) {
+                    out.insert(key.to_owned());
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Makes the templates. A NodePool whose own requirements leave no type is dropped.
+pub(crate) fn build<'a>(
+    ground: &mut Ground<'_>,
+    pools: &[&'a NodePool],
+    dims: &Dims,
+    daemons: &[Pod],
+    reservations: &mut Reservations,
+    shelf: &mut Shelf,
+) -> Pools<'a> {
+    let mut list = Vec::new();
+    for source in pools {
+        let Some(types) = ground.input.catalog.get(&source.metadata.name).filter(|t| !t.is_empty()) else { continue };
+        let at = std::sync::Arc::as_ptr(types) as usize;
+        let catalog = *shelf.of.entry(at).or_insert_with(|| {
+            shelf.catalogs.push(Catalog::build(types, &mut ground.names, dims, reservations));
+            shelf.catalogs.len() - 1
+        });
+        let mut labels = source.spec.template.metadata.labels.clone();
+        labels.insert(labels::NODE_POOL.to_owned(), source.metadata.name.clone());
+        let class = &source.spec.template.spec.node_class_ref;
+        if !class.name.is_empty() {
+            labels.insert(format!("{}/{}", class.group, class.kind.to_lowercase()), class.name.clone());
+        }
+        let mut reqs = from_requirements(&source.spec.template.spec.requirements);
+        reqs.add_all(&from_labels(&labels));
+        for only_while_scheduling in [labels::REGISTERED, labels::INITIALIZED] {
+            reqs.add(only_while_scheduling.to_owned(), Allowed::one("true".to_owned()));
+        }
+        let (set, _) = ground.split(&reqs);
+        let well_known: Vec<String> = ground.well_known.iter().cloned().collect();
+        let well_known: BTreeSet<Key> = well_known.iter().map(|k| ground.names.key(k)).collect();
+        let shelved = &mut shelf.catalogs[catalog];
+        let view = shelved.view(ground.sets.get(set), |k| well_known.contains(k));
+        let strict = ground.options.min_values == MinValuesPolicy::Strict;
+        if view.usable.is_empty() || strict && !min_values_met(shelved, &view, &view.usable) {
+            continue;
+        }
+        let taints = ground.marks.taints(&source.spec.template.spec.taints);
+        let types = view.usable;
+        let daemons = daemon_groups(ground, daemons, set, &source.spec.template.spec.taints, shelved, &types, dims);
+        let (limits, node_limit) = remaining_limits(ground.input, ground.options, source, dims);
+        list.push(Pool { source, catalog, set, labels, taints, types, daemons, limits, node_limit });
+    }
+    Pools { list, any: !pools.is_empty() }
+}
+
+/// Whether `types` keep as many distinct values as every key demands.
+pub(crate) fn min_values_met(catalog: &Catalog, view: &View, types: &Bits) -> bool {
+    view.min_values.iter().all(|(key, wanted)| catalog.distinct(*key, types) >= *wanted)
+}
+
+/// Groups the types by the daemons that would run on them. Daemons are taken to put up with soft taints.
+fn daemon_groups(
+    ground: &mut Ground<'_>,
+    daemons: &[Pod],
+    template: SetId,
+    taints: &[whittle_api::k8s::Taint],
+    catalog: &Catalog,
+    types: &Bits,
+    dims: &Dims,
+) -> Vec<DaemonGroup> {
+    let mut running: Vec<Vec<usize>> = vec![Vec::new(); catalog.len()];
+    for (d, pod) in daemons.iter().enumerate() {
+        let hard: Vec<_> = taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule).cloned().collect();
+        if !pods::untolerated(&pod.spec.tolerations, &hard).is_empty() {
+            continue;
+        }
+        let terms: Vec<_> = pods::daemon_terms(pod).iter().map(|t| ground.split(t).0).collect();
+        let fits: Vec<SetId> = terms
+            .into_iter()
+            .filter(|t| {
+                let known = |k: &Key| ground.well_known.contains(ground.names.key_name(*k));
+                ground.sets.get(template).compatible(ground.sets.get(*t), known).is_ok()
+            })
+            .collect();
+        for t in types.iter() {
+            if fits.iter().any(|asked| catalog.sets[t].intersects(ground.sets.get(*asked)).is_ok()) {
+                running[t].push(d);
+            }
+        }
+    }
+    let mut at: Map<&[usize], usize> = Map::default();
+    let mut out: Vec<DaemonGroup> = Vec::new();
+    for t in types.iter() {
+        let group = *at.entry(&running[t]).or_insert_with(|| {
+            let here = running[t].iter().map(|d| &daemons[*d]);
+            let asks = pods::total_requests(here.clone());
+            out.push(DaemonGroup {
+                types: Bits::none(catalog.len()),
+                overhead: dims.vector(&asks),
+                asks,
+                ports: here.flat_map(pods::host_ports).collect(),
+            });
+            out.len() - 1
+        });
+        out[group].types.insert(t);
+    }
+    out
+}
+
+/// What a NodePool's limits leave beside its machines that stay.
+fn remaining_limits(input: &Input<'_>, options: &super::Options, pool: &NodePool, dims: &Dims) -> (Vec<Option<i64>>, Option<i64>) {
+    let mut left = pool.spec.limits.clone();
+    let limited = left.clone();
+    let candidates = options.simulation.as_ref().map(|s| &s.candidates);
+    let staying = input.nodes.iter().filter(|n| !n.marked_for_deletion && candidates.is_none_or(|c| !c.contains(n.name())));
+    for node in staying.filter(|n| n.node_pool() == Some(&pool.metadata.name)) {
+        left.subtract(&node.capacity());
+    }
+    let of = |name: &str| limited.0.contains_key(name).then(|| left.get(name).milli());
+    (dims.names.iter().map(|n| of(n).filter(|_| n != "nodes")).collect(), of("nodes"))
+}
+
+/// Which values topology keys could take on new machines, and under which taints.
+pub(crate) struct Universe {
+    values: BTreeMap<Key, BTreeMap<Val, Vec<TaintsId>>>,
+}
+
+impl Universe {
+    pub(crate) fn of(pools: &[Pool<'_>], catalogs: &[Catalog], groups: &[Group], ground: &Ground<'_>) -> Self {
+        let mut out = Self { values: BTreeMap::new() };
+        let keys: BTreeSet<Key> = groups.iter().filter(|g| !g.by_host).map(|g| g.key).collect();
+        for key in keys {
+            let values = out.values.entry(key).or_default();
+            for pool in pools {
+                let taints = pool.taints;
+                let free = ground.marks.taints[taints.0 as usize].is_empty();
+                let mut put = |v: &Val| {
+                    let list = values.entry(*v).or_default();
+                    if free {
+                        *list = vec![taints];
+                    } else if list.iter().all(|t| !ground.marks.taints[t.0 as usize].is_empty()) && !list.contains(&taints) {
+                        list.push(taints);
+                    }
+                };
+                let template = ground.sets.get(pool.set).get(&key);
+                if let Some(a) = template.filter(|a| a.operator() == Operator::In) {
+                    a.listed().iter().for_each(&mut put);
+                }
+                let mut seen: BTreeSet<&Allowed<Val>> = BTreeSet::new();
+                for allowed in catalogs[pool.catalog].sets.iter().filter_map(|s| s.get(&key)) {
+                    if !seen.insert(allowed) {
+                        continue;
+                    }
+                    let both = template.map_or_else(|| allowed.clone(), |t| t.intersect(allowed));
+                    both.members().unwrap_or_default().iter().for_each(&mut put);
+                }
+            }
+        }
+        out
+    }
+
+    /// The domains of `key` that a pod with these tolerations could reach.
+    pub(crate) fn domains(&self, key: Key, reach: Option<TolerationId>, marks: &Marks) -> Vec<Val> {
+        let reachable = |taints: &[TaintsId]| reach.is_none_or(|r| taints.iter().any(|t| marks.tolerated(r, *t)));
+        self.values.get(&key).into_iter().flatten().filter(|(_, taints)| reachable(taints)).map(|(v, _)| *v).collect()
+    }
+}

@@ -1,0 +1,257 @@
+//! The question in the solver's own terms: everything interned, equal pods joined, counts taken.
+
+use super::catalog::{Catalog, Dims, Reservations, View};
+use super::groups::{self, Counted, Groups};
+use super::hash::Map;
+use super::intern::{Key, Names, SetId, Sets, Val, Vals};
+use super::pod::{Class, Entry, TaintsId, TolerationId};
+use super::pools::{Pool, Universe};
+use super::topology::{Counts, Group};
+use super::{Input, LeftOut, Options, PodRef, Reason};
+use crate::pods::{HostPort, Volumes};
+use crate::requirements::Requirements;
+use crate::state::StateNode;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use whittle_api::k8s::{Pod, Taint, Toleration};
+use whittle_api::labels;
+
+/// A machine that takes pods.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// Position in the input, which is also its number as a host.
+    pub(crate) host: usize,
+    pub(crate) set: SetId,
+    pub(crate) hostname: Val,
+    pub(crate) taints: TaintsId,
+    pub(crate) remaining: Vec<i64>,
+    pub(crate) ports: Vec<HostPort>,
+    pub(crate) volumes: BTreeMap<String, BTreeSet<String>>,
+    pub(crate) attach_limits: BTreeMap<String, usize>,
+    /// In a simulation: takes only pods that are pending anyway.
+    pub(crate) rests: bool,
+}
+
+/// Tolerations and taints, each stored once.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    pub(crate) tolerations: Vec<Vec<Toleration>>,
+    toleration_of: Map<Vec<Toleration>, TolerationId>,
+    pub(crate) taints: Vec<Vec<Taint>>,
+    taints_of: Map<Vec<Taint>, TaintsId>,
+}
+
+impl Marks {
+    pub(crate) fn tolerations(&mut self, list: &[Toleration]) -> TolerationId {
+        if let Some(id) = self.toleration_of.get(list) {
+            return *id;
+        }
+        let id = TolerationId(u32::try_from(self.tolerations.len()).expect("fewer than 2^32 lists of tolerations"));
+        self.tolerations.push(list.to_vec());
+        self.toleration_of.insert(list.to_vec(), id);
+        id
+    }
+
+    pub(crate) fn taints(&mut self, list: &[Taint]) -> TaintsId {
+        if let Some(id) = self.taints_of.get(list) {
+            return *id;
+        }
+        let id = TaintsId(u32::try_from(self.taints.len()).expect("fewer than 2^32 lists of taints"));
+        self.taints.push(list.to_vec());
+        self.taints_of.insert(list.to_vec(), id);
+        id
+    }
+
+    pub(crate) fn tolerated(&self, tolerations: TolerationId, taints: TaintsId) -> bool {
+        let tolerations = &self.tolerations[tolerations.0 as usize];
+        self.taints[taints.0 as usize].iter().all(|t| crate::pods::tolerates(tolerations, t))
+    }
+}
+
+/// A solve's question.
+pub(crate) struct Problem<'a> {
+    pub(crate) names: Names,
+    pub(crate) sets: Sets,
+    pub(crate) dims: Dims,
+    pub(crate) marks: Marks,
+    pub(crate) catalogs: Vec<Catalog>,
+    pub(crate) reservations: Reservations,
+    /// In trial order; only those with a usable type.
+    pub(crate) pools: Vec<Pool<'a>>,
+    /// Dynamic NodePools were there, usable or not.
+    pub(crate) any_pool: bool,
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) classes: Vec<Rc<Class>>,
+    /// In queue order.
+    pub(crate) queue: Vec<Entry>,
+    pub(crate) pods: Vec<&'a Pod>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) counts: Vec<Counts>,
+    /// Numbers of hosts start here for new machines.
+    pub(crate) first_new_host: usize,
+    pub(crate) well_known: BTreeSet<Key>,
+    pub(crate) key: Keys,
+    /// Pods that were refused before solving.
+    pub(crate) refused: Vec<LeftOut>,
+    pub(crate) state_nodes: &'a [StateNode],
+    /// By tolerations, then taints: whether all are tolerated.
+    tolerated: Vec<Vec<bool>>,
+    views: Map<(usize, SetId), Rc<View>>,
+}
+
+/// Keys that the solver itself looks at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys {
+    pub(crate) capacity_type: Key,
+    pub(crate) reservation: Key,
+    pub(crate) reserved: Val,
+}
+
+/// What is collected before the pods' classes are known.
+pub(crate) struct Ground<'a> {
+    pub(crate) input: &'a Input<'a>,
+    pub(crate) options: &'a Options,
+    pub(crate) names: Names,
+    pub(crate) sets: Sets,
+    pub(crate) marks: Marks,
+    pub(crate) groups: Groups,
+    pub(crate) well_known: BTreeSet<String>,
+    pub(crate) volumes: Volumes<'a>,
+    /// Some NodePool has a `PreferNoSchedule` taint.
+    pub(crate) soft_taints: bool,
+    /// Some NodePool has taints at all.
+    pub(crate) pool_taints: bool,
+}
+
+impl Ground<'_> {
+    /// Splits off what is asked of the host name and interns the rest.
+    pub(crate) fn split(&mut self, reqs: &Requirements) -> (SetId, Option<Vals>) {
+        let mut rest = reqs.clone();
+        let host = rest.remove(labels::HOSTNAME).map(|h| self.names.vals(&h));
+        let set = self.names.set(&rest);
+        (self.sets.id(set), host)
+    }
+
+    pub(crate) fn well_known(&self, key: &str) -> bool {
+        self.well_known.contains(key)
+    }
+}
+
+/// A pod of the pass, before it is put into a class.
+pub(crate) struct Candidate<'a> {
+    pub(crate) pod: &'a Pod,
+    /// Comes from a simulated candidate and is not pending.
+    pub(crate) avoids_resting: bool,
+}
+
+/// Builds the problem of `input`.
+pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'a> {
+    let pools = super::pools::ordered(&input.objects.node_pools);
+    let mut ground = Ground {
+        input,
+        options,
+        names: Names::default(),
+        sets: Sets::default(),
+        marks: Marks::default(),
+        groups: Groups::default(),
+        well_known: super::pools::well_known(input),
+        volumes: Volumes::of(input.objects),
+        soft_taints: pools.iter().any(|p| p.spec.template.spec.taints.iter().any(|t| t.effect == whittle_api::k8s::TaintEffect::PreferNoSchedule)),
+        pool_taints: pools.iter().any(|p| !p.spec.template.spec.taints.is_empty()),
+    };
+    let (candidates, refused) = super::intake::pods_of(&ground);
+    let in_pass: BTreeSet<*const Pod> = candidates.iter().map(|c| std::ptr::from_ref(c.pod)).collect();
+    let mut classes = super::intake::classes(&mut ground, &candidates);
+    let daemons = crate::pods::daemon_pods(&input.objects.daemon_sets, &input.objects.pods);
+    let dims = super::intake::dims(&classes.list, &daemons, input);
+    classes.measure(&dims);
+    let counted = super::machines::counted(&mut ground, &in_pass);
+    let groups = ground.groups.finish(&ground.names);
+    classes.join(&groups);
+    let mut reservations = Reservations::default();
+    let mut shelf = super::pools::Shelf::default();
+    let pools = super::pools::build(&mut ground, &pools, &dims, &daemons, &mut reservations, &mut shelf);
+    let any_pool = pools.any;
+    let universe = Universe::of(&pools.list, &shelf.catalogs, &groups, &ground);
+    let counts = groups::count(
+        &groups,
+        &counted,
+        &ground.sets,
+        &ground.names,
+        |id| universe.domains(groups[id.0 as usize].key, ground.groups.reach(id), &ground.marks),
+        |filter, machine: &Counted| machine_passes(&ground, filter, machine),
+    );
+    let relevant = super::machines::relevant_keys(&ground, &classes.list, &groups);
+    let machines = super::machines::build(&mut ground, &dims, &daemons, &relevant);
+    let key = Keys {
+        capacity_type: ground.names.key(labels::CAPACITY_TYPE),
+        reservation: ground.names.key(labels::RESERVATION_ID),
+        reserved: ground.names.val(labels::CAPACITY_RESERVED),
+    };
+    let well_known: Vec<String> = ground.well_known.iter().cloned().collect();
+    let well_known = well_known.iter().map(|k| ground.names.key(k)).collect();
+    let tolerated = (0..ground.marks.tolerations.len())
+        .map(|t| (0..ground.marks.taints.len()).map(|n| ground.marks.tolerated(TolerationId(t as u32), TaintsId(n as u32))).collect())
+        .collect();
+    Problem {
+        queue: classes.queue(&candidates),
+        pods: candidates.iter().map(|c| c.pod).collect(),
+        classes: classes.list.into_iter().map(Rc::new).collect(),
+        names: ground.names,
+        sets: ground.sets,
+        dims,
+        marks: ground.marks,
+        catalogs: shelf.catalogs,
+        reservations,
+        pools: pools.list,
+        any_pool,
+        machines,
+        groups,
+        counts,
+        first_new_host: input.nodes.len(),
+        well_known,
+        key,
+        refused,
+        state_nodes: input.nodes,
+        tolerated,
+        views: Map::default(),
+    }
+}
+
+impl Problem<'_> {
+    pub(crate) fn tolerated(&self, tolerations: TolerationId, taints: TaintsId) -> bool {
+        self.tolerated[tolerations.0 as usize][taints.0 as usize]
+    }
+
+    /// `offered` narrowed by `asked`; `open` where instance types may define well-known keys later.
+    pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, open: bool) -> Option<SetId> {
+        let well_known = &self.well_known;
+        self.sets.merge(offered, asked, open, |k| well_known.contains(k))
+    }
+
+    /// What `set` leaves of a catalog.
+    pub(crate) fn view(&mut self, catalog: usize, set: SetId) -> Rc<View> {
+        if let Some(view) = self.views.get(&(catalog, set)) {
+            return Rc::clone(view);
+        }
+        let well_known = &self.well_known;
+        let view = Rc::new(self.catalogs[catalog].view(self.sets.get(set), |k| well_known.contains(k)));
+        self.views.insert((catalog, set), Rc::clone(&view));
+        view
+    }
+}
+
+/// Whether a machine that exists counts for a spread constraint.
+fn machine_passes(ground: &Ground<'_>, filter: &super::topology::Filter, machine: &Counted) -> bool {
+    let by_labels = filter.any_of.is_empty()
+        || machine.labels.is_some_and(|l| {
+            let set = ground.sets.get(l);
+            filter.any_of.iter().any(|asked| set.compatible(ground.sets.get(*asked), |_| false).is_ok())
+        });
+    by_labels && filter.tolerations.is_none_or(|t| ground.marks.tolerated(t, machine.taints))
+}
+
+/// A pod that is refused before solving.
+pub(crate) fn refuse(pod: &Pod, reason: Reason) -> LeftOut {
+    LeftOut { pod: PodRef::of(pod), reason }
+}

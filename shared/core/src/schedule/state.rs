@@ -1,0 +1,198 @@
+//! What a solve has decided so far.
+
+use super::bits::Bits;
+use super::fit::Fit;
+use super::hash::Map;
+use super::intern::SetId;
+use super::pod::{Class, TaintsId};
+use super::problem::Problem;
+use super::topology::{Counts, Kind};
+use crate::pods::HostPort;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A machine that exists, with what has been placed on it.
+#[derive(Clone, Debug)]
+pub(crate) struct MachineNow {
+    pub(crate) remaining: Vec<i64>,
+    pub(crate) set: SetId,
+    pub(crate) ports: Vec<HostPort>,
+    pub(crate) volumes: BTreeMap<String, BTreeSet<String>>,
+    /// Positions in the list of pods.
+    pub(crate) pods: Vec<u32>,
+}
+
+/// A machine to be asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) pool: usize,
+    pub(crate) set: SetId,
+    pub(crate) types: Bits,
+    pub(crate) requests: Vec<i64>,
+    pub(crate) ports: Vec<HostPort>,
+    pub(crate) held: Vec<usize>,
+    /// `minValues` were lowered when it was opened.
+    pub(crate) relaxed: bool,
+    pub(crate) pods: Vec<u32>,
+}
+
+/// Refusals that stand for the rest of the pass, for one form.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dead {
+    pub(crate) machines: Bits,
+    pub(crate) claims: Bits,
+    pub(crate) pools: Bits,
+}
+
+/// All decisions so far, with the counts that follow from them.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) machines: Vec<MachineNow>,
+    pub(crate) claims: Vec<Claim>,
+    /// Claims by how many pods they have.
+    pub(crate) by_pods: Vec<Bits>,
+    pub(crate) limits: Vec<Vec<Option<i64>>>,
+    pub(crate) node_limits: Vec<Option<i64>>,
+    pub(crate) counts: Vec<Counts>,
+    pub(crate) reserved_left: Vec<i64>,
+    pub(crate) dead: Map<usize, Dead>,
+    /// Grows with every placement.
+    pub(crate) version: u64,
+}
+
+impl State {
+    pub(crate) fn start(p: &Problem<'_>) -> Self {
+        Self {
+            machines: p
+                .machines
+                .iter()
+                .map(|m| MachineNow {
+                    remaining: m.remaining.clone(),
+                    set: m.set,
+                    ports: m.ports.clone(),
+                    volumes: m.volumes.clone(),
+                    pods: Vec::new(),
+                })
+                .collect(),
+            claims: Vec::new(),
+            by_pods: Vec::new(),
+            limits: p.pools.iter().map(|pool| pool.limits.clone()).collect(),
+            node_limits: p.pools.iter().map(|pool| pool.node_limit).collect(),
+            counts: p.counts.clone(),
+            reserved_left: p.reservations.left.clone(),
+            dead: Map::default(),
+            version: 0,
+        }
+    }
+
+    /// Puts a pod on a machine that exists.
+    pub(crate) fn put_on_machine(&mut self, p: &Problem<'_>, m: usize, set: SetId, class: &Class, pod: u32) {
+        let now = &mut self.machines[m];
+        for (have, want) in now.remaining.iter_mut().zip(&class.requests) {
+            *have -= want;
+        }
+        now.set = set;
+        now.ports.extend(class.ports.iter().cloned());
+        for volume in &class.volumes {
+            now.volumes.entry(volume.driver.clone()).or_default().insert(volume.claim.clone());
+        }
+        now.pods.push(pod);
+        let machine = &p.machines[m];
+        self.record(p, class, set, machine.host, machine.taints);
+    }
+
+    /// Opens a machine, still empty, and returns its number.
+    pub(crate) fn open(&mut self, p: &Problem<'_>, pool: usize) -> usize {
+        let dims = p.dims.len();
+        self.claims.push(Claim {
+            pool,
+            set: p.pools[pool].set,
+            types: Bits::default(),
+            requests: vec![0; dims],
+            ports: Vec::new(),
+            held: Vec::new(),
+            relaxed: false,
+            pods: Vec::new(),
+        });
+        self.claims.len() - 1
+    }
+
+    /// Charges the NodePool's limits with the largest that the machine may become.
+    pub(crate) fn charge(&mut self, p: &Problem<'_>, claim: usize) {
+        let claim = &self.claims[claim];
+        let catalog = &p.catalogs[p.pools[claim.pool].catalog];
+        for (d, limit) in self.limits[claim.pool].iter_mut().enumerate() {
+            if let Some(left) = limit {
+                *left -= claim.types.iter().map(|t| catalog.capacity[t][d]).max().unwrap_or(0);
+            }
+        }
+        if let Some(left) = &mut self.node_limits[claim.pool] {
+            *left -= 1000;
+        }
+    }
+
+    /// Puts a pod on a machine to be asked for.
+    pub(crate) fn put_on_claim(&mut self, p: &Problem<'_>, at: usize, fit: Fit, class: &Class, pod: u32) {
+        for id in &fit.held {
+            if !self.claims[at].held.contains(id) {
+                self.reserved_left[*id] -= 1;
+            }
+        }
+        for id in &self.claims[at].held {
+            if !fit.held.contains(id) {
+                self.reserved_left[*id] += 1;
+            }
+        }
+        let claim = &mut self.claims[at];
+        claim.set = fit.set;
+        claim.types = fit.types;
+        claim.held = fit.held;
+        claim.relaxed |= fit.relaxed;
+        for (sum, more) in claim.requests.iter_mut().zip(&class.requests) {
+            *sum = sum.saturating_add(*more);
+        }
+        claim.ports.extend(class.ports.iter().cloned());
+        claim.pods.push(pod);
+        let (count, set, taints) = (claim.pods.len(), claim.set, p.pools[claim.pool].taints);
+        if self.by_pods.len() <= count {
+            self.by_pods.resize(count + 1, Bits::default());
+        }
+        if count > 1 {
+            self.by_pods[count - 1].remove(at);
+        }
+        self.by_pods[count].grow(at + 1);
+        self.by_pods[count].insert(at);
+        self.record(p, class, set, p.first_new_host + at, taints);
+    }
+
+    /// Counts a placed pod in every group that it concerns.
+    fn record(&mut self, p: &Problem<'_>, class: &Class, set: SetId, host: usize, taints: TaintsId) {
+        self.version += 1;
+        let reqs = p.sets.get(set);
+        for id in class.counted_by.iter().chain(&class.repels) {
+            let group = &p.groups[id.0 as usize];
+            let filter = &group.filter;
+            let by_labels = || filter.any_of.is_empty() || filter.any_of.iter().any(|asked| reqs.compatible(p.sets.get(*asked), |_| false).is_ok());
+            if !by_labels() || !filter.tolerations.is_none_or(|t| p.tolerated(t, taints)) {
+                continue;
+            }
+            let counts = &mut self.counts[id.0 as usize];
+            if group.by_host {
+                counts.add_host(host);
+                continue;
+            }
+            let Some(allowed) = reqs.get(&group.key) else { continue };
+            match group.kind {
+                Kind::Spread { .. } | Kind::Affinity => {
+                    if let Some(only) = allowed.single() {
+                        counts.add(*only, 1, &p.names);
+                    }
+                }
+                Kind::Anti | Kind::Inverse => {
+                    for v in allowed.members().unwrap_or_default() {
+                        counts.add(*v, 1, &p.names);
+                    }
+                }
+            }
+        }
+    }
+}
