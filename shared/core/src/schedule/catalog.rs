@@ -64,6 +64,8 @@ struct Steps {
 pub(crate) struct Catalog {
     /// By ascending base price, then name.
     pub(crate) names: Vec<String>,
+    /// By type: its place in the list that it came from.
+    pub(crate) place: Vec<usize>,
     pub(crate) sets: Vec<Set>,
     pub(crate) kinds: Vec<OfferKind>,
     pub(crate) allocatable: Vec<Vec<i64>>,
@@ -94,9 +96,11 @@ pub(crate) struct View {
 impl Catalog {
     pub(crate) fn build(types: &[InstanceType], names: &mut Names, dims: &Dims, reservations: &mut Reservations) -> Self {
         let base = |t: &InstanceType| t.offerings.iter().filter(|o| o.available).map(|o| o.price).min();
-        let mut order: Vec<&InstanceType> = types.iter().collect();
-        order.sort_by_key(|t| (base(t).is_none(), base(t), t.name.clone()));
+        let mut place: Vec<usize> = (0..types.len()).collect();
+        place.sort_by_key(|at| (base(&types[*at]).is_none(), base(&types[*at]), &types[*at].name));
+        let order: Vec<&InstanceType> = place.iter().map(|at| &types[*at]).collect();
         let mut out = Self {
+            place,
             names: order.iter().map(|t| t.name.clone()).collect(),
             sets: order.iter().map(|t| names.set(&requirements::from_requirements(&t.requirements))).collect(),
             kinds: Vec::new(),

@@ -4,11 +4,12 @@ use super::bits::Bits;
 use super::catalog::{NO_PRICE, View};
 use super::explain;
 use super::intern::{Set, SetId};
+use super::order;
 use super::place::Outcome;
 use super::problem::Problem;
 use super::reason::{ClaimWhy, Reason};
 use super::state::Claim;
-use super::{LeftOut, MinValuesPolicy, NewClaim, Options, Packing, Placement, Plan, PodRef};
+use super::{LeftOut, MinValuesPolicy, NewClaim, Options, Placement, Plan, PodRef};
 use crate::pods;
 use crate::requirements::{Allowed, Operator, Requirements};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,12 +78,17 @@ fn finalize(p: &mut Problem<'_>, options: &Options, claim: &Claim) -> Final {
     let catalog_at = p.pools[claim.pool].catalog;
     let view = p.view(catalog_at, set);
     let catalog = &p.catalogs[catalog_at];
-    let mut types: Vec<usize> = claim.types.iter().collect();
-    if options.packing == Packing::Best && types.iter().any(|t| view.price[*t] != NO_PRICE) {
-        // What no offering can launch is no choice.
-        types.retain(|t| view.price[*t] != NO_PRICE);
+    let mut priced: Vec<(u64, usize)> = Vec::new();
+    // Ties keep the order of the groups: the reference's is random, this one goes with the smaller daemon share.
+    let mut groups: Vec<_> = p.pools[claim.pool].daemons.iter().collect();
+    groups.sort_by(|a, b| b.overhead.cmp(&a.overhead));
+    for group in groups {
+        let mut listed: Vec<usize> = group.types.iter().filter(|t| claim.types.has(*t)).collect();
+        listed.sort_by_key(|t| catalog.place[*t]);
+        priced.extend(listed.into_iter().map(|t| (view.price[t], t)));
     }
-    types.sort_by(|a, b| (view.price[*a], &catalog.names[*a]).cmp(&(view.price[*b], &catalog.names[*b])));
+    order::by_price(&mut priced);
+    let mut types: Vec<usize> = priced.into_iter().map(|(_, t)| t).collect();
     let mut short = Vec::new();
     if types.len() > MAX_TYPES {
         types.truncate(MAX_TYPES);

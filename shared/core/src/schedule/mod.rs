@@ -12,6 +12,7 @@ mod hash;
 mod intake;
 mod intern;
 mod machines;
+mod order;
 mod place;
 mod plan;
 mod pod;

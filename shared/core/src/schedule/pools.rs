@@ -164,7 +164,10 @@ fn daemon_groups(
     }
     let mut at: Map<&[usize], usize> = Map::default();
     let mut out: Vec<DaemonGroup> = Vec::new();
-    for t in types.iter() {
+    // Groups stand in the order of the list of types, as the claim's types do.
+    let mut listed: Vec<usize> = types.iter().collect();
+    listed.sort_by_key(|t| catalog.place[*t]);
+    for t in listed {
         let group = *at.entry(&running[t]).or_insert_with(|| {
             let here = running[t].iter().map(|d| &daemons[*d]);
             let asks = pods::total_requests(here.clone());
