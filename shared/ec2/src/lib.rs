@@ -12,6 +12,7 @@ pub mod instance_types;
 pub mod interruption;
 pub mod kubelet;
 pub mod network;
+pub mod requirements;
 pub mod user_data;
 
 #[cfg(test)]

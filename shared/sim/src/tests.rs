@@ -189,6 +189,7 @@ fn request(token: &str, types: &[(&str, f64)]) -> FleetRequest {
         client_token: token.to_owned(),
         target_capacity: 1,
         capacity_type: "on-demand".to_owned(),
+        reservation: None,
         configs: vec![FleetConfig { launch_template: "lt".to_owned(), overrides: types.iter().map(pool).collect() }],
         tags: BTreeMap::new(),
         prioritized: false,

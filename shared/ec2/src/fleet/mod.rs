@@ -1,4 +1,18 @@
-//! CreateFleet as a value: what is asked and what comes back (aws 7.4 to 7.6).
+//! CreateFleet as a value: what is asked, what comes back, and what follows from it (spec aws 7 and 10).
+
+mod filters;
+mod machine;
+mod outcome;
+mod request;
+mod template;
+
+pub use filters::{Candidate, Demand, FilterError, MAX_TYPES, MinValuesPolicy, select};
+pub use machine::{MachineFacts, Purchase, machine_facts};
+pub use outcome::{FleetFailure, Marks, failure, marks};
+pub use request::{
+    Launch, LaunchDisposition, LaunchError, LaunchInput, batch_id, batched, check_class, image_for, is_reserved_tag, prepare, tags,
+};
+pub use template::{LaunchTemplate, ReservationTarget, TemplateInterface, volume_gibibytes};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,6 +26,9 @@ pub struct FleetRequest {
     pub target_capacity: u32,
     /// on-demand, spot or reserved.
     pub capacity_type: String,
+    /// What kind of reservation, for reserved capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<ReservationKind>,
     /// The launch templates to start from; at least one.
     pub configs: Vec<FleetConfig>,
     /// Of instances, volumes and the fleet.
@@ -20,6 +37,35 @@ pub struct FleetRequest {
     pub prioritized: bool,
     /// `spec.context` of the node class.
     pub context: Option<String>,
+}
+
+/// Kinds of capacity reservations, which one fleet cannot mix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ReservationKind {
+    Ordinary,
+    CapacityBlock,
+    Interruptible,
+}
+
+impl FleetRequest {
+    /// `DefaultTargetCapacityType` (spec aws 7.4).
+    pub fn target_type(&self) -> &'static str {
+        match (self.reservation, self.capacity_type.as_str()) {
+            (Some(ReservationKind::CapacityBlock), _) => "capacity-block",
+            (Some(ReservationKind::Interruptible), _) => "reserved-capacity",
+            (None, whittle_api::labels::CAPACITY_SPOT) => "spot",
+            _ => "on-demand",
+        }
+    }
+    /// `SpotOptions.AllocationStrategy`; `None` where the block is left out.
+    pub fn spot_strategy(&self) -> Option<&'static str> {
+        let strategy = if self.prioritized { "capacity-optimized-prioritized" } else { "price-capacity-optimized" };
+        (self.target_type() == "spot").then_some(strategy)
+    }
+    /// `OnDemandOptions.AllocationStrategy`; `None` where the block is left out.
+    pub fn on_demand_strategy(&self) -> Option<&'static str> {
+        (self.target_type() == "on-demand").then_some(if self.prioritized { "prioritized" } else { "lowest-price" })
+    }
 }
 
 /// A launch template and the pools that it may start in.
@@ -67,18 +113,5 @@ pub struct FleetPoolError {
     pub zone: String,
 }
 
-/// A launch template, complete: the same options have the same name, so that creating it again is harmless (aws 10).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LaunchTemplate {
-    pub name: String,
-    pub image_id: String,
-    /// Not encoded; the adapter encodes it in base64.
-    pub user_data: String,
-    pub instance_profile: String,
-    pub security_group_ids: Vec<String>,
-    pub block_device_mappings: Vec<whittle_api::karpenter::BlockDeviceMapping>,
-    pub metadata_options: whittle_api::karpenter::MetadataOptions,
-    pub detailed_monitoring: bool,
-    pub associate_public_ip: Option<bool>,
-    pub tags: BTreeMap<String, String>,
-}
+#[cfg(test)]
+mod tests;

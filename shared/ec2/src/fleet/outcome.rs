@@ -1,0 +1,100 @@
+//! What a fleet's errors mean: what is not to be tried for a while, and what becomes of the claim (spec aws 6, 7.6).
+
+use super::{FleetAnswer, FleetPoolError, FleetRequest, Launch};
+use crate::errors::{ApiError, CreateReason};
+use crate::instance_types::{Context, Pool};
+use std::collections::BTreeSet;
+use whittle_api::labels;
+
+/// What to remember after a fleet. All of it holds even when machines were started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Pools without capacity.
+    pub pools: BTreeSet<Pool>,
+    /// Capacity types that the account cannot use.
+    pub capacity_types: BTreeSet<String>,
+    /// Subnets without addresses.
+    pub subnets: BTreeSet<String>,
+    /// Reservations that are used up.
+    pub reservations: BTreeSet<String>,
+}
+
+/// Why a fleet started nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FleetFailure {
+    /// Other offerings may do: the claim is given up and its pods planned again.
+    #[error("no capacity: {0}")]
+    InsufficientCapacity(String),
+    /// Tried again later; the reason goes into the claim's condition.
+    #[error("{reason}: {message}")]
+    Create { reason: CreateReason, message: String },
+}
+
+fn api_error(error: &FleetPoolError) -> ApiError {
+    ApiError::client(&error.code, &error.message)
+}
+
+/// What the errors of a fleet close, and for whom.
+pub fn marks(launch: &Launch, answer: &FleetAnswer, context: &Context<'_>) -> Marks {
+    let request = &launch.request;
+    let mut marks = Marks::default();
+    for error in &answer.errors {
+        let known = api_error(error);
+        if known.is_service_linked_role_missing() {
+            marks.capacity_types.insert(labels::CAPACITY_SPOT.to_owned());
+        }
+        if known.is_subnet_full() {
+            marks.subnets.extend(subnets_of(request, error));
+        }
+        let closed = known.is_unfulfillable();
+        if request.capacity_type == labels::CAPACITY_RESERVED {
+            if closed {
+                let key = (error.instance_type.clone(), error.zone.clone());
+                marks.reservations.extend(launch.reservations.get(&key).cloned());
+            }
+        } else if known.is_spread_group_limit() {
+            let types: BTreeSet<&str> = overrides(request).map(|entry| entry.instance_type.as_str()).collect();
+            marks.pools.extend(types.iter().map(|name| pool(launch, name, &error.zone, context)));
+        } else if closed {
+            marks.pools.insert(pool(launch, &error.instance_type, &error.zone, context));
+        }
+    }
+    marks
+}
+
+fn overrides(request: &FleetRequest) -> impl Iterator<Item = &super::FleetOverride> {
+    request.configs.iter().flat_map(|config| &config.overrides)
+}
+
+fn subnets_of(request: &FleetRequest, error: &FleetPoolError) -> impl Iterator<Item = String> {
+    overrides(request).filter(|entry| entry.zone == error.zone).map(|entry| entry.subnet_id.clone())
+}
+
+fn pool(launch: &Launch, instance_type: &str, zone: &str, context: &Context<'_>) -> Pool {
+    Pool {
+        capacity_type: launch.request.capacity_type.clone(),
+        instance_type: instance_type.to_owned(),
+        zone: zone.to_owned(),
+        placement_group: context.placement_group.map(|group| group.id.clone()),
+        partition: launch.partition,
+    }
+}
+
+/// What a claim that got no machine is told; the errors are those of its fleet.
+pub fn failure(errors: &[FleetPoolError]) -> FleetFailure {
+    let texts: BTreeSet<String> = errors.iter().map(|error| api_error(error).to_string()).collect();
+    let message = texts.into_iter().collect::<Vec<_>>().join("; ");
+    let means_elsewhere = |error: &FleetPoolError| {
+        let known = api_error(error);
+        known.is_unfulfillable() || known.is_service_linked_role_missing()
+    };
+    if errors.is_empty() {
+        let message = "the fleet started fewer machines than asked for and does not say why".to_owned();
+        return FleetFailure::Create { reason: CreateReason::LaunchFailed, message };
+    }
+    if errors.iter().all(means_elsewhere) {
+        return FleetFailure::InsufficientCapacity(message);
+    }
+    let reason = CreateReason::of(&message);
+    FleetFailure::Create { reason, message: format!("{}: {message}", reason.advice()) }
+}

@@ -1,0 +1,409 @@
+//! From a claim to the fleet that launches it (spec aws 7.1 to 7.5, 9.4, 14.2).
+
+use super::filters::{Candidate, Demand, FilterError, MinValuesPolicy, select};
+use super::template::{self, LaunchTemplate, ReservationTarget};
+use super::{FleetConfig, FleetOverride, FleetRequest, ReservationKind};
+use crate::errors::CreateReason;
+use crate::facts::Catalog;
+use crate::instance_types::{Context, kubelet_of};
+use crate::kubelet::{KubeletError, Resolved};
+use crate::requirements::Wanted;
+use crate::user_data::{self, Bootstrap, ClusterAccess, UserDataError};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use whittle_api::catalog::{InstanceType, Offering};
+use whittle_api::conditions;
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, ResolvedAmi};
+use whittle_api::labels;
+use whittle_api::meta::ConditionStatus;
+use whittle_units::Price;
+
+/// Everything that a launch depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchInput<'a> {
+    pub claim: &'a NodeClaim,
+    /// Of the claim's node class.
+    pub context: &'a Context<'a>,
+    pub catalog: &'a Catalog,
+    /// What the class can buy, price overlays applied.
+    pub types: &'a [InstanceType],
+    pub cluster: &'a ClusterAccess,
+    /// Free addresses by subnet, addresses of launches under way already taken off.
+    pub free_addresses: &'a BTreeMap<String, u32>,
+    pub min_values: MinValuesPolicy,
+}
+
+/// Why a claim cannot be launched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    #[error("node class {0} does not exist or is being deleted")]
+    NodeClassGone(String),
+    #[error("node class {class} is not ready: {message}")]
+    NodeClassNotReady { class: String, message: String },
+    #[error("it is not known yet whether node class {0} is ready")]
+    NodeClassUnknown(String),
+    #[error("nothing can be bought for the claim")]
+    Insufficient(#[from] FilterError),
+    #[error("no instance type fits the images of node class {0}")]
+    NoImage(String),
+    #[error("node class {0} has a subnet in none of the zones that the claim can use")]
+    NoSubnet(String),
+    #[error("the kubelet settings of node class {class} cannot be resolved")]
+    Kubelet { class: String, source: Box<KubeletError> },
+    #[error("the user data cannot be made")]
+    UserData(#[from] UserDataError),
+}
+
+/// What becomes of a claim that could not be launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchDisposition {
+    /// The claim is given up and its pods planned again.
+    InsufficientCapacity,
+    /// The claim is given up until the class is mended.
+    NodeClassNotReady,
+    /// Tried again; the condition says why.
+    Retry(CreateReason),
+}
+
+impl LaunchError {
+    /// What the error means for the claim (spec aws 7.1).
+    pub const fn disposition(&self) -> LaunchDisposition {
+        match self {
+            Self::NodeClassGone(_) | Self::Insufficient(_) => LaunchDisposition::InsufficientCapacity,
+            Self::NodeClassNotReady { .. } | Self::UserData(UserDataError::NoServiceCidr { .. }) => LaunchDisposition::NodeClassNotReady,
+            Self::NodeClassUnknown(_) => LaunchDisposition::Retry(CreateReason::NodeClassReadinessUnknown),
+            Self::NoSubnet(_) => LaunchDisposition::Retry(CreateReason::SubnetResolutionFailed),
+            Self::Kubelet { .. } => LaunchDisposition::Retry(CreateReason::InstanceTypeResolutionFailed),
+            Self::NoImage(_) | Self::UserData(_) => LaunchDisposition::Retry(CreateReason::LaunchFailed),
+        }
+    }
+}
+
+/// A launch ready to go: make the templates, then the fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    pub templates: Vec<LaunchTemplate>,
+    /// For one machine; see [`batched`].
+    pub request: FleetRequest,
+    /// `default` or `dedicated`.
+    pub tenancy: String,
+    /// Partition of the placement group that was asked for.
+    pub partition: Option<u32>,
+    /// Reservation by (type, zone), for reserved capacity.
+    pub reservations: BTreeMap<(String, String), String>,
+    /// Addresses to take off each chosen subnet until the launch is over (spec aws 14.2).
+    pub addresses_in_flight: u32,
+}
+
+/// Whether claims of a class may be launched at all (spec aws 7.1).
+pub fn check_class(name: &str, class: Option<&Ec2NodeClass>) -> Result<(), LaunchError> {
+    let class = match class {
+        Some(class) if !class.metadata.is_deleting() => class,
+        _ => return Err(LaunchError::NodeClassGone(name.to_owned())),
+    };
+    let not_ready = |message: &str| LaunchError::NodeClassNotReady { class: name.to_owned(), message: message.to_owned() };
+    let Some(ready) = conditions::find(&class.status.conditions, conditions::READY) else {
+        return Err(LaunchError::NodeClassUnknown(name.to_owned()));
+    };
+    match ready.status {
+        ConditionStatus::False => Err(not_ready(&ready.message)),
+        ConditionStatus::Unknown => Err(LaunchError::NodeClassUnknown(name.to_owned())),
+        ConditionStatus::True => match ready.observed_generation {
+            Some(seen) if class.metadata.generation.is_some_and(|generation| generation != seen) => {
+                Err(not_ready("its status is of an older generation of its spec"))
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+/// The tags of everything that a claim of a pool and class creates (spec aws 9.4, seeds 12.1).
+pub fn tags(cluster: &str, claim: &NodeClaim, class: &Ec2NodeClass) -> Result<BTreeMap<String, String>, LaunchError> {
+    let own = class.spec.tags.clone().unwrap_or_default();
+    if let Some(key) = own.keys().find(|key| is_reserved_tag(key)) {
+        let message = format!("spec.tags may not set {key}: Whittle needs it to find its machines");
+        return Err(LaunchError::NodeClassNotReady { class: class.metadata.name.clone(), message });
+    }
+    let pool = claim.node_pool().unwrap_or_default();
+    let mut tags = own;
+    tags.insert(format!("{}{cluster}", labels::TAG_CLUSTER_OWNED_PREFIX), "owned".to_owned());
+    tags.insert(labels::NODE_POOL.to_owned(), pool.to_owned());
+    tags.insert(labels::TAG_CLUSTER.to_owned(), cluster.to_owned());
+    tags.insert(labels::EC2_NODE_CLASS.to_owned(), class.metadata.name.clone());
+    if let Some(provisioner) = claim.metadata.label(labels::PROVISIONER_NAME) {
+        tags.insert(labels::PROVISIONER_NAME.to_owned(), provisioner.to_owned());
+    }
+    Ok(tags)
+}
+
+/// Tag keys that the user may not set.
+pub fn is_reserved_tag(key: &str) -> bool {
+    const RESERVED: &[&str] = &[labels::NODE_POOL, labels::TAG_CLUSTER, labels::EC2_NODE_CLASS, labels::TAG_NODE_CLAIM];
+    RESERVED.contains(&key) || key.strip_prefix(labels::TAG_CLUSTER_OWNED_PREFIX).is_some_and(|cluster| !cluster.is_empty())
+}
+
+/// Plans the launch of one machine. The class must have passed [`check_class`].
+pub fn prepare(input: &LaunchInput<'_>) -> Result<Launch, LaunchError> {
+    let class = input.context.class;
+    let tags = tags(&input.cluster.name, input.claim, class)?;
+    let requirements = &input.claim.spec.requirements;
+    let wanted = Wanted::new(requirements);
+    let demand = Demand { requirements, requests: &input.claim.spec.resources.requests, policy: input.min_values };
+    let candidates = select(input.types, &demand)?;
+    let capacity_type = capacity_type(&candidates, &wanted);
+    let candidates = narrowed(candidates, |offering| offering.capacity_type() == capacity_type);
+    let partition = partition(&candidates, &wanted);
+    let candidates = narrowed(candidates, |offering| partition.is_none_or(|wanted| partition_of(offering) == Some(wanted)));
+    let tenancy = if wanted.allows(labels::INSTANCE_TENANCY, "default") { "default" } else { "dedicated" };
+    let reservation = candidates.iter().flat_map(|candidate| &candidate.offerings).find_map(|offering| kind_of(offering));
+    let shared = Shared { capacity_type, reservation, partition, tenancy, tags: &tags };
+    let subnets = subnets(class, input.free_addresses);
+    let (templates, configs) = configs(input, &candidates, &shared, &subnets)?;
+    if configs.is_empty() {
+        return Err(LaunchError::NoSubnet(class.metadata.name.clone()));
+    }
+    let relaxed = input.claim.metadata.annotation(labels::MIN_VALUES_RELAXED) == Some("true");
+    let pods = candidates.iter().map(|candidate| candidate.instance_type.capacity.get("pods").units_floor()).min().unwrap_or_default();
+    let request = FleetRequest {
+        client_token: String::new(),
+        target_capacity: 1,
+        capacity_type: capacity_type.to_owned(),
+        reservation,
+        configs,
+        tags,
+        prioritized: input.claim.metadata.annotations.contains_key(PRICE_OVERLAY_APPLIED),
+        context: class.spec.context.clone().filter(|_| !relaxed),
+    };
+    Ok(Launch {
+        templates,
+        request,
+        tenancy: tenancy.to_owned(),
+        partition,
+        reservations: reservations(&candidates),
+        addresses_in_flight: u32::try_from(pods).unwrap_or_default(),
+    })
+}
+
+/// Annotation of claims whose prices came from a NodeOverlay.
+const PRICE_OVERLAY_APPLIED: &str = "karpenter.sh/price-overlay-applied";
+
+/// The name of a batch of claims that one fleet launches: the same claims, the same name, whatever else has changed. It
+/// goes into a tag of the machines, by which a repeated launch finds them.
+pub fn batch_id<'a>(cluster: &str, claims: impl IntoIterator<Item = &'a str>) -> String {
+    let mut claims: Vec<&str> = claims.into_iter().collect();
+    claims.sort_unstable();
+    digest(&serde_json::json!([cluster, claims])).chars().take(32).collect()
+}
+
+/// The request for `count` machines of one batch, with the token that makes a repeat harmless.
+///
+/// The token covers the batch and all parameters: EC2 refuses a known token with other parameters, so a changed request
+/// has to look for the machines of the batch first.
+#[must_use]
+pub fn batched(mut request: FleetRequest, batch: &str, count: u32) -> FleetRequest {
+    request.target_capacity = count;
+    request.tags.insert(labels::TAG_LAUNCH.to_owned(), batch.to_owned());
+    request.client_token.clear();
+    let parameters = serde_json::to_value(&request).expect("maps have text keys");
+    request.client_token = digest(&parameters);
+    request
+}
+
+/// 64 hexadecimal digits: the longest token that EC2 takes.
+fn digest(value: &serde_json::Value) -> String {
+    let bytes = Sha256::digest(value.to_string().as_bytes());
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What all templates of a launch have in common.
+struct Shared<'a> {
+    capacity_type: &'static str,
+    reservation: Option<ReservationKind>,
+    partition: Option<u32>,
+    tenancy: &'static str,
+    tags: &'a BTreeMap<String, String>,
+}
+
+fn narrowed<'a>(mut candidates: Vec<Candidate<'a>>, keep: impl Fn(&Offering) -> bool) -> Vec<Candidate<'a>> {
+    candidates.iter_mut().for_each(|candidate| candidate.offerings.retain(|offering| keep(offering)));
+    candidates.retain(|candidate| !candidate.offerings.is_empty());
+    candidates
+}
+
+/// The first of reserved and spot that is allowed and left; else on-demand.
+fn capacity_type(candidates: &[Candidate<'_>], wanted: &Wanted<'_>) -> &'static str {
+    let has = |kind: &str| {
+        wanted.allows(labels::CAPACITY_TYPE, kind)
+            && candidates.iter().any(|candidate| candidate.offerings.iter().any(|offering| offering.capacity_type() == kind))
+    };
+    [labels::CAPACITY_RESERVED, labels::CAPACITY_SPOT].into_iter().find(|kind| has(kind)).unwrap_or(labels::CAPACITY_ON_DEMAND)
+}
+
+fn partition_of(offering: &Offering) -> Option<u32> {
+    offering.label(labels::PLACEMENT_GROUP_PARTITION)?.parse().ok()
+}
+
+/// The lowest partition that the claim names and something is left in; EC2 chooses where it names none.
+fn partition(candidates: &[Candidate<'_>], wanted: &Wanted<'_>) -> Option<u32> {
+    let named: Vec<u32> = wanted.listed(labels::PLACEMENT_GROUP_PARTITION).iter().filter_map(|number| number.parse().ok()).collect();
+    let left = candidates.iter().flat_map(|candidate| &candidate.offerings).filter_map(|offering| partition_of(offering));
+    left.filter(|number| named.contains(number)).min()
+}
+
+fn kind_of(offering: &Offering) -> Option<ReservationKind> {
+    let kind = offering.label(labels::RESERVATION_TYPE)?;
+    Some(match (kind, offering.label(labels::RESERVATION_INTERRUPTIBLE)) {
+        ("capacity-block", _) => ReservationKind::CapacityBlock,
+        (_, Some("true")) => ReservationKind::Interruptible,
+        _ => ReservationKind::Ordinary,
+    })
+}
+
+fn reservations(candidates: &[Candidate<'_>]) -> BTreeMap<(String, String), String> {
+    let all = candidates.iter().flat_map(|candidate| candidate.offerings.iter().map(|offering| (candidate.instance_type, *offering)));
+    all.filter_map(|(each, offering)| {
+        let id = offering.label(labels::RESERVATION_ID)?;
+        Some(((each.name.clone(), offering.zone().to_owned()), id.to_owned()))
+    })
+    .collect()
+}
+
+/// The subnet of each zone with most free addresses; the earlier in the status where they are equal (spec aws 14.2).
+fn subnets(class: &Ec2NodeClass, free: &BTreeMap<String, u32>) -> BTreeMap<String, String> {
+    let mut chosen: BTreeMap<&str, (u32, &str)> = BTreeMap::new();
+    for subnet in &class.status.subnets {
+        let addresses = free.get(&subnet.id).copied().unwrap_or_default();
+        let entry = chosen.entry(&subnet.zone).or_insert((addresses, &subnet.id));
+        if addresses > entry.0 {
+            *entry = (addresses, &subnet.id);
+        }
+    }
+    chosen.into_iter().map(|(zone, (_, id))| (zone.to_owned(), id.to_owned())).collect()
+}
+
+/// The first image of the class whose requirements a type meets (spec aws 11.3).
+pub fn image_for<'a>(amis: &'a [ResolvedAmi], instance_type: &InstanceType) -> Option<&'a ResolvedAmi> {
+    amis.iter().find(|ami| Wanted::new(&ami.requirements).meets(&instance_type.requirements))
+}
+
+/// Types that share a template: the same image, kubelet settings, EFA interfaces and reservation.
+type Group<'a> = (&'a str, (u32, &'a BTreeMap<String, String>, &'a BTreeMap<String, String>), u32, Option<&'a str>);
+
+/// The kubelet settings of a group and what it can start.
+type Members<'a> = (&'a Resolved, Vec<(&'a Candidate<'a>, &'a Offering)>);
+
+fn configs(
+    input: &LaunchInput<'_>,
+    candidates: &[Candidate<'_>],
+    shared: &Shared<'_>,
+    subnets: &BTreeMap<String, String>,
+) -> Result<(Vec<LaunchTemplate>, Vec<FleetConfig>), LaunchError> {
+    let class = input.context.class;
+    let asks_for_efa = !input.claim.spec.resources.requests.get(EFA).is_zero();
+    let mut resolved: BTreeMap<&str, Resolved> = BTreeMap::new();
+    for candidate in candidates {
+        let name = candidate.instance_type.name.as_str();
+        let Some(facts) = input.catalog.facts(name) else { continue };
+        let failed = |source| LaunchError::Kubelet { class: class.metadata.name.clone(), source: Box::new(source) };
+        resolved.insert(name, kubelet_of(facts, input.context).map_err(failed)?);
+    }
+    let mut groups: BTreeMap<Group<'_>, Members<'_>> = BTreeMap::new();
+    let mut has_image = false;
+    for candidate in candidates {
+        let each = candidate.instance_type;
+        let (Some(image), Some(kubelet)) = (image_for(&class.status.amis, each), resolved.get(each.name.as_str())) else { continue };
+        has_image = true;
+        let efa = if asks_for_efa { u32::try_from(each.capacity.get(EFA).units_floor()).unwrap_or_default() } else { 0 };
+        for offering in &candidate.offerings {
+            let settings = (kubelet.max_pods, &kubelet.kube_reserved, &kubelet.system_reserved);
+            let group: Group<'_> = (&image.id, settings, efa, offering.label(labels::RESERVATION_ID));
+            groups.entry(group).or_insert_with(|| (kubelet, Vec::new())).1.push((candidate, offering));
+        }
+    }
+    if !has_image {
+        return Err(LaunchError::NoImage(class.metadata.name.clone()));
+    }
+    let mut templates: BTreeMap<String, LaunchTemplate> = BTreeMap::new();
+    let mut configs = Vec::new();
+    for ((image, _, efa, reservation), (kubelet, offers)) in groups {
+        let overrides = overrides(&offers, image, subnets);
+        if overrides.is_empty() {
+            continue;
+        }
+        let template = launch_template(input, shared, image, kubelet, efa, reservation)?;
+        configs.push(FleetConfig { launch_template: template.name.clone(), overrides });
+        templates.insert(template.name.clone(), template);
+    }
+    configs.sort_by_key(|config| config.overrides.first().cloned().map(|first| (first.price, first.instance_type, first.zone)));
+    Ok((templates.into_values().collect(), configs))
+}
+
+const EFA: &str = "vpc.amazonaws.com/efa";
+/// Resource of pods that need a Nitro enclave.
+const NITRO_SANDBOX: &str = "eks.amazonaws.com/nitro-sandbox";
+
+/// One override per (type, zone), cheapest first.
+fn overrides(offers: &[(&Candidate<'_>, &Offering)], image: &str, subnets: &BTreeMap<String, String>) -> Vec<FleetOverride> {
+    let mut all: BTreeMap<(Price, &str, &str), FleetOverride> = BTreeMap::new();
+    for (candidate, offering) in offers {
+        let (name, zone) = (candidate.instance_type.name.as_str(), offering.zone());
+        let Some(subnet_id) = subnets.get(zone) else { continue };
+        let entry = FleetOverride {
+            instance_type: name.to_owned(),
+            zone: zone.to_owned(),
+            subnet_id: subnet_id.clone(),
+            image_id: image.to_owned(),
+            price: offering.price,
+        };
+        all.entry((offering.price, name, zone)).or_insert(entry);
+    }
+    all.into_values().collect()
+}
+
+fn launch_template(
+    input: &LaunchInput<'_>,
+    shared: &Shared<'_>,
+    image: &str,
+    kubelet: &Resolved,
+    efa: u32,
+    reservation: Option<&str>,
+) -> Result<LaunchTemplate, LaunchError> {
+    let (class, family) = (input.context.class, input.context.family);
+    let spec = &class.spec;
+    let ipv6 = input.cluster.dns_address.as_ref().is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok());
+    let bootstrap = Bootstrap {
+        cluster: input.cluster,
+        class,
+        kubelet: input.context.kubelet,
+        resolved: kubelet,
+        labels: user_data::node_labels(input.claim, shared.capacity_type, family),
+        taints: user_data::node_taints(input.claim),
+    };
+    let market = match shared.reservation {
+        Some(ReservationKind::CapacityBlock) => Some("capacity-block"),
+        Some(ReservationKind::Interruptible) => Some("interruptible-capacity-reservation"),
+        _ => None,
+    };
+    let gate = input.context.settings.reserved_capacity;
+    let template = LaunchTemplate {
+        name: String::new(),
+        image_id: image.to_owned(),
+        user_data: user_data::render(family, &bootstrap)?,
+        instance_profile: class.status.instance_profile.clone().unwrap_or_default(),
+        security_group_ids: class.status.security_groups.iter().map(|group| group.id.clone()).collect(),
+        block_device_mappings: template::volumes(spec, family),
+        metadata_options: template::metadata_options(spec, input.catalog.region.as_str(), ipv6),
+        detailed_monitoring: spec.detailed_monitoring.unwrap_or(false),
+        interfaces: template::interfaces(spec, efa, ipv6),
+        nested_virtualization: spec.cpu_options.as_ref().and_then(|options| options.nested_virtualization.clone()),
+        tenancy: shared.tenancy.to_owned(),
+        placement_group_id: input.context.placement_group.map(|group| group.id.clone()),
+        partition: shared.partition,
+        enclave: !input.claim.spec.resources.requests.get(NITRO_SANDBOX).is_zero(),
+        reservation: gate.then(|| reservation.map_or(ReservationTarget::None, |id| ReservationTarget::Only(id.to_owned()))),
+        market_type: market.filter(|_| gate).map(str::to_owned),
+        spot: shared.capacity_type == labels::CAPACITY_SPOT,
+        tags: shared.tags.clone(),
+    };
+    Ok(template.named())
+}

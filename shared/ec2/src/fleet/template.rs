@@ -1,0 +1,150 @@
+//! Launch templates: everything about a machine that a fleet's overrides cannot say (spec aws 10).
+
+use crate::family::Family;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use whittle_api::karpenter::{BlockDeviceMapping, ConnectionTracking, Ec2NodeClassSpec, MetadataOptions};
+use whittle_units::Quantity;
+
+/// A launch template, complete: the same options have the same name, so that creating it again is harmless.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchTemplate {
+    pub name: String,
+    pub image_id: String,
+    /// Not encoded; the adapter encodes it in base64.
+    pub user_data: String,
+    pub instance_profile: String,
+    /// Of every interface; never set on the template itself.
+    pub security_group_ids: Vec<String>,
+    /// Sizes are quantities; [`volume_gibibytes`] rounds them.
+    pub block_device_mappings: Vec<BlockDeviceMapping>,
+    /// `http_protocol_ipv6` is absent where the region does not know it.
+    pub metadata_options: MetadataOptions,
+    pub detailed_monitoring: bool,
+    pub interfaces: Vec<TemplateInterface>,
+    /// `enabled` or `disabled`; absent leaves EC2's default.
+    pub nested_virtualization: Option<String>,
+    /// `default` or `dedicated`.
+    pub tenancy: String,
+    pub placement_group_id: Option<String>,
+    pub partition: Option<u32>,
+    pub enclave: bool,
+    /// `None` leaves the specification out (gate `ReservedCapacity` off).
+    pub reservation: Option<ReservationTarget>,
+    /// `capacity-block` or `interruptible-capacity-reservation`.
+    pub market_type: Option<String>,
+    /// Spot requests are tagged too.
+    pub spot: bool,
+    /// Of the template, of network interfaces and of spot requests.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// What a machine may take from capacity reservations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReservationTarget {
+    /// Never slides into an open reservation.
+    None,
+    /// Only starts in this one.
+    Only(String),
+}
+
+/// One network interface of a template. Absent fields are left out of the request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateInterface {
+    pub card_index: Option<u32>,
+    pub device_index: u32,
+    /// `interface`, `efa`, `efa-only`.
+    pub interface_type: Option<String>,
+    pub associate_public_ip: Option<bool>,
+    pub ipv4_prefix_count: Option<i32>,
+    pub ipv6_prefix_count: Option<i32>,
+    pub ipv6_address_count: Option<i32>,
+    pub primary_ipv6: Option<bool>,
+    pub connection_tracking: Option<ConnectionTracking>,
+}
+
+impl LaunchTemplate {
+    /// The template under the name that its content gives it (seeds 12.17).
+    #[must_use]
+    pub fn named(mut self) -> Self {
+        self.name.clear();
+        let content = serde_json::to_vec(&self).expect("maps have text keys");
+        let digest = Sha256::digest(&content);
+        let number = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        self.name = format!("karpenter.k8s.aws/{number}");
+        self
+    }
+}
+
+/// Size of a volume for EC2: whole gibibytes, rounded up; `None` without a size.
+pub fn volume_gibibytes(size: Option<&str>) -> Option<i32> {
+    let bytes = size?.parse::<Quantity>().ok()?.units_ceil();
+    i32::try_from(bytes.div_euclid(1 << 30) + i64::from(bytes.rem_euclid(1 << 30) != 0)).ok()
+}
+
+/// The class's volumes, or its family's.
+pub(super) fn volumes(class: &Ec2NodeClassSpec, family: Family) -> Vec<BlockDeviceMapping> {
+    match class.block_device_mappings.as_deref() {
+        Some(mappings) if !mappings.is_empty() => mappings.to_vec(),
+        _ => family.default_volumes(),
+    }
+}
+
+/// Regions whose EC2 does not know IPv6 metadata endpoints.
+const WITHOUT_IPV6_METADATA: &[&str] =
+    &["us-iso-east-1", "us-iso-west-1", "us-isob-east-1", "us-isob-west-1", "us-isof-south-1", "us-isof-east-1"];
+
+/// The class's metadata options; where the field is null, those of the reference for that case (spec aws 10.2).
+pub(super) fn metadata_options(class: &Ec2NodeClassSpec, region: &str, ipv6: bool) -> MetadataOptions {
+    let word = |on: bool| Some(if on { "enabled" } else { "disabled" }.to_owned());
+    let mut options = class.metadata_options.clone().unwrap_or_else(|| MetadataOptions {
+        http_endpoint: word(false),
+        http_protocol_ipv6: word(ipv6),
+        http_put_response_hop_limit: Some(2),
+        http_tokens: Some("required".to_owned()),
+    });
+    if WITHOUT_IPV6_METADATA.contains(&region) {
+        options.http_protocol_ipv6 = None;
+    }
+    options
+}
+
+/// The interfaces of machines that have `efa` EFA interfaces (spec aws 10.3).
+pub(super) fn interfaces(class: &Ec2NodeClassSpec, efa: u32, ipv6: bool) -> Vec<TemplateInterface> {
+    let plain = |card_index: Option<u32>, device_index: u32, interface_type: Option<&str>| TemplateInterface {
+        card_index,
+        device_index,
+        interface_type: interface_type.map(str::to_owned),
+        associate_public_ip: class.associate_public_ip_address,
+        ipv4_prefix_count: class.ip_prefix_count.filter(|_| !ipv6),
+        ipv6_prefix_count: class.ip_prefix_count.filter(|_| ipv6),
+        ipv6_address_count: ipv6.then_some(1),
+        primary_ipv6: ipv6.then_some(true),
+        connection_tracking: class.connection_tracking.clone().filter(|tracking| *tracking != ConnectionTracking::default()),
+    };
+    if let Some(named) = class.network_interfaces.as_deref().filter(|named| !named.is_empty()) {
+        let index = |number: i32| u32::try_from(number).unwrap_or_default();
+        return named
+            .iter()
+            .map(|nic| {
+                let (card, device) = (index(nic.network_card_index), index(nic.device_index));
+                let kind = nic.interface_type.as_str();
+                if kind == "efa-only" {
+                    // It carries no addresses, so nothing about addresses may be said.
+                    return TemplateInterface {
+                        card_index: Some(card),
+                        device_index: device,
+                        interface_type: Some(kind.to_owned()),
+                        ..TemplateInterface::default()
+                    };
+                }
+                plain(Some(card), device, Some(kind).filter(|kind| !kind.is_empty()))
+            })
+            .collect();
+    }
+    if efa > 0 {
+        return (0..efa).map(|card| plain(Some(card), u32::from(card > 0), Some("efa"))).collect();
+    }
+    vec![plain(None, 0, None)]
+}

@@ -1,0 +1,158 @@
+use super::*;
+use crate::golden::{Case, files};
+use crate::instance_types::{Context, resolve};
+use crate::user_data::tests::{access, without_layout};
+use serde_json::{Map, Value, json};
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::labels;
+use whittle_units::Quantity;
+
+mod golden;
+
+/// A case whose answers we can bend; the first golden one.
+fn on_demand() -> Case {
+    Case::read(&files("launch", "001-on-demand.yaml")[0])
+}
+
+fn prepared(case: &Case) -> Result<Launch, LaunchError> {
+    let (catalog, context, cluster) = (case.catalog(false), case.context(), access(&case.facts));
+    let types = resolve(&catalog, &context).unwrap();
+    prepare(&LaunchInput {
+        claim: case.claim.as_ref().unwrap(),
+        context: &context,
+        catalog: &catalog,
+        types: &types,
+        cluster: &cluster,
+        free_addresses: &BTreeMap::new(),
+        min_values: MinValuesPolicy::Strict,
+    })
+}
+
+#[test]
+fn a_batch_has_one_name_in_any_order_and_tokens_follow_the_parameters() {
+    assert_eq!(batch_id("demo", ["b", "a"]), batch_id("demo", ["a", "b"]));
+    assert_ne!(batch_id("demo", ["a"]), batch_id("other", ["a"]));
+    let request = prepared(&on_demand()).unwrap().request;
+    let batch = batch_id("demo", ["a", "b"]);
+    let (first, again) = (batched(request.clone(), &batch, 2), batched(batched(request.clone(), &batch, 2), &batch, 2));
+    assert_eq!(first, again);
+    assert_eq!((first.client_token.len(), first.target_capacity), (64, 2));
+    assert_eq!(first.tags.get(labels::TAG_LAUNCH), Some(&batch));
+    assert_ne!(first.client_token, batched(request, &batch, 1).client_token);
+}
+
+#[test]
+fn equal_options_give_one_template_name_and_any_difference_another() {
+    let mut case = on_demand();
+    let names = |case: &Case| prepared(case).unwrap().templates.into_iter().map(|template| template.name).collect::<Vec<_>>();
+    let before = names(&case);
+    assert_eq!(before, names(&case));
+    assert!(before.iter().all(|name| name.starts_with("karpenter.k8s.aws/")));
+    case.class.metadata.name = "other".into();
+    assert_ne!(before, names(&case), "classes of other names have other tags");
+    let mut case = on_demand();
+    case.class.spec.detailed_monitoring = Some(true);
+    assert_ne!(before, names(&case));
+}
+
+#[test]
+fn machines_of_a_provisioners_pool_carry_both_pool_tags() {
+    let mut case = on_demand();
+    assert_eq!(prepared(&case).unwrap().request.tags.get(labels::PROVISIONER_NAME), None);
+    let claim = case.claim.as_mut().unwrap();
+    claim.metadata.labels.insert(labels::PROVISIONER_NAME.into(), "default".into());
+    let tags = prepared(&case).unwrap().request.tags;
+    assert_eq!(tags.get(labels::PROVISIONER_NAME), tags.get(labels::NODE_POOL));
+}
+
+#[test]
+fn the_lowest_partition_is_chosen_by_number_and_full_ones_are_passed_over() {
+    let mut case = Case::read(&files("launch", "053-placement-partition-several.yaml")[0]);
+    let claim = case.claim.as_mut().unwrap();
+    claim.spec.requirements.retain(|requirement| requirement.key != labels::PLACEMENT_GROUP_PARTITION);
+    claim.spec.requirements.push(whittle_api::karpenter::Requirement::is_in(labels::PLACEMENT_GROUP_PARTITION, ["4", "3"]));
+    assert_eq!(prepared(&case).unwrap().partition, Some(3));
+    let catalog = case.catalog(false);
+    let group = case.group.as_ref().unwrap().id.clone();
+    for facts in &catalog.types {
+        for zone in &catalog.zones {
+            case.unavailable.pools.insert(crate::instance_types::Pool {
+                capacity_type: "on-demand".into(),
+                instance_type: facts.name.clone(),
+                zone: zone.name.clone(),
+                placement_group: Some(group.clone()),
+                partition: Some(3),
+            });
+        }
+    }
+    assert_eq!(prepared(&case).unwrap().partition, Some(4));
+}
+
+#[test]
+fn classes_are_launched_from_only_when_ready() {
+    use LaunchDisposition::{InsufficientCapacity, NodeClassNotReady, Retry};
+    let class = |patch: Value| {
+        let mut value = json!({"metadata": {"name": "default", "generation": 2}, "status": {}});
+        value["metadata"].as_object_mut().unwrap().extend(patch["metadata"].as_object().cloned().unwrap_or_default());
+        value["status"]["conditions"] =
+            json!([{"type": "Ready", "status": patch["ready"], "message": "no subnets", "observedGeneration": patch["seen"]}]);
+        serde_json::from_value::<whittle_api::karpenter::Ec2NodeClass>(value).unwrap()
+    };
+    let answer = |patch: Value| check_class("default", Some(&class(patch))).map_err(|error| error.disposition());
+    assert_eq!(check_class("default", None).map_err(|error| error.disposition()), Err(InsufficientCapacity));
+    assert_eq!(
+        answer(json!({"ready": "True", "seen": 2, "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
+        Err(InsufficientCapacity)
+    );
+    assert_eq!(answer(json!({"ready": "False", "seen": 2})), Err(NodeClassNotReady));
+    assert_eq!(answer(json!({"ready": "True", "seen": 1})), Err(NodeClassNotReady));
+    assert_eq!(answer(json!({"ready": "Unknown", "seen": 2})), Err(Retry(crate::errors::CreateReason::NodeClassReadinessUnknown)));
+    assert_eq!(answer(json!({"ready": "True", "seen": 2})), Ok(()));
+}
+
+#[test]
+fn fleet_errors_close_what_they_name() {
+    let case = on_demand();
+    let launch = prepared(&case).unwrap();
+    let context = case.context();
+    let error = |code: &str, message: &str, name: &str, zone: &str| FleetPoolError {
+        code: code.into(),
+        message: message.into(),
+        instance_type: name.into(),
+        zone: zone.into(),
+    };
+    let of = |errors: Vec<FleetPoolError>| marks(&launch, &FleetAnswer { errors, ..FleetAnswer::default() }, &context);
+    for code in ["InsufficientInstanceCapacity", "Unsupported", "VcpuLimitExceeded", "MaxFleetCountExceeded"] {
+        let marks = of(vec![error(code, "text", "m5.large", "us-east-1a")]);
+        let pools: Vec<_> = marks.pools.iter().map(|pool| (pool.instance_type.as_str(), pool.zone.as_str())).collect();
+        assert_eq!(pools, [("m5.large", "us-east-1a")], "{code}");
+        assert!(marks.subnets.is_empty() && marks.capacity_types.is_empty());
+    }
+    let full = of(vec![error("InsufficientFreeAddressesInSubnet", "text", "m5.large", "us-east-1b")]);
+    assert_eq!(full.subnets.iter().collect::<Vec<_>>(), ["subnet-b"]);
+    assert!(of(vec![error("RequestLimitExceeded", "text", "m5.large", "us-east-1a")]) == Marks::default());
+    let role = of(vec![error("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "text", "m5.large", "us-east-1a")]);
+    assert_eq!(role.capacity_types.iter().collect::<Vec<_>>(), ["spot"]);
+    let spread = "You've reached the limit of instances in this spread placement group.";
+    assert_eq!(of(vec![error("InsufficientInstanceCapacity", spread, "m5.large", "us-east-1a")]).pools.len(), 6);
+}
+
+#[test]
+fn a_fleet_without_machines_is_a_stock_out_only_when_every_error_is_one() {
+    let error =
+        |code: &str| FleetPoolError { code: code.into(), message: "text".into(), instance_type: "m5.large".into(), zone: "a".into() };
+    let is_stock_out = |codes: &[&str]| {
+        matches!(failure(&codes.iter().map(|code| error(code)).collect::<Vec<_>>()), FleetFailure::InsufficientCapacity(_))
+    };
+    assert!(is_stock_out(&["InsufficientInstanceCapacity", "UnfulfillableCapacity"]));
+    assert!(!is_stock_out(&["InsufficientInstanceCapacity", "UnauthorizedOperation"]));
+    assert!(!is_stock_out(&["RequestLimitExceeded"]), "a throttle is no stock-out");
+    assert!(!is_stock_out(&[]));
+}
+
+#[test]
+fn volumes_round_up_to_whole_gibibytes() {
+    for (size, gibibytes) in [(Some("20Gi"), Some(20)), (Some("100G"), Some(94)), (Some("1"), Some(1)), (Some("x"), None), (None, None)] {
+        assert_eq!(volume_gibibytes(size), gibibytes, "{size:?}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Whether what EC2 sells meets what a claim requires.
+//!
+//! One side here is always concrete: a type or an offering has a set of values per key, or the key does not exist. The
+//! full algebra of two open sides belongs to the solver.
+
+use std::collections::BTreeMap;
+use whittle_api::karpenter::{Operator, Requirement};
+use whittle_api::labels::normalized;
+
+/// The requirements of a claim, by key.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted<'a>(BTreeMap<&'a str, Vec<&'a Requirement>>);
+
+impl<'a> Wanted<'a> {
+    /// Groups requirements; old keys count as what they stand for today.
+    pub fn new(requirements: &'a [Requirement]) -> Self {
+        let mut by_key: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
+        for requirement in requirements {
+            by_key.entry(normalized(&requirement.key)).or_default().push(requirement);
+        }
+        Self(by_key)
+    }
+    /// Whether a value of a key is allowed; what is not named is.
+    pub fn allows(&self, key: &str, value: &str) -> bool {
+        self.0.get(key).is_none_or(|all| all.iter().all(|requirement| accepts(requirement, Some(value))))
+    }
+    /// Whether every key that both sides name has a common value. Keys that only one side names are no obstacle: what EC2
+    /// sells has no opinion on the user's own labels.
+    pub fn meets(&self, sold: &[Requirement]) -> bool {
+        sold.iter().all(|requirement| {
+            let Some(wanted) = self.0.get(requirement.key.as_str()) else { return true };
+            match requirement.operator {
+                Operator::In => requirement.values.iter().any(|value| wanted.iter().all(|each| accepts(each, Some(value)))),
+                Operator::DoesNotExist => wanted.iter().all(|each| accepts(each, None)),
+                _ => false,
+            }
+        })
+    }
+    /// Values that `In` requirements of a key name and nothing else forbids, in order.
+    pub fn listed(&self, key: &str) -> Vec<&'a str> {
+        let all = self.0.get(key).map(Vec::as_slice).unwrap_or_default();
+        let named = all.iter().filter(|requirement| requirement.operator == Operator::In).flat_map(|requirement| &requirement.values);
+        let mut values: Vec<&str> = named.map(String::as_str).filter(|value| self.allows(key, value)).collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+    /// Keys with a least number of values.
+    pub fn min_values(&self) -> impl Iterator<Item = (&'a str, u32)> {
+        self.0.iter().filter_map(|(key, all)| Some((*key, all.iter().filter_map(|requirement| requirement.min_values).max()?)))
+    }
+}
+
+/// Whether one requirement takes a value, or takes that the label does not exist.
+fn accepts(requirement: &Requirement, value: Option<&str>) -> bool {
+    let Some(value) = value else { return matches!(requirement.operator, Operator::NotIn | Operator::DoesNotExist) };
+    let bound = || requirement.values.first()?.parse::<i64>().ok().zip(value.parse::<i64>().ok());
+    match requirement.operator {
+        Operator::In => requirement.values.iter().any(|each| each == value),
+        Operator::NotIn => requirement.values.iter().all(|each| each != value),
+        Operator::Exists => true,
+        Operator::DoesNotExist => false,
+        Operator::Gt => bound().is_some_and(|(bound, value)| value > bound),
+        Operator::Lt => bound().is_some_and(|(bound, value)| value < bound),
+        Operator::Gte => bound().is_some_and(|(bound, value)| value >= bound),
+        Operator::Lte => bound().is_some_and(|(bound, value)| value <= bound),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(key: &str, operator: Operator, values: &[&str]) -> Requirement {
+        Requirement { key: key.into(), operator, values: values.iter().map(|value| (*value).into()).collect(), min_values: None }
+    }
+
+    #[test]
+    fn a_common_value_must_satisfy_every_requirement_of_its_key() {
+        let sold = [of("zone", Operator::In, &["a", "b"]), of("cpu", Operator::In, &["8"]), of("gpu", Operator::DoesNotExist, &[])];
+        #[track_caller]
+        fn check(sold: &[Requirement], wanted: &[Requirement], meets: bool) {
+            assert_eq!(Wanted::new(wanted).meets(sold), meets, "{wanted:?}");
+        }
+        check(&sold, &[], true);
+        check(&sold, &[of("zone", Operator::In, &["b", "c"])], true);
+        check(&sold, &[of("zone", Operator::In, &["b", "c"]), of("zone", Operator::NotIn, &["b"])], false);
+        check(&sold, &[of("zone", Operator::Exists, &[])], true);
+        check(&sold, &[of("zone", Operator::DoesNotExist, &[])], false);
+        check(&sold, &[of("cpu", Operator::Gt, &["4"]), of("cpu", Operator::Lt, &["9"])], true);
+        check(&sold, &[of("cpu", Operator::Gte, &["9"])], false);
+        check(&sold, &[of("cpu", Operator::Lte, &["8"])], true);
+        check(&sold, &[of("gpu", Operator::Exists, &[])], false);
+        check(&sold, &[of("gpu", Operator::NotIn, &["t4"])], true);
+        check(&sold, &[of("team", Operator::In, &["blue"])], true);
+        check(
+            &[of("topology.kubernetes.io/zone", Operator::In, &["a"])],
+            &[of("failure-domain.beta.kubernetes.io/zone", Operator::In, &["b"])],
+            false,
+        );
+    }
+}
