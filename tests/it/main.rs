@@ -1,5 +1,6 @@
 //! Everything that is tested through a public surface, in one binary.
 
 mod dynamo_store;
+mod golden_scheduling;
 mod infra;
 mod tools;
