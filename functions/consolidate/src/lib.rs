@@ -1,1 +1,199 @@
-//! The consolidate function: load, decide, write.
+//! Nodes that cost more than they give are taken out: decide, let it rest, look again, launch replacements, then end.
+//!
+//! Everything that is under way stands in one record per cluster ([`state::Disruptions`]), which only this function
+//! writes: a run that dies anywhere is gone on with by the next one.
+
+mod execute;
+mod observe;
+mod progress;
+mod shows;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use state::{Disruptions, Running};
+
+use whittle_claims::{Doorbell, Lease, Revision, Stored};
+use whittle_core::disruption::{self, Decision, Gate, Method, Proposal, Settings as Rules};
+use whittle_ports::{
+    ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
+    StatusWriter, World,
+};
+use whittle_snapshot::{Snapshot, load};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+/// Longer than the largest pass, short enough that a crashed run costs less than a tick.
+const LEASE: SignedDuration = SignedDuration::from_secs(60);
+/// How often a cluster with machines of ours is looked at: a pod that leaves is noticed within this.
+const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(10);
+
+/// One pass for a cluster. Only one run decides for a cluster at a time; a later one ends with `Held`.
+pub async fn handle<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    cluster: &ClusterName,
+) -> Result<Report, HandleError>
+where
+    S: ClaimStore + Leases + Records + RegionStore + DecisionLog,
+    C: Sync,
+    K: ClusterReader + Mirrors + Nodes + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let lease = world.store.acquire(cluster, &world.clock.unique(), world.clock.now(), LEASE).await?;
+    let outcome = under_lease(world, settings, cluster, &lease).await;
+    // A lease that cannot be given back runs out by itself.
+    let _ = world.store.release(&lease).await;
+    outcome
+}
+
+async fn under_lease<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    cluster: &ClusterName,
+    lease: &Lease,
+) -> Result<Report, HandleError>
+where
+    S: ClaimStore + Leases + Records + RegionStore + DecisionLog,
+    C: Sync,
+    K: ClusterReader + Mirrors + Nodes + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let mut report = Report::default();
+    let mut seen = load(world, cluster).await?;
+    if !settings.shadow {
+        observe::pod_events(world, &mut seen, &mut report).await?;
+    }
+    let stored = world.store.read::<Disruptions>(cluster, state::NAME).await?;
+    let mut stored = stored.unwrap_or_else(|| Stored { value: Disruptions::default(), revision: Revision::ABSENT });
+    let before = stored.value.clone();
+    if !settings.shadow {
+        let moved = progress::go_on(world, lease, &seen, &mut stored, &mut report).await?;
+        if moved {
+            // Claims that now end must count as ending before anything else is decided.
+            seen = load(world, cluster).await?;
+        }
+    }
+    let decision = decide(settings, &seen, &stored.value);
+    shows::verdicts(world, cluster, &decision, seen.now, &mut report).await?;
+    if !settings.shadow {
+        observe::conditions(world, &seen, &decision, &mut report).await?;
+    }
+    stored.value.memory = decision.memory.clone();
+    let next = act(world, settings, lease, &seen, &decision, &mut stored, &mut report).await?;
+    let again = plan_next_look(&seen, &before, next, &mut stored.value);
+    if stored.value != before {
+        world.store.write(cluster, &stored.value, stored.revision).await?;
+    }
+    if let Some(delay) = again {
+        world.queues.ring(Doorbell::Consolidate { cluster: cluster.clone() }, delay).await?;
+    }
+    world.store.append(cluster, &report.decisions).await?;
+    Ok(report)
+}
+
+/// What the core decides on. Pure.
+fn rules(settings: &Settings) -> Rules {
+    let spot_to_spot = if settings.spot_to_spot { Gate::On } else { Gate::Off };
+    Rules { spot_to_spot, ..Rules::standard() }
+}
+
+fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions) -> Decision {
+    let facts = known.facts();
+    disruption::decide(disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules(settings) })
+}
+
+/// Lets a found command rest, or executes the one that has rested and still holds. Answers when to look again.
+async fn act<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    lease: &Lease,
+    seen: &Snapshot,
+    decision: &Decision,
+    stored: &mut Stored<Disruptions>,
+    report: &mut Report,
+) -> Result<Option<SignedDuration>, HandleError>
+where
+    S: ClaimStore + Records,
+    K: Mirrors + Nodes + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    if let Some(proposal) = stored.value.resting.clone() {
+        if seen.now < proposal.execute_after {
+            return Ok(Some(proposal.execute_after.duration_since(seen.now)));
+        }
+        stored.value.resting = None;
+        return validated(world, settings, lease, seen, &proposal, stored, report).await.map(|()| None);
+    }
+    let Some(command) = decision.commands.first() else { return Ok(None) };
+    shows::found(report, command, settings.shadow, seen.now);
+    if settings.shadow {
+        return Ok(None);
+    }
+    let proposal = Proposal { execute_after: rested(command.method, settings, seen.now), ..command.proposal(seen.now) };
+    if proposal.execute_after > seen.now {
+        let wait = proposal.execute_after.duration_since(seen.now);
+        stored.value.resting = Some(proposal);
+        return Ok(Some(wait));
+    }
+    for command in &decision.commands {
+        execute::start(world, lease, seen, command, stored, report).await?;
+    }
+    Ok(None)
+}
+
+/// When a command may be executed: drift at once, consolidation after the validation delay.
+fn rested(method: Method, settings: &Settings, now: Timestamp) -> Timestamp {
+    let wait = if method.validation_wait().is_zero() { SignedDuration::ZERO } else { settings.validation_delay };
+    now.checked_add(wait).unwrap_or(now)
+}
+
+async fn validated<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    lease: &Lease,
+    seen: &Snapshot,
+    proposal: &Proposal,
+    stored: &mut Stored<Disruptions>,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + Records,
+    K: Mirrors + Nodes + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let facts = stored.value.facts();
+    let memory = stored.value.memory.clone();
+    let rules = rules(settings);
+    let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &memory, settings: &rules };
+    match disruption::validate(input, proposal) {
+        Ok(command) => execute::start(world, lease, seen, &command, stored, report).await,
+        Err(rejection) => {
+            shows::rejected(report, proposal, &rejection, seen.now);
+            for note in rejection.notes.iter().take(shows::EVENTS_MAX) {
+                // The rejection stands in the decision log; the event is a courtesy.
+                let _ = world.cluster.publish(&lease.cluster, &shows::event_of(note)).await;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Sees to it that one doorbell is under way while the cluster has machines of ours, and that doorbells do not multiply.
+fn plan_next_look(seen: &Snapshot, before: &Disruptions, wanted: Option<SignedDuration>, next: &mut Disruptions) -> Option<SignedDuration> {
+    let machines = seen.claims.iter().any(|claim| claim.value.machine().is_some());
+    if !machines && next.is_idle() {
+        next.next_look_at = None;
+        return None;
+    }
+    let delay = wanted.map_or(LOOK_EVERY, |wanted| wanted.min(LOOK_EVERY)).max(SignedDuration::from_secs(1));
+    let due = seen.now.checked_add(delay).unwrap_or(seen.now);
+    if before.next_look_at.is_some_and(|known| known > seen.now && known <= due) {
+        return None;
+    }
+    next.next_look_at = Some(due);
+    Some(delay)
+}

@@ -160,6 +160,9 @@ pub struct Claim {
     pub annotations: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_pod_event_at: Option<Timestamp>,
+    /// Which workload pods were on the node when `consolidate` last looked; another value is a pod event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods_fingerprint: Option<u64>,
     /// When a delayed doorbell for this claim is due. A later moment means that nobody else has to ring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_again_at: Option<Timestamp>,

@@ -14,6 +14,7 @@ mod phase;
 mod record;
 mod stock_out;
 mod timing;
+mod verdict;
 
 pub use bucket::{Bucket, BucketName};
 pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Machine, PodKey, Revision, Stored};
@@ -26,6 +27,7 @@ pub use phase::Phase;
 pub use record::{NodeClassRecord, Record, Sighting};
 pub use stock_out::{OfferingKey, StockOut};
 pub use timing::{LAUNCH_TIMEOUT, Liveness, REGISTRATION_TIMEOUT, SPOT_NOTICE};
+pub use verdict::{NodeVerdict, VerdictPage};
 
 #[cfg(test)]
 mod tests;

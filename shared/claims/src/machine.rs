@@ -91,6 +91,7 @@ impl Claim {
             conditions: [LAUNCHED, REGISTERED, INITIALIZED, READY].into_iter().map(awaiting).collect(),
             annotations: std::collections::BTreeMap::new(),
             last_pod_event_at: None,
+            pods_fingerprint: None,
             look_again_at: None,
         }
     }

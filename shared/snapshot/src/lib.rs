@@ -37,6 +37,21 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Joins what was read. Pure.
+    pub fn of(
+        now: Timestamp,
+        read: ClusterObjects,
+        claims: Vec<Stored<Claim>>,
+        classes: Vec<NodeClassRecord>,
+        catalog: BTreeMap<String, Arc<Vec<InstanceType>>>,
+    ) -> Self {
+        let by_name: BTreeMap<&str, &InstanceType> =
+            catalog.values().flat_map(|types| types.iter()).map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
+        let objects = inflight::as_decided(&read, &claims, &by_name);
+        let nodes = ClusterState::of(&objects).nodes;
+        Self { now, read, objects, nodes, claims, classes, catalog, workloads: Workloads::default() }
+    }
+
     /// The snapshot as the solver takes it.
     pub fn input(&self) -> Input<'_> {
         Input {
@@ -64,9 +79,5 @@ where
     let stock_outs = world.store.stock_outs(world.clock.now()).await?;
     let blob = world.store.catalog().await?.map(|stored| stored.value);
     let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, blob.as_deref())?;
-    let by_name: BTreeMap<&str, &InstanceType> =
-        catalog.values().flat_map(|types| types.iter()).map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
-    let objects = inflight::as_decided(&read, &claims, &by_name);
-    let nodes = ClusterState::of(&objects).nodes;
-    Ok(Snapshot { now: world.clock.now(), read, objects, nodes, claims, classes, catalog, workloads: Workloads::default() })
+    Ok(Snapshot::of(world.clock.now(), read, claims, classes, catalog))
 }

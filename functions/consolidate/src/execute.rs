@@ -1,0 +1,134 @@
+//! Starting a command: store it, mark the nodes, store the replacements, ring launch.
+
+use crate::observe::keep;
+use crate::progress;
+use crate::state::{Disruptions, Going, Running};
+use whittle_api::k8s::{Taint, TaintEffect};
+use whittle_api::{ConditionStatus, conditions, labels};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, Lease, Stored};
+use whittle_core::disruption::Command;
+use whittle_ports::{
+    ClaimStore, Clock, ClusterError, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter, StoreError, World,
+};
+use whittle_snapshot::{Snapshot, claim_of};
+use whittle_units::{ClaimName, SignedDuration};
+
+/// The taint that keeps new pods off a node that is to go.
+pub(crate) fn disrupted() -> Taint {
+    Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)
+}
+
+/// Executes a command that still holds. Its record is stored first: whatever dies after that is gone on with.
+pub(crate) async fn start<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    lease: &Lease,
+    seen: &Snapshot,
+    command: &Command,
+    stored: &mut Stored<Disruptions>,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + Records,
+    K: Mirrors + Nodes + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let id = world.clock.unique();
+    let claim = |new| claim_of(new, &seen.objects, &lease.cluster, &world.clock.unique(), world.clock.unique(), Some(id.clone()), seen.now);
+    let replacements: Vec<Claim> = command.replacements.iter().map(claim).collect();
+    let launched = replacements.iter().map(|claim| claim.key.name.as_str().to_owned()).collect();
+    let removals = command.removals.iter().map(|removal| Going { claim: removal.node_claim.as_str().into(), node: removal.node.clone() });
+    let running = Running {
+        id,
+        method: command.method,
+        started_at: seen.now,
+        removals: removals.collect(),
+        replacements,
+        stored: false,
+        savings_nanos: command.savings.nanos(),
+    };
+    stored.value.memory.record(command, launched, &seen.read, seen.now);
+    stored.value.running.push(running);
+    stored.revision = world.store.write(&lease.cluster, &stored.value, stored.revision).await?;
+    report.count("commands");
+    let last = stored.value.running.len() - 1;
+    let mut running = stored.value.running[last].clone();
+    let outcome = progress::step(world, lease, seen, &mut running, report).await?;
+    progress::settle(&mut stored.value.running, last, running, outcome);
+    ledger(report, command, seen);
+    Ok(())
+}
+
+/// The money of a command, for `whittle savings`.
+fn ledger(report: &mut Report, command: &Command, seen: &Snapshot) {
+    let before = command.price_before();
+    let pods: usize = command.removals.iter().map(|removal| removal.pods.len()).sum();
+    let detail = serde_json::json!({
+        "ledger": true, "reason": command.method.reason().as_str(), "method": command.method.consolidation_type(),
+        "beforeNanos": before.nanos(), "savingsNanos": command.savings.nanos(), "podsMoved": pods,
+        "nodes": command.removals.iter().map(|removal| removal.node.as_str()).collect::<Vec<_>>(),
+    });
+    for removal in &command.removals {
+        let subject = format!("node/{}", removal.node);
+        let kind = format!("{}/{}", removal.instance_type, removal.capacity_type);
+        let message = format!("{}: {} ({kind})", command.method.reason(), command.text_for(&removal.node));
+        report.explain(seen.now, DecisionKind::Disrupted, subject, message, detail.clone());
+    }
+}
+
+/// Keeps new pods off the nodes and says why on the claims. A node that is gone needs no mark.
+pub(crate) async fn mark<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    lease: &Lease,
+    seen: &Snapshot,
+    running: &Running,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Nodes,
+    T: Clock,
+{
+    for going in &running.removals {
+        let patch = NodePatch { add_taints: vec![disrupted()], ..NodePatch::default() };
+        match world.cluster.patch_node(&lease.cluster, &going.node, "", &patch).await {
+            Ok(()) | Err(ClusterError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Read anew: its conditions were written a moment ago.
+        let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
+        let Some(claim) = world.store.get(&key).await? else { continue };
+        let mut next = claim.value.clone();
+        let reason = running.method.reason().as_str();
+        conditions::set(&mut next.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, reason, reason, seen.now);
+        keep(world.store, &claim, next).await?;
+    }
+    Ok(())
+}
+
+/// Stores the replacements under the lease and rings launch. One that is stored already is left alone.
+pub(crate) async fn launch<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, lease: &Lease, running: &Running) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors,
+    Q: Queues,
+{
+    for claim in &running.replacements {
+        match world.store.create(lease, claim).await {
+            Ok(_) | Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if !running.replacements.is_empty() {
+        let claims = running.replacements.iter().map(|claim| claim.key.name.clone()).collect();
+        world.queues.ring(Doorbell::Launch { cluster: lease.cluster.clone(), claims }, SignedDuration::ZERO).await?;
+    }
+    for claim in &running.replacements {
+        // `sweep` shows what could not be shown now.
+        let _ = world.cluster.apply_mirror(&lease.cluster, &whittle_claims::mirror(claim)).await;
+    }
+    Ok(())
+}
+
+pub(crate) fn find<'a>(seen: &'a Snapshot, name: &ClaimName) -> Option<&'a Stored<Claim>> {
+    seen.claims.iter().find(|claim| claim.value.key.name == *name)
+}

@@ -1,0 +1,128 @@
+//! What a pass notes on claims: that pods came or went, and the conditions that follow.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use whittle_api::k8s::Pod;
+use whittle_api::{ConditionStatus, conditions};
+use whittle_claims::{Claim, Stored, mirror};
+use whittle_core::disruption::Decision;
+use whittle_core::state::ClusterState;
+use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Report, StoreError, World, save};
+use whittle_snapshot::Snapshot;
+
+/// FNV-1a: stable over builds and machines, which the standard library's hasher does not promise.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// Names the set of workload pods on a node: bound, neither ended nor ending, no daemons.
+pub(crate) fn fingerprint<'a>(pods: impl Iterator<Item = &'a Pod>) -> u64 {
+    let mut uids: Vec<&str> = pods.filter(|pod| counts(pod)).map(|pod| pod.metadata.uid.as_str()).collect();
+    uids.sort_unstable();
+    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    uids.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn counts(pod: &Pod) -> bool {
+    !pod.is_daemon() && !pod.is_static() && !pod.is_terminal() && !pod.metadata.is_deleting()
+}
+
+/// Stamps claims whose node's pods changed since the last look (disruption 12), in the store and in the snapshot.
+pub(crate) async fn pod_events<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    seen: &mut Snapshot,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    T: Clock,
+{
+    let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in seen.read.pods.iter().filter(|pod| pod.is_bound()) {
+        by_node.entry(pod.spec.node_name.as_str()).or_default().push(pod);
+    }
+    let none = fingerprint(std::iter::empty());
+    let mut stamped = Vec::new();
+    for (at, claim) in seen.claims.iter().enumerate() {
+        let Some(node) = claim.value.node_name().filter(|_| !claim.value.is_ending()) else { continue };
+        let now = by_node.get(node).map_or(none, |pods| fingerprint(pods.iter().copied()));
+        if claim.value.pods_fingerprint.unwrap_or(none) != now || claim.value.pods_fingerprint.is_none() {
+            stamped.push((at, now));
+        }
+    }
+    for (at, fingerprint) in stamped {
+        let old = &seen.claims[at];
+        // A node that has never had a pod has no pod event: its quiet starts with its initialization.
+        let event = old.value.pods_fingerprint.unwrap_or(none) != fingerprint;
+        let last_pod_event_at = if event { Some(seen.now) } else { old.value.last_pod_event_at };
+        let next = Claim { pods_fingerprint: Some(fingerprint), last_pod_event_at, ..old.value.clone() };
+        if let Some(saved) = keep(world.store, old, next).await? {
+            report.count("pod_events");
+            show(seen, &saved.value);
+            seen.claims[at] = saved;
+        }
+    }
+    Ok(())
+}
+
+/// Brings a changed claim into the objects that the decision looks at.
+fn show(seen: &mut Snapshot, claim: &Claim) {
+    let shown = mirror(claim);
+    if let Some(object) = seen.objects.node_claims.iter_mut().find(|object| object.metadata.name == shown.metadata.name) {
+        *object = shown;
+    }
+    seen.nodes = ClusterState::of(&seen.objects).nodes;
+}
+
+/// Writes Consolidatable and Drifted where they differ.
+pub(crate) async fn conditions<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    seen: &Snapshot,
+    decision: &Decision,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors,
+    T: Clock,
+{
+    for wanted in decision.conditions.iter().filter(|wanted| wanted.changed) {
+        let Some(claim) = seen.claims.iter().find(|claim| claim.value.key.name.as_str() == wanted.node_claim) else { continue };
+        let mut next = claim.value.clone();
+        let list = &mut next.conditions;
+        if wanted.consolidatable {
+            conditions::set(list, conditions::CONSOLIDATABLE, ConditionStatus::True, conditions::CONSOLIDATABLE, "", seen.now);
+        } else {
+            conditions::clear(list, conditions::CONSOLIDATABLE);
+        }
+        match &wanted.drifted {
+            Some(reason) => conditions::set(list, conditions::DRIFTED, ConditionStatus::True, reason, reason, seen.now),
+            None => conditions::clear(list, conditions::DRIFTED),
+        };
+        if let Some(saved) = keep(world.store, claim, next).await? {
+            report.count("conditions");
+            // `sweep` shows what could not be shown now.
+            let _ = world.cluster.apply_mirror(&saved.value.key.cluster, &mirror(&saved.value)).await;
+        }
+    }
+    Ok(())
+}
+
+/// Stores a claim; `None` when somebody else was first, whose change then counts.
+pub(crate) async fn keep<S: ClaimStore>(store: &S, old: &Stored<Claim>, next: Claim) -> Result<Option<Stored<Claim>>, HandleError> {
+    match save(store, old, next).await {
+        Ok(saved) => Ok(Some(saved)),
+        Err(HandleError::Store(StoreError::Conflict { .. })) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,204 @@
+//! Going on with commands: replacements first, then the end of the old nodes; or everything back.
+
+use crate::execute::{self, find};
+use crate::state::{COMMAND_TIMEOUT, Disruptions, Running, deletion_reason};
+use std::collections::BTreeSet;
+use whittle_api::conditions;
+use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, Event, Lease, Phase, Stored};
+use whittle_ports::{
+    ClaimStore, Clock, ClusterError, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter, StoreError, World,
+    advance,
+};
+use whittle_snapshot::Snapshot;
+use whittle_units::SignedDuration;
+
+/// How a command stands after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Waits,
+    Done,
+    RolledBack,
+}
+
+/// Takes every command of the record one step further, and takes marks off nodes that no command names. Answers whether a
+/// command came to its end.
+pub(crate) async fn go_on<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    lease: &Lease,
+    seen: &Snapshot,
+    stored: &mut Stored<Disruptions>,
+    report: &mut Report,
+) -> Result<bool, HandleError>
+where
+    S: ClaimStore + Records,
+    K: Mirrors + Nodes + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let mut left = Vec::new();
+    for running in stored.value.running.clone() {
+        let mut next = running;
+        match step(world, lease, seen, &mut next, report).await? {
+            Outcome::Waits => left.push(next),
+            Outcome::Done | Outcome::RolledBack => {}
+        }
+    }
+    let moved = left.len() < stored.value.running.len();
+    if !moved {
+        unmark_strays(world, lease, seen, &stored.value, report).await?;
+    }
+    stored.value.running = left;
+    Ok(moved)
+}
+
+/// Puts a command's new state into the record.
+pub(crate) fn settle(running: &mut Vec<Running>, at: usize, next: Running, outcome: Outcome) {
+    match outcome {
+        Outcome::Waits => running[at] = next,
+        Outcome::Done | Outcome::RolledBack => {
+            running.remove(at);
+        }
+    }
+}
+
+/// What the claims say about the replacements of a command. Pure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    Ready,
+    Waiting,
+    /// They will not all come.
+    Lost(String),
+}
+
+pub(crate) fn readiness(seen: &Snapshot, running: &Running) -> Readiness {
+    let mut all = true;
+    for replacement in &running.replacements {
+        let name = &replacement.key.name;
+        match find(seen, name).map(|claim| &claim.value) {
+            // Created by this very run, after the snapshot was read.
+            None if !running.stored || running.started_at == seen.now => all = false,
+            None => return Readiness::Lost(format!("replacement {name} was deleted")),
+            Some(claim) if claim.is_ending() => return Readiness::Lost(format!("replacement {name} failed: {}", ending_text(claim))),
+            Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }),
+        }
+    }
+    if all {
+        return Readiness::Ready;
+    }
+    if seen.now.duration_since(running.started_at) > COMMAND_TIMEOUT {
+        return Readiness::Lost("the replacements were not ready in time".to_owned());
+    }
+    Readiness::Waiting
+}
+
+fn ending_text(claim: &Claim) -> String {
+    claim.deletion.as_ref().map_or_else(|| claim.phase.word().to_owned(), |deletion| deletion.message.clone())
+}
+
+/// One step of a command. Every part may be repeated.
+pub(crate) async fn step<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    lease: &Lease,
+    seen: &Snapshot,
+    running: &mut Running,
+    report: &mut Report,
+) -> Result<Outcome, HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors + Nodes + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    if !running.stored {
+        execute::mark(world, lease, seen, running).await?;
+        execute::launch(world, lease, running).await?;
+        running.stored = true;
+    }
+    match readiness(seen, running) {
+        Readiness::Waiting => Ok(Outcome::Waits),
+        Readiness::Ready => end_old(world, lease, seen, running, report).await,
+        Readiness::Lost(why) => {
+            for going in &running.removals {
+                unmark(world, lease, &going.node).await?;
+                let message = format!("Kept after all: {why}");
+                report.decide(seen.now, DecisionKind::Kept, format!("node/{}", going.node), message);
+            }
+            report.count("rolled_back");
+            Ok(Outcome::RolledBack)
+        }
+    }
+}
+
+/// Asks for the end of the old claims. One that somebody changed meanwhile is asked again in the next step.
+async fn end_old<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    lease: &Lease,
+    seen: &Snapshot,
+    running: &Running,
+    report: &mut Report,
+) -> Result<Outcome, HandleError>
+where
+    S: ClaimStore,
+    Q: Queues,
+{
+    let mut outcome = Outcome::Done;
+    for going in &running.removals {
+        let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
+        // Read anew: its conditions were written a moment ago.
+        let Some(claim) = world.store.get(&key).await? else { continue };
+        if !claim.value.is_ending() {
+            let message = format!("{}: part of command {}", running.method.reason(), running.id);
+            let deletion = claim.value.deletion_for(deletion_reason(running.method), message, seen.now);
+            match advance(world.store, &claim, &Event::DeletionAsked(deletion), seen.now).await {
+                Ok(_) => report.count("disrupted"),
+                Err(HandleError::Store(StoreError::Conflict { .. })) => {
+                    outcome = Outcome::Waits;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        world.queues.ring(Doorbell::Terminate { cluster: lease.cluster.clone(), claim: going.claim.clone() }, SignedDuration::ZERO).await?;
+    }
+    Ok(outcome)
+}
+
+async fn unmark<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, lease: &Lease, node: &str) -> Result<(), HandleError>
+where
+    K: Nodes,
+{
+    let patch = NodePatch { remove_taints: vec![execute::disrupted()], ..NodePatch::default() };
+    match world.cluster.patch_node(&lease.cluster, node, "", &patch).await {
+        Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Nodes of ours that carry the mark although nothing is to happen to them: a command that was rolled back half way.
+async fn unmark_strays<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    lease: &Lease,
+    seen: &Snapshot,
+    known: &Disruptions,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Nodes,
+{
+    let going: BTreeSet<&str> = known.running.iter().flat_map(|running| &running.removals).map(|going| going.claim.as_str()).collect();
+    for claim in seen.claims.iter().filter(|claim| !claim.value.is_ending() && !going.contains(claim.value.key.name.as_str())) {
+        let Some(name) = claim.value.node_name() else { continue };
+        let node = seen.read.nodes.iter().find(|node| node.metadata.name == name && !node.metadata.is_deleting());
+        if node.is_some_and(|node| node.spec.taints.iter().any(|taint| taint.same(&execute::disrupted()))) {
+            unmark(world, lease, name).await?;
+            report.count("unmarked");
+        }
+        if conditions::find(&claim.value.conditions, conditions::DISRUPTION_REASON).is_some() {
+            let mut next = claim.value.clone();
+            conditions::clear(&mut next.conditions, conditions::DISRUPTION_REASON);
+            crate::observe::keep(world.store, claim, next).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! What people see of a pass: verdicts, decisions, events.
+
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
+use whittle_core::disruption::{Command, Decision, Note, Proposal, Rejection};
+use whittle_ports::{Clock, ClusterEvent, HandleError, Records, Report, StatusWriter, StoreError, World};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+/// Events of one pass; the rest is in the verdicts.
+pub(crate) const EVENTS_MAX: usize = 100;
+/// A verdict that still stands is written again before it is five minutes old.
+const REFRESH_AFTER: SignedDuration = SignedDuration::from_mins(4);
+
+/// Stores the verdict of every node whose verdict changed or aged, and tells the owners of those that changed.
+pub(crate) async fn verdicts<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    decision: &Decision,
+    now: Timestamp,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: Records,
+    K: StatusWriter,
+    T: Clock,
+{
+    let stored: BTreeMap<u8, Stored<VerdictPage>> =
+        world.store.read_all::<VerdictPage>(cluster).await?.into_iter().map(|page| (page.value.page, page)).collect();
+    let mut changed = BTreeSet::new();
+    for (number, page) in pages(decision, &stored, now, &mut changed) {
+        let revision = stored.get(&number).map_or(Revision::ABSENT, |old| old.revision);
+        match world.store.write(cluster, &page, revision).await {
+            Ok(_) | Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for verdict in decision.verdicts.iter().filter(|verdict| changed.contains(verdict.node.as_str())) {
+        report.decide(now, DecisionKind::Kept, format!("node/{}", verdict.node), verdict.why.to_string());
+    }
+    for note in decision.notes.iter().filter(|note| is_news(note, &changed)).take(EVENTS_MAX) {
+        if world.cluster.publish(cluster, &event_of(note)).await.is_err() {
+            report.count("events_failed");
+        }
+    }
+    Ok(())
+}
+
+/// The pages that have to be written anew; `changed` gets the nodes whose verdict says something else than before. Pure.
+fn pages<'d>(
+    decision: &'d Decision,
+    stored: &BTreeMap<u8, Stored<VerdictPage>>,
+    now: Timestamp,
+    changed: &mut BTreeSet<&'d str>,
+) -> BTreeMap<u8, VerdictPage> {
+    let mut pages: BTreeMap<u8, VerdictPage> = BTreeMap::new();
+    let mut dirty = BTreeSet::new();
+    for verdict in decision.verdicts.iter().filter(|verdict| !verdict.node.is_empty() && !verdict.node_claim.is_empty()) {
+        let number = VerdictPage::page_of(&verdict.node);
+        let old = stored.get(&number).and_then(|page| page.value.verdicts.get(&verdict.node));
+        let fresh = NodeVerdict { code: verdict.why.code().to_owned(), text: verdict.why.to_string(), at: now };
+        let page = pages.entry(number).or_insert_with(|| VerdictPage::empty(number));
+        let kept = match old {
+            Some(old) if verdict.why.is_stale() || old.code == fresh.code && old.text == fresh.text => {
+                if now.duration_since(old.at) >= REFRESH_AFTER {
+                    dirty.insert(number);
+                    NodeVerdict { at: now, ..old.clone() }
+                } else {
+                    old.clone()
+                }
+            }
+            Some(_) | None => {
+                dirty.insert(number);
+                changed.insert(verdict.node.as_str());
+                fresh
+            }
+        };
+        page.verdicts.insert(verdict.node.clone(), kept);
+    }
+    for (number, old) in stored {
+        // Nodes that are gone are forgotten.
+        if pages.get(number).is_none_or(|page| page.verdicts.len() < old.value.verdicts.len()) {
+            pages.entry(*number).or_insert_with(|| VerdictPage::empty(*number));
+            dirty.insert(*number);
+        }
+    }
+    pages.retain(|number, page| dirty.contains(number) && stored.get(number).is_none_or(|old| old.value != *page));
+    pages
+}
+
+/// Events about nodes are told when the verdict changed; those about claims go with their node's, others always.
+fn is_news(note: &Note, changed: &BTreeSet<&str>) -> bool {
+    match note.object.split_once('/') {
+        Some(("node", name)) => changed.contains(name),
+        Some(("nodeclaim", _)) => false,
+        _ => note.warning,
+    }
+}
+
+pub(crate) fn event_of(note: &Note) -> ClusterEvent {
+    let (kind, rest) = note.object.split_once('/').unwrap_or(("", &note.object));
+    let (namespace, name) = rest.split_once('/').unwrap_or(("", rest));
+    let (api_version, kind) = match kind {
+        "pod" => ("v1", "Pod"),
+        "nodepool" => ("karpenter.sh/v1", "NodePool"),
+        "nodeclaim" => ("karpenter.sh/v1", "NodeClaim"),
+        _ => ("v1", "Node"),
+    };
+    ClusterEvent {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        uid: String::new(),
+        warning: note.warning,
+        reason: note.reason.to_owned(),
+        message: note.message.clone(),
+    }
+}
+
+/// A command was found; it rests, or in shadow mode stays a thought.
+pub(crate) fn found(report: &mut Report, command: &Command, shadow: bool, now: Timestamp) {
+    let prefix = if shadow { "would (shadow mode) " } else { "" };
+    let nodes: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
+    let machines: Vec<String> =
+        command.removals.iter().map(|removal| format!("{}/{}/{}", removal.node, removal.instance_type, removal.capacity_type)).collect();
+    let message = format!(
+        "{prefix}{} via {}, {} machines: {} (savings: {} an hour)",
+        command.action().as_str(),
+        command.method.reason(),
+        nodes.len(),
+        machines.join(", "),
+        command.savings
+    );
+    let detail = serde_json::json!({"reason": command.method.reason().as_str(), "nodes": nodes, "machines": machines, "resting": true});
+    report.explain(now, DecisionKind::Disrupted, format!("command/{}", nodes.join(",")), message, detail);
+    report.count(if shadow { "would_disrupt" } else { "found" });
+}
+
+/// A command no longer holds.
+pub(crate) fn rejected(report: &mut Report, proposal: &Proposal, rejection: &Rejection, now: Timestamp) {
+    let subject = format!("command/{}", proposal.nodes.join(","));
+    report.decide(now, DecisionKind::Kept, subject, format!("{} no longer holds: {}", proposal.method.reason(), rejection.cause));
+    report.count("rejected");
+}

@@ -1,0 +1,81 @@
+//! What is under way in a cluster, as one record.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use whittle_claims::{Claim, DeletionReason, Record};
+use whittle_core::disruption::{ClaimFacts, Memory, Method, Proposal, Reason};
+use whittle_units::{ClaimName, SignedDuration, Timestamp};
+
+/// There is one such record in a cluster.
+pub(crate) const NAME: &str = "current";
+
+/// A command whose replacements are not ready after this is rolled back (disruption 11.2; the reference stretches it for
+/// thousands of commands at once, which one record does not hold).
+pub(crate) const COMMAND_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
+
+/// Voluntary disruptions of a cluster. Written by `consolidate` alone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Disruptions {
+    /// Decided, and resting before it is checked again.
+    pub resting: Option<Proposal>,
+    /// Being executed.
+    pub running: Vec<Running>,
+    pub memory: Memory,
+    /// When the doorbell that is under way rings.
+    pub next_look_at: Option<Timestamp>,
+}
+
+/// A command that is being executed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Running {
+    pub id: String,
+    pub method: Method,
+    pub started_at: Timestamp,
+    /// Claims to end once all replacements are initialized.
+    pub removals: Vec<Going>,
+    /// Whole, until they are stored: a run that dies in between loses none.
+    pub replacements: Vec<Claim>,
+    /// The replacements are in the claim store; one that is missing from now on was deleted.
+    pub stored: bool,
+    /// Billionths of a dollar per hour.
+    pub savings_nanos: i64,
+}
+
+/// A machine that is to go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Going {
+    pub claim: ClaimName,
+    pub node: String,
+}
+
+impl Record for Disruptions {
+    const KIND: &'static str = "disruption";
+    fn name(&self) -> String {
+        NAME.to_owned()
+    }
+}
+
+impl Disruptions {
+    /// Nothing is resting or being executed.
+    pub fn is_idle(&self) -> bool {
+        self.resting.is_none() && self.running.is_empty()
+    }
+
+    /// What the core has to know of claims that a command names.
+    pub(crate) fn facts(&self) -> BTreeMap<String, ClaimFacts> {
+        let named = self.running.iter().flat_map(|running| &running.removals);
+        named.map(|going| (going.claim.as_str().to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() })).collect()
+    }
+}
+
+/// The reason that a claim's deletion carries.
+pub(crate) const fn deletion_reason(method: Method) -> DeletionReason {
+    match method.reason() {
+        Reason::Empty => DeletionReason::Empty,
+        Reason::Drifted => DeletionReason::Drifted,
+        Reason::Underutilized => DeletionReason::Underutilized,
+    }
+}

@@ -1,0 +1,130 @@
+use super::*;
+use crate::observe::fingerprint;
+use crate::progress::{Readiness, readiness};
+use crate::state::Going;
+use std::collections::BTreeMap;
+use whittle_api::ClusterObjects;
+use whittle_api::k8s::Pod;
+use whittle_api::{ObjectMeta, OwnerReference};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, step};
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_790_000_000 + seconds).unwrap()
+}
+
+fn claim(name: &str) -> Claim {
+    let key = ClaimKey { cluster: "demo".into(), name: name.into() };
+    Claim::planned(key, format!("uid-{name}"), ClaimSpec::default(), at(0))
+}
+
+fn machine() -> Machine {
+    Machine {
+        instance_id: "i-1".into(),
+        provider_id: "aws:///a/i-1".into(),
+        instance_type: "m5.large".to_owned(),
+        zone: "a".to_owned(),
+        capacity_type: "spot".to_owned(),
+        image_id: "ami-1".to_owned(),
+        price: whittle_units::Price::ZERO,
+        capacity: Default::default(),
+        allocatable: Default::default(),
+        labels: BTreeMap::new(),
+        launched_at: at(0),
+    }
+}
+
+fn after(claim: &Claim, events: &[Event]) -> Claim {
+    events.iter().fold(claim.clone(), |claim, event| step(&claim, event, at(1)).unwrap())
+}
+
+fn joined() -> Vec<Event> {
+    vec![
+        Event::LaunchBegun { client_token: "t".to_owned() },
+        Event::FleetAnswered(machine()),
+        Event::NodeJoined { node_name: "n".to_owned() },
+    ]
+}
+
+fn snapshot(claims: Vec<Claim>, now: Timestamp) -> Snapshot {
+    let claims = claims.into_iter().map(|value| Stored { value, revision: Revision(1) }).collect();
+    Snapshot::of(now, ClusterObjects::default(), claims, Vec::new(), BTreeMap::new())
+}
+
+fn running(replacements: Vec<Claim>) -> Running {
+    Running {
+        id: "c1".to_owned(),
+        method: Method::SingleNode,
+        started_at: at(0),
+        removals: vec![Going { claim: "old".into(), node: "node-old".to_owned() }],
+        replacements,
+        stored: true,
+        savings_nanos: 1,
+    }
+}
+
+#[test]
+fn old_nodes_go_only_when_every_replacement_is_initialized() {
+    let young = claim("new");
+    let joined = after(&young, &joined());
+    let ready = after(&joined, &[Event::NodeReady]);
+    let command = running(vec![young.clone()]);
+    assert_eq!(readiness(&snapshot(vec![young.clone()], at(5)), &command), Readiness::Waiting);
+    assert_eq!(readiness(&snapshot(vec![joined], at(5)), &command), Readiness::Waiting);
+    assert_eq!(readiness(&snapshot(vec![ready], at(5)), &command), Readiness::Ready);
+    assert_eq!(readiness(&snapshot(vec![], at(5)), &running(vec![])), Readiness::Ready, "nothing to wait for");
+}
+
+#[test]
+fn a_lost_replacement_rolls_the_command_back() {
+    let young = claim("new");
+    let command = running(vec![young.clone()]);
+    let deletion = Deletion { reason: DeletionReason::LaunchTimeout, at: at(2), deadline: None, message: "no machine came".to_owned() };
+    let ending = after(&young, &[Event::DeletionAsked(deletion)]);
+    assert!(matches!(readiness(&snapshot(vec![ending], at(5)), &command), Readiness::Lost(why) if why.contains("no machine came")));
+    assert!(matches!(readiness(&snapshot(vec![], at(5)), &command), Readiness::Lost(why) if why.contains("was deleted")));
+    let late = at(601);
+    assert!(matches!(readiness(&snapshot(vec![young], late), &command), Readiness::Lost(why) if why.contains("not ready in time")));
+}
+
+#[test]
+fn a_replacement_that_this_run_stores_is_not_taken_for_deleted() {
+    let command = Running { started_at: at(5), ..running(vec![claim("new")]) };
+    assert_eq!(readiness(&snapshot(vec![], at(5)), &command), Readiness::Waiting);
+    let unstored = Running { stored: false, ..running(vec![claim("new")]) };
+    assert_eq!(readiness(&snapshot(vec![], at(60)), &unstored), Readiness::Waiting);
+}
+
+fn pod(uid: &str, owner: &str) -> Pod {
+    let mut pod = Pod { metadata: ObjectMeta { uid: uid.to_owned(), ..ObjectMeta::default() }, ..Pod::default() };
+    pod.metadata.owner_references = vec![OwnerReference { kind: owner.to_owned(), controller: Some(true), ..OwnerReference::default() }];
+    pod
+}
+
+#[test]
+fn only_workload_pods_make_a_pod_event() {
+    let web = pod("1", "ReplicaSet");
+    let daemon = pod("2", "DaemonSet");
+    let mut ended = pod("3", "Job");
+    ended.status.phase = "Succeeded".to_owned();
+    let mut ending = pod("4", "ReplicaSet");
+    ending.metadata.deletion_timestamp = Some(at(0));
+    let other = pod("5", "ReplicaSet");
+    let alone = fingerprint([&web].into_iter());
+    assert_eq!(fingerprint([&daemon, &web, &ended, &ending].into_iter()), alone);
+    assert_ne!(fingerprint([&web, &other].into_iter()), alone);
+    assert_eq!(fingerprint([&web, &other].into_iter()), fingerprint([&other, &web].into_iter()), "order does not matter");
+}
+
+#[test]
+fn doorbells_do_not_multiply() {
+    let ready = after(&claim("a"), &[joined(), vec![Event::NodeReady]].concat());
+    let seen = snapshot(vec![ready], at(0));
+    let mut next = Disruptions::default();
+    assert_eq!(plan_next_look(&seen, &Disruptions::default(), None, &mut next), Some(LOOK_EVERY));
+    let mut again = next.clone();
+    assert_eq!(plan_next_look(&seen, &next, None, &mut again), None, "one is under way");
+    let sooner = Some(SignedDuration::from_secs(3));
+    assert_eq!(plan_next_look(&seen, &next, sooner, &mut again), sooner, "but not soon enough");
+    let idle = snapshot(vec![], at(0));
+    assert_eq!(plan_next_look(&idle, &next, None, &mut again), None, "nothing of ours runs");
+}

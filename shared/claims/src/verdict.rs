@@ -1,0 +1,47 @@
+//! What disruption says about every node, kept so that `whittle explain` can answer at any time.
+
+use crate::record::Record;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use whittle_units::Timestamp;
+
+/// Pages of verdicts in a cluster: few enough to read them all at once, enough that 5,000 nodes stay far below the
+/// size that one item may have.
+const PAGES: u64 = 16;
+
+/// The verdict on one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeVerdict {
+    /// One word.
+    pub code: String,
+    /// One sentence.
+    pub text: String,
+    /// When it was last known to hold.
+    pub at: Timestamp,
+}
+
+/// Verdicts on some of a cluster's nodes, by node name. Written by `consolidate` alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerdictPage {
+    pub page: u8,
+    pub verdicts: BTreeMap<String, NodeVerdict>,
+}
+
+impl VerdictPage {
+    /// A page without verdicts.
+    pub const fn empty(page: u8) -> Self {
+        Self { page, verdicts: BTreeMap::new() }
+    }
+    /// The page that a node's verdict stands on.
+    pub fn page_of(node: &str) -> u8 {
+        let hash = node.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        u8::try_from(hash % PAGES).unwrap_or(0)
+    }
+}
+
+impl Record for VerdictPage {
+    const KIND: &'static str = "verdict";
+    fn name(&self) -> String {
+        format!("page-{:02}", self.page)
+    }
+}
