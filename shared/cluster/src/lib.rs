@@ -1,1 +1,19 @@
-//! The Kubernetes adapter: snapshot and mutations.
+//! The Kubernetes adapter: snapshots and changes of EKS clusters through their API servers.
+//!
+//! Requests are made by hand over `kube`'s client: answers are parsed into our slim types, so that a snapshot holds only
+//! what decisions look at. All writes carry the field manager `whittle`.
+
+mod door;
+mod errors;
+mod evictions;
+mod metadata;
+mod mirrors;
+mod nodes;
+mod path;
+mod read;
+mod status;
+
+pub use door::Clusters;
+
+/// Who writes, in managed fields and events.
+pub(crate) const FIELD_MANAGER: &str = "whittle";

@@ -75,3 +75,11 @@ pub trait Discovery: Sync {
     /// Instance types, zones and prices of the region, as a compressed catalog blob.
     fn catalog(&self) -> impl Answer<Vec<u8>, CloudError>;
 }
+
+/// Opens the door to a cluster: what every role that speaks to the Kubernetes API needs.
+pub trait ClusterAccess: Send + Sync {
+    /// Address and certificate authority of the API server.
+    fn door(&self, cluster: &ClusterName) -> impl Answer<ClusterInfo, CloudError>;
+    /// A bearer token that says who we are, good for at least ten minutes.
+    fn bearer_token(&self, cluster: &ClusterName) -> impl Answer<String, CloudError>;
+}

@@ -14,7 +14,7 @@ mod record;
 mod store;
 
 pub use clock::{Clock, Deadline};
-pub use cloud::{CloudError, CloudErrorKind, Discovery, Fleets, Instances, Terminator};
+pub use cloud::{CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, Instances, Terminator};
 pub use cluster::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter};
 pub use handle::{Counted, Disposition, HandleError, Report, Settings, World, advance, save};
 pub use queue::{QueueError, Queues};

@@ -1,0 +1,229 @@
+//! How a cluster's API server is reached: address, token, time limits.
+
+use crate::errors::{Class, Failure};
+use base64::Engine;
+use http::{Method, Request, header};
+use kube::{Client, Config};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use whittle_api::legacy::ConvertOptions;
+use whittle_ec2::network::ClusterInfo;
+use whittle_ports::{Clock, ClusterAccess, ClusterError};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+/// A page of 1,000 pods takes well under a second; nothing is worth more of an invocation than this.
+const REQUEST_MAX: Duration = Duration::from_secs(20);
+/// Tokens are good for 14 minutes on EKS, and must outlive the invocation that takes one from the cache.
+const TOKEN_KEPT: SignedDuration = SignedDuration::from_mins(8);
+
+/// An open door: kept for all invocations of an execution environment.
+#[derive(Clone)]
+struct Door {
+    client: Client,
+    token: String,
+    token_since: Timestamp,
+}
+
+/// When each event was last published, by cluster and key.
+pub(crate) type Published = BTreeMap<(ClusterName, String), Timestamp>;
+
+/// The clusters of an account and region, as one invocation sees them: requests end before the clock's deadline.
+pub struct Clusters<A> {
+    access: Arc<A>,
+    doors: Arc<Mutex<BTreeMap<ClusterName, Door>>>,
+    pub(crate) published: Arc<Mutex<Published>>,
+    pub(crate) convert: Arc<ConvertOptions>,
+    pub(crate) clock: Arc<dyn Clock + Send>,
+}
+
+impl<A: ClusterAccess> Clusters<A> {
+    /// `convert` says how objects of old versions are read.
+    pub fn new(access: A, convert: ConvertOptions, clock: Arc<dyn Clock + Send>) -> Self {
+        Self { access: Arc::new(access), doors: Arc::default(), published: Arc::default(), convert: Arc::new(convert), clock }
+    }
+
+    /// The same clusters, connections and tokens for another invocation.
+    #[must_use]
+    pub fn with_clock(&self, clock: Arc<dyn Clock + Send>) -> Self {
+        Self {
+            access: Arc::clone(&self.access),
+            doors: Arc::clone(&self.doors),
+            published: Arc::clone(&self.published),
+            convert: Arc::clone(&self.convert),
+            clock,
+        }
+    }
+
+    async fn door(&self, cluster: &ClusterName) -> Result<Door, ClusterError> {
+        let now = self.clock.now();
+        let known = self.doors.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned();
+        if let Some(door) = known.as_ref().filter(|door| now.duration_since(door.token_since) < TOKEN_KEPT) {
+            return Ok(door.clone());
+        }
+        let unavailable = |message: String| ClusterError::Unavailable { cluster: cluster.clone(), what: "its address".to_owned(), message };
+        let client = match known {
+            Some(door) => door.client,
+            None => {
+                let info = self.access.door(cluster).await.map_err(|error| unavailable(error.to_string()))?;
+                client_of(&info).map_err(unavailable)?
+            }
+        };
+        let token = self.access.bearer_token(cluster).await.map_err(|error| unavailable(error.to_string()))?;
+        let door = Door { client, token, token_since: now };
+        self.doors.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.clone(), door.clone());
+        Ok(door)
+    }
+
+    fn forget(&self, cluster: &ClusterName) {
+        self.doors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+    }
+
+    /// The time that the next request may take.
+    fn limit(&self) -> Duration {
+        self.clock.deadline().left(self.clock.now()).unsigned_abs().min(REQUEST_MAX)
+    }
+
+    /// Sends a request, once more with a new token when the old one is refused (a cluster's address and authority may
+    /// have changed with it).
+    pub(crate) async fn send_text(&self, cluster: &ClusterName, ask: &Ask<'_>) -> Result<String, Failed> {
+        match self.send_once(cluster, ask).await {
+            Err(Failed::Answer(failure)) if failure.class == Class::Unauthenticated => {
+                self.forget(cluster);
+                self.send_once(cluster, ask).await
+            }
+            other => other,
+        }
+    }
+
+    /// Sends a request and reads its answer as JSON.
+    pub(crate) async fn send<T: DeserializeOwned>(&self, cluster: &ClusterName, ask: &Ask<'_>) -> Result<T, Failed> {
+        let text = self.send_text(cluster, ask).await?;
+        serde_json::from_str(&text).map_err(|error| Failed::Answer(Failure::unknown(format!("its answer cannot be read: {error}"))))
+    }
+
+    async fn send_once(&self, cluster: &ClusterName, ask: &Ask<'_>) -> Result<String, Failed> {
+        let door = self.door(cluster).await.map_err(Failed::Door)?;
+        let limit = self.limit();
+        if limit.is_zero() {
+            return Err(Failed::Answer(Failure::unknown("the invocation has no time left")));
+        }
+        let request = ask.request(&door.token).map_err(|error| Failed::Answer(Failure::unknown(error.to_string())))?;
+        match tokio::time::timeout(limit, door.client.request_text(request)).await {
+            Ok(answer) => answer.map_err(|error| Failed::Answer(error.into())),
+            Err(_) => Err(Failed::Answer(Failure::unknown(format!("no answer within {limit:?}")))),
+        }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The cluster's address or a token could not be had.
+    Door(ClusterError),
+    /// The API server, or the way to it.
+    Answer(Failure),
+}
+
+impl Failed {
+    pub(crate) fn class(&self) -> Option<Class> {
+        match self {
+            Self::Door(_) => None,
+            Self::Answer(failure) => Some(failure.class),
+        }
+    }
+
+    pub(crate) fn into_error(self, cluster: &ClusterName, what: &str) -> ClusterError {
+        match self {
+            Self::Door(error) => error,
+            Self::Answer(failure) => failure.into_error(cluster, what),
+        }
+    }
+}
+
+/// The content type of a request's body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body<'a> {
+    None,
+    Json(&'a serde_json::Value),
+    MergePatch(&'a serde_json::Value),
+    /// Server-side apply: fields that we applied before and leave out now are removed.
+    Apply(&'a serde_json::Value),
+}
+
+/// A request to an API server.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
+    /// Path and query.
+    pub(crate) path: String,
+    pub(crate) body: Body<'a>,
+}
+
+impl<'a> Ask<'a> {
+    pub(crate) fn get(path: String) -> Self {
+        Self { method: Method::GET, path, body: Body::None }
+    }
+    pub(crate) fn post(path: String, body: &'a serde_json::Value) -> Self {
+        Self { method: Method::POST, path: with_manager(&path), body: Body::Json(body) }
+    }
+    pub(crate) fn delete(path: String, options: &'a serde_json::Value) -> Self {
+        Self { method: Method::DELETE, path, body: Body::Json(options) }
+    }
+    pub(crate) fn merge(path: String, patch: &'a serde_json::Value) -> Self {
+        Self { method: Method::PATCH, path: with_manager(&path), body: Body::MergePatch(patch) }
+    }
+    pub(crate) fn apply(path: String, object: &'a serde_json::Value) -> Self {
+        Self { method: Method::PATCH, path: format!("{}&force=true", with_manager(&path)), body: Body::Apply(object) }
+    }
+
+    fn request(&self, token: &str) -> Result<Request<Vec<u8>>, http::Error> {
+        let (content_type, body) = match self.body {
+            Body::None => (None, Vec::new()),
+            Body::Json(value) => (Some("application/json"), value.to_string().into_bytes()),
+            Body::MergePatch(value) => (Some("application/merge-patch+json"), value.to_string().into_bytes()),
+            // JSON is YAML.
+            Body::Apply(value) => (Some("application/apply-patch+yaml"), value.to_string().into_bytes()),
+        };
+        let mut request = Request::builder()
+            .method(&self.method)
+            .uri(&self.path)
+            .header(header::ACCEPT, "application/json")
+            .header(header::USER_AGENT, crate::FIELD_MANAGER)
+            .header(header::AUTHORIZATION, format!("Bearer {token}"));
+        if let Some(content_type) = content_type {
+            request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        request.body(body)
+    }
+}
+
+fn with_manager(path: &str) -> String {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{separator}fieldManager={}", crate::FIELD_MANAGER)
+}
+
+fn client_of(info: &ClusterInfo) -> Result<Client, String> {
+    let url = info.endpoint.parse().map_err(|error| format!("its endpoint {:?} is no address: {error}", info.endpoint))?;
+    let mut config = Config::new(url);
+    config.root_cert = Some(certificates(&info.certificate_authority)?);
+    // A budget's refusal is an answer, and the next tick is the retry.
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(3));
+    Client::try_from(config).map_err(|error| error.to_string())
+}
+
+/// The certificates (DER) in PEM that is itself in base64, as EKS returns it.
+fn certificates(authority: &str) -> Result<Vec<Vec<u8>>, String> {
+    let base64 = &base64::engine::general_purpose::STANDARD;
+    let bad = |error: &dyn std::fmt::Display| format!("its certificate authority cannot be read: {error}");
+    let pem = base64.decode(authority.trim()).map_err(|error| bad(&error))?;
+    let pem = String::from_utf8(pem).map_err(|error| bad(&error))?;
+    let mut certificates = Vec::new();
+    for block in pem.split("-----BEGIN CERTIFICATE-----").skip(1) {
+        let body: String = block.split("-----END").next().unwrap_or_default().split_whitespace().collect();
+        certificates.push(base64.decode(body).map_err(|error| bad(&error))?);
+    }
+    if certificates.is_empty() { Err(bad(&"it holds no certificate")) } else { Ok(certificates) }
+}

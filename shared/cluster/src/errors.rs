@@ -1,0 +1,131 @@
+//! What the API server's errors mean: the one place that looks at status codes.
+
+use kube::core::Status;
+use whittle_ports::ClusterError;
+use whittle_units::ClusterName;
+
+/// What a failed request says about the change that it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// The object, or its kind, does not exist.
+    NotFound,
+    /// An object of this name exists.
+    AlreadyExists,
+    /// It changed since it was read, or is another one of the same name.
+    Conflict,
+    /// A disruption budget forbids it now.
+    Forbidden,
+    Throttled,
+    /// It can never be accepted as it is, or our role lacks the right.
+    Invalid,
+    /// Our token is not accepted (any more).
+    Unauthenticated,
+    /// A list cannot go on from where it was.
+    Expired,
+    /// Not known whether it happened.
+    Unknown,
+}
+
+/// The class of an answer: HTTP code, Kubernetes' reason, reasons of its causes, text.
+pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) -> Class {
+    match code {
+        401 => Class::Unauthenticated,
+        404 => Class::NotFound,
+        409 if reason == "AlreadyExists" => Class::AlreadyExists,
+        409 => Class::Conflict,
+        410 => Class::Expired,
+        // The eviction API answers 429 for a budget as well as for a busy server; only the cause tells.
+        429 if causes.contains(&"DisruptionBudget") => Class::Forbidden,
+        // Two budgets on one pod: the eviction API does not decide between them.
+        500 if message.contains("more than one PodDisruptionBudget") => Class::Forbidden,
+        // Time limits of the server: 504 of its own, 408 of something between.
+        408 | 500 | 502 | 504 => Class::Unknown,
+        429 | 503 => Class::Throttled,
+        400..500 => Class::Invalid,
+        _ => Class::Unknown,
+    }
+}
+
+/// A failed request.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) class: Class,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn unknown(message: impl Into<String>) -> Self {
+        Self { class: Class::Unknown, message: message.into() }
+    }
+
+    fn of_status(status: &Status) -> Self {
+        let causes: Vec<&str> = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.reason.as_str()).collect();
+        Self { class: class_of(status.code, &status.reason, &causes, &status.message), message: status.message.clone() }
+    }
+
+    /// The port's word for it. `what` names the object, such as `Node "ip-10-0-0-1"`.
+    pub(crate) fn into_error(self, cluster: &ClusterName, what: &str) -> ClusterError {
+        let (what, message) = (what.to_owned(), self.message);
+        match self.class {
+            Class::NotFound => ClusterError::NotFound { what },
+            Class::AlreadyExists | Class::Conflict => ClusterError::Conflict { what },
+            Class::Forbidden => ClusterError::EvictionForbidden { what, message },
+            Class::Throttled => ClusterError::Throttled { what },
+            Class::Invalid => ClusterError::Invalid { what, message },
+            Class::Unauthenticated => {
+                let remedy = "does the cluster have an access entry for the function's role?";
+                ClusterError::Invalid { what, message: format!("{message} ({remedy})") }
+            }
+            Class::Expired | Class::Unknown => ClusterError::Unavailable { cluster: cluster.clone(), what, message },
+        }
+    }
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::of_status(&status),
+            other => Self::unknown(other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(code: u16, reason: &str, causes: &[&str], message: &str, expected: Class) {
+        assert_eq!(class_of(code, reason, causes, message), expected, "{code} {reason} {causes:?} {message}");
+    }
+
+    #[test]
+    fn every_answer_has_a_class() {
+        check(400, "BadRequest", &[], "", Class::Invalid);
+        check(401, "Unauthorized", &[], "", Class::Unauthenticated);
+        check(403, "Forbidden", &[], "User cannot patch nodes", Class::Invalid);
+        check(404, "NotFound", &[], "", Class::NotFound);
+        check(404, "", &[], "404 page not found", Class::NotFound);
+        check(408, "", &[], "", Class::Unknown);
+        check(409, "AlreadyExists", &[], "", Class::AlreadyExists);
+        check(409, "Conflict", &["FieldManagerConflict"], "", Class::Conflict);
+        check(409, "Conflict", &[], "the UID in the precondition does not match", Class::Conflict);
+        check(410, "Expired", &[], "", Class::Expired);
+        check(410, "Gone", &[], "", Class::Expired);
+        check(422, "Invalid", &["FieldValueInvalid"], "", Class::Invalid);
+        check(429, "TooManyRequests", &["DisruptionBudget"], "", Class::Forbidden);
+        check(429, "TooManyRequests", &[], "Too many requests, please try again later.", Class::Throttled);
+        check(500, "InternalError", &[], "", Class::Unknown);
+        check(
+            500,
+            "",
+            &[],
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            Class::Forbidden,
+        );
+        check(502, "", &[], "", Class::Unknown);
+        check(503, "ServiceUnavailable", &[], "", Class::Throttled);
+        check(504, "Timeout", &[], "", Class::Unknown);
+        check(0, "", &[], "", Class::Unknown);
+    }
+}

@@ -1,0 +1,62 @@
+//! Changes of metadata that must not undo what others wrote meanwhile.
+
+use crate::door::{Ask, Clusters};
+use crate::errors::Class;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use whittle_api::ObjectMeta;
+use whittle_ports::{ClusterAccess, ClusterError};
+use whittle_units::ClusterName;
+
+/// Tries of a change that names no revision, when others write the same object.
+const TRIES_MAX: u32 = 4;
+
+/// An object of which only the metadata matters.
+#[derive(Deserialize)]
+pub(crate) struct Bare {
+    pub(crate) metadata: ObjectMeta,
+}
+
+impl<A: ClusterAccess> Clusters<A> {
+    /// Reads an object, computes a merge patch from it and applies it to that very revision; again when somebody else
+    /// wrote in between. `None` from `patch` means that nothing is to change. False when the object does not exist.
+    pub(crate) async fn patch_metadata<T, F>(&self, cluster: &ClusterName, path: &str, what: &str, patch: F) -> Result<bool, ClusterError>
+    where
+        T: serde::de::DeserializeOwned + Send,
+        F: Fn(&T) -> Option<(String, Value)> + Send + Sync,
+    {
+        for _ in 0..TRIES_MAX {
+            let object: T = match self.send(cluster, &Ask::get(path.to_owned())).await {
+                Ok(object) => object,
+                Err(failed) if failed.class() == Some(Class::NotFound) => return Ok(false),
+                Err(failed) => return Err(failed.into_error(cluster, what)),
+            };
+            let Some((resource_version, mut patch)) = patch(&object) else { return Ok(true) };
+            patch["metadata"]["resourceVersion"] = Value::from(resource_version);
+            match self.send::<Value>(cluster, &Ask::merge(path.to_owned(), &patch)).await {
+                Ok(_) => return Ok(true),
+                Err(failed) if failed.class() == Some(Class::NotFound) => return Ok(false),
+                Err(failed) if failed.class() == Some(Class::Conflict) => {}
+                Err(failed) => return Err(failed.into_error(cluster, what)),
+            }
+        }
+        Err(ClusterError::Conflict { what: what.to_owned() })
+    }
+
+    /// Takes a finalizer off an object, wherever it came from. Success where the object is gone.
+    pub(crate) async fn remove_finalizer(
+        &self,
+        cluster: &ClusterName,
+        path: &str,
+        what: &str,
+        finalizer: &str,
+    ) -> Result<(), ClusterError> {
+        let without = |object: &Bare| {
+            let metadata = &object.metadata;
+            let left: Vec<&String> = metadata.finalizers.iter().filter(|held| *held != finalizer).collect();
+            let changed = left.len() < metadata.finalizers.len();
+            changed.then(|| (metadata.resource_version.clone(), json!({ "metadata": { "finalizers": left } })))
+        };
+        self.patch_metadata(cluster, path, what, without).await.map(|_| ())
+    }
+}

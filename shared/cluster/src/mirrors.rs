@@ -1,0 +1,99 @@
+//! NodeClaim mirrors.
+
+use crate::door::{Ask, Clusters};
+use crate::errors::Class;
+use crate::path;
+use serde_json::{Value, json};
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::labels;
+use whittle_ports::{ClusterAccess, ClusterError, Mirrors};
+use whittle_units::ClusterName;
+
+fn what(name: &str) -> String {
+    format!("NodeClaim {name:?}")
+}
+
+fn value(object: &impl serde::Serialize) -> Value {
+    serde_json::to_value(object).expect("our kinds are plain data, which JSON can always express")
+}
+
+/// The configuration that we apply: our metadata, and the spec as it stands, since leaving it out would take it away.
+fn applied(mirror: &NodeClaim, existing: Option<&Value>) -> Value {
+    let metadata = &mirror.metadata;
+    let mut object = json!({
+        "apiVersion": NodeClaim::API_VERSION,
+        "kind": NodeClaim::KIND,
+        "metadata": {
+            "name": metadata.name,
+            "labels": metadata.labels,
+            "annotations": metadata.annotations,
+            "finalizers": metadata.finalizers,
+        },
+    });
+    // Owners without uid cannot be stored; the garbage collector would take a wrong one for a deleted owner.
+    let owners: Vec<_> = metadata.owner_references.iter().filter(|owner| !owner.uid.is_empty()).collect();
+    if !owners.is_empty() {
+        object["metadata"]["ownerReferences"] = value(&owners);
+    }
+    match existing {
+        None => object["spec"] = value(&mirror.spec),
+        Some(existing) => {
+            object["spec"] = existing["spec"].clone();
+            // Refuses to create an object anew that is deleted meanwhile.
+            object["metadata"]["uid"] = existing["metadata"]["uid"].clone();
+        }
+    }
+    object
+}
+
+fn applied_status(mirror: &NodeClaim) -> Value {
+    json!({
+        "apiVersion": NodeClaim::API_VERSION,
+        "kind": NodeClaim::KIND,
+        "metadata": { "name": mirror.metadata.name },
+        "status": mirror.status,
+    })
+}
+
+impl<A: ClusterAccess> Mirrors for Clusters<A> {
+    async fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
+        let name = &mirror.metadata.name;
+        let path = path::object::<NodeClaim>("", name);
+        let existing: Option<Value> = match self.send(cluster, &Ask::get(path.clone())).await {
+            Ok(existing) => Some(existing),
+            Err(failed) if failed.class() == Some(Class::NotFound) => None,
+            Err(failed) => return Err(failed.into_error(cluster, &what(name))),
+        };
+        let object = applied(mirror, existing.as_ref());
+        match self.send::<Value>(cluster, &Ask::apply(path.clone(), &object)).await {
+            Ok(_) => {}
+            // Applying creates what is missing: only a missing kind is not found. Without it there is nothing to mirror to.
+            Err(failed) if failed.class() == Some(Class::NotFound) => {
+                tracing::warn!(%cluster, "the cluster has no NodeClaim kind of karpenter.sh/v1; claims are not mirrored");
+                return Ok(());
+            }
+            Err(failed) => return Err(failed.into_error(cluster, &what(name))),
+        }
+        let status = applied_status(mirror);
+        match self.send::<Value>(cluster, &Ask::apply(format!("{path}/status"), &status)).await {
+            Ok(_) => Ok(()),
+            // Deleted in between, or the kind has no status.
+            Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
+            Err(failed) => Err(failed.into_error(cluster, &what(name))),
+        }
+    }
+
+    async fn delete_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+        match self.send::<Value>(cluster, &Ask::delete(path::object::<NodeClaim>("", name), &json!({}))).await {
+            Ok(_) => Ok(()),
+            Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
+            Err(failed) => Err(failed.into_error(cluster, &what(name))),
+        }
+    }
+
+    async fn release_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+        let path = path::object::<NodeClaim>("", name);
+        self.remove_finalizer(cluster, &path, &what(name), labels::TERMINATION_FINALIZER).await
+    }
+}

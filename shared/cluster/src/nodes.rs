@@ -1,0 +1,184 @@
+//! Changes of Nodes.
+
+use crate::door::{Ask, Clusters};
+use crate::errors::Class;
+use crate::metadata::Bare;
+use crate::path;
+use serde_json::{Map, Value, json};
+use whittle_api::OwnerReference;
+use whittle_api::k8s::{Kind, Node};
+use whittle_api::karpenter::NodeClaim;
+use whittle_ports::{ClusterAccess, ClusterError, NodePatch, Nodes};
+use whittle_units::ClusterName;
+
+fn what(name: &str) -> String {
+    format!("Node {name:?}")
+}
+
+/// The merge patch that makes `patch` true of `node`; `None` when it is already. Lists are replaced as a whole, which is
+/// why the patch is bound to the node's resource version.
+fn merge_patch(node: &Node, patch: &NodePatch, owner: Option<&OwnerReference>) -> Option<Value> {
+    let mut metadata = Map::new();
+    let changed = |wanted: &std::collections::BTreeMap<String, String>, has: &std::collections::BTreeMap<String, String>| {
+        let differs = |(key, value): &(&String, &String)| has.get(*key) != Some(*value);
+        wanted.iter().filter(differs).map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect::<Map<_, _>>()
+    };
+    let labels = changed(&patch.labels, &node.metadata.labels);
+    let mut annotations = changed(&patch.annotations, &node.metadata.annotations);
+    for key in patch.remove_annotations.iter().filter(|key| node.metadata.annotations.contains_key(*key)) {
+        annotations.insert(key.clone(), Value::Null);
+    }
+    if !labels.is_empty() {
+        metadata.insert("labels".to_owned(), labels.into());
+    }
+    if !annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), annotations.into());
+    }
+
+    let mut finalizers: Vec<&String> =
+        node.metadata.finalizers.iter().filter(|held| Some(*held) != patch.remove_finalizer.as_ref()).collect();
+    // The API server refuses a new finalizer on an object that is being deleted.
+    finalizers
+        .extend(patch.add_finalizer.iter().filter(|wanted| !node.metadata.finalizers.contains(wanted) && !node.metadata.is_deleting()));
+    if finalizers != node.metadata.finalizers.iter().collect::<Vec<_>>() {
+        metadata.insert("finalizers".to_owned(), json!(finalizers));
+    }
+
+    if let Some(owner) = owner.filter(|owner| node.metadata.owner_references.iter().all(|has| has.uid != owner.uid)) {
+        let owners: Vec<&OwnerReference> = node.metadata.owner_references.iter().chain([owner]).collect();
+        metadata.insert("ownerReferences".to_owned(), json!(owners));
+    }
+
+    let mut taints: Vec<_> = node.spec.taints.iter().filter(|taint| !patch.remove_taints.iter().any(|gone| gone.same(taint))).collect();
+    for taint in &patch.add_taints {
+        if !taints.iter().any(|has| has.same(taint)) {
+            taints.push(taint);
+        }
+    }
+    let mut root = Map::new();
+    if taints != node.spec.taints.iter().collect::<Vec<_>>() {
+        root.insert("spec".to_owned(), json!({ "taints": taints }));
+    }
+    if !metadata.is_empty() {
+        root.insert("metadata".to_owned(), metadata.into());
+    }
+    (!root.is_empty()).then(|| root.into())
+}
+
+impl<A: ClusterAccess> Clusters<A> {
+    /// The owner with the uid that the API server gave it; `None` when it does not exist (any more). A reference with
+    /// another uid would make the garbage collector delete the Node.
+    async fn owner_as_stored(&self, cluster: &ClusterName, owner: &OwnerReference) -> Result<Option<OwnerReference>, ClusterError> {
+        if owner.kind != NodeClaim::KIND {
+            return Ok(Some(owner.clone()));
+        }
+        match self.send::<Bare>(cluster, &Ask::get(path::object::<NodeClaim>("", &owner.name))).await {
+            Ok(claim) => Ok(Some(OwnerReference { uid: claim.metadata.uid, ..owner.clone() })),
+            Err(failed) if failed.class() == Some(Class::NotFound) => Ok(None),
+            Err(failed) => Err(failed.into_error(cluster, &format!("NodeClaim {:?}", owner.name))),
+        }
+    }
+}
+
+impl<A: ClusterAccess> Nodes for Clusters<A> {
+    async fn patch_node(&self, cluster: &ClusterName, name: &str, resource_version: &str, patch: &NodePatch) -> Result<(), ClusterError> {
+        let path = path::object::<Node>("", name);
+        let owner = match &patch.owner {
+            Some(owner) => self.owner_as_stored(cluster, owner).await?,
+            None => None,
+        };
+        if resource_version.is_empty() {
+            let change = |node: &Node| Some((node.metadata.resource_version.clone(), merge_patch(node, patch, owner.as_ref())?));
+            let exists = self.patch_metadata(cluster, &path, &what(name), change).await?;
+            return if exists { Ok(()) } else { Err(ClusterError::NotFound { what: what(name) }) };
+        }
+        let node: Node = self.send(cluster, &Ask::get(path.clone())).await.map_err(|failed| failed.into_error(cluster, &what(name)))?;
+        if node.metadata.resource_version != resource_version {
+            return Err(ClusterError::Conflict { what: what(name) });
+        }
+        let Some(mut merge) = merge_patch(&node, patch, owner.as_ref()) else { return Ok(()) };
+        merge["metadata"]["resourceVersion"] = Value::from(resource_version);
+        match self.send::<Value>(cluster, &Ask::merge(path, &merge)).await {
+            Ok(_) => Ok(()),
+            Err(failed) => Err(failed.into_error(cluster, &what(name))),
+        }
+    }
+
+    async fn delete_node(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+        match self.send::<Value>(cluster, &Ask::delete(path::object::<Node>("", name), &json!({}))).await {
+            Ok(_) => Ok(()),
+            Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
+            Err(failed) => Err(failed.into_error(cluster, &what(name))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::ObjectMeta;
+    use whittle_api::k8s::{NodeSpec, Taint, TaintEffect};
+
+    fn node() -> Node {
+        let metadata = ObjectMeta {
+            labels: [("a".to_owned(), "1".to_owned())].into(),
+            annotations: [("old".to_owned(), "x".to_owned())].into(),
+            finalizers: vec!["other/finalizer".to_owned()],
+            ..ObjectMeta::named("n")
+        };
+        let taints = vec![Taint::new("boot", TaintEffect::NoExecute), Taint::new("keep", TaintEffect::NoSchedule)];
+        Node { metadata, spec: NodeSpec { taints, ..NodeSpec::default() }, ..Node::default() }
+    }
+
+    #[track_caller]
+    fn check(patch: &NodePatch, expected: Value) {
+        assert_eq!(merge_patch(&node(), patch, patch.owner.as_ref()).unwrap_or(Value::Null), expected);
+    }
+
+    #[test]
+    fn what_is_true_already_needs_no_request() {
+        check(&NodePatch::default(), Value::Null);
+        let patch = NodePatch {
+            labels: [("a".to_owned(), "1".to_owned())].into(),
+            remove_annotations: vec!["absent".to_owned()],
+            add_taints: vec![Taint::new("keep", TaintEffect::NoSchedule)],
+            remove_taints: vec![Taint::new("keep", TaintEffect::NoExecute)],
+            add_finalizer: Some("other/finalizer".to_owned()),
+            remove_finalizer: Some("absent/finalizer".to_owned()),
+            ..NodePatch::default()
+        };
+        check(&patch, Value::Null);
+    }
+
+    #[test]
+    fn lists_keep_what_others_put_there() {
+        let owner = OwnerReference {
+            api_version: "karpenter.sh/v1".to_owned(),
+            kind: "NodeClaim".to_owned(),
+            name: "c".to_owned(),
+            uid: "u".to_owned(),
+            ..OwnerReference::default()
+        };
+        let patch = NodePatch {
+            labels: [("a".to_owned(), "2".to_owned())].into(),
+            remove_annotations: vec!["old".to_owned()],
+            add_taints: vec![Taint::new("new", TaintEffect::NoSchedule)],
+            remove_taints: vec![Taint::new("boot", TaintEffect::NoExecute)],
+            add_finalizer: Some("ours/finalizer".to_owned()),
+            owner: Some(owner),
+            ..NodePatch::default()
+        };
+        check(
+            &patch,
+            json!({
+                "metadata": {
+                    "labels": { "a": "2" },
+                    "annotations": { "old": null },
+                    "finalizers": ["other/finalizer", "ours/finalizer"],
+                    "ownerReferences": [{ "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "c", "uid": "u" }],
+                },
+                "spec": { "taints": [{ "key": "keep", "effect": "NoSchedule" }, { "key": "new", "effect": "NoSchedule" }] },
+            }),
+        );
+    }
+}

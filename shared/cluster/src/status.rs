@@ -1,0 +1,175 @@
+//! Events, and the status of what the user owns.
+
+use crate::door::{Ask, Clusters};
+use crate::errors::Class;
+use crate::path;
+use serde_json::{Value, json};
+use std::sync::PoisonError;
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
+use whittle_api::labels;
+use whittle_ports::{ClusterAccess, ClusterError, ClusterEvent, StatusWriter};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+/// Events of the same key within this span are one.
+const EVENT_SPAN: SignedDuration = SignedDuration::from_mins(2);
+/// The API server's limit of an event's message, in bytes.
+const MESSAGE_MAX: usize = 1024;
+/// Events about cluster-scoped objects live here, as everybody's do.
+const EVENT_NAMESPACE: &str = "default";
+/// Keys remembered per environment; beyond it the memory is dropped, and some events may come twice.
+const PUBLISHED_MAX: usize = 10_000;
+
+fn key(event: &ClusterEvent) -> String {
+    format!("{}/{}/{}/{}", event.kind, event.namespace, event.name, event.reason)
+}
+
+/// The event's name: the same for repeated events of a span, so that the API server refuses the second.
+fn event_name(event: &ClusterEvent, now: Timestamp) -> String {
+    let span = now.as_second().div_euclid(EVENT_SPAN.as_secs());
+    let hash = key(event)
+        .bytes()
+        .chain(span.to_be_bytes())
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("{}.{hash:016x}", event.name)
+}
+
+fn cut(message: &str) -> &str {
+    let end = (0..=MESSAGE_MAX.min(message.len())).rev().find(|&end| message.is_char_boundary(end));
+    &message[..end.unwrap_or(0)]
+}
+
+fn event_object(event: &ClusterEvent, namespace: &str, now: Timestamp) -> Value {
+    let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": { "name": event_name(event, now), "namespace": namespace },
+        "involvedObject": {
+            "apiVersion": event.api_version,
+            "kind": event.kind,
+            "namespace": event.namespace,
+            "name": event.name,
+            "uid": event.uid,
+        },
+        "reason": event.reason,
+        "message": cut(&event.message),
+        "type": if event.warning { "Warning" } else { "Normal" },
+        "source": { "component": crate::FIELD_MANAGER },
+        "firstTimestamp": seconds,
+        "lastTimestamp": seconds,
+        "count": 1,
+    })
+}
+
+impl<A: ClusterAccess> Clusters<A> {
+    /// Whether an event of this key went out a short while ago; remembers it as published otherwise.
+    fn is_repeated(&self, cluster: &ClusterName, event: &ClusterEvent, now: Timestamp) -> bool {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (cluster.clone(), key(event));
+        if published.get(&key).is_some_and(|at| now.duration_since(*at) < EVENT_SPAN) {
+            return true;
+        }
+        if published.len() >= PUBLISHED_MAX {
+            published.clear();
+        }
+        published.insert(key, now);
+        false
+    }
+
+    async fn apply_status<K: Kind>(&self, cluster: &ClusterName, name: &str, status: Value) -> Result<(), ClusterError> {
+        let object = json!({ "apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": { "name": name }, "status": status });
+        let path = format!("{}/status", path::object::<K>("", name));
+        match self.send::<Value>(cluster, &Ask::apply(path, &object)).await {
+            Ok(_) => Ok(()),
+            // Deleted meanwhile, or read from an old version whose object has no such status.
+            Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
+            Err(failed) => Err(failed.into_error(cluster, &format!("{} {name:?}", K::KIND))),
+        }
+    }
+}
+
+fn value(object: &impl serde::Serialize) -> Value {
+    serde_json::to_value(object).expect("our kinds are plain data, which JSON can always express")
+}
+
+/// The merge patch that gives a class our hash and our finalizer as `wanted` has them; `None` when it has them.
+fn class_patch(has: &Ec2NodeClass, wanted: &Ec2NodeClass) -> Option<(String, Value)> {
+    let mut metadata = serde_json::Map::new();
+    let ours = [labels::NODE_CLASS_HASH, labels::NODE_CLASS_HASH_VERSION];
+    let differs =
+        |key: &&&str| wanted.metadata.annotation(key).is_some() && wanted.metadata.annotation(key) != has.metadata.annotation(key);
+    let annotations: serde_json::Map<String, Value> =
+        ours.iter().filter(differs).map(|key| ((*key).to_owned(), json!(wanted.metadata.annotation(key)))).collect();
+    if !annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), annotations.into());
+    }
+    let is_ours = |finalizer: &&String| *finalizer == labels::NODE_CLASS_FINALIZER;
+    let wants = wanted.metadata.finalizers.iter().find(is_ours);
+    if wants.is_some() != has.metadata.finalizers.iter().any(|held| is_ours(&held)) && !(wants.is_some() && has.metadata.is_deleting()) {
+        let finalizers: Vec<&String> = has.metadata.finalizers.iter().filter(|held| !is_ours(held)).chain(wants).collect();
+        metadata.insert("finalizers".to_owned(), json!(finalizers));
+    }
+    (!metadata.is_empty()).then(|| (has.metadata.resource_version.clone(), json!({ "metadata": metadata })))
+}
+
+impl<A: ClusterAccess> StatusWriter for Clusters<A> {
+    async fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> Result<(), ClusterError> {
+        let now = self.clock.now();
+        if self.is_repeated(cluster, event, now) {
+            return Ok(());
+        }
+        let namespace = if event.namespace.is_empty() { EVENT_NAMESPACE } else { &event.namespace };
+        let object = event_object(event, namespace, now);
+        match self.send::<Value>(cluster, &Ask::post(path::of("v1", namespace, "events"), &object)).await {
+            Ok(_) => Ok(()),
+            // Another environment was first, or the namespace is gone or going.
+            Err(failed) if matches!(failed.class(), Some(Class::AlreadyExists | Class::NotFound)) => Ok(()),
+            Err(failed) => Err(failed.into_error(cluster, &format!("an event of {} {:?}", event.kind, event.name))),
+        }
+    }
+
+    async fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> Result<(), ClusterError> {
+        self.apply_status::<NodePool>(cluster, &pool.metadata.name, value(&pool.status)).await
+    }
+
+    async fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> Result<(), ClusterError> {
+        let name = &class.metadata.name;
+        let path = path::object::<Ec2NodeClass>("", name);
+        let exists = self.patch_metadata(cluster, &path, &format!("EC2NodeClass {name:?}"), |has| class_patch(has, class)).await?;
+        if exists { self.apply_status::<Ec2NodeClass>(cluster, name, value(&class.status)).await } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(reason: &str) -> ClusterEvent {
+        ClusterEvent {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            namespace: "default".to_owned(),
+            name: "web-0".to_owned(),
+            uid: "u".to_owned(),
+            warning: false,
+            reason: reason.to_owned(),
+            message: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_repeated_event_has_the_same_name_for_two_minutes() {
+        let at = |seconds| Timestamp::from_second(seconds).expect("in range");
+        assert_eq!(event_name(&event("Evicted"), at(1200)), event_name(&event("Evicted"), at(1319)));
+        assert_ne!(event_name(&event("Evicted"), at(1200)), event_name(&event("Evicted"), at(1320)));
+        assert_ne!(event_name(&event("Evicted"), at(1200)), event_name(&event("Nominated"), at(1200)));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        assert_eq!(cut("short"), "short");
+        assert_eq!(cut(&"é".repeat(600)).len(), 1024);
+        assert_eq!(cut(&format!("x{}", "é".repeat(600))).len(), 1023);
+    }
+}
