@@ -17,6 +17,7 @@ pub mod legacy;
 pub mod manifest;
 pub mod meta;
 pub mod objects;
+pub mod runtime;
 mod schema;
 pub mod validate;
 mod yaml;

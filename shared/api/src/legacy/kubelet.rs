@@ -2,14 +2,22 @@
 
 use super::{Kubelet, Slot, Work};
 use crate::duration::GoDuration;
+use crate::k8s::IntOrString;
 use crate::karpenter::{Ec2NodeClass, NodePool};
 use crate::manifest::Object;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 impl Kubelet {
     fn canonical(&self) -> Self {
         let grace = self.eviction_soft_grace_period.iter().map(|(signal, time)| (signal.clone(), GoDuration::canonical(time))).collect();
-        Self { eviction_soft_grace_period: grace, ..self.clone() }
+        let amounts = |map: &BTreeMap<String, IntOrString>| map.iter().map(|(name, amount)| (name.clone(), as_text(amount))).collect();
+        Self {
+            eviction_soft_grace_period: grace,
+            system_reserved: amounts(&self.system_reserved),
+            kube_reserved: amounts(&self.kube_reserved),
+            ..self.clone()
+        }
     }
     /// The block as the compatibility annotation holds it.
     pub(super) fn to_annotation(&self) -> Option<String> {
@@ -19,6 +27,14 @@ impl Kubelet {
     pub(super) fn to_document(&self) -> Option<Value> {
         let document = serde_json::to_value(self.canonical()).ok()?;
         document.as_object().is_some_and(|map| !map.is_empty()).then_some(document)
+    }
+}
+
+/// An amount that was written as a number: the kubelet's document has texts only.
+fn as_text(amount: &IntOrString) -> IntOrString {
+    match amount {
+        IntOrString::Int(number) => IntOrString::Text(number.to_string()),
+        IntOrString::Text(text) => IntOrString::Text(text.clone()),
     }
 }
 

@@ -149,3 +149,23 @@ fn an_own_launch_template_cannot_be_converted() {
         assert!(converted.errors[0].field.ends_with("launchTemplate"), "{}", converted.errors[0]);
     }
 }
+
+#[test]
+fn s3_1_a_pool_finds_the_class_of_its_own_age() {
+    let old = converted(TWO_POOLS, Purpose::OnRead).objects;
+    let Object::NodePool(provisioner) = &old[1] else { panic!("a pool") };
+    let classes: Vec<crate::karpenter::Ec2NodeClass> = old
+        .iter()
+        .filter_map(|object| match object {
+            Object::NodeClass(class) if class.metadata.name == "std" => Some(class.as_ref().clone()),
+            _ => None,
+        })
+        .collect();
+    let new = crate::karpenter::Ec2NodeClass { metadata: ObjectMeta::named("std"), ..Default::default() };
+    let all = [new.clone(), classes[0].clone()];
+    assert_eq!(provisioner.class_in(&all), Some(&classes[0]));
+    let mut pool = provisioner.clone();
+    pool.metadata.annotations.clear();
+    assert_eq!(pool.class_in(&all), Some(&new));
+    assert_eq!(pool.class_in(&classes), Some(&classes[0]), "one of the name is better than none");
+}

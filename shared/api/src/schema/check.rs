@@ -44,6 +44,10 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
         Shape::Boolean if value.is_boolean() => {}
         Shape::Boolean => errors.push(wrong_type(path, "true or false", value)),
         Shape::Quantity => quantity(value, path, errors),
+        Shape::Number if value.is_number() => {}
+        Shape::Number => errors.push(wrong_type(path, "a number", value)),
+        Shape::IntOrText if value.is_string() || value.is_i64() => {}
+        Shape::IntOrText => errors.push(wrong_type(path, "text or a whole number", value)),
     }
     // A value of the wrong shape has one fault, not one for each rule too; where parts are missing, a rule about them
     // would only say it again.

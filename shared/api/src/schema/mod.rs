@@ -7,6 +7,7 @@ mod buffer;
 mod check;
 mod defaults;
 mod kubelet;
+mod kubelet_document;
 mod legacy;
 mod node_claim;
 mod node_class;
@@ -17,6 +18,7 @@ mod parts;
 
 pub(crate) use check::{check, check_change, matches};
 pub(crate) use defaults::apply_defaults;
+pub(crate) use kubelet_document::kubelet_document;
 pub(crate) use openapi::openapi;
 use serde_json::Value;
 
@@ -62,6 +64,10 @@ pub(crate) enum Shape {
     Boolean,
     /// Text or integer.
     Quantity,
+    /// Any number.
+    Number,
+    /// Text or integer without a form of its own.
+    IntOrText,
 }
 
 #[derive(Clone)]
@@ -209,4 +215,7 @@ fn quantity() -> Schema {
 }
 fn quantities() -> Schema {
     map(quantity())
+}
+fn quantity_or_duration() -> Schema {
+    Schema::new(Shape::IntOrText)
 }

@@ -60,6 +60,8 @@ fn shape(shape: &Shape) -> Map<String, Value> {
             with(out, "maximum", *max)
         }
         Shape::Boolean => json!({"type": "boolean"}),
+        Shape::Number => json!({"type": "number"}),
+        Shape::IntOrText => json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true}),
         Shape::Quantity => json!({
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "pattern": QUANTITY,

@@ -1,0 +1,154 @@
+//! What controllers find wrong with objects that an API server took (api 5.2, 9); it ends in conditions.
+
+mod kubelet;
+#[cfg(test)]
+mod tests;
+
+use crate::field::{FieldError, FieldPath};
+use crate::k8s::Taint;
+use crate::karpenter::{NodePool, Operator, Requirement};
+use crate::labels;
+use crate::schema::matches;
+use std::collections::BTreeMap;
+
+pub use kubelet::{has_expressions, passthrough_fields, violations as kubelet_violations};
+
+/// The verdict on an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// The object must not be used.
+    pub errors: Vec<FieldError>,
+    /// Worth a word in a log; the object is used.
+    pub notes: Vec<FieldError>,
+}
+
+/// Judges a pool's template: condition ValidationSucceeded.
+pub fn node_pool(pool: &NodePool) -> Findings {
+    let mut found = Findings::default();
+    let template = FieldPath::of("spec.template");
+    for (key, value) in &pool.spec.template.metadata.labels {
+        let path = template.key("metadata").key("labels").key(key);
+        if key == labels::NODE_POOL {
+            found.errors.push(FieldError::new(path.clone(), "is set by the system: leave it out"));
+        } else if let Some(fault) = key_fault(key) {
+            found.errors.push(FieldError::new(path.clone(), fault));
+        }
+        if !is_label_value(value) {
+            found.errors.push(FieldError::new(path, format!("{value:?} is no label value: {LABEL_VALUE_FORM}")));
+        }
+    }
+    let spec = template.key("spec");
+    taints(&pool.spec.template.spec.taints, &pool.spec.template.spec.startup_taints, &spec, &mut found.errors);
+    for (index, requirement) in pool.spec.template.spec.requirements.iter().enumerate() {
+        let path = spec.key("requirements").index(index);
+        if requirement.key == labels::NODE_POOL {
+            found.errors.push(FieldError::new(path.key("key"), "karpenter.sh/nodepool is set by the system: leave it out"));
+        }
+        check_requirement(requirement, &path, &mut found);
+    }
+    found
+}
+
+/// Judges one requirement (also of claims).
+pub fn check_requirement(requirement: &Requirement, path: &FieldPath, found: &mut Findings) {
+    let key = labels::normalized(&requirement.key);
+    if let Some(fault) = key_fault(key) {
+        found.errors.push(FieldError::new(path.key("key"), fault));
+    }
+    for (index, value) in requirement.values.iter().enumerate().filter(|(_, value)| !is_label_value(value)) {
+        let message = format!("{value:?} is no label value: {LABEL_VALUE_FORM}");
+        found.errors.push(FieldError::new(path.key("values").index(index), message));
+    }
+    let least = requirement.min_values.unwrap_or(0) as usize;
+    match requirement.operator {
+        Operator::In if requirement.values.is_empty() => {
+            found.errors.push(FieldError::new(path.key("values"), "an In requirement without values matches nothing: give values"));
+        }
+        Operator::In if requirement.values.len() < least => {
+            found
+                .errors
+                .push(FieldError::new(path.key("minValues"), format!("{least} values cannot be reached: the requirement lists fewer")));
+        }
+        Operator::In => closed_set(key, requirement, least, path, found),
+        Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte if !is_one_number(&requirement.values) => {
+            let message = format!("{} compares with exactly one whole number that is not negative", requirement.operator.as_str());
+            found.errors.push(FieldError::new(path.key("values"), message));
+        }
+        _ => {}
+    }
+}
+
+fn is_one_number(values: &[String]) -> bool {
+    matches!(values, [value] if value.parse::<i64>().is_ok_and(|number| 0 <= number))
+}
+
+/// Values of keys whose values are all known.
+fn closed_set(key: &str, requirement: &Requirement, least: usize, path: &FieldPath, found: &mut Findings) {
+    let known: &[&str] = match key {
+        labels::CAPACITY_TYPE => &[labels::CAPACITY_ON_DEMAND, labels::CAPACITY_SPOT, labels::CAPACITY_RESERVED],
+        labels::INSTANCE_TENANCY => &["default", "dedicated"],
+        _ => return,
+    };
+    let (good, odd): (Vec<&String>, Vec<&String>) = requirement.values.iter().partition(|value| known.contains(&value.as_str()));
+    let path = path.key("values");
+    if good.is_empty() {
+        found.errors.push(FieldError::new(path, format!("{:?} are none of {}", requirement.values, known.join(", "))));
+    } else if good.len() < least {
+        found.errors.push(FieldError::new(path, format!("only {} of the values exist, minValues asks for {least}", good.len())));
+    } else if !odd.is_empty() {
+        found.notes.push(FieldError::new(path, format!("{odd:?} are none of {}: they are left aside", known.join(", "))));
+    }
+}
+
+fn taints(taints: &[Taint], startup: &[Taint], spec: &FieldPath, errors: &mut Vec<FieldError>) {
+    let mut seen: BTreeMap<(&str, String), FieldPath> = BTreeMap::new();
+    for (field, list) in [("taints", taints), ("startupTaints", startup)] {
+        for (index, taint) in list.iter().enumerate() {
+            let path = spec.key(field).index(index);
+            if !is_qualified_name(&taint.key) {
+                errors.push(FieldError::new(path.key("key"), format!("{:?} is no key: {KEY_FORM}", taint.key)));
+            }
+            if !taint.value.is_empty() && !is_qualified_name(&taint.value) {
+                errors.push(FieldError::new(path.key("value"), format!("{:?} is no value of a taint: {KEY_FORM}", taint.value)));
+            }
+            if let Some(first) = seen.get(&(taint.key.as_str(), taint.effect.to_string())) {
+                errors.push(FieldError::new(path, format!("{taint} has the key and effect of {first}: keep one of them")));
+            } else {
+                seen.insert((&taint.key, taint.effect.to_string()), path);
+            }
+        }
+    }
+}
+
+const LABEL_VALUE_FORM: &str = "at most 63 letters, digits, -, _ and ., letters or digits at both ends";
+const KEY_FORM: &str = "at most 63 letters, digits, -, _ and ., with an optional DNS domain and a slash in front";
+
+/// What is wrong with a label key of a template or requirement.
+fn key_fault(key: &str) -> Option<String> {
+    if labels::WELL_KNOWN.contains(&key) {
+        return None;
+    }
+    if !is_qualified_name(key) {
+        return Some(format!("{key:?} is no label key: {KEY_FORM}"));
+    }
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let within = |root: &str| domain == root || domain.strip_suffix(root).is_some_and(|rest| rest.ends_with('.'));
+    if key == labels::HOSTNAME || within(labels::KARPENTER_DOMAIN) || within(labels::AWS_DOMAIN) {
+        return Some(format!("{key} is restricted: use a well-known key, or a domain of your own"));
+    }
+    None
+}
+
+fn is_label_value(value: &str) -> bool {
+    value.is_empty() || value.len() <= 63 && matches("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", value)
+}
+
+fn is_qualified_name(key: &str) -> bool {
+    let (domain, name) = match key.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, key),
+    };
+    let domain_fits = domain
+        .is_none_or(|domain| domain.len() <= 253 && matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", domain));
+    domain_fits && !name.is_empty() && is_label_value(name)
+}

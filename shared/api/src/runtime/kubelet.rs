@@ -1,0 +1,168 @@
+//! The kubelet document of a class (api 9): any JSON at admission, judged here.
+
+use crate::duration::GoDuration;
+use crate::field::{FieldError, FieldPath};
+use crate::schema;
+use serde_json::{Map, Value};
+use whittle_units::Quantity;
+
+const SIGNALS: &[&str] =
+    &["memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree", "pid.available"];
+const RESERVABLE: &[&str] = &["cpu", "memory", "ephemeral-storage", "pid"];
+/// Fields that we look at ourselves; all others are only passed on.
+const INTERPRETED: &[&str] = &[
+    "clusterDNS",
+    "maxPods",
+    "podsPerCore",
+    "systemReserved",
+    "kubeReserved",
+    "evictionHard",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "evictionMaxPodGracePeriod",
+    "imageGCHighThresholdPercent",
+    "imageGCLowThresholdPercent",
+    "cpuCFSQuota",
+];
+
+/// Everything that is wrong with a document, at once. Absent and empty documents are fine.
+pub fn violations(document: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let path = FieldPath::of("spec.kubelet");
+    let map = match document {
+        None | Some(Value::Null) => return errors,
+        Some(Value::Object(map)) => map,
+        Some(_) => {
+            errors.push(FieldError::new(path, "an object is needed here: fields of the kubelet's configuration file"));
+            return errors;
+        }
+    };
+    shape(map, &path, &mut errors);
+    if map.contains_key("registerWithTaints") {
+        let message = "taints of nodes belong into the pool: move them to spec.template.spec.taints or startupTaints";
+        errors.push(FieldError::new(path.key("registerWithTaints"), message));
+    }
+    for field in ["evictionHard", "evictionSoft", "evictionMinimumReclaim"] {
+        entries(
+            map,
+            field,
+            &path,
+            SIGNALS,
+            &mut errors,
+            |value| is_threshold(value).then_some(()),
+            "a percentage 0% to 100%, or an amount such as 100Mi",
+        );
+    }
+    entries(
+        map,
+        "evictionSoftGracePeriod",
+        &path,
+        SIGNALS,
+        &mut errors,
+        |value| value.parse::<GoDuration>().ok().filter(|time| !time.span().is_negative()).map(|_| ()),
+        "a time such as 1m30s",
+    );
+    for field in ["kubeReserved", "systemReserved"] {
+        // What is no amount is an expression, which is judged where it is evaluated.
+        entries(
+            map,
+            field,
+            &path,
+            RESERVABLE,
+            &mut errors,
+            |value| (!value.starts_with('-')).then_some(()),
+            "an amount that is not negative",
+        );
+    }
+    pairs(map, &path, &mut errors);
+    numbers(map, &path, &mut errors);
+    errors.sort();
+    errors.dedup_by(|a, b| a.path == b.path);
+    errors
+}
+
+/// Whether the document has values that depend on the machine.
+pub fn has_expressions(document: Option<&Value>) -> bool {
+    let Some(Value::Object(map)) = document else { return false };
+    let computed = |field: &str| {
+        let values = map.get(field).and_then(Value::as_object).into_iter().flat_map(Map::values);
+        values.filter_map(Value::as_str).any(|text| text.parse::<Quantity>().is_err())
+    };
+    map.get("maxPods").is_some_and(Value::is_string) || computed("kubeReserved") || computed("systemReserved")
+}
+
+/// Fields that are only passed on, by name.
+pub fn passthrough_fields(document: Option<&Value>) -> Vec<&str> {
+    let Some(Value::Object(map)) = document else { return Vec::new() };
+    let mut fields: Vec<&str> = map.keys().map(String::as_str).filter(|field| !INTERPRETED.contains(field)).collect();
+    fields.sort_unstable();
+    fields
+}
+
+/// Unknown fields at any depth and wrong types. A text for maxPods is an expression, so it passes.
+fn shape(map: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let mut map = map.clone();
+    if map.get("maxPods").is_some_and(Value::is_string) {
+        map.remove("maxPods");
+    }
+    schema::check(schema::kubelet_document(), &Value::Object(map), path, errors);
+}
+
+fn entries(
+    map: &Map<String, Value>,
+    field: &str,
+    path: &FieldPath,
+    keys: &[&str],
+    errors: &mut Vec<FieldError>,
+    judge: impl Fn(&str) -> Option<()>,
+    wanted: &str,
+) {
+    for (key, value) in map.get(field).and_then(Value::as_object).into_iter().flatten() {
+        let path = path.key(field).key(key);
+        if !keys.contains(&key.as_str()) {
+            errors.push(FieldError::new(path, format!("{field} has no entry {key}: known are {}", keys.join(", "))));
+        } else if let Some(text) = value.as_str()
+            && judge(text).is_none()
+        {
+            errors.push(FieldError::new(path, format!("{text:?} does not fit: write {wanted}")));
+        }
+    }
+}
+
+fn is_threshold(text: &str) -> bool {
+    match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent)),
+        None => text.parse::<Quantity>().is_ok_and(|amount| Quantity::ZERO <= amount),
+    }
+}
+
+/// Soft thresholds and their times go together.
+fn pairs(map: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let keys = |field: &str| map.get(field).and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    for (field, other) in [("evictionSoft", "evictionSoftGracePeriod"), ("evictionSoftGracePeriod", "evictionSoft")] {
+        for key in keys(field).filter(|key| keys(other).all(|there| there != *key)) {
+            errors.push(FieldError::new(path.key(field).key(key), format!("{other} has no entry {key}: give both")));
+        }
+    }
+}
+
+fn numbers(map: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let number = |field: &str| map.get(field).and_then(Value::as_i64);
+    for field in ["maxPods", "podsPerCore", "evictionMaxPodGracePeriod"] {
+        if let Some(value) = number(field).filter(|value| *value < 0) {
+            errors.push(FieldError::new(path.key(field), format!("{value} is negative: at least 0")));
+        }
+    }
+    let (high, low) = (number("imageGCHighThresholdPercent"), number("imageGCLowThresholdPercent"));
+    for (field, value) in [("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low)] {
+        if let Some(value) = value.filter(|value| !(0..=100).contains(value)) {
+            errors.push(FieldError::new(path.key(field), format!("{value} is no percentage: 0 to 100")));
+        }
+    }
+    if let (Some(high), Some(low)) = (high, low)
+        && high <= low
+    {
+        let message = format!("{high} must be above imageGCLowThresholdPercent, which is {low}");
+        errors.push(FieldError::new(path.key("imageGCHighThresholdPercent"), message));
+    }
+}

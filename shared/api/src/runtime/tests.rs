@@ -1,0 +1,107 @@
+use super::*;
+use serde_json::{Value, json};
+
+fn pool(template: Value) -> NodePool {
+    let mut template = template;
+    template["spec"]["nodeClassRef"] = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "a"});
+    serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"template": template}})).unwrap()
+}
+
+/// The field that is at fault, `""` when nothing is.
+#[track_caller]
+fn check(template: Value, fields: &[&str]) {
+    let found = node_pool(&pool(template.clone()));
+    let paths: Vec<String> = found.errors.iter().map(|error| error.path.to_string().replace("spec.template.", "")).collect();
+    assert_eq!(paths, fields, "{template}: {:?}", found.errors);
+}
+
+#[track_caller]
+fn check_key(key: &str, fine: bool) {
+    let requirement = json!({"spec": {"requirements": [{"key": key, "operator": "Exists"}]}});
+    check(requirement, if fine { &[] } else { &["spec.requirements[0].key"] });
+}
+
+#[test]
+fn keys_of_the_system_and_ill_formed_ones_are_refused() {
+    check_key("team", true);
+    check_key("kubernetes.io/arch", true);
+    check_key("foo.kops.k8s.io/x", true);
+    check_key("beta.kubernetes.io/arch", true);
+    check_key("karpenter.k8s.aws/instance-cpu", true);
+    check_key("mykarpenter.sh/x", true);
+    check_key("karpenter.k8s.aws/ec2nodeclass", false);
+    check_key("sub.karpenter.sh/x", false);
+    check_key("karpenter.sh/x", false);
+    check_key("kubernetes.io/hostname", false);
+    check_key("two words", false);
+    check_key(&"a".repeat(64), false);
+    check_key(&format!("{}/x", "a".repeat(254)), false);
+    check_key("karpenter.sh/nodepool", false);
+}
+
+#[test]
+fn labels_are_judged_by_key_and_value() {
+    check(json!({"metadata": {"labels": {"a": "b", "karpenter.sh/capacity-type": "spot"}}, "spec": {}}), &[]);
+    check(json!({"metadata": {"labels": {"a": "b c"}}, "spec": {}}), &["metadata.labels.a"]);
+    check(json!({"metadata": {"labels": {"karpenter.sh/nodepool": "x"}}, "spec": {}}), &["metadata.labels[karpenter.sh/nodepool]"]);
+}
+
+#[test]
+fn a_taint_may_stand_once_over_both_lists() {
+    let taint = |effect: &str| json!({"key": "a", "effect": effect});
+    check(json!({"spec": {"taints": [taint("NoSchedule"), taint("NoExecute")]}}), &[]);
+    check(json!({"spec": {"taints": [taint("NoSchedule")], "startupTaints": [taint("NoSchedule")]}}), &["spec.startupTaints[0]"]);
+    check(json!({"spec": {"taints": [{"key": "b".repeat(64), "effect": "NoSchedule"}]}}), &["spec.taints[0].key"]);
+}
+
+#[test]
+fn closed_keys_need_a_value_that_exists_and_the_others_are_noted() {
+    let values = |values: Value, least: Value| json!({"spec": {"requirements": [{"key": labels::CAPACITY_TYPE, "operator": "In", "values": values, "minValues": least}]}});
+    check(values(json!(["cheap"]), Value::Null), &["spec.requirements[0].values"]);
+    check(values(json!(["spot", "cheap"]), json!(2)), &["spec.requirements[0].values"]);
+    check(values(json!(["spot", "cheap"]), Value::Null), &[]);
+    assert_eq!(node_pool(&pool(values(json!(["spot", "cheap"]), Value::Null))).notes.len(), 1);
+}
+
+#[track_caller]
+fn check_kubelet(document: Value, fields: &[&str]) {
+    let paths: Vec<String> =
+        kubelet_violations(Some(&document)).iter().map(|error| error.path.to_string().replace("spec.kubelet.", "")).collect();
+    assert_eq!(paths, fields, "{document}");
+}
+
+#[test]
+fn kubelet_documents_are_judged_whole() {
+    check_kubelet(json!({}), &[]);
+    check_kubelet(json!({"maxPods": 0, "registryPullQPS": 10, "logging": {"options": {"json": {"infoBufferSize": "0"}}}}), &[]);
+    check_kubelet(
+        json!({"evictionHard": {"memory.available": "5.5%", "nodefs.available": "10Gi"}, "systemReserved": {"cpu": "100m"}}),
+        &[],
+    );
+    check_kubelet(json!({"evictionSoft": {"pid.available": "5%"}, "evictionSoftGracePeriod": {"pid.available": "1m30s"}}), &[]);
+    check_kubelet(json!({"maxPods": "vcpus * 8", "kubeReserved": {"memory": "11 * max_pods + 255"}}), &[]);
+    check_kubelet(json!({"nope": 1}), &["nope"]);
+    check_kubelet(json!({"logging": {"nope": 1}}), &["logging.nope"]);
+    check_kubelet(json!({"authentication": {"x509": {"nope": 1}}}), &["authentication.x509.nope"]);
+    check_kubelet(json!({"podsPerCore": "two"}), &["podsPerCore"]);
+    check_kubelet(
+        json!({"maxPods": -1, "podsPerCore": -1, "evictionMaxPodGracePeriod": -1}),
+        &["evictionMaxPodGracePeriod", "maxPods", "podsPerCore"],
+    );
+    check_kubelet(json!({"imageGCHighThresholdPercent": 101}), &["imageGCHighThresholdPercent"]);
+    check_kubelet(json!({"imageGCHighThresholdPercent": 80, "imageGCLowThresholdPercent": 80}), &["imageGCHighThresholdPercent"]);
+    check_kubelet(json!({"systemReserved": {"gpu": "1", "cpu": "-1"}}), &["systemReserved.cpu", "systemReserved.gpu"]);
+    check_kubelet(json!({"evictionHard": {"cpu.available": "5%"}}), &["evictionHard[cpu.available]"]);
+    check_kubelet(json!({"evictionHard": {"memory.available": "101%"}}), &["evictionHard[memory.available]"]);
+    check_kubelet(json!({"evictionSoft": {"memory.available": "5%"}}), &["evictionSoft[memory.available]"]);
+    check_kubelet(json!({"evictionSoftGracePeriod": {"memory.available": "soon"}}), &["evictionSoftGracePeriod[memory.available]"]);
+    check_kubelet(json!({"registerWithTaints": [{"key": "a", "effect": "NoSchedule"}]}), &["registerWithTaints"]);
+}
+
+#[test]
+fn expressions_and_passed_on_fields_are_recognised() {
+    assert!(has_expressions(Some(&json!({"maxPods": "vcpus"}))));
+    assert!(has_expressions(Some(&json!({"kubeReserved": {"cpu": "vcpus * 2"}}))));
+    assert!(!has_expressions(Some(&json!({"kubeReserved": {"cpu": "100m"}, "maxPods": 5}))));
+    assert_eq!(passthrough_fields(Some(&json!({"maxPods": 5, "z": 1, "cpuCFSQuotaPeriod": "1s"}))), ["cpuCFSQuotaPeriod", "z"]);
+}
