@@ -1,5 +1,43 @@
-//! The whittle command.
+//! The `whittle` command: every subcommand as a module, so that tests can call what the command line calls.
 
 pub mod convert;
 pub mod input;
+pub mod local;
 pub mod plan;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A node autoscaler for Amazon EKS that runs as functions
+#[derive(Debug, Parser)]
+#[command(name = "whittle", version, about, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Plan machines for the pending pods of some manifests
+    Plan(plan::PlanArgs),
+    /// Convert manifests of versions before v1
+    Convert(convert::Args),
+    /// The getting-started walkthrough in a simulated region, from pending pods to nodes and back
+    Demo,
+    /// The whole system in one process against a simulated region: a prompt, or scenarios
+    Local(local::LocalArgs),
+}
+
+/// Runs a parsed command line.
+pub fn run(cli: &Cli) -> ExitCode {
+    match &cli.command {
+        Command::Plan(args) => plan::run(args),
+        Command::Convert(args) => {
+            let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+            // What cannot be printed has nobody to be told to.
+            convert::run(args, &mut stdin, &mut out, &mut err).unwrap_or(ExitCode::from(2))
+        }
+        Command::Demo => local::demo::main(),
+        Command::Local(args) => local::main(args),
+    }
+}

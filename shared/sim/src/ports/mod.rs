@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use whittle_claims::Doorbell;
 use whittle_ports::{Clock, CloudError, CloudErrorKind, ClusterError, Deadline, QueueError, Queues, StoreError};
+use whittle_units::ClusterName;
 
 /// All ports as one run of a function gets them.
 #[derive(Clone)]
@@ -124,6 +125,11 @@ impl SimPorts {
     }
     pub(crate) fn idle(world: Arc<Mutex<World>>) -> Self {
         Self { world, task: None, deadline: Timestamp::MAX }
+    }
+
+    /// The name of the simulated cluster.
+    pub fn cluster(&self) -> ClusterName {
+        lock(&self.world).name()
     }
 
     async fn gate(&self, pace: Pace) {

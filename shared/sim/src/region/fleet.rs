@@ -102,6 +102,7 @@ impl Region {
         let price = self.market_price(pool, &request.capacity_type);
         let machine = Machine { instance, launch_template: template, price, mute: self.mute_launches };
         self.machines.insert(id.clone(), machine);
+        self.started += 1;
         let seconds = dice.between(Stream::Latency, 6, 12);
         self.plan_after(now, seconds, &id, Change::Run);
         FleetInstance {

@@ -73,6 +73,7 @@ pub struct Region {
     /// The client token is not looked at: a mutant that the checkers must catch.
     pub forget_tokens: bool,
     fleet_sequence: u64,
+    started: usize,
 }
 
 /// Whether a region belongs to the Chinese partition.
@@ -163,6 +164,7 @@ impl Region {
             mute_launches: false,
             forget_tokens: false,
             fleet_sequence: 0,
+            started: 0,
         }
     }
 
@@ -198,6 +200,11 @@ impl Region {
     /// The catalog as `refresh` stores it. Encoded once, since nothing changes it.
     pub fn catalog_blob(&mut self) -> Vec<u8> {
         self.blob.get_or_insert_with(|| self.catalog.encode()).clone()
+    }
+
+    /// How many machines were ever started.
+    pub fn started(&self) -> usize {
+        self.started
     }
 
     /// What all machines with our tags that are not ended cost per hour.

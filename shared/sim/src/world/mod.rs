@@ -4,6 +4,7 @@ mod agenda;
 pub mod queues;
 pub mod store;
 
+use crate::check::Foreign;
 use crate::cluster::{Cluster, ClusterEffect, Eviction};
 use crate::dice::{Dice, Stream};
 use crate::function::{Function, Input, TaskId};
@@ -132,6 +133,8 @@ pub struct World {
     ticking: bool,
     cluster_at: Option<Timestamp>,
     region_at: Option<Timestamp>,
+    /// Nodes that are not Whittle's, as they were.
+    pub(crate) foreign: BTreeMap<String, Foreign>,
 }
 
 impl World {
@@ -155,6 +158,7 @@ impl World {
             ticking: false,
             cluster_at: None,
             region_at: None,
+            foreign: BTreeMap::new(),
         };
         world.touch_cluster();
         world
@@ -179,6 +183,11 @@ impl World {
             self.agenda.after(SignedDuration::ZERO, Event::Refresh);
             self.agenda.after(TICK, Event::Tick);
         }
+    }
+
+    /// Whether Whittle is switched on.
+    pub fn is_on(&self) -> bool {
+        self.ticking
     }
 
     /// Tells a line of the timeline at this moment.
@@ -269,6 +278,7 @@ impl World {
                 ClusterEffect::Violation(text) => self.violations.push(text),
             }
         }
+        self.watch_foreign_nodes();
         if let Some(at) = self.cluster.next_at(now) {
             self.plan_cluster(at);
         }
@@ -426,10 +436,16 @@ impl World {
     }
 
     pub(crate) fn create_claim(&mut self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
-        self.store.create(lease, claim)
+        let answer = self.store.create(lease, claim);
+        if answer.is_ok() && self.store.is_stale(lease) {
+            self.violations.push(format!("claim {} was created under a lease that had passed on", claim.key));
+        }
+        answer
     }
     pub(crate) fn update_claim(&mut self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
-        self.store.update(claim, expected)
+        let answer = self.store.update(claim, expected);
+        self.watch_limits();
+        answer
     }
 
     pub(crate) fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {

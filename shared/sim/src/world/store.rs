@@ -52,9 +52,14 @@ impl Store {
         self.claims.values().find(|stored| stored.value.machine().is_some_and(|machine| machine.instance_id == *id))
     }
 
+    /// Whether a newer lease than this one was given.
+    pub fn is_stale(&self, lease: &Lease) -> bool {
+        self.tokens.get(&lease.cluster).is_some_and(|newest| *newest > lease.token)
+    }
+
     /// Stores a new claim under the lease.
     pub fn create(&mut self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
-        if !self.ignore_fencing && self.tokens.get(&lease.cluster).is_some_and(|newest| *newest > lease.token) {
+        if !self.ignore_fencing && self.is_stale(lease) {
             return Err(StoreError::Fenced { cluster: lease.cluster.clone() });
         }
         if self.claims.contains_key(&claim.key) {

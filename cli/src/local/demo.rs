@@ -1,0 +1,95 @@
+//! `whittle demo`: the getting-started walkthrough in a minute, with nothing but this program.
+
+use super::report;
+use super::session::{Place, Session, SessionError};
+use jiff::SignedDuration;
+use std::process::ExitCode;
+use whittle_sim::World;
+use whittle_units::Price;
+
+const POOL: &str = include_str!("demo/pool.yaml");
+const INFLATE: &str = include_str!("demo/inflate.yaml");
+
+/// Tells the walkthrough. Exit status 1 if it does not come out as it should.
+pub fn main() -> ExitCode {
+    match tell() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+struct Teller {
+    session: Session,
+    told: usize,
+    fine: bool,
+}
+
+impl Teller {
+    fn chapter(&mut self, title: &str) {
+        println!("\n── {title}");
+    }
+
+    /// Runs until a condition holds and prints what happened meanwhile.
+    fn until(&mut self, what: &str, minutes: i64, holds: impl FnMut(&World) -> bool) {
+        let limit = self.session.now().checked_add(SignedDuration::from_mins(minutes)).unwrap_or_else(|_| self.session.now());
+        let held = self.session.simulation.run_while_not(limit, holds);
+        self.print();
+        if !held {
+            self.fine = false;
+            println!("!! {what} did not happen within {minutes} minutes");
+        }
+    }
+
+    fn print(&mut self) {
+        let world = self.session.simulation.world();
+        let lines = world.story.lines();
+        let begun = lines.first().map_or(world.now(), |line| line.at);
+        let cost = self.told.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
+        print!("{}", report::timeline(&lines[self.told..], begun, cost));
+        self.told = lines.len();
+    }
+}
+
+fn ours(world: &World) -> usize {
+    world.region.machines.values().filter(|machine| machine.instance.is_alive()).count()
+}
+
+fn tell() -> Result<bool, SessionError> {
+    println!("Whittle in a simulated region: every function of it runs here, unchanged; the cluster, EC2 and the clock are made up.");
+    let mut teller = Teller { session: Session::new(&Place::default()), told: 0, fine: true };
+    teller.chapter("A cluster without a single node gets a NodePool, and a Deployment of five pods");
+    teller.session.apply_text("demo/pool.yaml", POOL)?;
+    teller.session.apply_text("demo/inflate.yaml", INFLATE)?;
+    teller.session.advance(SignedDuration::from_secs(5));
+    teller.session.tell("kubectl scale deployment inflate --replicas 5");
+    teller.session.scale("inflate", 5)?;
+    teller.until("all five pods running", 5, |world| world.cluster.pod_counts(|_| true).0 == 5);
+
+    teller.chapter("EC2 announces that it takes a spot machine back: the replacement comes first");
+    let node = teller.session.simulation.world().cluster.objects.nodes.keys().next().cloned();
+    if let Some(node) = node {
+        let id = teller.session.interrupt(&node)?;
+        teller.session.tell(&format!("spot interruption of {node} ({id}), two minutes from now"));
+        teller.until("all pods on another node", 8, |world| {
+            !world.cluster.objects.nodes.contains_key(&node) && world.cluster.pod_counts(|_| true).0 == 5
+        });
+    }
+
+    teller.chapter("The pods go, and the empty node after them");
+    teller.session.tell("kubectl scale deployment inflate --replicas 0");
+    teller.session.scale("inflate", 0)?;
+    teller.until("the end of all machines", 8, |world| ours(world) == 0 && world.cluster.objects.nodes.is_empty());
+    let world = teller.session.simulation.world();
+    let verdict = world.verdict();
+    println!("\n{} machines started, {} running, {} invocations.", world.region.started(), ours(&world), world.counts.invocations);
+    for broken in &verdict {
+        println!("!! {broken}");
+    }
+    drop(world);
+    println!("Go on with `whittle local` (a prompt) or `whittle local run tests/scenarios/*.yaml`.");
+    Ok(teller.fine && verdict.is_empty())
+}

@@ -1,0 +1,255 @@
+//! The interactive session: a prompt, or commands from standard input.
+
+use super::report;
+use super::session::{Place, Session};
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use whittle_api::k8s::Node;
+use whittle_api::{GoDuration, conditions, labels};
+use whittle_sim::World;
+use whittle_units::Price;
+
+const HELP: &str = "\
+apply -f FILE…                    apply manifests (old versions too)
+delete KIND/NAME                  delete a deployment, pod, node, nodeclaim, nodepool, …
+scale deploy/NAME --replicas N    change a Deployment
+advance 10m                       let time pass
+get nodes|nodeclaims|pods|events  what there is
+interrupt NODE                    EC2 takes a spot node back in two minutes
+explain POD|NODE                  why it is as it is
+help, quit
+";
+
+/// Reads commands until the end. A wrong command from a pipe ends the session with status 2.
+pub fn main(place: &Place) -> ExitCode {
+    let mut prompt = Prompt { session: Session::new(place), told: 0 };
+    let stdin = std::io::stdin();
+    let interactive = stdin.is_terminal();
+    if interactive {
+        println!("A simulated cluster {} in {}; nothing here is real. `help` lists the commands.", place.cluster, place.region);
+    }
+    loop {
+        if interactive {
+            print!("whittle> ");
+            let _ = std::io::stdout().flush();
+        }
+        let mut line = String::new();
+        match stdin.lock().read_line(&mut line) {
+            Ok(0) | Err(_) => return ExitCode::SUCCESS,
+            Ok(_) => {}
+        }
+        match prompt.command(line.trim()) {
+            Ok(Some(text)) => print!("{text}"),
+            Ok(None) => return ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                if !interactive {
+                    return ExitCode::from(2);
+                }
+            }
+        }
+    }
+}
+
+/// A session and how much of its story was printed.
+pub struct Prompt {
+    session: Session,
+    told: usize,
+}
+
+impl Prompt {
+    /// A session for commands that come from elsewhere.
+    pub fn new(place: &Place) -> Self {
+        Self { session: Session::new(place), told: 0 }
+    }
+
+    /// Runs one command. `None` ends the session.
+    pub fn command(&mut self, line: &str) -> Result<Option<String>, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let text = match words[..] {
+            [] => String::new(),
+            ["quit" | "exit"] => return Ok(None),
+            ["help"] => HELP.to_owned(),
+            ["apply", "-f", ref files @ ..] if !files.is_empty() => self.apply(files)?,
+            ["delete", object] => {
+                let (kind, name) = object.split_once('/').ok_or("name what to delete as KIND/NAME, such as deploy/web")?;
+                self.session.delete(kind, name).map_err(|error| error.to_string())?;
+                format!("{object} deleted\n")
+            }
+            ["scale", object, "--replicas", number] => self.scale(object, number)?,
+            ["scale", object, option] if option.starts_with("--replicas=") => self.scale(object, &option["--replicas=".len()..])?,
+            ["advance", span] => self.advance(span)?,
+            ["get", what] => self.get(what)?,
+            ["interrupt", node] => {
+                let id = self.session.interrupt(node).map_err(|error| error.to_string())?;
+                format!("EC2 announces that it takes {node} ({id}) back in two minutes\n")
+            }
+            ["explain", name] => self.explain(name)?,
+            _ => return Err(format!("{line:?} is no command; `help` lists them")),
+        };
+        Ok(Some(text))
+    }
+
+    fn apply(&mut self, files: &[&str]) -> Result<String, String> {
+        let mut text = String::new();
+        for file in files {
+            let said = self.session.apply_file(Path::new(file)).map_err(|error| error.to_string())?;
+            said.iter().for_each(|line| text.push_str(&format!("{line}\n")));
+        }
+        Ok(text)
+    }
+
+    fn scale(&mut self, object: &str, number: &str) -> Result<String, String> {
+        let name = object.split_once('/').map_or(object, |(_, name)| name);
+        let replicas = number.parse().map_err(|_| format!("{number:?} is no number of replicas"))?;
+        self.session.scale(name, replicas).map_err(|error| error.to_string())?;
+        Ok(format!("{object} scaled\n"))
+    }
+
+    fn advance(&mut self, span: &str) -> Result<String, String> {
+        let span: GoDuration = span.parse().map_err(|error| format!("{error}"))?;
+        self.session.advance(span.span());
+        let world = self.session.simulation.world();
+        let lines = world.story.lines();
+        let begun = lines.first().map_or(world.now(), |line| line.at);
+        let cost = self.told.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
+        let text = report::timeline(&lines[self.told..], begun, cost);
+        self.told = lines.len();
+        Ok(text)
+    }
+
+    fn get(&self, what: &str) -> Result<String, String> {
+        let world = self.session.simulation.world();
+        match what {
+            "nodes" | "node" | "no" => Ok(nodes(&world)),
+            "nodeclaims" | "nodeclaim" => Ok(claims(&world)),
+            "pods" | "pod" | "po" => Ok(pods(&world)),
+            "events" | "event" | "ev" => Ok(events(&world)),
+            other => Err(format!("{other:?} cannot be shown: nodes, nodeclaims, pods or events")),
+        }
+    }
+
+    fn explain(&self, name: &str) -> Result<String, String> {
+        explain(&self.session.simulation.world(), name)
+    }
+}
+
+/// Columns as wide as their widest cell.
+fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([header[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let mut text = String::new();
+    let heading: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
+    for row in std::iter::once(&heading).chain(rows) {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn nodes(world: &World) -> String {
+    let row = |node: &Node| {
+        let label = |key: &str| node.metadata.label(key).unwrap_or("-").to_owned();
+        let ready = if conditions::is_true(&node.status.conditions, conditions::READY) { "Ready" } else { "NotReady" };
+        let pods = world.cluster.objects.pods_on(&node.metadata.name).filter(|pod| !pod.is_daemon()).count();
+        vec![
+            node.metadata.name.clone(),
+            ready.to_owned(),
+            label(labels::NODE_POOL),
+            label(labels::INSTANCE_TYPE),
+            label(labels::CAPACITY_TYPE),
+            label(labels::ZONE),
+            pods.to_string(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = world.cluster.objects.nodes.values().map(row).collect();
+    table(&["NAME", "STATUS", "POOL", "TYPE", "CAPACITY", "ZONE", "PODS"], &rows)
+}
+
+fn claims(world: &World) -> String {
+    let cluster = world.name();
+    let live = world.store.claims(&cluster).map(|stored| &stored.value).filter(|claim| claim.is_live());
+    let rows: Vec<Vec<String>> = live
+        .map(|claim| {
+            let machine = claim.machine();
+            vec![
+                claim.key.name.to_string(),
+                claim.phase.word().to_owned(),
+                claim.spec.node_pool.clone(),
+                machine.map_or("-".to_owned(), |machine| machine.instance_type.clone()),
+                machine.map_or("-".to_owned(), |machine| machine.instance_id.to_string()),
+                claim.node_name().unwrap_or("-").to_owned(),
+            ]
+        })
+        .collect();
+    table(&["NAME", "PHASE", "POOL", "TYPE", "INSTANCE", "NODE"], &rows)
+}
+
+fn pods(world: &World) -> String {
+    let shown = world.cluster.objects.pods.values().filter(|pod| !pod.is_daemon());
+    let rows: Vec<Vec<String>> = shown
+        .map(|pod| {
+            let node = if pod.is_bound() { pod.spec.node_name.clone() } else { "-".to_owned() };
+            let status = if pod.metadata.is_deleting() { "Terminating".to_owned() } else { pod.status.phase.clone() };
+            vec![pod.metadata.namespace.clone(), pod.metadata.name.clone(), status, node]
+        })
+        .collect();
+    table(&["NAMESPACE", "NAME", "STATUS", "NODE"], &rows)
+}
+
+fn events(world: &World) -> String {
+    let rows: Vec<Vec<String>> = world
+        .cluster
+        .events
+        .iter()
+        .map(|kept| {
+            let event = &kept.event;
+            vec![kept.at.to_string(), event.reason.clone(), format!("{}/{}", event.kind.to_lowercase(), event.name), event.message.clone()]
+        })
+        .collect();
+    table(&["TIME", "REASON", "OBJECT", "MESSAGE"], &rows)
+}
+
+/// Everything that was decided and published about a pod, a node or a claim, oldest first.
+pub fn explain(world: &World, name: &str) -> Result<String, String> {
+    let objects = &world.cluster.objects;
+    let known = objects.pods.values().map(|pod| &pod.metadata.name).chain(objects.nodes.keys()).chain(objects.node_claims.keys());
+    let bare = name.rsplit('/').next().unwrap_or(name);
+    let matching: Vec<&String> = known.filter(|known| known.starts_with(bare)).collect();
+    let Some(first) = matching.first() else { return Err(format!("there is no pod, node or nodeclaim {name:?}")) };
+    let subject = (*first).clone();
+    let begun = world.story.lines().first().map_or(world.now(), |line| line.at);
+    let mut text = format!("{subject}\n");
+    if let Some(pod) = objects.pods.values().find(|pod| pod.metadata.name == subject) {
+        let place = if pod.is_bound() { format!("runs on {}", pod.spec.node_name) } else { "waits for a node".to_owned() };
+        text.push_str(&format!("  {} and {place}\n", pod.status.phase.to_lowercase()));
+        if let Some(condition) = pod.condition("PodScheduled").filter(|condition| condition.status == "False") {
+            text.push_str(&format!("  the scheduler says: {}\n", condition.message));
+        }
+    }
+    let cluster = world.name();
+    let claim = world
+        .store
+        .claims(&cluster)
+        .find(|stored| stored.value.node_name() == Some(&subject))
+        .map(|stored| stored.value.key.name.to_string());
+    let about = |text: &str| text.ends_with(&subject) || claim.as_ref().is_some_and(|claim| text.ends_with(claim.as_str()));
+    let mut said = Vec::new();
+    for decision in world.store.decisions(&cluster).iter().filter(|decision| about(&decision.subject)) {
+        said.push((decision.at, format!("{} ({})", decision.message, decision.subject)));
+    }
+    for kept in world.cluster.events.iter().filter(|kept| about(&kept.event.name)) {
+        said.push((kept.at, format!("{}: {}", kept.event.reason, kept.event.message)));
+    }
+    said.sort();
+    said.dedup();
+    for (at, line) in said {
+        text.push_str(&format!("  {}  {line}\n", report::clock(begun, at)));
+    }
+    Ok(text)
+}

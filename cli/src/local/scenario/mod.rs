@@ -1,0 +1,276 @@
+//! Scenarios: what to do, what to wait for, what to expect, in a file.
+
+mod conditions;
+mod run;
+
+pub use run::{Outcome, run};
+
+use conditions::Condition;
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use whittle_api::GoDuration;
+
+/// A scenario file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Scenario {
+    pub name: String,
+    /// Ids of the walkthroughs' outcomes that it shows.
+    #[serde(default)]
+    pub shows: Vec<String>,
+    /// One sentence for readers.
+    #[serde(default)]
+    pub story: String,
+    #[serde(default)]
+    pub cluster: ClusterSpec,
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Where files are, relative to the scenario's own directory.
+    #[serde(default)]
+    pub files: PathBuf,
+    /// Applied before the first step. An eksctl ClusterConfig among them describes the cluster.
+    #[serde(default)]
+    pub setup: Vec<String>,
+    pub steps: Vec<Spanned<Step>>,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+/// The cluster, where no eksctl file describes it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ClusterSpec {
+    pub name: Option<String>,
+    pub region: Option<String>,
+    pub version: Option<String>,
+}
+
+/// One step.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    Say(String),
+    Apply(Vec<String>),
+    ApplyText(String),
+    ApplyEdited(Edited),
+    /// `kind/name`.
+    Delete(Vec<String>),
+    DeleteFiles(Vec<String>),
+    Scale(Scale),
+    Resize(Resize),
+    Advance(GoDuration),
+    Wait(Wait),
+    Expect(Condition),
+    /// Must hold at every moment of a span.
+    Stays(Stays),
+    /// Must hold at every moment from here on.
+    Always(Condition),
+    Interrupt(Target),
+    Notice(Notice),
+    StockOut(Stock),
+    Restock(Stock),
+    Tags(Tags),
+    Settings(SettingsChange),
+    Faults(FaultChange),
+    Image(NewImage),
+    Annotate(Annotation),
+}
+
+/// A file with texts replaced.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edited {
+    pub file: String,
+    pub replace: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scale {
+    pub deployment: String,
+    pub replicas: i32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    pub group: String,
+    pub min: usize,
+    pub max: usize,
+    pub desired: usize,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    pub until: Condition,
+    #[serde(default = "five_minutes")]
+    pub within: GoDuration,
+}
+
+fn five_minutes() -> GoDuration {
+    GoDuration::from_secs(300)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stays {
+    pub state: Condition,
+    #[serde(rename = "for")]
+    pub span: GoDuration,
+}
+
+/// Nodes of a pool, or one node by name.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Target {
+    pub pool: Option<String>,
+    pub node: Option<String>,
+}
+
+/// An event of EventBridge.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Notice {
+    pub kind: NoticeKind,
+    #[serde(default)]
+    pub pool: Option<String>,
+    /// An instance id that nobody knows, instead of a pool's node.
+    #[serde(default)]
+    pub instance: Option<String>,
+    #[serde(default = "one")]
+    pub times: u64,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoticeKind {
+    Spot,
+    Rebalance,
+    ScheduledChange,
+    Stopping,
+    Stopped,
+    Terminated,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Stock {
+    #[serde(rename = "type", default = "any")]
+    pub instance_type: String,
+    #[serde(default = "any")]
+    pub zone: String,
+    #[serde(default = "any")]
+    pub capacity_type: String,
+}
+
+fn any() -> String {
+    "*".to_owned()
+}
+
+/// Whether subnets and security groups carry the discovery tag.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tags {
+    pub subnets: Option<bool>,
+    pub groups: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SettingsChange {
+    pub shadow: Option<bool>,
+    pub spot_to_spot: Option<bool>,
+    pub act_on_rebalance: Option<bool>,
+}
+
+/// What goes wrong from here on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct FaultChange {
+    pub throttles: Option<u32>,
+    pub lost_replies: Option<u32>,
+    pub lost_messages: Option<u32>,
+    pub repeated_messages: Option<u32>,
+    pub late_messages: Option<u32>,
+    pub crashes: Option<u32>,
+    /// The API server answers nothing for so long.
+    pub api_server_down: Option<GoDuration>,
+    /// The table answers nothing for so long.
+    pub table_throttled: Option<GoDuration>,
+    /// Machines started from here on never join.
+    pub mute_launches: Option<bool>,
+}
+
+/// An image that appears in the account.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewImage {
+    pub id: String,
+    pub name: String,
+    pub architecture: String,
+    pub created: whittle_units::Timestamp,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    /// Takes the image away instead.
+    #[serde(default)]
+    pub gone: bool,
+}
+
+/// An annotation on the first Node of a pool.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Annotation {
+    pub pool: String,
+    pub key: String,
+    pub value: String,
+}
+
+/// A scenario that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    #[error("{path} cannot be read: {source}")]
+    Read { path: String, source: std::io::Error },
+    #[error("{path}: {message}")]
+    Parse { path: String, message: String },
+    #[error("{path}:{line}: {message}")]
+    Step { path: String, line: u64, message: String },
+}
+
+/// Reads a scenario and checks that the files it names exist.
+pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|source| ScenarioError::Read { path: shown.clone(), source })?;
+    let mut scenario: Scenario =
+        serde_saphyr::from_str(&text).map_err(|error| ScenarioError::Parse { path: shown.clone(), message: error.to_string() })?;
+    scenario.files = path.parent().unwrap_or(Path::new(".")).join(&scenario.files);
+    for step in &scenario.steps {
+        let line = step.referenced.line();
+        let named: Vec<&String> = match &step.value {
+            Step::Apply(files) | Step::DeleteFiles(files) => files.iter().collect(),
+            Step::ApplyEdited(edited) => vec![&edited.file],
+            _ => Vec::new(),
+        };
+        if let Some(missing) = named.into_iter().find(|file| !scenario.file(file).exists()) {
+            let message = format!("there is no file {}", scenario.file(missing).display());
+            return Err(ScenarioError::Step { path: shown, line, message });
+        }
+    }
+    if let Some(missing) = scenario.setup.iter().find(|file| !scenario.file(file).exists()) {
+        let message = format!("setup names {}, which does not exist", scenario.file(missing).display());
+        return Err(ScenarioError::Parse { path: shown, message });
+    }
+    Ok(scenario)
+}
+
+impl Scenario {
+    /// The path of a file; `.yaml` may be left out.
+    pub fn file(&self, name: &str) -> PathBuf {
+        let plain = self.files.join(name);
+        if plain.extension().is_some() { plain } else { self.files.join(format!("{name}.yaml")) }
+    }
+}

@@ -1,0 +1,390 @@
+//! Plays a scenario.
+
+use super::conditions::Condition;
+use super::{FaultChange, NewImage, Notice, NoticeKind, Scenario, Step, Stock, Tags, Target};
+use crate::local::session::{Place, Session, SessionError};
+use jiff::SignedDuration;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::Path;
+use whittle_api::k8s::Node;
+use whittle_api::labels;
+use whittle_api::manifest::{self, Object};
+use whittle_ec2::network::Image;
+use whittle_sim::region::notices;
+use whittle_sim::{Line, World};
+use whittle_units::{InstanceId, Timestamp};
+
+/// How long a world may take to come to rest before the invariants are looked at.
+const SETTLE: SignedDuration = SignedDuration::from_mins(30);
+
+/// How a scenario went.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    pub name: String,
+    pub shows: Vec<String>,
+    pub seed: u64,
+    /// Expectations that failed and invariants that were broken; empty when all is well.
+    pub failures: Vec<String>,
+    pub lines: Vec<Line>,
+    pub summary: Summary,
+}
+
+/// Figures of a run.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// Virtual time from the first to the last moment, in seconds.
+    pub virtual_seconds: i64,
+    pub machines_started: usize,
+    pub machines_running: usize,
+    pub pods_running: usize,
+    pub pods_pending: usize,
+    pub invocations: u64,
+    pub await_points: u64,
+    pub faults: u64,
+}
+
+/// Plays a scenario in a fresh world. `seed` replaces the file's own.
+///
+/// # Errors
+/// The file names something that cannot be done; expectations that fail are no error but part of the outcome.
+pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, SessionError> {
+    let seed = seed.unwrap_or(scenario.seed);
+    let mut player = Player::new(scenario, seed)?;
+    for step in &scenario.steps {
+        let line = step.referenced.line();
+        if let Err(failure) = player.step(&step.value)? {
+            player.failures.push(format!("line {line}: {failure}"));
+            break;
+        }
+    }
+    Ok(player.finish(scenario, seed))
+}
+
+/// A scenario that is being played: also what the fault commands drive.
+pub(crate) struct Player<'a> {
+    scenario: &'a Scenario,
+    pub(crate) session: Session,
+    begun: Timestamp,
+    always: Vec<Condition>,
+    broken: BTreeSet<String>,
+    pub(crate) failures: Vec<String>,
+}
+
+/// What a step says when it does not come out as wanted.
+type Played = Result<Result<(), String>, SessionError>;
+
+impl<'a> Player<'a> {
+    /// A world as the scenario begins with.
+    pub(crate) fn new(scenario: &'a Scenario, seed: u64) -> Result<Self, SessionError> {
+        let mut place = Place { seed, ..Place::default() };
+        for file in &scenario.setup {
+            if let Some(config) = cluster_config(&scenario.file(file), scenario)? {
+                place.describe(&config);
+            }
+        }
+        let spec = &scenario.cluster;
+        for (field, given) in
+            [(&mut place.cluster, &spec.name), (&mut place.region, &spec.region), (&mut place.kubernetes_version, &spec.version)]
+        {
+            if let Some(given) = given {
+                field.clone_from(given);
+            }
+        }
+        let session = Session::new(&place);
+        let begun = session.now();
+        let mut player = Self { scenario, session, begun, always: Vec::new(), broken: BTreeSet::new(), failures: Vec::new() };
+        for file in &scenario.setup {
+            player.session.apply_file(&scenario.file(file))?;
+        }
+        player.run_for(SignedDuration::from_secs(10));
+        Ok(player)
+    }
+
+    /// Plays one step.
+    pub(crate) fn step(&mut self, step: &Step) -> Played {
+        match step {
+            Step::Say(text) => self.session.tell(text),
+            Step::Apply(files) => {
+                for file in files {
+                    self.session.tell(&format!("apply {file}"));
+                    self.session.apply_file(&self.scenario.file(file))?;
+                }
+            }
+            Step::ApplyText(text) => {
+                self.session.apply_text("apply-text", text)?;
+            }
+            Step::ApplyEdited(edited) => self.apply_edited(&edited.file, &edited.replace)?,
+            Step::Delete(objects) => {
+                for object in objects {
+                    self.session.tell(&format!("delete {object}"));
+                    let (kind, name) = object.split_once('/').unwrap_or(("deployment", object));
+                    self.session.delete(kind, name)?;
+                }
+            }
+            Step::DeleteFiles(files) => {
+                for file in files {
+                    self.session.tell(&format!("delete {file}"));
+                    self.session.delete_file(&self.scenario.file(file))?;
+                }
+            }
+            Step::Scale(scale) => {
+                self.session.tell(&format!("scale {} to {}", scale.deployment, scale.replicas));
+                self.session.scale(&scale.deployment, scale.replicas)?;
+            }
+            Step::Resize(resize) => {
+                self.session.tell(&format!("node group {} to {}/{}/{}", resize.group, resize.min, resize.desired, resize.max));
+                let mut world = self.session.simulation.world();
+                world.cluster.resize(&resize.group, resize.min, resize.max, resize.desired)?;
+                world.touch_cluster();
+            }
+            Step::Advance(span) => {
+                self.session.tell(&format!("{span} pass"));
+                self.run_for(span.span());
+            }
+            Step::Wait(wait) => return Ok(self.wait(&wait.until, wait.within.span())),
+            Step::Expect(state) => return Ok(self.expect(state)),
+            Step::Stays(stays) => return Ok(self.stays(&stays.state, stays.span.span())),
+            Step::Always(state) => self.always.push(state.clone()),
+            other => return self.disturb(other),
+        }
+        Ok(Ok(()))
+    }
+
+    /// Steps that change the world around the cluster.
+    fn disturb(&mut self, step: &Step) -> Played {
+        match step {
+            Step::Interrupt(target) => return self.interrupt(target),
+            Step::Notice(notice) => return self.notice(notice),
+            Step::StockOut(stock) => {
+                self.session.tell(&format!("EC2 runs out of {} in {}", stock.instance_type, stock.zone));
+                self.session.simulation.world().region.out_of_stock.insert(pool_of(stock));
+            }
+            Step::Restock(stock) => {
+                self.session.tell(&format!("EC2 has {} in {} again", stock.instance_type, stock.zone));
+                self.session.simulation.world().region.out_of_stock.remove(&pool_of(stock));
+            }
+            Step::Tags(tags) => self.tags(tags),
+            Step::Settings(change) => {
+                let mut settings = self.session.settings();
+                settings.shadow = change.shadow.unwrap_or(settings.shadow);
+                settings.spot_to_spot = change.spot_to_spot.unwrap_or(settings.spot_to_spot);
+                settings.act_on_rebalance = change.act_on_rebalance.unwrap_or(settings.act_on_rebalance);
+                self.session.set(settings);
+            }
+            Step::Faults(change) => self.faults(change),
+            Step::Image(image) => self.image(image),
+            Step::Annotate(annotation) => {
+                let nodes = self.nodes(&Target { pool: Some(annotation.pool.clone()), node: None });
+                let Some(node) = nodes.first() else { return Ok(Err(format!("pool {} has no node", annotation.pool))) };
+                let mut world = self.session.simulation.world();
+                world.cluster.objects.change::<Node>(node, |node| {
+                    node.metadata.annotations.insert(annotation.key.clone(), annotation.value.clone());
+                });
+                world.touch_cluster();
+            }
+            _ => {}
+        }
+        Ok(Ok(()))
+    }
+
+    fn apply_edited(&mut self, file: &str, replace: &std::collections::BTreeMap<String, String>) -> Result<(), SessionError> {
+        let path = self.scenario.file(file);
+        let mut text = std::fs::read_to_string(&path).map_err(|source| SessionError::Read { path: path.display().to_string(), source })?;
+        for (old, new) in replace {
+            if !text.contains(old.as_str()) {
+                return Err(SessionError::Refused(format!("{} does not contain {old:?}", path.display())));
+            }
+            text = text.replace(old.as_str(), new);
+        }
+        self.session.tell(&format!("apply {file}, changed"));
+        self.session.apply_text(&path.display().to_string(), &text)?;
+        Ok(())
+    }
+
+    fn nodes(&self, target: &Target) -> Vec<String> {
+        let world = self.session.simulation.world();
+        let of = |node: &&Node| {
+            let pool = target.pool.as_ref().is_none_or(|pool| node.metadata.label(labels::NODE_POOL) == Some(pool));
+            pool && target.node.as_ref().is_none_or(|name| node.metadata.name == *name)
+        };
+        world.cluster.objects.nodes.values().filter(of).map(|node| node.metadata.name.clone()).collect()
+    }
+
+    fn interrupt(&mut self, target: &Target) -> Played {
+        let nodes = self.nodes(target);
+        let Some(node) = nodes.first() else { return Ok(Err("there is no such node to interrupt".to_owned())) };
+        self.session.tell(&format!("EC2 announces: spot node {node} is taken back in two minutes"));
+        self.session.interrupt(node)?;
+        Ok(Ok(()))
+    }
+
+    fn notice(&mut self, notice: &Notice) -> Played {
+        let id = match (&notice.instance, &notice.pool) {
+            (Some(id), _) => InstanceId::new(id.clone()),
+            (None, pool) => {
+                let nodes = self.nodes(&Target { pool: pool.clone(), node: None });
+                let Some(node) = nodes.first() else { return Ok(Err("there is no such node to send a notice about".to_owned())) };
+                self.session.machine_of(node)?
+            }
+        };
+        self.session.tell(&format!("EventBridge delivers {:?} about {id}, {} time(s)", notice.kind, notice.times));
+        let mut world = self.session.simulation.world();
+        let now = world.now();
+        if matches!(notice.kind, NoticeKind::Spot) && world.region.machines.contains_key(&id) {
+            world.region.interrupt(&id, now);
+            world.touch_region();
+        }
+        for _ in 0..notice.times {
+            let text = match notice.kind {
+                NoticeKind::Spot => notices::spot_interruption(id.as_str(), now),
+                NoticeKind::Rebalance => notices::rebalance(id.as_str(), now),
+                NoticeKind::ScheduledChange => notices::scheduled_change(id.as_str(), now),
+                NoticeKind::Stopping => notices::state_change(id.as_str(), "stopping", now),
+                NoticeKind::Stopped => notices::state_change(id.as_str(), "stopped", now),
+                NoticeKind::Terminated => notices::state_change(id.as_str(), "terminated", now),
+            };
+            world.notice(text);
+        }
+        Ok(Ok(()))
+    }
+
+    fn tags(&mut self, tags: &Tags) {
+        let mut world = self.session.simulation.world();
+        let cluster = world.name();
+        if let Some(present) = tags.subnets {
+            world.region.network.tag(true, false, &cluster, present);
+        }
+        if let Some(present) = tags.groups {
+            world.region.network.tag(false, true, &cluster, present);
+        }
+    }
+
+    fn faults(&mut self, change: &FaultChange) {
+        let mut world = self.session.simulation.world();
+        let now = world.now();
+        let until = |span: &whittle_api::GoDuration| now.checked_add(span.span()).unwrap_or(now);
+        let faults = &mut world.faults;
+        faults.throttles = change.throttles.unwrap_or(faults.throttles);
+        faults.lost_replies = change.lost_replies.unwrap_or(faults.lost_replies);
+        faults.lost_messages = change.lost_messages.unwrap_or(faults.lost_messages);
+        faults.repeated_messages = change.repeated_messages.unwrap_or(faults.repeated_messages);
+        faults.late_messages = change.late_messages.unwrap_or(faults.late_messages);
+        faults.crashes = change.crashes.unwrap_or(faults.crashes);
+        faults.api_server_down_until = change.api_server_down.as_ref().map(until).or(faults.api_server_down_until);
+        faults.table_throttled_until = change.table_throttled.as_ref().map(until).or(faults.table_throttled_until);
+        if let Some(mute) = change.mute_launches {
+            world.region.mute_launches = mute;
+        }
+    }
+
+    fn image(&mut self, image: &NewImage) {
+        let mut world = self.session.simulation.world();
+        let images = &mut world.region.network.images;
+        images.retain(|known| known.id != image.id);
+        if !image.gone {
+            images.push(Image {
+                id: image.id.clone(),
+                name: image.name.clone(),
+                owner: "000000000000".to_owned(),
+                architecture: image.architecture.clone(),
+                created_at: image.created,
+                deprecated: false,
+                tags: image.tags.clone(),
+            });
+        }
+    }
+
+    /// Runs to a moment, with the standing expectations looked at after every event.
+    fn run_until(&mut self, limit: Timestamp, mut done: impl FnMut(&World) -> bool) -> bool {
+        let (always, broken) = (&self.always, &mut self.broken);
+        self.session.simulation.run_while_not(limit, |world| {
+            for state in always {
+                broken.extend(state.faults(world));
+            }
+            done(world)
+        })
+    }
+
+    fn run_for(&mut self, span: SignedDuration) {
+        let limit = self.session.now().checked_add(span).unwrap_or(Timestamp::MAX);
+        self.run_until(limit, |_| false);
+    }
+
+    fn wait(&mut self, state: &Condition, within: SignedDuration) -> Result<(), String> {
+        let limit = self.session.now().checked_add(within).unwrap_or(Timestamp::MAX);
+        if self.run_until(limit, |world| state.faults(world).is_empty()) {
+            return Ok(());
+        }
+        Err(format!("not within {within:#}: {}", state.faults(&self.session.simulation.world()).join("; ")))
+    }
+
+    fn expect(&mut self, state: &Condition) -> Result<(), String> {
+        let faults = state.faults(&self.session.simulation.world());
+        if faults.is_empty() { Ok(()) } else { Err(format!("expected otherwise: {}", faults.join("; "))) }
+    }
+
+    fn stays(&mut self, state: &Condition, span: SignedDuration) -> Result<(), String> {
+        let limit = self.session.now().checked_add(span).unwrap_or(Timestamp::MAX);
+        let mut faults = Vec::new();
+        self.run_until(limit, |world| {
+            faults = state.faults(world);
+            !faults.is_empty()
+        });
+        if faults.is_empty() { Ok(()) } else { Err(format!("did not stay so for {span:#}: {}", faults.join("; "))) }
+    }
+
+    /// Lets the world come to rest, then looks at all invariants.
+    pub(crate) fn settle(&mut self) {
+        let calm = whittle_sim::Faults::default();
+        self.session.simulation.world().faults = calm;
+        let limit = self.session.now().checked_add(SETTLE).unwrap_or(Timestamp::MAX);
+        self.run_until(limit, |world| world.verdict().is_empty() && world.is_quiet());
+        let verdict = self.session.simulation.world().verdict();
+        self.failures.extend(verdict.into_iter().map(|text| format!("invariant: {text}")));
+        self.failures.extend(self.broken.iter().map(|text| format!("did not hold always: {text}")));
+    }
+
+    fn finish(mut self, scenario: &Scenario, seed: u64) -> Outcome {
+        let lines = self.session.simulation.world().story.lines().len();
+        self.settle();
+        let begun = self.begun;
+        let world = self.session.simulation.world();
+        let (running, starting, pending) = world.cluster.pod_counts(|_| true);
+        let summary = Summary {
+            virtual_seconds: world.now().duration_since(begun).as_secs(),
+            machines_started: world.region.started(),
+            machines_running: world.region.machines.values().filter(|machine| machine.instance.is_alive()).count(),
+            pods_running: running,
+            pods_pending: starting + pending,
+            invocations: world.counts.invocations,
+            await_points: world.counts.gates,
+            faults: world.counts.faults,
+        };
+        let told = world.story.lines();
+        // What came while settling is told only when something is wrong.
+        let lines = if self.failures.is_empty() { &told[..lines] } else { told }.to_vec();
+        Outcome { name: scenario.name.clone(), shows: scenario.shows.clone(), seed, failures: self.failures.clone(), lines, summary }
+    }
+}
+
+fn pool_of(stock: &Stock) -> (String, String, String) {
+    (stock.instance_type.clone(), stock.zone.clone(), stock.capacity_type.clone())
+}
+
+/// The cluster that an eksctl file describes, with the scenario's names in its variables.
+fn cluster_config(path: &Path, scenario: &Scenario) -> Result<Option<whittle_api::manifest::ClusterConfig>, SessionError> {
+    let text = std::fs::read_to_string(path).map_err(|source| SessionError::Read { path: path.display().to_string(), source })?;
+    let name = scenario.cluster.name.clone().unwrap_or_default();
+    let region = scenario.cluster.region.clone().unwrap_or_default();
+    let text = text.replace("${CLUSTER_NAME}", &name).replace("${AWS_DEFAULT_REGION}", &region);
+    let shown = path.display().to_string();
+    let objects =
+        manifest::read(&shown, &text).map_err(|errors| SessionError::Manifest(errors.iter().map(ToString::to_string).collect()))?;
+    Ok(objects.into_iter().find_map(|located| match located.value {
+        Object::ClusterConfig(config) => Some(*config),
+        _ => None,
+    }))
+}

@@ -1,0 +1,290 @@
+//! A running simulation and what a user does to it.
+
+use super::wiring::Handlers;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use whittle_api::k8s::{DaemonSet, Deployment, Node, Pod, PodDisruptionBudget};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
+use whittle_api::legacy::{self, ConvertOptions, Purpose};
+use whittle_api::manifest::{self, ClusterConfig, Object};
+use whittle_ports::Settings;
+use whittle_sim::cluster::Applied;
+use whittle_sim::{LineKind, Simulation, World, WorldOptions};
+use whittle_units::InstanceId;
+
+/// Every simulated year begins on this Monday.
+const START: &str = "2026-01-05T09:00:00Z";
+
+/// Something that the user asked for and that cannot be done. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error("{path} cannot be read")]
+    Read { path: String, source: std::io::Error },
+    /// All faults of a file.
+    #[error("{}", .0.join("\n"))]
+    Manifest(Vec<String>),
+    #[error(transparent)]
+    Missing(#[from] whittle_sim::cluster::NoSuchObject),
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The world and its user.
+pub struct Session {
+    pub simulation: Simulation,
+    handlers: Arc<Handlers>,
+    /// Old kinds as they were applied: they are converted together, since pools and classes settle things between them.
+    legacy: BTreeMap<String, Object>,
+    variables: BTreeMap<String, String>,
+}
+
+/// Where and in what a session begins.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub cluster: String,
+    pub region: String,
+    pub kubernetes_version: String,
+    pub seed: u64,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { cluster: "demo".to_owned(), region: "us-east-1".to_owned(), kubernetes_version: "1.33".to_owned(), seed: 1 }
+    }
+}
+
+impl Place {
+    /// The place that an eksctl file describes; what it leaves open stays as it is.
+    pub fn describe(&mut self, config: &ClusterConfig) {
+        let fill = |field: &mut String, text: &String| {
+            if !text.is_empty() {
+                field.clone_from(text);
+            }
+        };
+        fill(&mut self.cluster, &config.metadata.name);
+        fill(&mut self.region, &config.metadata.region);
+        fill(&mut self.kubernetes_version, &config.metadata.version);
+    }
+}
+
+impl Session {
+    /// A fresh world with Whittle installed and switched on.
+    pub fn new(place: &Place) -> Self {
+        let start: Timestamp = START.parse().unwrap_or(Timestamp::UNIX_EPOCH);
+        let options = WorldOptions {
+            seed: place.seed,
+            cluster: place.cluster.as_str().into(),
+            region: place.region.clone(),
+            kubernetes_version: place.kubernetes_version.clone(),
+            start,
+        };
+        let profile = format!("KarpenterNodeInstanceProfile-{}", place.cluster);
+        let settings = Settings {
+            default_instance_profile: Some(profile),
+            relay_secret: "simulated".to_owned(),
+            clusters: vec![place.cluster.as_str().into()],
+            ..Settings::default()
+        };
+        let handlers = Arc::new(Handlers::new(settings));
+        let simulation = Simulation::new(World::new(&options), Arc::clone(&handlers) as Arc<dyn whittle_sim::Functions>);
+        simulation.world().switch_on();
+        let account = "000000000000".to_owned();
+        let partition = simulation.world().region.partition().to_owned();
+        let variables = [
+            ("CLUSTER_NAME", place.cluster.clone()),
+            ("AWS_DEFAULT_REGION", place.region.clone()),
+            ("AWS_REGION", place.region.clone()),
+            ("AWS_ACCOUNT_ID", account),
+            ("AWS_PARTITION", partition),
+        ];
+        let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Self { simulation, handlers, legacy: BTreeMap::new(), variables }
+    }
+
+    /// The settings of the functions.
+    pub fn settings(&self) -> Settings {
+        self.handlers.settings()
+    }
+    /// Changes the settings of the functions.
+    pub fn set(&self, settings: Settings) {
+        self.handlers.set(settings);
+    }
+
+    /// The time of the simulation.
+    pub fn now(&self) -> Timestamp {
+        self.simulation.world().now()
+    }
+
+    /// Applies a file: all of it, or nothing when it has a fault.
+    pub fn apply_file(&mut self, path: &Path) -> Result<Vec<String>, SessionError> {
+        let text = read(path)?;
+        self.apply_text(&path.display().to_string(), &text)
+    }
+
+    /// Applies manifests. Returns kubectl's lines.
+    pub fn apply_text(&mut self, name: &str, text: &str) -> Result<Vec<String>, SessionError> {
+        let objects = parse(name, text, &self.variables)?;
+        let (old, new): (Vec<Object>, Vec<Object>) = objects.into_iter().partition(|object| matches!(object, Object::Legacy(_)));
+        let mut said = self.apply_legacy(old)?;
+        let mut world = self.simulation.world();
+        let now = world.now();
+        for object in new {
+            let label = label(&object);
+            let applied = world.cluster.apply(object, now);
+            said.push(format!("{label} {}", applied.word()));
+        }
+        world.touch_cluster();
+        Ok(said)
+    }
+
+    /// Old kinds are kept as they are and stand in the cluster in today's form.
+    fn apply_legacy(&mut self, objects: Vec<Object>) -> Result<Vec<String>, SessionError> {
+        if objects.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut all = self.legacy.clone();
+        let mut said = Vec::new();
+        for object in objects {
+            said.push(label(&object));
+            all.insert(label(&object), object);
+        }
+        let options = ConvertOptions {
+            default_instance_profile: self.settings().default_instance_profile,
+            default_role: self.settings().default_node_role,
+            ..ConvertOptions::new(Purpose::OnRead)
+        };
+        let converted = legacy::convert(all.values().cloned().collect(), &options);
+        if !converted.errors.is_empty() {
+            return Err(SessionError::Manifest(converted.errors.iter().map(ToString::to_string).collect()));
+        }
+        self.legacy = all;
+        let mut world = self.simulation.world();
+        let now = world.now();
+        for object in converted.objects {
+            world.cluster.apply(object, now);
+        }
+        world.touch_cluster();
+        Ok(said.into_iter().map(|label| format!("{label} {}", Applied::Created.word())).collect())
+    }
+
+    /// Deletes everything that a file names.
+    pub fn delete_file(&mut self, path: &Path) -> Result<Vec<String>, SessionError> {
+        let text = read(path)?;
+        let objects = parse(&path.display().to_string(), &text, &self.variables)?;
+        let mut said = Vec::new();
+        for object in objects {
+            let (_, kind) = object.type_meta();
+            let kind = kind.to_lowercase();
+            let key = object.key();
+            self.delete(&kind, &key)?;
+            said.push(format!("{kind}/{key} deleted"));
+        }
+        Ok(said)
+    }
+
+    /// Deletes one object, named as kubectl names it.
+    pub fn delete(&mut self, kind: &str, name: &str) -> Result<(), SessionError> {
+        let now = self.now();
+        let key = namespaced(name);
+        let mut world = self.simulation.world();
+        let cluster = &mut world.cluster;
+        match kind {
+            "deployment" | "deployments" | "deploy" => cluster.remove::<Deployment>(&key, now)?,
+            "daemonset" | "daemonsets" | "ds" => cluster.remove::<DaemonSet>(&key, now)?,
+            "pod" | "pods" | "po" => cluster.remove::<Pod>(&key, now)?,
+            "poddisruptionbudget" | "pdb" => cluster.remove::<PodDisruptionBudget>(&key, now)?,
+            "node" | "nodes" | "no" => cluster.remove::<Node>(name, now)?,
+            "nodeclaim" | "nodeclaims" => cluster.remove::<NodeClaim>(name, now)?,
+            "nodepool" | "nodepools" => cluster.remove::<NodePool>(name, now)?,
+            "provisioner" | "provisioners" => {
+                cluster.remove::<NodePool>(&format!("Provisioner/{name}"), now)?;
+                self.legacy.retain(|label, _| label != &format!("provisioner/{name}"));
+            }
+            "ec2nodeclass" | "ec2nodeclasses" => cluster.remove::<Ec2NodeClass>(name, now)?,
+            "awsnodetemplate" | "awsnodetemplates" => {
+                cluster.remove::<Ec2NodeClass>(&format!("AWSNodeTemplate/{name}"), now)?;
+                self.legacy.retain(|label, _| label != &format!("awsnodetemplate/{name}"));
+            }
+            other => {
+                return Err(SessionError::Refused(format!(
+                    "{other:?} cannot be deleted here: name a deployment, pod, node, nodeclaim, nodepool or ec2nodeclass"
+                )));
+            }
+        }
+        world.touch_cluster();
+        Ok(())
+    }
+
+    /// Changes the replicas of a Deployment.
+    pub fn scale(&mut self, deployment: &str, replicas: i32) -> Result<(), SessionError> {
+        let mut world = self.simulation.world();
+        world.cluster.scale(&namespaced(deployment), replicas)?;
+        world.touch_cluster();
+        Ok(())
+    }
+
+    /// Lets EC2 announce that it takes the machine of a Node back.
+    pub fn interrupt(&mut self, node: &str) -> Result<InstanceId, SessionError> {
+        let id = self.machine_of(node)?;
+        let mut world = self.simulation.world();
+        let now = world.now();
+        let notice = world.region.interrupt(&id, now);
+        let notice = notice.ok_or_else(|| SessionError::Refused(format!("machine {id} of node {node} does not run any more")))?;
+        world.notice(notice);
+        world.touch_region();
+        Ok(id)
+    }
+
+    /// The machine of a Node that EC2 knows.
+    pub fn machine_of(&self, node: &str) -> Result<InstanceId, SessionError> {
+        let world = self.simulation.world();
+        let found = world.cluster.objects.nodes.get(node);
+        let Some(found) = found else {
+            let known: Vec<&str> = world.cluster.objects.nodes.keys().map(String::as_str).collect();
+            return Err(SessionError::Refused(format!("there is no node {node:?}; there are: {}", known.join(", "))));
+        };
+        let id = found.spec.provider_id.rsplit('/').next().map(InstanceId::new).unwrap_or_default();
+        if world.region.machines.contains_key(&id) {
+            return Ok(id);
+        }
+        Err(SessionError::Refused(format!("node {node} is not Whittle's: the simulated EC2 does not know its machine")))
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, span: SignedDuration) {
+        self.simulation.run_for(span);
+    }
+
+    /// Says something in the timeline.
+    pub fn tell(&self, text: &str) {
+        self.simulation.tell(LineKind::Step, text);
+    }
+}
+
+/// `x` stands for `default/x`.
+fn namespaced(name: &str) -> String {
+    if name.contains('/') { name.to_owned() } else { format!("default/{name}") }
+}
+
+fn label(object: &Object) -> String {
+    let (_, kind) = object.type_meta();
+    format!("{}/{}", kind.to_lowercase(), object.key())
+}
+
+fn read(path: &Path) -> Result<String, SessionError> {
+    std::fs::read_to_string(path).map_err(|source| SessionError::Read { path: path.display().to_string(), source })
+}
+
+/// Puts the variables of the seeds' shell commands in and reads the objects.
+pub fn parse(name: &str, text: &str, variables: &BTreeMap<String, String>) -> Result<Vec<Object>, SessionError> {
+    let mut text = text.to_owned();
+    for (variable, value) in variables {
+        text = text.replace(&format!("${{{variable}}}"), value);
+    }
+    match manifest::read(name, &text) {
+        Ok(objects) => Ok(objects.into_iter().map(|located| located.value).collect()),
+        Err(errors) => Err(SessionError::Manifest(errors.iter().map(ToString::to_string).collect())),
+    }
+}

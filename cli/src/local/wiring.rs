@@ -1,0 +1,78 @@
+//! The real functions over the simulated ports. This is the only place of local mode that knows them.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::sync::Mutex;
+use whittle_claims::{ClaimKey, Doorbell};
+use whittle_ports::{HandleError, Report, Settings, World};
+use whittle_sim::{Function, Functions, Input, SimPorts};
+
+/// All functions with the settings of an installation.
+#[derive(Debug)]
+pub struct Handlers {
+    settings: Mutex<Settings>,
+}
+
+impl Handlers {
+    /// Functions with these settings.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings: Mutex::new(settings) }
+    }
+    /// Replaces the settings: runs that begin later see them.
+    pub fn set(&self, settings: Settings) {
+        *self.settings.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = settings;
+    }
+    /// The settings in force.
+    pub fn settings(&self) -> Settings {
+        self.settings.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+impl Functions for Handlers {
+    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
+        let settings = self.settings();
+        async move { outcome(run(&ports, &settings, function, input).await) }.boxed()
+    }
+}
+
+/// What the queue is told: an error makes the message come again.
+fn outcome(result: Result<Report, HandleError>) -> Result<(), String> {
+    use whittle_ports::Disposition::{Drop, Fail, Replan, RetryLater};
+    match result {
+        Ok(_) => Ok(()),
+        Err(error) => match error.disposition() {
+            Drop | Replan => Ok(()),
+            RetryLater | Fail => Err(chain(&error)),
+        },
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
+
+async fn run(ports: &SimPorts, settings: &Settings, function: Function, input: Input) -> Result<Report, HandleError> {
+    let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
+    match (function, input) {
+        (Function::Relay, Input::Review(body)) => {
+            let path = format!("/{}/{}", settings.relay_secret, ports.cluster());
+            let request = whittle_relay::Request { path: &path, body: body.as_bytes(), signed_by: None };
+            whittle_relay::handle(world, settings, request).await.map(|(_, report)| report)
+        }
+        (Function::Schedule, Input::Bell(bell)) => whittle_schedule::handle(world, settings, bell.cluster()).await,
+        (Function::Interrupt, Input::Notice(body)) => whittle_interrupt::handle(world, settings, &body).await,
+        (Function::Register, Input::Bell(bell)) => whittle_register::handle(world, settings, bell.cluster()).await,
+        (Function::Terminate, Input::Bell(Doorbell::Terminate { cluster, claim })) => {
+            whittle_terminate::handle(world, settings, &ClaimKey { cluster, name: claim }).await
+        }
+        _ => Ok(Report::default()),
+    }
+}

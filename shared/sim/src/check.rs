@@ -1,0 +1,132 @@
+//! The invariants of the design, looked at from outside: what must hold in every world at rest, and what must never have
+//! happened on the way there.
+
+use crate::world::World;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::Node;
+use whittle_api::karpenter::NodePool;
+use whittle_api::labels;
+use whittle_claims::Claim;
+use whittle_core::pods::is_provisionable;
+use whittle_units::{InstanceId, Resources};
+
+/// A Node of somebody else's as it was when it was first seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Foreign {
+    labels: BTreeMap<String, String>,
+    taints: Vec<String>,
+}
+
+impl Foreign {
+    fn of(node: &Node) -> Self {
+        let ours = |taint: &&whittle_api::k8s::Taint| !taint.key.starts_with("node.kubernetes.io/");
+        let taints = node.spec.taints.iter().filter(ours).map(ToString::to_string).collect();
+        Self { labels: node.metadata.labels.clone(), taints }
+    }
+}
+
+/// Whether a Node is Whittle's.
+fn is_ours(node: &Node) -> bool {
+    node.metadata.labels.contains_key(labels::NODE_POOL) || node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT)
+}
+
+impl World {
+    /// Nodes that are not Whittle's must stay as they were.
+    pub(crate) fn watch_foreign_nodes(&mut self) {
+        let mut broken = Vec::new();
+        for (name, node) in self.cluster.objects.nodes.iter().filter(|(_, node)| !is_ours(node)) {
+            let now = Foreign::of(node);
+            let known = self.foreign.entry(name.clone()).or_insert_with(|| now.clone());
+            if *known != now {
+                *known = now;
+                broken.push(format!("node {name} is not Whittle's and was changed"));
+            }
+        }
+        self.violations.extend(broken);
+    }
+
+    /// What the machines of a pool's live claims hold, against its limits. Looked at whenever a claim is written.
+    pub(crate) fn watch_limits(&mut self) {
+        let cluster = self.name();
+        let mut used: BTreeMap<String, Resources> = BTreeMap::new();
+        for claim in self.store.claims(&cluster).map(|stored| &stored.value).filter(|claim| claim.is_live()) {
+            if let Some(machine) = claim.machine() {
+                used.entry(claim.spec.node_pool.clone()).or_default().add(&machine.capacity);
+            }
+        }
+        let over = |pool: &&NodePool| {
+            let Some(used) = used.get(&pool.metadata.name) else { return false };
+            pool.spec.limits.iter().any(|(name, limit)| name != "nodes" && used.get(name) > limit)
+        };
+        let broken: Vec<String> = self
+            .cluster
+            .objects
+            .node_pools
+            .values()
+            .filter(over)
+            .map(|pool| format!("pool {} is over its limits", pool.metadata.name))
+            .collect();
+        for text in broken {
+            if !self.violations.contains(&text) {
+                self.violations.push(text);
+            }
+        }
+    }
+
+    /// Everything that is wrong with a world that has come to rest, and what went wrong before.
+    pub fn verdict(&self) -> Vec<String> {
+        let mut broken = self.violations.clone();
+        let cluster = self.name();
+        let claims: Vec<&Claim> = self.store.claims(&cluster).map(|stored| &stored.value).collect();
+        self.check_machines(&claims, &mut broken);
+        self.check_cluster(&claims, &mut broken);
+        broken
+    }
+
+    fn check_machines(&self, claims: &[&Claim], broken: &mut Vec<String>) {
+        let mut named: BTreeMap<&InstanceId, Vec<&str>> = BTreeMap::new();
+        for claim in claims.iter().filter(|claim| claim.is_live()) {
+            match claim.machine() {
+                Some(machine) => named.entry(&machine.instance_id).or_default().push(claim.key.name.as_str()),
+                None => broken.push(format!("claim {} has no machine ({})", claim.key.name, claim.phase.word())),
+            }
+        }
+        for (id, claims) in named.iter().filter(|(_, claims)| claims.len() > 1) {
+            broken.push(format!("machine {id} belongs to several claims: {}", claims.join(", ")));
+        }
+        for (id, machine) in self.region.machines.iter().filter(|(_, machine)| machine.instance.is_alive()) {
+            if !named.contains_key(id) {
+                let tag = machine.instance.tags.get(labels::TAG_NODE_CLAIM).map_or("none", String::as_str);
+                broken.push(format!("machine {id} runs and belongs to no claim (tag {tag})"));
+            }
+        }
+        for (id, claims) in &named {
+            if !self.region.machines.get(*id).is_some_and(|machine| machine.instance.is_alive()) {
+                broken.push(format!("claim {} names machine {id}, which is gone", claims.join(", ")));
+            }
+        }
+    }
+
+    fn check_cluster(&self, claims: &[&Claim], broken: &mut Vec<String>) {
+        let live: BTreeSet<&str> = claims.iter().filter(|claim| claim.is_live()).map(|claim| claim.key.name.as_str()).collect();
+        for name in self.cluster.objects.node_claims.keys().filter(|name| !live.contains(name.as_str())) {
+            broken.push(format!("NodeClaim {name} is left behind in the cluster"));
+        }
+        let nodes: BTreeSet<&str> = claims.iter().filter(|claim| claim.is_live()).filter_map(|claim| claim.node_name()).collect();
+        for node in self.cluster.objects.nodes.values().filter(|node| is_ours(node)) {
+            if !nodes.contains(node.metadata.name.as_str()) {
+                broken.push(format!("node {} belongs to no claim", node.metadata.name));
+            }
+        }
+        let decisions = self.store.decisions(&self.cluster.name);
+        for pod in self.cluster.objects.pods.values().filter(|pod| is_provisionable(pod) && !pod.metadata.is_deleting()) {
+            let key = pod.metadata.key();
+            let explained = decisions.iter().any(|decision| decision.subject == format!("pod/{key}"))
+                || self.cluster.events.iter().any(|kept| kept.event.uid == pod.metadata.uid && kept.event.reason != "FailedScheduling")
+                || claims.iter().any(|claim| claim.is_live() && claim.spec.pods.iter().any(|planned| planned.uid == pod.metadata.uid));
+            if self.is_on() && !explained {
+                broken.push(format!("pod {key} waits, is not planned for and nobody said why"));
+            }
+        }
+    }
+}
