@@ -68,6 +68,7 @@ async fn run(ports: &SimPorts, settings: &Settings, function: Function, input: I
             whittle_relay::handle(world, settings, request).await.map(|(_, report)| report)
         }
         (Function::Schedule, Input::Bell(bell)) => whittle_schedule::handle(world, settings, bell.cluster()).await,
+        (Function::Consolidate, Input::Bell(bell)) => whittle_consolidate::handle(world, settings, bell.cluster()).await,
         (Function::Interrupt, Input::Notice(body)) => whittle_interrupt::handle(world, settings, &body).await,
         (Function::Register, Input::Bell(bell)) => whittle_register::handle(world, settings, bell.cluster()).await,
         (Function::Terminate, Input::Bell(Doorbell::Terminate { cluster, claim })) => {
