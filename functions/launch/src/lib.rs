@@ -1,1 +1,428 @@
-//! The launch function: load, decide, write.
+//! Planned claims get their machines: one fleet call for claims that ask for the same, at most once for each.
+//!
+//! The order is what makes a crash harmless: claims are moved to `Launching` under the batch's name, then the call is
+//! stored with all its parameters, then it is made. Whoever finds claims that were left behind makes the same call again.
+
+mod answer;
+mod batch;
+mod machine;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use answer::{Call, settle};
+use batch::Batch;
+use plan::{Facts, Group};
+use std::collections::BTreeMap;
+use whittle_claims::{
+    Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored, mirror,
+};
+use whittle_ec2::facts::Catalog;
+use whittle_ec2::fleet::{LaunchDisposition, LaunchError};
+use whittle_ec2::user_data::ClusterAccess;
+use whittle_ports::{
+    ClaimStore, Clock, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore, Report, Settings,
+    StoreError, World, advance, save,
+};
+use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
+
+/// CreateFleet's limits of an account and region: two a second, five at once.
+const BUCKET: &str = "CreateFleet";
+const BUCKET_SIZE: u32 = 5;
+const BUCKET_RATE: u32 = 2;
+/// After this a launch that nobody finished is taken up again: longer than a call and its answer take.
+const ABANDONED: SignedDuration = SignedDuration::from_secs(30);
+/// How soon a call is made again that was throttled, or failed in a way that may pass.
+const SOON: SignedDuration = SignedDuration::from_secs(2);
+/// How soon a launch is tried again whose cause a person has to mend.
+const LATER: SignedDuration = SignedDuration::from_secs(30);
+/// Nodes never join faster.
+const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(10);
+
+/// Launches the named claims, or all that are due when none is named.
+pub async fn handle<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    cluster: &ClusterName,
+    claims: &[ClaimName],
+) -> Result<Report, HandleError>
+where
+    S: ClaimStore + Records + RegionStore + DecisionLog,
+    C: Fleets + Instances,
+    K: Mirrors + Sync,
+    Q: Queues,
+    T: Clock,
+{
+    let mut report = Report::default();
+    if settings.shadow {
+        return Ok(report);
+    }
+    let due = due(world, cluster, claims).await?;
+    if due.is_empty() {
+        return Ok(report);
+    }
+    let facts = match load(world, cluster).await? {
+        Some(facts) => facts,
+        None => {
+            // `refresh` has not run yet; the launch timeout bounds the wait.
+            ring_again(world, cluster, due.iter().map(|claim| claim.value.key.name.clone()).collect(), SOON).await?;
+            report.count("facts_missing");
+            return Ok(report);
+        }
+    };
+    let outcome = launch_all(world, &facts, cluster, due, &mut report).await;
+    if !report.decisions.is_empty() {
+        world.store.append(cluster, &report.decisions).await?;
+    }
+    outcome.map(|()| report)
+}
+
+/// Claims that want a call now: new ones, and those whose call nobody has finished.
+async fn due<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    names: &[ClaimName],
+) -> Result<Vec<Stored<Claim>>, HandleError>
+where
+    S: ClaimStore,
+    T: Clock,
+{
+    let mut found = Vec::new();
+    if names.is_empty() {
+        found = world.store.list(cluster).await?;
+    }
+    for name in names {
+        let key = ClaimKey { cluster: cluster.clone(), name: name.clone() };
+        found.extend(world.store.get(&key).await?);
+    }
+    let now = world.clock.now();
+    found.retain(|claim| is_due(&claim.value, now));
+    Ok(found)
+}
+
+fn is_due(claim: &Claim, now: Timestamp) -> bool {
+    if claim.deletion.is_some() {
+        return false;
+    }
+    match (&claim.phase, claim.look_again_at) {
+        (Phase::Planned, _) => true,
+        (Phase::Launching { .. }, Some(at)) => at <= now,
+        (Phase::Launching { since, .. }, None) => now.duration_since(*since) >= ABANDONED,
+        _ => false,
+    }
+}
+
+async fn load<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName) -> Result<Option<Facts>, HandleError>
+where
+    S: Records + RegionStore,
+    T: Clock,
+{
+    let Some(blob) = world.store.catalog().await? else { return Ok(None) };
+    let Some(record) = world.store.read::<ClusterRecord>(cluster, ClusterRecord::NAME).await? else { return Ok(None) };
+    let catalog = Catalog::decode(&blob.value)
+        .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
+    let classes = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let stock_outs = world.store.stock_outs(world.clock.now()).await?;
+    Ok(Some(Facts { catalog, classes, stock_outs, access: access_of(&record.value) }))
+}
+
+fn access_of(record: &ClusterRecord) -> ClusterAccess {
+    let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let info = &record.info;
+    ClusterAccess {
+        name: info.name.as_str().to_owned(),
+        endpoint: info.endpoint.clone(),
+        ca_bundle: known(&info.certificate_authority),
+        service_cidr: known(&info.service_cidr),
+        dns_address: None,
+    }
+}
+
+async fn launch_all<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    cluster: &ClusterName,
+    due: Vec<Stored<Claim>>,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + Records + RegionStore,
+    C: Fleets + Instances,
+    K: Mirrors + Sync,
+    Q: Queues,
+    T: Clock,
+{
+    let (fresh, begun): (Vec<_>, Vec<_>) = due.into_iter().partition(|claim| matches!(claim.value.phase, Phase::Planned));
+    let mut left: Vec<ClaimName> = Vec::new();
+    let mut by_batch: BTreeMap<String, Vec<Stored<Claim>>> = BTreeMap::new();
+    for claim in begun {
+        if let Phase::Launching { client_token, .. } = &claim.value.phase {
+            by_batch.entry(client_token.clone()).or_default().push(claim);
+        }
+    }
+    for (id, claims) in by_batch {
+        resume(world, facts, cluster, &id, claims, report).await?;
+    }
+    let plan = facts.plan(fresh);
+    for (claim, error) in plan.refused {
+        refuse(world, claim, &error, report).await?;
+    }
+    for group in plan.groups {
+        if take_token(world).await? {
+            begin(world, facts, cluster, group, report).await?;
+        } else {
+            report.count("no_token");
+            left.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
+        }
+    }
+    if !left.is_empty() {
+        ring_again(world, cluster, left, SOON).await?;
+    }
+    Ok(())
+}
+
+/// A rate cap: all invocations of the account share the bucket, however many run.
+async fn take_token<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>) -> Result<bool, HandleError>
+where
+    S: RegionStore,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
+    match world.store.take_tokens(&BucketName(BUCKET.to_owned()), &full, 1, now).await {
+        Ok(taken) => Ok(taken),
+        // Others took theirs at the same moment: ours comes later.
+        Err(StoreError::Conflict { .. } | StoreError::Throttled { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn ring_again<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    claims: Vec<ClaimName>,
+    delay: SignedDuration,
+) -> Result<(), HandleError>
+where
+    Q: Queues,
+{
+    Ok(world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, delay).await?)
+}
+
+/// Stores the intent for a new group, then makes the call.
+async fn begin<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    cluster: &ClusterName,
+    group: Group,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + Records + RegionStore,
+    C: Fleets + Instances,
+    K: Mirrors + Sync,
+    Q: Queues,
+    T: Clock,
+{
+    let names: Vec<ClaimName> = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
+    let id = plan::id_of(cluster, &names);
+    let mut members = Vec::new();
+    for claim in &group.claims {
+        let event = Event::LaunchBegun { client_token: id.clone() };
+        match advance(world.store, claim, &event, world.clock.now()).await {
+            Ok(moved) => members.push(moved.value.key.name),
+            // Deleted meanwhile, or another run has it: the call goes without it.
+            Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Illegal(_)) => report.count("lost_to_others"),
+            Err(error) => return Err(error),
+        }
+    }
+    if members.is_empty() {
+        return Ok(());
+    }
+    let batch = plan::batch(&id, members, &group.node_class, &group.launch, world.clock.now());
+    let Some(batch) = store_batch(world, cluster, batch).await? else { return Ok(()) };
+    call(world, facts, cluster, &batch, Call::First, report).await
+}
+
+/// Stores a call that nobody has made yet. If another run stored it first, theirs is the one to make; they make it.
+async fn store_batch<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    batch: Batch,
+) -> Result<Option<Batch>, HandleError>
+where
+    S: Records,
+{
+    match world.store.write(cluster, &batch, Revision::ABSENT).await {
+        Ok(_) => Ok(Some(batch)),
+        Err(StoreError::Conflict { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes up a launch that was left behind: the same call again, or, where it was never stored, a new one.
+async fn resume<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    cluster: &ClusterName,
+    id: &str,
+    claims: Vec<Stored<Claim>>,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + Records + RegionStore,
+    C: Fleets + Instances,
+    K: Mirrors + Sync,
+    Q: Queues,
+    T: Clock,
+{
+    let names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
+    if !take_token(world).await? {
+        report.count("no_token");
+        return ring_again(world, cluster, names, SOON).await;
+    }
+    // Counting the attempt first keeps a second run of the same doorbell off.
+    let mut taken = Vec::new();
+    for claim in claims {
+        let now = world.clock.now();
+        let mut next = whittle_claims::step(&claim.value, &Event::LaunchBegun { client_token: id.to_owned() }, now)?;
+        next.look_again_at = now.checked_add(ABANDONED).ok();
+        match save(world.store, &claim, next).await {
+            Ok(claim) => taken.push(claim),
+            Err(HandleError::Store(StoreError::Conflict { .. })) => report.count("lost_to_others"),
+            Err(error) => return Err(error),
+        }
+    }
+    if taken.is_empty() {
+        return Ok(());
+    }
+    if let Some(batch) = world.store.read::<Batch>(cluster, id).await? {
+        let (members, strays): (Vec<_>, Vec<_>) = taken.into_iter().partition(|claim| batch.value.members.contains(&claim.value.key.name));
+        for stray in strays {
+            // The call was stored without it, so that no machine of it is its own.
+            answer::under_new_name(world, cluster, stray, id, SOON).await?;
+        }
+        return if members.is_empty() { Ok(()) } else { call(world, facts, cluster, &batch.value, Call::Repeat, report).await };
+    }
+    let plan = facts.plan(taken);
+    for (claim, error) in plan.refused {
+        refuse(world, claim, &error, report).await?;
+    }
+    let mut groups = plan.groups.into_iter();
+    if let Some(group) = groups.next() {
+        let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
+        let batch = plan::batch(id, members, &group.node_class, &group.launch, world.clock.now());
+        if let Some(batch) = store_batch(world, cluster, batch).await? {
+            call(world, facts, cluster, &batch, Call::First, report).await?;
+        }
+    }
+    // What no longer asks for the same waits for its own call.
+    for claim in groups.flat_map(|group| group.claims) {
+        answer::under_new_name(world, cluster, claim, id, SOON).await?;
+    }
+    Ok(())
+}
+
+/// Templates, then the fleet, then what its answer means.
+async fn call<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    cluster: &ClusterName,
+    batch: &Batch,
+    which: Call,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + Records + RegionStore,
+    C: Fleets + Instances,
+    K: Mirrors + Sync,
+    Q: Queues,
+    T: Clock,
+{
+    if which == Call::Repeat && answer::found_by_tag(world, facts, cluster, batch, report).await? {
+        return Ok(());
+    }
+    for template in &batch.templates {
+        if let Err(error) = world.cloud.ensure_launch_template(template).await {
+            return answer::failed(world, facts, cluster, batch, error, report).await;
+        }
+    }
+    match world.cloud.create_fleet(&batch.request).await {
+        Ok(answer) => settle(world, facts, cluster, batch, &answer, report).await,
+        Err(error) => answer::failed(world, facts, cluster, batch, error, report).await,
+    }
+}
+
+/// A claim for which no call can be made.
+async fn refuse<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: Stored<Claim>,
+    error: &LaunchError,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors,
+    Q: Queues,
+    T: Clock,
+{
+    let message = chain(error);
+    match error.disposition() {
+        LaunchDisposition::InsufficientCapacity => give_up(world, claim, DeletionReason::InsufficientCapacity, &message, report).await,
+        LaunchDisposition::NodeClassNotReady => give_up(world, claim, DeletionReason::NodeClassNotReady, &message, report).await,
+        LaunchDisposition::Retry(reason) => {
+            let key = claim.value.key.clone();
+            let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
+            answer::unless_moved(advance(world.store, &claim, &event, world.clock.now()).await)?;
+            report.count("retried");
+            ring_again(world, &key.cluster, vec![key.name], LATER).await
+        }
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+/// Ends a claim that gets no machine; its pods are planned anew.
+pub(crate) async fn give_up<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: Stored<Claim>,
+    reason: DeletionReason,
+    message: &str,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors,
+    Q: Queues,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let event = Event::LaunchFailed { reason, message: message.to_owned() };
+    let Some(failed) = answer::unless_moved(advance(world.store, &claim, &event, now).await)? else { return Ok(()) };
+    let key = failed.value.key.clone();
+    if !matches!(failed.value.phase, Phase::Failed { .. }) {
+        return Ok(());
+    }
+    report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{}", key.name), message);
+    report.count("failed");
+    let labels = [
+        ("reason", reason.metric_reason().unwrap_or_default()),
+        ("nodepool", &claim.value.spec.node_pool),
+        ("capacity_type", ""),
+        ("consolidation_policy", ""),
+        ("termination_mode", claim.value.termination_mode()),
+    ];
+    report.metric("karpenter_nodeclaims_disrupted_total", labels);
+    world.queues.ring(Doorbell::Schedule { cluster: key.cluster.clone() }, SignedDuration::ZERO).await?;
+    world.queues.ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
+    let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&failed.value)).await;
+    Ok(())
+}

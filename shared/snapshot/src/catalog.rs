@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
-use whittle_api::karpenter::NodePool;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_claims::{NodeClassRecord, StockOut};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::family::Family;
 use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve};
-use whittle_ec2::kubelet::Kubelet;
+use whittle_ec2::kubelet::{Kubelet, KubeletError};
 use whittle_ports::HandleError;
+use whittle_units::Quantity;
 
 /// Instance types by NodePool; NodePools of one class share a list. A pool whose class is not ready has none.
 ///
@@ -34,30 +35,59 @@ pub(crate) fn of_pools(
     Ok(pools.iter().filter_map(of_pool).collect())
 }
 
+/// Stands in a stock-out for every type or zone.
+pub const EVERY: &str = "*";
+
 /// The stock-outs as the catalog asks for them.
-fn unavailable(stock_outs: &[StockOut]) -> Unavailable {
-    let pool = |out: &StockOut| Pool {
+pub fn unavailable(stock_outs: &[StockOut]) -> Unavailable {
+    let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) = stock_outs.iter().partition(|out| out.offering.instance_type == EVERY);
+    let pool = |out: &&StockOut| Pool {
         capacity_type: out.offering.capacity_type.clone(),
         instance_type: out.offering.instance_type.clone(),
         zone: out.offering.zone.clone(),
         ..Pool::default()
     };
-    Unavailable { pools: stock_outs.iter().map(pool).collect(), ..Unavailable::default() }
+    Unavailable {
+        pools: single.iter().map(pool).collect(),
+        capacity_types: whole.iter().map(|out| out.offering.capacity_type.clone()).collect(),
+        ..Unavailable::default()
+    }
+}
+
+/// A class as its types are resolved from it, with what a [`Context`] only borrows.
+#[derive(Clone, Debug)]
+pub struct ClassParts {
+    class: Ec2NodeClass,
+    kubelet: Kubelet,
+    settings: Settings,
+    reservation_capacity: BTreeMap<String, u32>,
+    measured_memory: BTreeMap<String, Quantity>,
+}
+
+impl ClassParts {
+    /// The parts of a stored class; an error says what of its kubelet settings cannot be read.
+    pub fn of(record: &NodeClassRecord) -> Result<Self, KubeletError> {
+        let class = record.resolved_class();
+        let kubelet = Kubelet::parse(class.spec.kubelet.as_ref())?;
+        Ok(Self { class, kubelet, settings: Settings::standard(), reservation_capacity: BTreeMap::new(), measured_memory: BTreeMap::new() })
+    }
+    /// What decides which types the class can buy.
+    pub fn context<'a>(&'a self, unavailable: &'a Unavailable) -> Context<'a> {
+        Context {
+            family: Family::of(&self.class.spec),
+            class: &self.class,
+            kubelet: &self.kubelet,
+            settings: &self.settings,
+            unavailable,
+            reservation_capacity: &self.reservation_capacity,
+            placement_group: None,
+            measured_memory: &self.measured_memory,
+        }
+    }
 }
 
 /// `None` for a class whose kubelet settings cannot be read or whose types cannot be resolved; `refresh` tells its owner.
 fn of_class(record: &NodeClassRecord, catalog: &Catalog, unavailable: &Unavailable) -> Option<Vec<InstanceType>> {
-    let class = record.resolved_class();
-    let kubelet = Kubelet::parse(class.spec.kubelet.as_ref()).ok()?;
-    let context = Context {
-        family: Family::of(&class.spec),
-        class: &class,
-        kubelet: &kubelet,
-        settings: &Settings::standard(),
-        unavailable,
-        reservation_capacity: &BTreeMap::new(),
-        placement_group: None,
-        measured_memory: &BTreeMap::new(),
-    };
-    resolve(catalog, &context).ok()
+    let parts = ClassParts::of(record).ok()?;
+    resolve(catalog, &parts.context(unavailable)).ok()
 }

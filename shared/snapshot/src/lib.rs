@@ -7,6 +7,7 @@ mod catalog;
 mod inflight;
 mod planned;
 
+pub use catalog::{ClassParts, EVERY, unavailable};
 pub use planned::claim_of;
 
 use std::collections::BTreeMap;

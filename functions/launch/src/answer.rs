@@ -1,0 +1,289 @@
+//! What a fleet's answer means for the claims it was asked for.
+
+use crate::batch::Batch;
+use crate::plan::{self, Facts};
+use crate::{FIRST_LOOK, LATER, SOON, give_up, machine, ring_again};
+use whittle_api::labels;
+use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, mirror, step};
+use whittle_ec2::errors::CreateReason;
+use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, failure};
+use whittle_ports::{
+    ClaimStore, Clock, CloudError, CloudErrorKind, Fleets, HandleError, Instances, Mirrors, Queues, RegionStore, Report, StoreError, World,
+    save,
+};
+use whittle_units::{ClaimName, ClusterName, SignedDuration};
+
+/// Whether this call may have been made before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    First,
+    Repeat,
+}
+
+/// Losing a claim to another run, or finding it moved on, is a normal outcome.
+pub(crate) fn unless_moved<V>(outcome: Result<V, HandleError>) -> Result<Option<V>, HandleError> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Illegal(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Looks for the machines of a call that was made before. True when every member has one, so that no call is needed.
+pub(crate) async fn found_by_tag<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    cluster: &ClusterName,
+    batch: &Batch,
+    report: &mut Report,
+) -> Result<bool, HandleError>
+where
+    S: ClaimStore,
+    C: Instances,
+    K: Mirrors,
+    Q: Queues,
+    T: Clock,
+{
+    let found = world.cloud.tagged(labels::TAG_LAUNCH, &batch.id).await?;
+    let alive: Vec<FleetInstance> = found.iter().filter(|instance| instance.is_alive()).map(machine::as_answered).collect();
+    if alive.len() < batch.members.len() {
+        return Ok(false); // EC2 may not show all of them yet; the repeated call will
+    }
+    hand_out(world, facts, cluster, batch, &alive, report).await?;
+    Ok(true)
+}
+
+/// Hands the machines out, remembers what was out of stock, and gives up or retries the claims that got none.
+pub(crate) async fn settle<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    cluster: &ClusterName,
+    batch: &Batch,
+    answer: &FleetAnswer,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + RegionStore,
+    C: Sync,
+    K: Mirrors,
+    Q: Queues,
+    T: Clock,
+{
+    // Machines first: they run and cost.
+    hand_out(world, facts, cluster, batch, &answer.instances, report).await?;
+    let outs = machine::stock_outs(facts, batch, answer, &facts.stock_outs, world.clock.now());
+    if !outs.is_empty() {
+        report.count("stock_outs");
+        world.store.put_stock_outs(&outs).await?;
+    }
+    if answer.instances.len() >= batch.members.len() {
+        return Ok(());
+    }
+    let why = failure(&answer.errors);
+    for name in &batch.members {
+        let Some(claim) = waiting(world, cluster, name, &batch.id).await? else { continue };
+        match &why {
+            FleetFailure::InsufficientCapacity(message) => {
+                give_up(world, claim, DeletionReason::InsufficientCapacity, message, report).await?;
+            }
+            FleetFailure::Create { reason, message } => {
+                // The same token would be given the same answer: the next try is a new call.
+                report.count("retried");
+                let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message: message.clone() };
+                let mut next = step(&claim.value, &erred, world.clock.now())?;
+                next.look_again_at = None;
+                if let Some(claim) = unless_moved(save(world.store, &claim, next).await)? {
+                    under_new_name(world, cluster, claim, &batch.id, LATER).await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A member that still waits for a machine of this batch.
+async fn waiting<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    name: &ClaimName,
+    id: &str,
+) -> Result<Option<Stored<Claim>>, HandleError>
+where
+    S: ClaimStore,
+{
+    let key = ClaimKey { cluster: cluster.clone(), name: name.clone() };
+    let claim = world.store.get(&key).await?;
+    Ok(claim.filter(|claim| matches!(&claim.value.phase, Phase::Launching { client_token, .. } if client_token == id)))
+}
+
+/// Gives each machine to a member that has none. Every machine that can be named is named, also by a claim that is to end
+/// or has ended: then it is drained.
+async fn hand_out<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    cluster: &ClusterName,
+    batch: &Batch,
+    instances: &[FleetInstance],
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors,
+    Q: Queues,
+    T: Clock,
+{
+    let mut instances: Vec<&FleetInstance> = instances.iter().collect();
+    instances.sort_by(|a, b| a.id.cmp(&b.id));
+    let mut launched = false;
+    for instance in instances {
+        if world.store.by_instance(&instance.id).await?.is_some() {
+            continue;
+        }
+        let taker = give(world, facts, cluster, batch, instance).await?;
+        let Some(claim) = taker else {
+            // `sweep` sees it twice and ends it.
+            tracing::warn!(instance = %instance.id, batch = %batch.id, "a machine came that no claim waits for");
+            report.count("surplus");
+            continue;
+        };
+        let key = claim.value.key.clone();
+        let (name, now) = (&key.name, world.clock.now());
+        if claim.value.deletion.is_some() {
+            report.count("came_too_late");
+            world.queues.ring(Doorbell::Terminate { cluster: cluster.clone(), claim: name.clone() }, SignedDuration::ZERO).await?;
+        } else {
+            launched = true;
+            report.count("launched");
+        }
+        if let Some(machine) = claim.value.machine() {
+            let message = format!(
+                "{} is {} {} in {} at {}",
+                machine.instance_id, machine.capacity_type, machine.instance_type, machine.zone, machine.price
+            );
+            report.decide(now, DecisionKind::Launched, format!("nodeclaim/{name}"), message);
+        }
+        let _ = world.cluster.apply_mirror(cluster, &mirror(&claim.value)).await;
+    }
+    if launched {
+        world.queues.ring(Doorbell::Register { cluster: cluster.clone() }, FIRST_LOOK).await?;
+    }
+    Ok(())
+}
+
+/// The member that takes the machine: one that waits for it, else one that has ended without any.
+async fn give<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    cluster: &ClusterName,
+    batch: &Batch,
+    instance: &FleetInstance,
+) -> Result<Option<Stored<Claim>>, HandleError>
+where
+    S: ClaimStore,
+    T: Clock,
+{
+    for wanted in [true, false] {
+        for name in &batch.members {
+            let key = ClaimKey { cluster: cluster.clone(), name: name.clone() };
+            let Some(claim) = world.store.get(&key).await? else { continue };
+            let waits = matches!(&claim.value.phase, Phase::Launching { client_token, .. } if *client_token == batch.id);
+            let ended = matches!(claim.value.phase, Phase::Failed { .. } | Phase::Gone { machine: None, .. });
+            if !(if wanted { waits } else { ended }) {
+                continue;
+            }
+            let now = world.clock.now();
+            let machine = machine::machine(facts, batch, instance, now);
+            let mut next = step(&claim.value, &Event::FleetAnswered(machine), now)?;
+            next.look_again_at = None;
+            if let Some(record) = facts.class(&batch.node_class) {
+                next.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), record.hash.clone());
+                next.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), NODE_CLASS_HASH_VERSION.to_owned());
+                next.annotations.insert(labels::INSTANCE_PROFILE_NAME.to_owned(), record.instance_profile.clone());
+            }
+            match save(world.store, &claim, next).await {
+                Ok(claim) => return Ok(Some(claim)),
+                Err(HandleError::Store(StoreError::Conflict { .. })) => {
+                    // A twin of this run may have given the machine away.
+                    if let Some(known) = world.store.by_instance(&instance.id).await? {
+                        return Ok(Some(known));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Version of the hash algorithm for node classes (aws 18.3).
+const NODE_CLASS_HASH_VERSION: &str = "v6";
+
+/// A call that did not succeed as a whole.
+pub(crate) async fn failed<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    cluster: &ClusterName,
+    batch: &Batch,
+    error: CloudError,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + RegionStore,
+    C: Fleets,
+    K: Mirrors,
+    Q: Queues,
+    T: Clock,
+{
+    let now = world.clock.now();
+    if error.kind == CloudErrorKind::InsufficientCapacity {
+        world.store.put_stock_outs(&machine::all_struck(batch, &error.code, &facts.stock_outs, now)).await?;
+        for name in &batch.members {
+            if let Some(claim) = waiting(world, cluster, name, &batch.id).await? {
+                give_up(world, claim, DeletionReason::InsufficientCapacity, &error.to_string(), report).await?;
+            }
+        }
+        return Ok(());
+    }
+    let delay = match error.kind {
+        CloudErrorKind::Unauthorized | CloudErrorKind::Invalid | CloudErrorKind::IdempotencyMismatch => LATER,
+        _ => SOON,
+    };
+    report.count(if error.kind == CloudErrorKind::Throttled { "throttled" } else { "retried" });
+    let reason = CreateReason::of(&error.to_string());
+    let mut again = Vec::new();
+    for name in &batch.members {
+        let Some(claim) = waiting(world, cluster, name, &batch.id).await? else { continue };
+        let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message: format!("{}: {error}", reason.advice()) };
+        let mut next = step(&claim.value, &erred, now)?;
+        next.look_again_at = now.checked_add(delay).ok();
+        if unless_moved(save(world.store, &claim, next).await)?.is_some() {
+            again.push(name.clone());
+        }
+    }
+    if again.is_empty() { Ok(()) } else { ring_again(world, cluster, again, delay).await }
+}
+
+/// Gives a claim a batch of its own: the one it has cannot bring it a machine any more.
+pub(crate) async fn under_new_name<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    claim: Stored<Claim>,
+    old: &str,
+    delay: SignedDuration,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    Q: Queues,
+    T: Clock,
+{
+    let name = claim.value.key.name.clone();
+    // The old name is part of the new one, so that no two tries of a claim are ever the same call.
+    let to = plan::id_of(cluster, &[name.clone(), ClaimName::new(old)]);
+    let now = world.clock.now();
+    let Ok(mut next) = step(&claim.value, &Event::TokenReplaced { from: old.to_owned(), to }, now) else { return Ok(()) };
+    next.look_again_at = now.checked_add(delay).ok();
+    if unless_moved(save(world.store, &claim, next).await)?.is_some() {
+        ring_again(world, cluster, vec![name], delay).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! From planned claims to fleet calls: one call for claims that ask for the same. Pure.
+
+use crate::batch::Batch;
+use std::collections::BTreeMap;
+use whittle_claims::{Claim, NodeClassRecord, Stored, mirror};
+use whittle_ec2::facts::Catalog;
+use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare};
+use whittle_ec2::instance_types::{Context, resolve};
+use whittle_ec2::user_data::ClusterAccess;
+use whittle_snapshot::{ClassParts, unavailable};
+use whittle_units::{ClaimName, ClusterName, Timestamp};
+
+/// Machines of one call. A fleet takes more, but a call's errors should concern few claims.
+const BATCH_MAX: usize = 100;
+
+/// What launches are planned from.
+pub(crate) struct Facts {
+    pub(crate) catalog: Catalog,
+    pub(crate) classes: Vec<NodeClassRecord>,
+    pub(crate) stock_outs: Vec<whittle_claims::StockOut>,
+    pub(crate) access: ClusterAccess,
+}
+
+/// Claims that ask for the same machine.
+pub(crate) struct Group {
+    pub(crate) node_class: String,
+    pub(crate) launch: Launch,
+    pub(crate) claims: Vec<Stored<Claim>>,
+}
+
+/// Groups of claims that share a call, and the claims for which there is none.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) groups: Vec<Group>,
+    pub(crate) refused: Vec<(Stored<Claim>, LaunchError)>,
+}
+
+impl Facts {
+    pub(crate) fn class(&self, name: &str) -> Option<&NodeClassRecord> {
+        self.classes.iter().find(|record| record.class.metadata.name == name)
+    }
+
+    /// The launch of one claim on its own.
+    fn launch(&self, claim: &Claim) -> Result<Launch, LaunchError> {
+        let name = &claim.spec.node_class.name;
+        let record = self.class(name).filter(|record| !record.class.metadata.is_deleting());
+        let record = record.ok_or_else(|| LaunchError::NodeClassGone(name.clone()))?;
+        if !record.is_ready() {
+            return Err(LaunchError::NodeClassNotReady { class: name.clone(), message: record.problems.join("; ") });
+        }
+        let failed = |source| LaunchError::Kubelet { class: name.clone(), source: Box::new(source) };
+        let unavailable = unavailable(&self.stock_outs);
+        let parts = ClassParts::of(record).map_err(failed)?;
+        let context = parts.context(&unavailable);
+        let types = self.types(&context, claim);
+        prepare(&LaunchInput {
+            claim: &mirror(claim),
+            context: &context,
+            catalog: &self.catalog,
+            types: &types,
+            cluster: &self.access,
+            free_addresses: &record.free_addresses,
+            min_values: MinValuesPolicy::Strict,
+        })
+    }
+
+    /// The types that the plan named; nothing else is ever launched for it.
+    fn types(&self, context: &Context<'_>, claim: &Claim) -> Vec<whittle_api::catalog::InstanceType> {
+        let mut types = resolve(&self.catalog, context).unwrap_or_default();
+        types.retain(|each| claim.spec.instance_types.contains(&each.name));
+        types
+    }
+
+    /// Claims in the order of their names; equal launches are grouped.
+    pub(crate) fn plan(&self, mut claims: Vec<Stored<Claim>>) -> Plan {
+        claims.sort_by(|a, b| a.value.key.name.cmp(&b.value.key.name));
+        let mut plan = Plan::default();
+        let mut known: BTreeMap<String, Result<Launch, LaunchError>> = BTreeMap::new();
+        for claim in claims {
+            let outcome = known.entry(shape(&claim.value)).or_insert_with(|| self.launch(&claim.value));
+            match outcome {
+                Err(error) => plan.refused.push((claim, error.clone())),
+                Ok(launch) => {
+                    let open = plan.groups.iter_mut().find(|group| group.launch == *launch && group.claims.len() < BATCH_MAX);
+                    match open {
+                        Some(group) => group.claims.push(claim),
+                        None => plan.groups.push(Group {
+                            node_class: claim.value.spec.node_class.name.clone(),
+                            launch: launch.clone(),
+                            claims: vec![claim],
+                        }),
+                    }
+                }
+            }
+        }
+        plan
+    }
+}
+
+/// Everything of a claim that its launch depends on: claims of one shape are worked out once.
+fn shape(claim: &Claim) -> String {
+    let spec = &claim.spec;
+    let parts = (&spec.node_pool, &spec.node_class, &spec.labels, &spec.annotations, &spec.requirements);
+    let rest = (&spec.instance_types, &spec.taints, &spec.startup_taints, &spec.requests, &spec.owner.kind);
+    serde_json::to_string(&(parts, rest)).unwrap_or_else(|_| claim.key.name.to_string())
+}
+
+/// The name of the batch that these claims form.
+pub(crate) fn id_of(cluster: &ClusterName, claims: &[ClaimName]) -> String {
+    batch_id(cluster.as_str(), claims.iter().map(ClaimName::as_str))
+}
+
+/// The call for the claims that are under way as `id`.
+pub(crate) fn batch(id: &str, members: Vec<ClaimName>, node_class: &str, launch: &Launch, now: Timestamp) -> Batch {
+    let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
+    let mut request = batched(launch.request.clone(), id, count);
+    if let [only] = members.as_slice() {
+        request.tags.insert(whittle_api::labels::TAG_NODE_CLAIM.to_owned(), only.as_str().to_owned());
+        request = batched(request, id, count);
+    }
+    Batch {
+        id: id.to_owned(),
+        members,
+        node_class: node_class.to_owned(),
+        request,
+        templates: launch.templates.clone(),
+        tenancy: launch.tenancy.clone(),
+        partition: launch.partition,
+        reservations: launch.reservations.iter().map(|((name, zone), id)| (name.clone(), zone.clone(), id.clone())).collect(),
+        created_at: now,
+    }
+}

@@ -1,0 +1,275 @@
+//! Claims, instances and objects compared: what is due, what was lost, what belongs to nobody. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::Node;
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
+use whittle_claims::{Claim, DeletionReason, Phase, Sighting, Stored, mirror};
+use whittle_ec2::instance::Instance;
+use whittle_units::{ClaimName, SignedDuration, Timestamp};
+
+/// A contradiction is acted on when it is seen again at least this long after it was first seen.
+const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(30);
+/// A contradiction that was not seen again for this long starts anew.
+const SIGHTING_LASTS: SignedDuration = SignedDuration::from_mins(10);
+/// Launch templates are cheap to keep and to make again; those that nothing uses for this long go.
+const TEMPLATE_IDLE: SignedDuration = SignedDuration::from_hours(1);
+/// How long after it was due a doorbell counts as lost.
+const LOST_AFTER: SignedDuration = SignedDuration::from_secs(10);
+/// An instance so young may not have been named yet.
+const INSTANCE_GRACE: SignedDuration = SignedDuration::from_secs(30);
+
+/// Everything that is compared, read at about the same time.
+pub(crate) struct Seen<'a> {
+    pub(crate) claims: &'a [Stored<Claim>],
+    /// Names of claims that cannot be read.
+    pub(crate) unreadable: &'a [String],
+    pub(crate) objects: &'a ClusterObjects,
+    pub(crate) instances: &'a [Instance],
+    pub(crate) templates: &'a [String],
+    pub(crate) sightings: &'a [Sighting],
+    pub(crate) now: Timestamp,
+}
+
+/// A claim that is to end, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ending {
+    pub(crate) claim: ClaimName,
+    pub(crate) reason: DeletionReason,
+    pub(crate) message: String,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Findings {
+    pub(crate) end: Vec<Ending>,
+    /// Claims whose doorbell was lost.
+    pub(crate) launch: Vec<ClaimName>,
+    pub(crate) terminate: Vec<ClaimName>,
+    /// Claims whose mirror is missing or shows something else.
+    pub(crate) mirrors: Vec<ClaimName>,
+    /// Confirmed: instances that belong to no claim.
+    pub(crate) orphans: Vec<Instance>,
+    /// Confirmed: mirrors and Nodes that are being deleted, whose claim and machine are gone.
+    pub(crate) release_mirrors: Vec<String>,
+    pub(crate) release_nodes: Vec<String>,
+    pub(crate) delete_templates: Vec<String>,
+    /// Contradictions seen now for the first time.
+    pub(crate) note: Vec<Sighting>,
+    /// Contradictions that have resolved themselves.
+    pub(crate) forget: Vec<String>,
+}
+
+/// Sightings of this run against those of earlier ones.
+struct Sights<'a> {
+    known: BTreeMap<&'a str, &'a Sighting>,
+    seen: BTreeSet<String>,
+    note: Vec<Sighting>,
+    now: Timestamp,
+}
+
+impl Sights<'_> {
+    /// Notes a contradiction; true when it was seen before and long enough ago.
+    fn confirmed(&mut self, subject: String, after: SignedDuration) -> bool {
+        let first = self.known.get(subject.as_str()).map(|known| known.first_seen_at);
+        if first.is_none() {
+            let expires_at = self.now.checked_add(after.max(SIGHTING_LASTS) + SIGHTING_LASTS).unwrap_or(Timestamp::MAX);
+            self.note.push(Sighting { subject: subject.clone(), first_seen_at: self.now, expires_at });
+        }
+        self.seen.insert(subject);
+        first.is_some_and(|first| self.now.duration_since(first) >= after)
+    }
+}
+
+/// Compares everything with everything.
+pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
+    let mut out = Findings::default();
+    let known = seen.sightings.iter().filter(|known| known.expires_at > seen.now).map(|known| (known.subject.as_str(), known)).collect();
+    let mut sights = Sights { known, seen: BTreeSet::new(), note: Vec::new(), now: seen.now };
+    for claim in seen.claims.iter().map(|stored| &stored.value) {
+        if claim.deletion.is_none() && claim.is_live() {
+            out.end.extend(ending(claim, seen, &mut sights));
+        }
+        lost(claim, seen.now, &mut out);
+        mirrored(claim, seen.objects, &mut out);
+    }
+    orphans(seen, &mut sights, &mut out);
+    left_objects(seen, &mut sights, &mut out);
+    for name in seen.templates {
+        if !template_is_used(name, seen) && sights.confirmed(format!("launch template {name} unused"), TEMPLATE_IDLE) {
+            out.delete_templates.push(name.clone());
+        }
+    }
+    out.note = std::mem::take(&mut sights.note);
+    out.forget = seen.sightings.iter().map(|known| known.subject.clone()).filter(|subject| !sights.seen.contains(subject)).collect();
+    out
+}
+
+/// Templates are named by content; one is in use while any machine might still be launched from it.
+fn template_is_used(_name: &str, seen: &Seen<'_>) -> bool {
+    seen.claims.iter().any(|claim| matches!(claim.value.phase, Phase::Planned | Phase::Launching { .. }))
+}
+
+/// Why a claim that serves has to end now, if it has to.
+fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<Ending> {
+    let end = |reason, message: &str| Some(Ending { claim: claim.key.name.clone(), reason, message: message.to_owned() });
+    let name = claim.key.name.as_str();
+    if seen.objects.node_claims.iter().any(|mirror| mirror.metadata.name == name && mirror.metadata.is_deleting()) {
+        return end(DeletionReason::Requested, "the NodeClaim was deleted");
+    }
+    let nodes = nodes_of(claim, seen.objects);
+    if claim.node_name().is_some() && nodes.iter().any(|node| node.metadata.is_deleting()) {
+        return end(DeletionReason::Requested, "the Node was deleted");
+    }
+    match pool_of(claim, seen.objects) {
+        Pool::There => {}
+        Pool::Deleting => return end(DeletionReason::NodePoolDeleted, "its NodePool is being deleted"),
+        Pool::Missing => {
+            if sights.confirmed(format!("claim/{name} without NodePool"), BETWEEN_SIGHTINGS) {
+                return end(DeletionReason::NodePoolDeleted, "its NodePool does not exist any more");
+            }
+        }
+    }
+    if vanished(claim, &nodes, seen) && sights.confirmed(format!("claim/{name} without instance"), BETWEEN_SIGHTINGS) {
+        return end(DeletionReason::InstanceGone, "its instance has ended and its Node is not ready");
+    }
+    let expired = claim.expires_at().is_some_and(|at| at <= seen.now);
+    if expired { end(DeletionReason::Expired, "its expireAfter has passed") } else { None }
+}
+
+enum Pool {
+    There,
+    Deleting,
+    Missing,
+}
+
+/// The pool by name and, where both are known, by uid: one of the same name that was made later is another.
+fn pool_of(claim: &Claim, objects: &ClusterObjects) -> Pool {
+    if claim.spec.owner.name.is_empty() {
+        return Pool::There; // standalone
+    }
+    let uid = &claim.spec.owner.uid;
+    let from_provisioner = claim.spec.owner.kind == "Provisioner";
+    let same = objects.node_pools.iter().find(|pool| {
+        pool.metadata.name == claim.spec.owner.name
+            && pool.is_converted_provisioner() == from_provisioner
+            && (uid.is_empty() || pool.metadata.uid.is_empty() || pool.metadata.uid == *uid)
+    });
+    match same {
+        None => Pool::Missing,
+        Some(pool) if pool.metadata.is_deleting() => Pool::Deleting,
+        Some(_) => Pool::There,
+    }
+}
+
+fn nodes_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Vec<&'a Node> {
+    let Some(machine) = claim.machine() else { return Vec::new() };
+    objects.nodes.iter().filter(|node| node.spec.provider_id == machine.provider_id.as_str()).collect()
+}
+
+fn is_ready(node: &Node) -> bool {
+    conditions::find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
+}
+
+/// EC2 does not list the machine of a registered claim, and no kubelet speaks for it. Claims that have not registered are
+/// left to their timeout.
+fn vanished(claim: &Claim, nodes: &[&Node], seen: &Seen<'_>) -> bool {
+    let registered = matches!(claim.phase, Phase::Registered { .. } | Phase::Initialized { .. });
+    let Some(machine) = claim.machine().filter(|_| registered) else { return false };
+    let listed = seen.instances.iter().any(|instance| instance.id == machine.instance_id && instance.is_alive());
+    let speaks = matches!(nodes, [node] if is_ready(node));
+    !listed && !speaks
+}
+
+/// Doorbells that were lost are rung again.
+fn lost(claim: &Claim, now: Timestamp, out: &mut Findings) {
+    let overdue = |since: Timestamp| now.duration_since(claim.look_again_at.unwrap_or(since)) >= LOST_AFTER;
+    let name = claim.key.name.clone();
+    match (&claim.phase, &claim.deletion) {
+        (Phase::Failed { .. } | Phase::Gone { .. }, _) => {}
+        (_, Some(deletion)) if overdue(deletion.at) => out.terminate.push(name),
+        (Phase::Planned, None) if overdue(claim.created_at) => out.launch.push(name),
+        (Phase::Launching { since, .. }, None) if overdue(*since) => out.launch.push(name),
+        _ => {}
+    }
+}
+
+/// Mirrors follow their claims; that of an ended claim has to go.
+fn mirrored(claim: &Claim, objects: &ClusterObjects, out: &mut Findings) {
+    let shown = objects.node_claims.iter().find(|shown| shown.metadata.name == claim.key.name.as_str());
+    let name = claim.key.name.clone();
+    match shown {
+        Some(_) if !claim.is_live() => out.terminate.push(name),
+        None if claim.is_live() && claim.deletion.is_none() => out.mirrors.push(name),
+        Some(shown) if claim.is_live() && differs(shown, &mirror(claim)) => out.mirrors.push(name),
+        _ => {}
+    }
+}
+
+/// Only what we write is compared; others may add labels and annotations.
+fn differs(shown: &NodeClaim, wanted: &NodeClaim) -> bool {
+    let has =
+        |there: &BTreeMap<String, String>, ours: &BTreeMap<String, String>| ours.iter().all(|(key, value)| there.get(key) == Some(value));
+    shown.status != wanted.status
+        || !has(&shown.metadata.labels, &wanted.metadata.labels)
+        || !has(&shown.metadata.annotations, &wanted.metadata.annotations)
+}
+
+/// Instances that carry our tags and that nobody accounts for.
+fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
+    // Any instance might belong to a claim that cannot be read.
+    if !seen.unreadable.is_empty() {
+        return;
+    }
+    let named: BTreeSet<&str> =
+        seen.claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.instance_id.as_str()).collect();
+    let launching: BTreeSet<&str> = seen
+        .claims
+        .iter()
+        .filter_map(|claim| match &claim.value.phase {
+            Phase::Launching { client_token, .. } => Some(client_token.as_str()),
+            _ => None,
+        })
+        .collect();
+    // NodeClaims of another controller (a cluster that is being migrated) account for their machines.
+    let shown: BTreeSet<&str> = seen.objects.node_claims.iter().map(|claim| claim.status.provider_id.as_str()).collect();
+    for instance in seen.instances {
+        let ours = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
+        let young = seen.now.duration_since(instance.launched_at) < INSTANCE_GRACE;
+        let under_way = instance.tags.get(labels::TAG_LAUNCH).is_some_and(|batch| launching.contains(batch.as_str()));
+        let accounted = named.contains(instance.id.as_str()) || shown.contains(instance.provider_id().as_str());
+        if !ours || young || under_way || accounted || !instance.is_alive() {
+            continue;
+        }
+        if sights.confirmed(format!("instance/{} without claim", instance.id), BETWEEN_SIGHTINGS) {
+            out.orphans.push(instance.clone());
+        }
+    }
+}
+
+/// Objects that are being deleted and that only our finalizer holds, although claim and machine are gone.
+fn left_objects(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
+    if !seen.unreadable.is_empty() {
+        return;
+    }
+    let claims: BTreeSet<&str> = seen.claims.iter().map(|claim| claim.value.key.name.as_str()).collect();
+    let machines: BTreeSet<&str> =
+        seen.claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.provider_id.as_str()).collect();
+    let running: BTreeSet<String> = seen.instances.iter().map(|instance| instance.provider_id().as_str().to_owned()).collect();
+    let held = |meta: &whittle_api::ObjectMeta| meta.is_deleting() && meta.finalizers.iter().any(|f| f == labels::TERMINATION_FINALIZER);
+    for shown in seen.objects.node_claims.iter().filter(|shown| held(&shown.metadata)) {
+        let name = &shown.metadata.name;
+        let has_machine = running.contains(&shown.status.provider_id);
+        if !claims.contains(name.as_str()) && !has_machine && sights.confirmed(format!("nodeclaim/{name} without claim"), BETWEEN_SIGHTINGS)
+        {
+            out.release_mirrors.push(name.clone());
+        }
+    }
+    for node in seen.objects.nodes.iter().filter(|node| held(&node.metadata)) {
+        let (name, id) = (&node.metadata.name, node.spec.provider_id.as_str());
+        let accounted = id.is_empty() || machines.contains(id) || running.contains(id) || is_ready(node);
+        if !accounted && sights.confirmed(format!("node/{name} without machine"), BETWEEN_SIGHTINGS) {
+            out.release_nodes.push(name.clone());
+        }
+    }
+}
