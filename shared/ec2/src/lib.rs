@@ -12,6 +12,7 @@ pub mod instance_types;
 pub mod interruption;
 pub mod kubelet;
 pub mod network;
+pub mod node_class;
 pub mod requirements;
 pub mod user_data;
 

@@ -29,7 +29,23 @@ pub struct Image {
     pub architecture: String,
     pub created_at: Timestamp,
     pub deprecated: bool,
+    /// Which machines it was made for; images that no alias led to fit all of their architecture.
+    #[serde(default)]
+    pub variant: ImageVariant,
     pub tags: BTreeMap<String, String>,
+}
+
+/// The machines that an alias's image was made for (aws 11.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ImageVariant {
+    #[default]
+    Any,
+    /// Without accelerators.
+    Standard,
+    Nvidia,
+    Neuron,
+    /// Nvidia and Neuron alike.
+    Accelerated,
 }
 
 /// An EKS cluster, as far as nodes must know it.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_ec2::facts::Zone;
-use whittle_ec2::network::{Image, SecurityGroup, Subnet};
+use whittle_ec2::network::{Image, ImageVariant, SecurityGroup, Subnet};
 use whittle_units::ClusterName;
 
 /// Tag that the seeds' selectors name.
@@ -128,11 +128,18 @@ fn family_images(version: &str) -> Vec<Image> {
     let date = "2025-06-01T00:00:00Z".parse().unwrap_or(Timestamp::UNIX_EPOCH);
     let image = |number: u32, family: &str, architecture: &str, name: String| Image {
         id: format!("ami-{number:017x}"),
-        name,
         owner: "602401143452".to_owned(),
         architecture: architecture.to_owned(),
         created_at: date,
         deprecated: false,
+        variant: match family {
+            "windows2019" | "windows2022" | "windows2025" => ImageVariant::Any,
+            _ if name.contains("-gpu-") => ImageVariant::Accelerated,
+            _ if name.contains("-nvidia-") => ImageVariant::Nvidia,
+            _ if name.contains("-neuron-") => ImageVariant::Neuron,
+            _ => ImageVariant::Standard,
+        },
+        name,
         tags: BTreeMap::from([(FAMILY_TAG.to_owned(), family.to_owned())]),
     };
     vec![

@@ -1,0 +1,202 @@
+//! What a node class resolves to (spec aws 11, 14, 17, 18): the questions to ask EC2, and the choice among its answers.
+
+mod images;
+mod profile;
+mod queries;
+
+pub use images::{AliasError, SsmImage, choose_images, ssm_images};
+pub use profile::{InstanceProfile, instance_profile};
+pub use queries::{Query, image_queries, matches_tags, security_group_queries, ssm_parameters, subnet_queries};
+
+use crate::fleet::is_reserved_tag;
+use crate::kubelet::{Kubelet, MaxPods};
+use crate::network::{Image, SecurityGroup, Subnet};
+use whittle_api::conditions;
+use whittle_api::karpenter::{Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
+use whittle_api::meta::{Condition, ConditionStatus};
+use whittle_units::{Quantity, Timestamp};
+
+/// What was found for a class. A failed lookup is not an empty one: the caller keeps the old status then.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub subnets: Vec<Subnet>,
+    pub security_groups: Vec<SecurityGroup>,
+    pub images: Vec<Image>,
+    /// Why the alias of the class has no images, if so.
+    pub alias_error: Option<AliasError>,
+    /// Name of the profile; `None` while it is unknown.
+    pub instance_profile: Option<String>,
+    /// Whether the cluster's service range is known; AL2023 nodes need it.
+    pub has_service_cidr: bool,
+}
+
+/// Subnets by free addresses, most first, then by id.
+pub fn choose_subnets(mut subnets: Vec<Subnet>) -> Vec<ResolvedSubnet> {
+    subnets.sort_by(|a, b| b.free_addresses.cmp(&a.free_addresses).then_with(|| a.id.cmp(&b.id)));
+    subnets.dedup_by(|a, b| a.id == b.id);
+    subnets.into_iter().map(|subnet| ResolvedSubnet { id: subnet.id, zone: subnet.zone, zone_id: subnet.zone_id }).collect()
+}
+
+/// Security groups by id.
+pub fn choose_security_groups(mut groups: Vec<SecurityGroup>) -> Vec<ResolvedSecurityGroup> {
+    groups.sort_by(|a, b| a.id.cmp(&b.id));
+    groups.dedup_by(|a, b| a.id == b.id);
+    groups.into_iter().map(|group| ResolvedSecurityGroup { id: group.id, name: group.name }).collect()
+}
+
+/// The status of a class after a successful look at everything it names. Reservations are left as they are.
+pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClassStatus {
+    let mut status = class.status.clone();
+    let family = crate::family::Family::of(&class.spec);
+    status.subnets = choose_subnets(found.subnets);
+    status.security_groups = choose_security_groups(found.security_groups);
+    status.amis = choose_images(&found.images, family);
+    status.instance_profile = found.instance_profile.clone().filter(|name| !name.is_empty());
+    let amis = match found.alias_error {
+        Some(error) => Verdict::no("UnsupportedAlias", error.to_string()),
+        None => Verdict::of(!status.amis.is_empty(), "AMINotFound", "no image matches spec.amiSelectorTerms"),
+    };
+    let subnets = Verdict::of(!status.subnets.is_empty(), "SubnetsNotFound", "no subnet matches spec.subnetSelectorTerms");
+    let groups = Verdict::of(
+        !status.security_groups.is_empty(),
+        "SecurityGroupsNotFound",
+        "no security group matches spec.securityGroupSelectorTerms",
+    );
+    let profile = match &status.instance_profile {
+        Some(_) => Verdict::yes(),
+        None => Verdict::unknown("InstanceProfileUnknown", "the instance profile is not known yet"),
+    };
+    let validation = validation(class, family, found.has_service_cidr, &[&amis, &subnets, &groups, &profile]);
+    let parts = [
+        (conditions::AMIS_READY, amis),
+        (conditions::SUBNETS_READY, subnets),
+        (conditions::SECURITY_GROUPS_READY, groups),
+        (conditions::INSTANCE_PROFILE_READY, profile),
+        (conditions::VALIDATION_SUCCEEDED, validation),
+    ];
+    let ready = ready(&parts);
+    for (name, verdict) in parts.iter().chain([&(conditions::READY, ready)]) {
+        set(&mut status.conditions, name, verdict, class.metadata.generation, now);
+    }
+    status
+}
+
+fn set(all: &mut Vec<Condition>, name: &str, verdict: &Verdict, generation: Option<i64>, now: Timestamp) {
+    conditions::set(all, name, verdict.status, verdict.reason, &verdict.message, now);
+    if let Some(condition) = all.iter_mut().find(|condition| condition.type_ == name) {
+        condition.observed_generation = generation;
+    }
+}
+
+/// The value of one condition.
+struct Verdict {
+    status: ConditionStatus,
+    reason: &'static str,
+    message: String,
+}
+
+impl Verdict {
+    fn yes() -> Self {
+        Self { status: ConditionStatus::True, reason: "", message: String::new() }
+    }
+    fn no(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::False, reason, message: message.into() }
+    }
+    fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::Unknown, reason, message: message.into() }
+    }
+    fn of(holds: bool, reason: &'static str, message: &str) -> Self {
+        if holds { Self::yes() } else { Self::no(reason, message) }
+    }
+}
+
+/// The checks of spec aws 18.4 that need no call of EC2, in their order.
+fn validation(class: &Ec2NodeClass, family: crate::family::Family, has_service_cidr: bool, dependencies: &[&Verdict]) -> Verdict {
+    if family == crate::family::Family::Al2023 && !has_service_cidr {
+        return Verdict::no("ClusterCIDRResolutionFailed", "the service address range of the cluster is not known");
+    }
+    let kubelet = match Kubelet::parse(class.spec.kubelet.as_ref()) {
+        Ok(kubelet) => kubelet,
+        Err(error) => return Verdict::no("InvalidKubeletConfiguration", error.to_string()),
+    };
+    if let Some(field) = first_expression(&kubelet) {
+        return Verdict::no("KubeletExpressionsDisabled", format!("{field} holds an expression, and expressions are switched off"));
+    }
+    if let Some(verdict) = unsupported(&kubelet, family) {
+        return verdict;
+    }
+    if dependencies.iter().any(|each| each.status == ConditionStatus::False) {
+        return Verdict::no("DependenciesNotReady", "images, subnets, security groups or the instance profile are not ready");
+    }
+    if dependencies.iter().any(|each| each.status == ConditionStatus::Unknown) {
+        return Verdict::unknown("DependenciesNotReady", "it is not known yet whether everything the class names is ready");
+    }
+    let tags = class.spec.tags.iter().flatten().map(|(key, _)| key);
+    match tags.filter(|key| is_reserved_tag(key)).min() {
+        Some(key) => Verdict::no("TagValidationFailed", format!("spec.tags may not set {key}: Whittle needs it to find its machines")),
+        None => Verdict::yes(),
+    }
+}
+
+fn first_expression(kubelet: &Kubelet) -> Option<String> {
+    if let Some(MaxPods::Expression(_)) = kubelet.max_pods {
+        return Some("spec.kubelet.maxPods".to_owned());
+    }
+    let maps = [("kubeReserved", &kubelet.kube_reserved), ("systemReserved", &kubelet.system_reserved)];
+    maps.into_iter().find_map(|(field, map)| {
+        let (name, _) = map.iter().find(|(_, text)| text.parse::<Quantity>().is_err())?;
+        Some(format!("spec.kubelet.{field}.{name}"))
+    })
+}
+
+/// Fields that every family maps (spec aws 13).
+const MAPPED: &[&str] = &[
+    "clusterDNS",
+    "maxPods",
+    "podsPerCore",
+    "systemReserved",
+    "kubeReserved",
+    "evictionHard",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "evictionMaxPodGracePeriod",
+    "imageGCHighThresholdPercent",
+    "imageGCLowThresholdPercent",
+    "cpuCFSQuota",
+];
+
+/// Settings that the family's nodes would not get.
+fn unsupported(kubelet: &Kubelet, family: crate::family::Family) -> Option<Verdict> {
+    use crate::family::Family;
+    if matches!(family, Family::Al2023 | Family::Custom) {
+        return None;
+    }
+    let mut fields: Vec<&str> = kubelet.raw.keys().map(String::as_str).filter(|key| !MAPPED.contains(key)).collect();
+    if family == Family::Bottlerocket && kubelet.pods_per_core.is_some() {
+        fields.push("podsPerCore");
+    }
+    fields.sort_unstable();
+    let message = if !fields.is_empty() {
+        format!("nodes of family {family:?} cannot be given {}", fields.join(", "))
+    } else if kubelet.cluster_dns.len() > 1 {
+        format!("nodes of family {family:?} take one clusterDNS address")
+    } else {
+        return None;
+    };
+    Some(Verdict::no("UnsupportedKubeletConfiguration", message))
+}
+
+/// True when all are; False when one is; else Unknown.
+fn ready(parts: &[(&str, Verdict)]) -> Verdict {
+    let with = |status| parts.iter().find(move |(_, verdict)| verdict.status == status);
+    if let Some((name, verdict)) = with(ConditionStatus::False) {
+        return Verdict::no("UnhealthyDependents", format!("{name}: {}", verdict.message));
+    }
+    match with(ConditionStatus::Unknown) {
+        Some((name, verdict)) => Verdict::unknown("ReconcilingDependents", format!("{name}: {}", verdict.message)),
+        None => Verdict { reason: "Ready", ..Verdict::yes() },
+    }
+}
+
+#[cfg(test)]
+mod tests;

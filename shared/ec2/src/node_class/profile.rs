@@ -1,0 +1,39 @@
+//! Instance profiles for roles (spec aws 17).
+
+use std::collections::BTreeMap;
+use whittle_api::labels;
+
+/// A profile that is to exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceProfile {
+    pub name: String,
+    pub path: String,
+    /// The role's name without its path.
+    pub role: String,
+    pub tags: BTreeMap<String, String>,
+}
+
+/// The profile of a class for a role.
+///
+/// The reference gives every new profile a random name. Ours follows from cluster, region, class and role: a function that
+/// dies between two calls finds its own half-made profile again, and another role still gets another profile.
+pub fn instance_profile(cluster: &str, region: &str, class: &str, role: &str) -> InstanceProfile {
+    let role = role.rsplit('/').next().unwrap_or(role);
+    let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    InstanceProfile {
+        name: format!("{cluster}_{}", fnv64(&format!("{region}{class}{role}"))),
+        path: format!("/karpenter/{region}/{cluster}/{class}/"),
+        role: role.to_owned(),
+        tags: BTreeMap::from([
+            (format!("{}{cluster}", labels::TAG_CLUSTER_OWNED_PREFIX), "owned".to_owned()),
+            text(labels::TAG_CLUSTER, cluster),
+            text(labels::EC2_NODE_CLASS, class),
+            text(labels::REGION, region),
+        ]),
+    }
+}
+
+/// FNV-1, 64 bits: the reference's hash for profile names.
+fn fnv64(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte))
+}

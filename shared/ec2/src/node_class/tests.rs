@@ -1,0 +1,200 @@
+use super::*;
+use crate::family::Family;
+use crate::network::ImageVariant;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use whittle_api::karpenter::{AmiSelectorTerm, ResolvedAmi, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+
+fn subnet(id: &str, free: u32) -> Subnet {
+    Subnet { id: id.into(), zone: "us-east-1a".into(), zone_id: "use1-az1".into(), free_addresses: free, tags: BTreeMap::new() }
+}
+
+fn image(id: &str, architecture: &str, created: &str, variant: ImageVariant) -> Image {
+    Image {
+        id: id.into(),
+        name: id.into(),
+        owner: "amazon".into(),
+        architecture: architecture.into(),
+        created_at: created.parse().unwrap(),
+        deprecated: false,
+        variant,
+        tags: BTreeMap::new(),
+    }
+}
+
+const OLD: &str = "2026-01-01T00:00:00Z";
+const NEW: &str = "2026-02-01T00:00:00Z";
+
+fn ids(amis: &[ResolvedAmi]) -> Vec<&str> {
+    amis.iter().map(|ami| ami.id.as_str()).collect()
+}
+
+#[test]
+fn subnets_come_by_free_addresses_and_groups_by_id() {
+    let chosen = choose_subnets(vec![subnet("b", 5), subnet("c", 9), subnet("a", 5), subnet("a", 5)]);
+    assert_eq!(chosen.iter().map(|subnet| subnet.id.as_str()).collect::<Vec<_>>(), ["c", "a", "b"]);
+    let group = |id: &str| SecurityGroup { id: id.into(), ..SecurityGroup::default() };
+    let chosen = choose_security_groups(vec![group("sg-2"), group("sg-1"), group("sg-2")]);
+    assert_eq!(chosen.iter().map(|group| group.id.as_str()).collect::<Vec<_>>(), ["sg-1", "sg-2"]);
+}
+
+#[test]
+fn of_equal_images_the_one_in_service_then_the_newest_wins() {
+    let arm = |id: &str, created| image(id, "arm64", created, ImageVariant::Any);
+    assert_eq!(ids(&choose_images(&[arm("a", OLD), arm("b", NEW)], Family::Custom)), ["b"]);
+    assert_eq!(ids(&choose_images(&[arm("a", OLD), Image { deprecated: true, ..arm("b", NEW) }], Family::Custom)), ["a"]);
+    assert_eq!(ids(&choose_images(&[arm("a", NEW), arm("b", NEW)], Family::Custom)), ["b"], "then the larger name");
+    let deprecated = |id: &str, created| Image { deprecated: true, ..arm(id, created) };
+    assert_eq!(ids(&choose_images(&[deprecated("a", OLD), deprecated("b", NEW)], Family::Custom)), ["b"]);
+    assert_eq!(ids(&choose_images(&[image("x", "i386", NEW, ImageVariant::Any)], Family::Custom)), [""; 0]);
+}
+
+#[test]
+fn images_for_different_machines_all_stay_newest_first() {
+    let images = [
+        image("std", "x86_64", OLD, ImageVariant::Standard),
+        image("gpu", "x86_64", NEW, ImageVariant::Accelerated),
+        image("arm", "arm64", OLD, ImageVariant::Standard),
+    ];
+    let chosen = choose_images(&images, Family::Al2);
+    assert_eq!(ids(&chosen), ["gpu", "gpu", "arm", "std"]);
+    let keys: Vec<&str> = chosen[3].requirements.iter().map(|requirement| requirement.key.as_str()).collect();
+    assert_eq!(keys, ["kubernetes.io/arch", "karpenter.k8s.aws/instance-gpu-count", "karpenter.k8s.aws/instance-accelerator-count"]);
+    let windows = choose_images(&[image("win", "x86_64", NEW, ImageVariant::Any)], Family::Windows2022);
+    assert_eq!(windows[0].requirements.len(), 3);
+}
+
+#[test]
+fn aliases_lead_to_the_parameters_of_their_family() {
+    let paths =
+        |alias: &str, version: &str| ssm_images(alias, version).map(|all| all.into_iter().map(|each| each.parameter).collect::<Vec<_>>());
+    assert_eq!(
+        paths("al2@latest", "1.32").unwrap(),
+        [
+            "/aws/service/eks/optimized-ami/1.32/amazon-linux-2/recommended/image_id",
+            "/aws/service/eks/optimized-ami/1.32/amazon-linux-2-arm64/recommended/image_id",
+            "/aws/service/eks/optimized-ami/1.32/amazon-linux-2-gpu/recommended/image_id",
+        ]
+    );
+    assert!(paths("al2@v20240807", "1.30").unwrap()[1].ends_with("/amazon-eks-arm64-node-1.30-v20240807/image_id"));
+    assert!(matches!(paths("al2@latest", "1.33"), Err(AliasError::TooNew { .. })));
+    let al2023 = paths("al2023@v20250101", "1.33").unwrap();
+    assert_eq!(al2023.len(), 5);
+    assert_eq!(
+        al2023[1],
+        "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023/x86_64/nvidia/amazon-eks-node-al2023-x86_64-nvidia-1.33-v20250101/image_id"
+    );
+    assert_eq!(paths("bottlerocket@v1.46.0", "1.33").unwrap()[0], "/aws/service/bottlerocket/aws-k8s-1.33/x86_64/1.46.0/image_id");
+    assert!(matches!(paths("windows2025@latest", "1.34"), Err(AliasError::TooOld { .. })));
+    assert_eq!(
+        paths("windows2025@latest", "1.35").unwrap(),
+        ["/aws/service/ami-windows-latest/Windows_Server-2025-English-Core-EKS_Optimized-1.35/image_id"]
+    );
+    assert!(matches!(paths("ubuntu@latest", "1.33"), Err(AliasError::Unknown(_))));
+}
+
+fn terms<T: serde::de::DeserializeOwned>(value: Value) -> Vec<T> {
+    serde_json::from_value(value).unwrap()
+}
+
+fn shown(queries: &[Query]) -> Vec<String> {
+    let filters =
+        |query: &Query| query.filters.iter().map(|(name, values)| format!("{name}={}", values.join("|"))).collect::<Vec<_>>().join("&");
+    queries
+        .iter()
+        .map(|query| if query.owners.is_empty() { filters(query) } else { format!("{}@{}", filters(query), query.owners.join("|")) })
+        .collect()
+}
+
+#[test]
+fn terms_are_united_and_the_tags_of_one_term_combined() {
+    let subnets: Vec<SubnetSelectorTerm> =
+        terms(json!([{"id": "subnet-2"}, {"tags": {"a": "1", "b": "*"}}, {"id": "subnet-1"}, {"tags": {"c": "2"}}]));
+    assert_eq!(shown(&subnet_queries(&subnets)), ["subnet-id=subnet-1|subnet-2", "tag-key=b&tag:a=1", "tag:c=2"]);
+    let groups: Vec<SecurityGroupSelectorTerm> = terms(json!([{"name": "n"}, {"id": "sg-1"}, {"tags": {"a": "1"}}]));
+    assert_eq!(shown(&security_group_queries(&groups)), ["group-id=sg-1", "group-name=n", "tag:a=1"]);
+    let images: Vec<AmiSelectorTerm> = terms(
+        json!([{"alias": "al2@latest"}, {"id": "ami-1"}, {"name": "x*"}, {"name": "y", "owner": "1"}, {"tags": {"a": "*"}}, {"ssmParameter": "/p"}]),
+    );
+    assert_eq!(
+        shown(&image_queries(&images, &["ami-0".to_owned()])),
+        ["image-id=ami-0|ami-1", "name=x*@self|amazon", "name=y@1", "tag-key=a"]
+    );
+    assert_eq!(ssm_parameters(&images), ["/p"]);
+    assert_eq!(subnet_queries(&[]), []);
+}
+
+#[test]
+fn two_wildcard_tags_must_both_be_there() {
+    let query = subnet_queries(&terms::<SubnetSelectorTerm>(json!([{"tags": {"a": "*", "b": "*"}}]))).remove(0);
+    assert!(!matches_tags(&query, &BTreeMap::from([("a".to_owned(), String::new())])));
+    assert!(matches_tags(&query, &BTreeMap::from([("a".to_owned(), String::new()), ("b".to_owned(), "x".to_owned())])));
+}
+
+#[test]
+fn profiles_have_one_name_per_class_and_role() {
+    let profile = instance_profile("demo", "us-east-1", "default", "team/NodeRole");
+    assert_eq!(profile, instance_profile("demo", "us-east-1", "default", "NodeRole"));
+    assert_ne!(profile.name, instance_profile("demo", "us-east-1", "default", "OtherRole").name);
+    assert_eq!((profile.role.as_str(), profile.path.as_str()), ("NodeRole", "/karpenter/us-east-1/demo/default/"));
+    assert!(profile.name.len() <= 128 && profile.tags.len() == 4);
+}
+
+fn ready_status(spec: Value, change: impl FnOnce(&mut Found)) -> Vec<(String, String, String)> {
+    let class: Ec2NodeClass = serde_json::from_value(json!({"metadata": {"name": "default", "generation": 3}, "spec": spec})).unwrap();
+    let mut found = Found {
+        subnets: vec![subnet("subnet-a", 5)],
+        security_groups: vec![SecurityGroup { id: "sg-1".into(), ..SecurityGroup::default() }],
+        images: vec![image("ami-1", "x86_64", OLD, ImageVariant::Standard)],
+        alias_error: None,
+        instance_profile: Some("profile".into()),
+        has_service_cidr: true,
+    };
+    change(&mut found);
+    let status = status(&class, found, OLD.parse().unwrap());
+    assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
+    status
+        .conditions
+        .iter()
+        .map(|condition| (condition.type_.clone(), format!("{:?}", condition.status), condition.reason.clone()))
+        .collect()
+}
+
+/// The conditions that are not True, `Ready` left out, and then `Ready`.
+fn troubles(spec: Value, change: impl FnOnce(&mut Found)) -> (Vec<String>, String) {
+    let all = ready_status(spec, change);
+    let ready = all.iter().find(|(name, _, _)| name == "Ready").unwrap().1.clone();
+    let others = all.iter().filter(|(name, status, _)| name != "Ready" && status != "True");
+    (others.map(|(name, status, reason)| format!("{name}={status} {reason}")).collect(), ready)
+}
+
+#[test]
+fn a_class_is_ready_when_everything_it_names_is_there() {
+    let al2023 = || json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]});
+    let none: Vec<String> = Vec::new();
+    assert_eq!(troubles(al2023(), |_| {}), (none, "True".into()));
+    let dependent = "ValidationSucceeded=False DependenciesNotReady";
+    let check = |change: fn(&mut Found), trouble: &str| {
+        assert_eq!(troubles(al2023(), change), (vec![trouble.to_owned(), dependent.to_owned()], "False".into()))
+    };
+    check(|found| found.images.clear(), "AMIsReady=False AMINotFound");
+    check(|found| found.alias_error = Some(AliasError::Unknown("x".into())), "AMIsReady=False UnsupportedAlias");
+    check(|found| found.subnets.clear(), "SubnetsReady=False SubnetsNotFound");
+    check(|found| found.security_groups.clear(), "SecurityGroupsReady=False SecurityGroupsNotFound");
+    assert_eq!(troubles(al2023(), |found| found.instance_profile = None).1, "Unknown");
+    assert_eq!(troubles(al2023(), |found| found.has_service_cidr = false).0, ["ValidationSucceeded=False ClusterCIDRResolutionFailed"]);
+}
+
+#[test]
+fn settings_that_cannot_work_make_a_class_not_ready() {
+    let of = |family: &str, kubelet: Value| troubles(json!({"amiFamily": family, "kubelet": kubelet}), |_| {}).0;
+    assert_eq!(of("AL2", json!({"maxPods": 1.5})), ["ValidationSucceeded=False InvalidKubeletConfiguration"]);
+    assert_eq!(of("AL2", json!({"maxPods": "vcpus * 2"})), ["ValidationSucceeded=False KubeletExpressionsDisabled"]);
+    assert_eq!(of("AL2", json!({"cpuManagerPolicy": "static"})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
+    assert_eq!(of("AL2023", json!({"cpuManagerPolicy": "static"})), [""; 0]);
+    assert_eq!(of("Bottlerocket", json!({"podsPerCore": 2})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
+    assert_eq!(of("AL2", json!({"podsPerCore": 2})), [""; 0]);
+    assert_eq!(of("AL2", json!({"clusterDNS": ["10.0.0.1", "10.0.0.2"]})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
+    let tags = json!({"amiFamily": "AL2", "tags": {"karpenter.sh/nodepool": "x"}});
+    assert_eq!(troubles(tags, |_| {}).0, ["ValidationSucceeded=False TagValidationFailed"]);
+}
