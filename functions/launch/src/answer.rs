@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::plan::{self, Facts};
 use crate::{FIRST_LOOK, LATER, SOON, give_up, machine, ring_again};
-use whittle_api::labels;
+use whittle_api::{hashes, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, mirror, step};
 use whittle_ec2::errors::CreateReason;
 use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, failure};
@@ -197,7 +197,7 @@ where
             next.look_again_at = None;
             if let Some(record) = facts.class(&batch.node_class) {
                 next.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), record.hash.clone());
-                next.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), NODE_CLASS_HASH_VERSION.to_owned());
+                next.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), hashes::NODE_CLASS_VERSION.to_owned());
                 next.annotations.insert(labels::INSTANCE_PROFILE_NAME.to_owned(), record.instance_profile.clone());
             }
             match save(world.store, &claim, next).await {
@@ -214,9 +214,6 @@ where
     }
     Ok(None)
 }
-
-/// Version of the hash algorithm for node classes (aws 18.3).
-const NODE_CLASS_HASH_VERSION: &str = "v6";
 
 /// A call that did not succeed as a whole.
 pub(crate) async fn failed<S, C, K, Q, T>(

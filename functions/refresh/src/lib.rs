@@ -1,1 +1,182 @@
-//! The refresh function: load, decide, write.
+//! What there is to buy, and for whom: the region's catalog, node classes resolved, pools judged.
+
+mod classes;
+mod pools;
+#[cfg(test)]
+mod tests;
+
+use whittle_claims::{Doorbell, NodeClassRecord, Record, Revision};
+use whittle_ec2::network::ClusterInfo;
+use whittle_ports::{
+    ClaimStore, Clock, ClusterReader, ClusterRecord, Discovery, HandleError, Queues, Records, RegionStore, Report, Scope, Settings,
+    StatusWriter, StoreError, World,
+};
+use whittle_units::{ClusterName, SignedDuration};
+
+/// Refreshes catalog, cluster facts, classes and pools. Each part goes on when another fails; the first error is given back
+/// at the end.
+pub async fn handle<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    cluster: &ClusterName,
+) -> Result<Report, HandleError>
+where
+    S: ClaimStore + Records + RegionStore,
+    C: Discovery,
+    K: ClusterReader + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let mut report = Report::default();
+    let catalog = catalog(world, &mut report).await;
+    let info = world.cloud.cluster_info(cluster).await?;
+    keep(world, cluster, &ClusterRecord { info: info.clone() }, &mut report).await?;
+    let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
+    let mut failure = None;
+    for class in &objects.node_classes {
+        let class = classes::with_defaults(class, settings);
+        match classes::find(world.cloud, cluster, &info, &class).await {
+            Ok((found, free)) => resolve(world, settings, cluster, &info, &class, (found, free), &mut report).await?,
+            // What was known of the class stays; the next run asks again.
+            Err(error) => {
+                report.count("classes_failed");
+                failure.get_or_insert(HandleError::Cloud(error));
+            }
+        }
+    }
+    forget_deleted(world, cluster, &objects, &mut report).await?;
+    judge_pools(world, settings, cluster, &objects, &mut report).await?;
+    if report.counted("changed") > 0 {
+        world.queues.ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
+    }
+    catalog?;
+    failure.map_or(Ok(report), Err)
+}
+
+/// Stores the region's catalog if it differs. A twin of this run that stored it first stored the same.
+async fn catalog<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, report: &mut Report) -> Result<(), HandleError>
+where
+    S: RegionStore,
+    C: Discovery,
+{
+    let blob = world.cloud.catalog().await?;
+    let known = world.store.catalog().await?;
+    if known.as_ref().is_some_and(|known| known.value == blob) {
+        return Ok(());
+    }
+    let expected = known.map_or(Revision::ABSENT, |known| known.revision);
+    match world.store.put_catalog(&blob, expected).await {
+        Ok(_) => report.count("changed"),
+        Err(StoreError::Conflict { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// Stores a record if it differs from the stored one.
+async fn keep<S, C, K, Q, T, R>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    record: &R,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: Records,
+    R: Record + PartialEq,
+{
+    let known = world.store.read::<R>(cluster, &record.name()).await?;
+    if known.as_ref().is_some_and(|known| known.value == *record) {
+        return Ok(());
+    }
+    let expected = known.map_or(Revision::ABSENT, |known| known.revision);
+    match world.store.write(cluster, record, expected).await {
+        Ok(_) => report.count("changed"),
+        Err(StoreError::Conflict { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+async fn resolve<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    cluster: &ClusterName,
+    info: &ClusterInfo,
+    class: &whittle_api::karpenter::Ec2NodeClass,
+    (found, free): (whittle_ec2::node_class::Found, std::collections::BTreeMap<String, u32>),
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: Records,
+    K: StatusWriter,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let (shown, mut record) = classes::resolved(class, info, found, free, now);
+    let known = world.store.read::<NodeClassRecord>(cluster, &record.name()).await?;
+    if let Some(known) = &known {
+        // Only the time of looking differs: nothing to write.
+        let same_time = NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() };
+        if same_time == known.value {
+            record = same_time;
+        }
+    }
+    keep(world, cluster, &record, report).await?;
+    if shown != *class && !settings.shadow && world.cluster.write_node_class_status(cluster, &shown).await.is_err() {
+        report.count("statuses_failed");
+    }
+    report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
+    Ok(())
+}
+
+/// A class that is gone from the cluster can launch nothing any more. Its claims keep what they were launched with.
+async fn forget_deleted<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    objects: &whittle_api::ClusterObjects,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: Records,
+{
+    for known in world.store.read_all::<NodeClassRecord>(cluster).await? {
+        let name = known.value.name();
+        if objects.node_classes.iter().any(|class| class.metadata.name == name) {
+            continue;
+        }
+        match world.store.remove::<NodeClassRecord>(cluster, &name, known.revision).await {
+            Ok(()) => report.count("classes_forgotten"),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+async fn judge_pools<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    cluster: &ClusterName,
+    objects: &whittle_api::ClusterObjects,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + Records,
+    K: StatusWriter,
+    T: Clock,
+{
+    let classes: Vec<NodeClassRecord> = world.store.read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let claims = world.store.list(cluster).await?;
+    for pool in &objects.node_pools {
+        let judged = pools::judged(pool, &classes, &claims, world.clock.now());
+        if judged.status == pool.status || settings.shadow {
+            continue;
+        }
+        match world.cluster.write_node_pool_status(cluster, &judged).await {
+            // A pool that became ready may take pods that wait.
+            Ok(()) => report.count("changed"),
+            Err(_) => report.count("statuses_failed"),
+        }
+    }
+    Ok(())
+}

@@ -12,7 +12,8 @@ use whittle_ec2::kubelet::{Kubelet, KubeletError};
 use whittle_ports::HandleError;
 use whittle_units::Quantity;
 
-/// Instance types by NodePool; NodePools of one class share a list. A pool whose class is not ready has none.
+/// Instance types by NodePool; NodePools of one class share a list. A pool whose class is not ready, or whose
+/// template is not valid, has none.
 ///
 /// Without a catalog nothing can be bought, which is not an error: `refresh` has not run yet.
 pub(crate) fn of_pools(
@@ -32,7 +33,8 @@ pub(crate) fn of_pools(
         .collect();
     let of_pool =
         |pool: &NodePool| Some((pool.metadata.name.clone(), by_class.get(pool.spec.template.spec.node_class_ref.name.as_str())?.clone()));
-    Ok(pools.iter().filter_map(of_pool).collect())
+    let usable = |pool: &&NodePool| whittle_api::runtime::node_pool(pool).errors.is_empty();
+    Ok(pools.iter().filter(usable).filter_map(of_pool).collect())
 }
 
 /// Stands in a stock-out for every type or zone.

@@ -12,8 +12,9 @@ pub use planned::claim_of;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whittle_api::ClusterObjects;
 use whittle_api::catalog::InstanceType;
+use whittle_api::karpenter::NodePool;
+use whittle_api::{ClusterObjects, hashes, labels};
 use whittle_claims::{Claim, NodeClassRecord, Stored};
 use whittle_core::schedule::{Input, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
@@ -75,10 +76,21 @@ where
 {
     // Claims first: only a lease holder makes new ones, and what moves on meanwhile counts as capacity before and after.
     let claims = world.store.list(cluster).await?;
-    let read = world.cluster.read(cluster, Scope::All, None).await?;
+    let mut read = world.cluster.read(cluster, Scope::All, None).await?;
+    for pool in &mut read.node_pools {
+        hashed(pool);
+    }
     let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let stock_outs = world.store.stock_outs(world.clock.now()).await?;
     let blob = world.store.catalog().await?.map(|stored| stored.value);
     let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, blob.as_deref())?;
     Ok(Snapshot::of(world.clock.now(), read, claims, classes, catalog))
+}
+
+/// What the annotation says follows from the template alone, so that decisions need not wait for somebody to write it.
+fn hashed(pool: &mut NodePool) {
+    let hash = hashes::node_pool(pool);
+    let annotations = &mut pool.metadata.annotations;
+    annotations.insert(labels::NODE_POOL_HASH.to_owned(), hash);
+    annotations.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), hashes::NODE_POOL_VERSION.to_owned());
 }

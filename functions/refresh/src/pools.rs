@@ -1,0 +1,77 @@
+//! NodePool status: whether a pool can be used, and what it has (disruption 17). Pure.
+
+use whittle_api::karpenter::NodePool;
+use whittle_api::{ConditionStatus, conditions, runtime};
+use whittle_claims::{Claim, NodeClassRecord, Stored};
+use whittle_units::{Quantity, Resources, Timestamp};
+
+/// The pool with the status that it should have; equal to the old one when nothing changed.
+pub(crate) fn judged(pool: &NodePool, classes: &[NodeClassRecord], claims: &[Stored<Claim>], now: Timestamp) -> NodePool {
+    let mut out = pool.clone();
+    let (valid, valid_reason, valid_message) = validation(pool);
+    let (class, class_reason, class_message) = node_class(pool, classes);
+    let generation = pool.metadata.generation;
+    let list = &mut out.status.conditions;
+    let mut set = |type_: &str, status, reason: &str, message: &str| {
+        conditions::set(list, type_, status, reason, message, now);
+        if let Some(condition) = list.iter_mut().find(|condition| condition.type_ == type_) {
+            condition.observed_generation = generation;
+        }
+    };
+    set(conditions::VALIDATION_SUCCEEDED, valid, valid_reason, &valid_message);
+    set(conditions::NODE_CLASS_READY, class, class_reason, &class_message);
+    let failed: Vec<String> = [(conditions::VALIDATION_SUCCEEDED, valid), (conditions::NODE_CLASS_READY, class)]
+        .into_iter()
+        .filter(|(_, status)| *status != ConditionStatus::True)
+        .map(|(type_, status)| format!("{type_}={status:?}"))
+        .collect();
+    if failed.is_empty() {
+        set(conditions::READY, ConditionStatus::True, conditions::READY, "");
+    } else {
+        set(conditions::READY, ConditionStatus::False, "UnhealthyDependents", &failed.join(", "));
+    }
+    let (resources, nodes) = usage(pool, claims);
+    out.status.resources = resources;
+    out.status.nodes = nodes;
+    out
+}
+
+fn validation(pool: &NodePool) -> (ConditionStatus, &'static str, String) {
+    let errors = runtime::node_pool(pool).errors;
+    if errors.is_empty() {
+        return (ConditionStatus::True, conditions::VALIDATION_SUCCEEDED, String::new());
+    }
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    (ConditionStatus::False, "NodePoolValidationFailed", texts.join("; "))
+}
+
+fn node_class(pool: &NodePool, classes: &[NodeClassRecord]) -> (ConditionStatus, &'static str, String) {
+    let name = &pool.spec.template.spec.node_class_ref.name;
+    let Some(record) = classes.iter().find(|record| record.class.metadata.name == *name) else {
+        return (ConditionStatus::False, "NodeClassNotFound", format!("EC2NodeClass {name} does not exist"));
+    };
+    if record.class.metadata.is_deleting() {
+        return (ConditionStatus::False, "NodeClassTerminating", format!("EC2NodeClass {name} is being deleted"));
+    }
+    if record.is_ready() {
+        return (ConditionStatus::True, conditions::NODE_CLASS_READY, String::new());
+    }
+    (ConditionStatus::False, "UnhealthyDependents", record.problems.join("; "))
+}
+
+/// Capacity and number of the pool's machines that are not on their way out.
+fn usage(pool: &NodePool, claims: &[Stored<Claim>]) -> (Resources, i64) {
+    let mut total: Resources = ["cpu", "memory", "pods", "ephemeral-storage", "nodes"].map(|name| (name, Quantity::ZERO)).into();
+    let serving = claims.iter().map(|stored| &stored.value).filter(|claim| {
+        claim.spec.node_pool == pool.metadata.name
+            && !claim.is_ending()
+            && (claim.spec.owner.kind == "Provisioner") == pool.is_converted_provisioner()
+    });
+    let mut nodes = 0;
+    for machine in serving.filter_map(Claim::machine) {
+        total.add(&machine.capacity);
+        nodes += 1;
+    }
+    total.set("nodes", Quantity::from_units(nodes));
+    (total, nodes)
+}
