@@ -18,12 +18,8 @@ fn cases() -> Vec<PathBuf> {
 }
 
 fn plan(case: &Path, packing: PackingArg) -> Value {
-    let args = PlanArgs {
-        files: vec![case.join("input.yaml")],
-        instance_types: golden().join("catalog.json"),
-        output: Format::Json,
-        packing,
-    };
+    let args =
+        PlanArgs { files: vec![case.join("input.yaml")], instance_types: golden().join("catalog.json"), output: Format::Json, packing };
     serde_json::from_str(&render(&args).unwrap()).unwrap()
 }
 

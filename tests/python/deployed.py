@@ -207,6 +207,7 @@ def check_relay(stack: Stack) -> None:
         "request": {
             "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
             "kind": {"group": "events.k8s.io", "version": "v1", "kind": "Event"},
+            "resource": {"group": "events.k8s.io", "version": "v1", "resource": "events"},
             "operation": "CREATE",
             "object": {"reason": "FailedScheduling", "regarding": {"kind": "Pod", "name": "p", "namespace": "default"}},
         },

@@ -1,8 +1,9 @@
 //! Checks `template.yaml`: first as the tools see it, then what AWS would make of it against our promises.
 
+mod bells;
 mod promises;
 
-use crate::{environment, shell};
+use crate::{artifacts, environment, shell};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::Path;
@@ -33,7 +34,8 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     std::fs::write(&transformed, &printed)?;
     shell::run(tool(root, &sam, "cfn-lint", &[&transformed.to_string_lossy()]))?;
     let value: Value = serde_json::from_str(&printed).context("the transformed template is no JSON")?;
-    let broken = promises::broken(&value);
+    let mut broken = promises::broken(&value);
+    broken.extend(bells::check(root, &value, artifacts::FUNCTIONS)?);
     for line in &broken {
         println!("{line}");
     }

@@ -352,7 +352,13 @@ fn complete_container(container: &mut Container, host_network: bool) {
 }
 
 fn is_true(type_: &str, since: Option<Timestamp>) -> Condition {
-    Condition { type_: type_.to_owned(), status: ConditionStatus::True, reason: type_.to_owned(), last_transition_time: since, ..Condition::default() }
+    Condition {
+        type_: type_.to_owned(),
+        status: ConditionStatus::True,
+        reason: type_.to_owned(),
+        last_transition_time: since,
+        ..Condition::default()
+    }
 }
 
 fn complete_pool(pool: &mut NodePool, now: Timestamp) {

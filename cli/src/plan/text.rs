@@ -8,14 +8,7 @@ const NAMED: usize = 5;
 
 pub(crate) fn text(plan: &Plan) -> String {
     let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "{} of {} pods placed, {} new machines, {}",
-        plan.scheduled(),
-        plan.pods,
-        plan.claims.len(),
-        plan.price()
-    );
+    let _ = writeln!(out, "{} of {} pods placed, {} new machines, {}", plan.scheduled(), plan.pods, plan.claims.len(), plan.price());
     if let Some(bound) = plan.lower_bound {
         let _ = writeln!(out, "no plan can cost less than {bound}");
     }
@@ -30,7 +23,11 @@ pub(crate) fn text(plan: &Plan) -> String {
         if let Reason::Pools(says) = &left.reason {
             for say in says {
                 for ruled in say.ruled_out.iter().take(NAMED) {
-                    let _ = writeln!(out, "  nodepool {}: {} rules out {} of {} instance types", say.node_pool, ruled.constraint, ruled.types, ruled.of);
+                    let _ = writeln!(
+                        out,
+                        "  nodepool {}: {} rules out {} of {} instance types",
+                        say.node_pool, ruled.constraint, ruled.types, ruled.of
+                    );
                 }
             }
         }
@@ -41,7 +38,8 @@ pub(crate) fn text(plan: &Plan) -> String {
 fn new_machine(out: &mut String, claim: &NewClaim) {
     let first = claim.instance_types.first().map_or("no type", String::as_str);
     let more = claim.instance_types.len().saturating_sub(1);
-    let _ = writeln!(out, "\nnew machine from nodepool {}: {first} at {}, or one of {more} other types", claim.node_pool, claim.cheapest_price);
+    let _ =
+        writeln!(out, "\nnew machine from nodepool {}: {first} at {}, or one of {more} other types", claim.node_pool, claim.cheapest_price);
     if let Some((_, zone, capacity_type)) = &claim.why.cheapest {
         let _ = writeln!(out, "  cheapest in {zone}, {capacity_type}; {} offerings to launch from", claim.offerings);
     }

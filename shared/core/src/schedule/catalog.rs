@@ -224,7 +224,8 @@ impl Catalog {
 
     /// How many distinct values of `key` the types have, whatever is asked of it.
     pub(crate) fn distinct(&self, key: Key, types: &Bits) -> u32 {
-        let mut seen: Vec<u32> = types.iter().filter_map(|t| self.sets[t].get(&key)).flat_map(|a| a.listed().iter().map(|v| v.id)).collect();
+        let mut seen: Vec<u32> =
+            types.iter().filter_map(|t| self.sets[t].get(&key)).flat_map(|a| a.listed().iter().map(|v| v.id)).collect();
         seen.sort_unstable();
         seen.dedup();
         u32::try_from(seen.len()).unwrap_or(u32::MAX)

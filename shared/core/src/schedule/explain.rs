@@ -1,5 +1,6 @@
 //! Why a pod has no place: asked once, at the end, since failing is common and rarely shown.
 
+use super::Options;
 use super::bits::Bits;
 use super::fit::No;
 use super::intern::{Set, SetId, Vals};
@@ -9,7 +10,6 @@ use super::problem::Problem;
 use super::reason::{Cause, Finding, NearestMiss, PoolSays, Reason, RuledOut};
 use super::state::State;
 use super::topology::{Asked, GroupId, Kind, Leave, Spot};
-use super::Options;
 use crate::pods;
 use crate::requirements::{Allowed, Conflict, Operator};
 use std::collections::BTreeMap;

@@ -195,7 +195,9 @@ fn requests(p: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
     for group in groups {
         least = Some(match least {
             None => group.asks.clone(),
-            Some(sofar) => sofar.iter().filter(|(n, _)| group.asks.0.contains_key(*n)).map(|(n, a)| (n.to_owned(), a.min(group.asks.get(n)))).collect(),
+            Some(sofar) => {
+                sofar.iter().filter(|(n, _)| group.asks.0.contains_key(*n)).map(|(n, a)| (n.to_owned(), a.min(group.asks.get(n)))).collect()
+            }
         });
     }
     out.add(&least.unwrap_or_default());
@@ -206,7 +208,8 @@ fn why(p: &Problem<'_>, claim: &Claim, last: &Final, view: &View) -> ClaimWhy {
     let catalog = &p.catalogs[p.pools[claim.pool].catalog];
     let priced = |t: &usize| (view.price[*t] != NO_PRICE).then(|| Price::from_nanos(view.price[*t]));
     let cheapest = last.types.first().and_then(|t| {
-        let mut kinds: Vec<_> = view.kinds.iter().map(|k| &catalog.kinds[*k]).filter(|k| k.available.has(*t) && k.price[*t] == view.price[*t]).collect();
+        let mut kinds: Vec<_> =
+            view.kinds.iter().map(|k| &catalog.kinds[*k]).filter(|k| k.available.has(*t) && k.price[*t] == view.price[*t]).collect();
         kinds.sort_by(|a, b| (&a.zone, &a.capacity_type).cmp(&(&b.zone, &b.capacity_type)));
         kinds.first().map(|k| (catalog.names[*t].clone(), k.zone.clone(), k.capacity_type.clone()))
     });

@@ -74,7 +74,8 @@ pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, 
         }
     }
     let machine = &p.machines[m];
-    if !p.tolerated(form.tolerations, machine.taints) || (machine.rests && class.avoids_resting) || over_attach_limit(machine, st, m, class) {
+    if !p.tolerated(form.tolerations, machine.taints) || (machine.rests && class.avoids_resting) || over_attach_limit(machine, st, m, class)
+    {
         return Err(No::ForGood);
     }
     if class.ports.iter().any(|want| now.ports.iter().any(|taken| want.clashes(taken))) {
@@ -152,7 +153,15 @@ fn ask(p: &Problem<'_>, st: &State, form: &Form, spot: Spot, leaves: &mut Vec<Le
 }
 
 /// Whether the pod fits a new machine. `lower` allows lowering `minValues`.
-pub(crate) fn claim(p: &mut Problem<'_>, st: &State, options: &Options, freedom: Freedom, t: Target<'_>, class: &Class, form: &Form) -> Result<Fit, No> {
+pub(crate) fn claim(
+    p: &mut Problem<'_>,
+    st: &State,
+    options: &Options,
+    freedom: Freedom,
+    t: Target<'_>,
+    class: &Class,
+    form: &Form,
+) -> Result<Fit, No> {
     let mut fitting = Bits::default();
     room(p, &t, class, &mut fitting);
     if fitting.is_empty() {
@@ -280,7 +289,15 @@ fn owns_repulsion(p: &Problem<'_>, form: &Form, key: Key) -> bool {
 }
 
 /// With all requirements settled: types, `minValues`, reservations.
-fn with_set(p: &mut Problem<'_>, st: &State, options: &Options, freedom: Freedom, t: &Target<'_>, set: SetId, fitting: &Bits) -> Result<Fit, No> {
+fn with_set(
+    p: &mut Problem<'_>,
+    st: &State,
+    options: &Options,
+    freedom: Freedom,
+    t: &Target<'_>,
+    set: SetId,
+    fitting: &Bits,
+) -> Result<Fit, No> {
     let view = p.view(p.pools[t.pool].catalog, set);
     let mut types = fitting.clone();
     types.keep(&view.usable);
@@ -300,8 +317,13 @@ fn with_set(p: &mut Problem<'_>, st: &State, options: &Options, freedom: Freedom
 
 fn settle_min_values(p: &mut Problem<'_>, t: &Target<'_>, view: &View, lower: bool, fit: &mut Fit) -> Result<(), No> {
     let catalog = &p.catalogs[p.pools[t.pool].catalog];
-    let short: Vec<(Key, u32)> =
-        view.min_values.iter().map(|(key, wanted)| (*key, catalog.distinct(*key, &fit.types), *wanted)).filter(|(_, has, wanted)| has < wanted).map(|(k, has, _)| (k, has)).collect();
+    let short: Vec<(Key, u32)> = view
+        .min_values
+        .iter()
+        .map(|(key, wanted)| (*key, catalog.distinct(*key, &fit.types), *wanted))
+        .filter(|(_, has, wanted)| has < wanted)
+        .map(|(k, has, _)| (k, has))
+        .collect();
     if short.is_empty() {
         return Ok(());
     }

@@ -93,10 +93,7 @@ impl Groups {
             key: names.key(&constraint.topology_key),
             scope: Scope::Only(BTreeSet::from([namespace.to_owned()])),
             selector: selector.map(canonical),
-            filter: Filter {
-                any_of: if honor_affinity { affinity } else { Vec::new() },
-                tolerations: honor_taints.then_some(tolerations),
-            },
+            filter: Filter { any_of: if honor_affinity { affinity } else { Vec::new() }, tolerations: honor_taints.then_some(tolerations) },
             reach: honor_taints.then_some(tolerations),
         })
     }

@@ -124,7 +124,8 @@ fn machine(ground: &mut Ground<'_>, dims: &Dims, daemons: &[Daemon<'_>], relevan
 /// Whether the node's NodePool wants it left alone for a while after its last pod event.
 fn rests(ground: &Ground<'_>, node: &StateNode) -> bool {
     let input = ground.input;
-    let (true, Some(claim), true) = (ground.options.simulation.as_ref().is_some_and(|s| s.spare_recent), &node.claim, node.initialized()) else {
+    let (true, Some(claim), true) = (ground.options.simulation.as_ref().is_some_and(|s| s.spare_recent), &node.claim, node.initialized())
+    else {
         return false;
     };
     let pool = input.objects.node_pools.iter().find(|p| Some(p.metadata.name.as_str()) == node.node_pool());

@@ -1,12 +1,12 @@
 //! The reference's order of trying: existing machines, machines already asked for, new ones; wishes dropped one by one.
 
+use super::Options;
 use super::bits::Bits;
 use super::fit::{self, Freedom, No, Target};
 use super::pod::{Class, Entry, Form};
 use super::problem::Problem;
 use super::state::{Dead, State};
 use super::topology::Asked;
-use super::Options;
 use std::collections::VecDeque;
 
 /// How a solve ended.

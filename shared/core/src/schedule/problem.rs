@@ -156,7 +156,9 @@ pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'
         groups: Groups::default(),
         well_known: super::pools::well_known(input),
         volumes: Volumes::of(input.objects),
-        soft_taints: pools.iter().any(|p| p.spec.template.spec.taints.iter().any(|t| t.effect == whittle_api::k8s::TaintEffect::PreferNoSchedule)),
+        soft_taints: pools
+            .iter()
+            .any(|p| p.spec.template.spec.taints.iter().any(|t| t.effect == whittle_api::k8s::TaintEffect::PreferNoSchedule)),
         pool_taints: pools.iter().any(|p| !p.spec.template.spec.taints.is_empty()),
     };
     let (candidates, refused) = super::intake::pods_of(&ground);

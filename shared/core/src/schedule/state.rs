@@ -171,7 +171,8 @@ impl State {
         for id in class.counted_by.iter().chain(&class.repels) {
             let group = &p.groups[id.0 as usize];
             let filter = &group.filter;
-            let by_labels = || filter.any_of.is_empty() || filter.any_of.iter().any(|asked| reqs.compatible(p.sets.get(*asked), |_| false).is_ok());
+            let by_labels =
+                || filter.any_of.is_empty() || filter.any_of.iter().any(|asked| reqs.compatible(p.sets.get(*asked), |_| false).is_ok());
             if !by_labels() || !filter.tolerations.is_none_or(|t| p.tolerated(t, taints)) {
                 continue;
             }

@@ -166,7 +166,14 @@ impl Asked<'_> {
         if fine { Ok(()) } else { Err(Refused { group: id, for_good: group.kind != Kind::Affinity }) }
     }
 
-    fn ask_key(&self, id: GroupId, form: &Form, spot: Spot, leaves: &mut Vec<Leave>, orders: &mut Vec<(Key, Vec<u32>)>) -> Result<(), Refused> {
+    fn ask_key(
+        &self,
+        id: GroupId,
+        form: &Form,
+        spot: Spot,
+        leaves: &mut Vec<Leave>,
+        orders: &mut Vec<(Key, Vec<u32>)>,
+    ) -> Result<(), Refused> {
         let group = &self.groups[id.0 as usize];
         let answer = self.answer(id, form, self.sets.get(spot.set));
         let for_good = matches!(group.kind, Kind::Anti | Kind::Inverse);
@@ -226,7 +233,8 @@ impl Asked<'_> {
                     min = 0;
                 }
                 let within = |n: u32| i64::from(n) + i64::from(selects) - i64::from(min) <= max_skew;
-                let mut vals: Vec<(u32, Val)> = counts.domains.iter().filter(|(v, n)| node_may(v) && within(*n)).map(|(v, n)| (*n, *v)).collect();
+                let mut vals: Vec<(u32, Val)> =
+                    counts.domains.iter().filter(|(v, n)| node_may(v) && within(*n)).map(|(v, n)| (*n, *v)).collect();
                 // Stable: domains are kept by name, so equal counts stay in that order.
                 vals.sort_by_key(|(n, _)| *n);
                 Answer::One(vals)
@@ -242,9 +250,12 @@ impl Asked<'_> {
                 }
                 Answer::One(counts.domains.iter().filter(|(v, _)| pod_may(v) && node_may(v)).map(|(v, _)| (0, *v)).collect())
             }
-            Kind::Anti => Answer::All(counts.domains.iter().filter(|(v, n)| *n == 0 && pod_may(v) && node_may(v)).map(|(v, _)| *v).collect()),
+            Kind::Anti => {
+                Answer::All(counts.domains.iter().filter(|(v, n)| *n == 0 && pod_may(v) && node_may(v)).map(|(v, _)| *v).collect())
+            }
             Kind::Inverse => {
-                let mut vals: Vec<Val> = counts.domains.iter().filter(|(v, n)| *n == 0 && pod_may(v) && node_may(v)).map(|(v, _)| *v).collect();
+                let mut vals: Vec<Val> =
+                    counts.domains.iter().filter(|(v, n)| *n == 0 && pod_may(v) && node_may(v)).map(|(v, _)| *v).collect();
                 // A domain that the group has never heard of is empty.
                 for v in node_domains.and_then(Allowed::members).unwrap_or_default() {
                     if pod_may(v) && !counts.domains.iter().any(|(known, _)| known == v) {

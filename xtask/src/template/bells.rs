@@ -1,0 +1,90 @@
+//! Which queue a function may send to follows from the doorbells that its code rings.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// From each doorbell to the queue of its kind.
+const QUEUES: &[(&str, &str)] = &[
+    ("Schedule", "PlanQueue"),
+    ("Consolidate", "ConsolidateQueue"),
+    ("Launch", "LaunchQueue"),
+    ("Register", "NodesQueue"),
+    ("Terminate", "TerminateQueue"),
+    ("Refresh", "RefreshQueue"),
+    ("Sweep", "SweepQueue"),
+];
+
+/// One sentence for each queue that a function rings and may not, or may and does not ring.
+pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result<Vec<String>> {
+    let mut broken = Vec::new();
+    for function in functions {
+        let source = source(&root.join("functions").join(function).join("src"))?;
+        broken.extend(compare(function, &rung(&source), &allowed(template, function)));
+    }
+    Ok(broken)
+}
+
+/// The text of a function's modules, tests left out.
+fn source(folder: &Path) -> Result<String> {
+    let mut text = String::new();
+    let listing = std::fs::read_dir(folder).with_context(|| format!("{} cannot be read", folder.display()))?;
+    for entry in listing.flatten() {
+        let path = entry.path();
+        let is_test = path.file_stem().is_some_and(|stem| stem.to_string_lossy().contains("test"));
+        if path.is_dir() && !is_test {
+            text.push_str(&source(&path)?);
+        } else if path.extension().is_some_and(|kind| kind == "rs") && !is_test {
+            text.push_str(&std::fs::read_to_string(&path)?);
+        }
+    }
+    Ok(text)
+}
+
+/// The queues of the doorbells that the code names.
+fn rung(source: &str) -> BTreeSet<String> {
+    QUEUES.iter().filter(|(bell, _)| source.contains(&format!("Doorbell::{bell} "))).map(|(_, queue)| (*queue).to_owned()).collect()
+}
+
+/// The queues that the function's role may send to.
+fn allowed(template: &Value, function: &str) -> BTreeSet<String> {
+    let mut name = function.to_owned();
+    name[..1].make_ascii_uppercase();
+    let policies = template["Resources"][format!("{name}Role")]["Properties"]["Policies"].as_array();
+    policies
+        .into_iter()
+        .flatten()
+        .flat_map(|policy| policy["PolicyDocument"]["Statement"].as_array().into_iter().flatten())
+        .filter(|statement| statement["Action"] == "sqs:SendMessage")
+        .flat_map(|statement| match &statement["Resource"] {
+            Value::Array(many) => many.clone(),
+            one => vec![one.clone()],
+        })
+        .filter_map(|resource| resource["Fn::GetAtt"][0].as_str().map(str::to_owned))
+        .collect()
+}
+
+fn compare(function: &str, rung: &BTreeSet<String>, allowed: &BTreeSet<String>) -> Vec<String> {
+    let missing = rung.difference(allowed).map(|queue| format!("{function} rings {queue}, and its role may not"));
+    let idle = allowed.difference(rung).map(|queue| format!("{function} may send to {queue}, and never rings it"));
+    missing.chain(idle).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rights_follow_the_bells() {
+        let template = json!({"Resources": {"LaunchRole": {"Properties": {"Policies": [{"PolicyDocument": {"Statement": [
+            {"Action": "sqs:SendMessage", "Resource": [{"Fn::GetAtt": ["PlanQueue", "Arn"]}, {"Fn::GetAtt": ["NodesQueue", "Arn"]}]}
+        ]}}]}}}});
+        let rung = rung("ring(Doorbell::Schedule { cluster }); ring(Doorbell::Terminate { cluster, claim })");
+        assert_eq!(
+            compare("launch", &rung, &allowed(&template, "launch")),
+            ["launch rings TerminateQueue, and its role may not", "launch may send to NodesQueue, and never rings it"]
+        );
+    }
+}
