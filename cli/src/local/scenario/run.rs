@@ -10,7 +10,7 @@ use std::path::Path;
 use whittle_api::k8s::Node;
 use whittle_api::labels;
 use whittle_api::manifest::{self, Object};
-use whittle_ec2::network::Image;
+use whittle_ec2::network::{Image, ImageVariant};
 use whittle_sim::region::notices;
 use whittle_sim::{Line, World};
 use whittle_units::{InstanceId, Timestamp};
@@ -292,6 +292,7 @@ impl<'a> Player<'a> {
                 architecture: image.architecture.clone(),
                 created_at: image.created,
                 deprecated: false,
+                variant: ImageVariant::Any,
                 tags: image.tags.clone(),
             });
         }
