@@ -4,6 +4,7 @@
 //! Karpenter's kinds are complete in their served version (`karpenter.sh/v1`, `karpenter.k8s.aws/v1`); older versions
 //! are converted on read (`legacy`).
 
+pub mod aws_auth;
 pub mod catalog;
 pub mod conditions;
 pub mod crd;
@@ -19,6 +20,7 @@ pub mod meta;
 pub mod objects;
 pub mod runtime;
 mod schema;
+pub mod settings;
 pub mod validate;
 mod yaml;
 

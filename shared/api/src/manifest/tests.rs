@@ -45,3 +45,98 @@ fn errors_of_all_documents_are_listed_with_their_place() {
     assert!(errors[0].starts_with("f.yaml:3:21: document 1, Node, metadata.labels.a: "), "{}", errors[0]);
     assert!(errors[1].starts_with("f.yaml:8:3: document 2, Pod, metadata.name: "), "{}", errors[1]);
 }
+
+mod any_input {
+    use super::super::*;
+    use crate::legacy::{ConvertOptions, Purpose, convert};
+    use proptest::prelude::*;
+
+    const SEEDS: &[&str] = &[
+        include_str!("../../../../tests/seeds/001-awsnodetemplate-fields.yaml"),
+        include_str!("../../../../tests/seeds/003-nodepool-v1beta1.yaml"),
+        include_str!("../../../../tests/seeds/003-state-alpha.yaml"),
+        include_str!("../../../../tests/golden/api/002-pool-every-field.yaml"),
+        include_str!("../../../../tests/golden/api/172-class-every-field.yaml"),
+        include_str!("../../../../tests/seeds/002-aws-auth-as-printed.yaml"),
+    ];
+
+    /// Scraps of YAML that are put in or take the place of something.
+    fn scrap() -> impl Strategy<Value = String> {
+        let words = [
+            "",
+            "null",
+            "- ",
+            "  ",
+            "\n",
+            ": ",
+            "[",
+            "}",
+            "&a ",
+            "*a",
+            "<<: *a",
+            "-1",
+            "9223372036854775808",
+            "1e400",
+            "!!int x",
+            "'",
+            "\t",
+            "---\n",
+            "%",
+            "\u{0}",
+            "é",
+        ];
+        prop_oneof![proptest::sample::select(words.to_vec()).prop_map(ToOwned::to_owned), ".{0,8}"]
+    }
+
+    fn mangled() -> impl Strategy<Value = String> {
+        let edits = proptest::collection::vec((any::<proptest::sample::Index>(), any::<proptest::sample::Index>(), scrap()), 0..4);
+        (proptest::sample::select(SEEDS), edits).prop_map(|(text, edits)| {
+            let mut letters: Vec<char> = text.chars().collect();
+            for (at, length, scrap) in edits {
+                let at = at.index(letters.len() + 1);
+                let end = (at + length.index(12)).min(letters.len());
+                letters.splice(at..end, scrap.chars());
+            }
+            letters.into_iter().collect()
+        })
+    }
+
+    fn swallow(text: &str) {
+        match read("any.yaml", text) {
+            Err(errors) => assert!(!errors.is_empty() && errors.iter().all(|error| !error.to_string().is_empty())),
+            Ok(objects) => {
+                let objects: Vec<Object> = objects.into_iter().map(|located| located.value).collect();
+                for purpose in [Purpose::OnRead, Purpose::Output] {
+                    for object in convert(objects.clone(), &ConvertOptions::new(purpose)).objects {
+                        let _ = crate::validate::validate(&object);
+                        if let Object::ConfigMap(map) = &object {
+                            let _ = (crate::aws_auth::diagnose(map), crate::settings::from_config_map(map));
+                        }
+                        if let Object::NodePool(pool) = &object {
+                            let _ = (crate::runtime::node_pool(pool), crate::hashes::node_pool(pool));
+                        }
+                        if let Object::NodeClass(class) = &object {
+                            let _ = (crate::runtime::kubelet_violations(class.spec.kubelet.as_ref()), crate::hashes::node_class(class, ""));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn mangled_manifests_are_objects_or_errors(text in mangled()) {
+            swallow(&text);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn any_text_is_objects_or_errors(text in "(?s).{0,200}") {
+            swallow(&text);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Global settings of older installations: the ConfigMap `karpenter-global-settings`, Helm values in the layouts of
+//! several charts, and the environment. All become one value (api 15.4).
+
+use crate::duration::GoDuration;
+use crate::k8s::ConfigMap;
+use crate::yaml::{self, Content, Node};
+use std::collections::BTreeMap;
+
+/// Name of the ConfigMap that the old controller read.
+pub const CONFIG_MAP: &str = "karpenter-global-settings";
+
+/// What an installation was told; what is absent was left to its default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GlobalSettings {
+    pub cluster_name: Option<String>,
+    pub cluster_endpoint: Option<String>,
+    /// Base64 of the bundle.
+    pub cluster_ca_bundle: Option<String>,
+    pub interruption_queue: Option<String>,
+    /// For node classes made from templates that name no profile.
+    pub default_instance_profile: Option<String>,
+    pub isolated_vpc: Option<bool>,
+    /// Memory that the hypervisor takes, in millionths (0.075 is 75 000).
+    pub vm_memory_overhead_ppm: Option<u32>,
+    pub reserved_enis: Option<u32>,
+    pub batch_max_duration: Option<GoDuration>,
+    pub batch_idle_duration: Option<GoDuration>,
+    /// Gates by the name that the environment has for them, `Drift`.
+    pub feature_gates: BTreeMap<String, bool>,
+}
+
+/// Settings, and the keys that mean nothing here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    pub settings: GlobalSettings,
+    pub ignored: Vec<Ignored>,
+}
+
+/// A key that is not used, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} is not used: {why}")]
+pub struct Ignored {
+    pub key: String,
+    pub why: &'static str,
+}
+
+/// A setting that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{origin}, {key}: {message}")]
+pub struct SettingsError {
+    /// The file, the ConfigMap or the environment.
+    pub origin: String,
+    pub key: String,
+    pub message: String,
+}
+
+/// Reads the ConfigMap.
+///
+/// # Errors
+/// Every value that cannot be read.
+pub fn from_config_map(map: &ConfigMap) -> Result<Read, Vec<SettingsError>> {
+    let origin = format!("ConfigMap {:?}", map.metadata.key());
+    collect(&origin, map.data.iter().map(|(key, value)| (key.clone(), value.clone())))
+}
+
+/// Reads Helm values: `settings.aws.*` and `settings.*`, or the older layout with the same keys at the top.
+///
+/// # Errors
+/// Text that is no YAML, and every value that cannot be read.
+pub fn from_helm_values(file: &str, text: &str) -> Result<Read, Vec<SettingsError>> {
+    let fail = |message: String| vec![SettingsError { origin: file.to_owned(), key: "values".to_owned(), message }];
+    let documents = yaml::documents(text).map_err(|error| fail(format!("line {}: this is no YAML: {error}", error.mark.line)))?;
+    let mut pairs = Vec::new();
+    for document in &documents {
+        flatten(document, "", &mut pairs);
+    }
+    collect(file, pairs.into_iter())
+}
+
+/// Reads environment variables; those that are none of ours are passed by in silence.
+///
+/// # Errors
+/// Every value that cannot be read.
+pub fn from_environment(variables: &BTreeMap<String, String>) -> Result<Read, Vec<SettingsError>> {
+    let ours = variables.iter().filter(|(key, _)| ENVIRONMENT.iter().any(|(name, _)| name == key));
+    collect("environment", ours.map(|(key, value)| (key.clone(), value.clone())))
+}
+
+/// What a key sets.
+#[derive(Clone, Copy)]
+enum Meaning {
+    ClusterName,
+    ClusterEndpoint,
+    ClusterCaBundle,
+    InterruptionQueue,
+    DefaultInstanceProfile,
+    IsolatedVpc,
+    VmMemoryOverhead,
+    ReservedEnis,
+    BatchMax,
+    BatchIdle,
+    /// One gate, by its name.
+    Gate(&'static str),
+    /// All gates as a list, `Drift=true,…`.
+    Gates,
+    Nothing(&'static str),
+}
+
+const ENVIRONMENT: &[(&str, Meaning)] = &[
+    ("CLUSTER_NAME", Meaning::ClusterName),
+    ("CLUSTER_ENDPOINT", Meaning::ClusterEndpoint),
+    ("CLUSTER_CA_BUNDLE", Meaning::ClusterCaBundle),
+    ("INTERRUPTION_QUEUE", Meaning::InterruptionQueue),
+    ("ISOLATED_VPC", Meaning::IsolatedVpc),
+    ("VM_MEMORY_OVERHEAD_PERCENT", Meaning::VmMemoryOverhead),
+    ("RESERVED_ENIS", Meaning::ReservedEnis),
+    ("BATCH_MAX_DURATION", Meaning::BatchMax),
+    ("BATCH_IDLE_DURATION", Meaning::BatchIdle),
+    ("FEATURE_GATES", Meaning::Gates),
+];
+
+/// Keys as the ConfigMap and the charts write them, `settings.` left out and in front of `clusterName` also `aws.`.
+const KEYS: &[(&str, Meaning)] = &[
+    ("clusterName", Meaning::ClusterName),
+    ("clusterEndpoint", Meaning::ClusterEndpoint),
+    ("clusterCABundle", Meaning::ClusterCaBundle),
+    ("interruptionQueueName", Meaning::InterruptionQueue),
+    ("interruptionQueue", Meaning::InterruptionQueue),
+    ("defaultInstanceProfile", Meaning::DefaultInstanceProfile),
+    ("isolatedVPC", Meaning::IsolatedVpc),
+    ("vmMemoryOverheadPercent", Meaning::VmMemoryOverhead),
+    ("reservedENIs", Meaning::ReservedEnis),
+    ("batchMaxDuration", Meaning::BatchMax),
+    ("batchIdleDuration", Meaning::BatchIdle),
+    ("featureGates.driftEnabled", Meaning::Gate("Drift")),
+    ("featureGates.drift", Meaning::Gate("Drift")),
+    ("featureGates.spotToSpotConsolidation", Meaning::Gate("SpotToSpotConsolidation")),
+    ("assumeRoleARN", Meaning::Nothing("functions run with roles of their own, in the account of the cluster")),
+    ("assumeRoleDuration", Meaning::Nothing("functions run with roles of their own, in the account of the cluster")),
+    ("enablePodENI", Meaning::Nothing("pod network interfaces are always counted")),
+    ("enableENILimitedPodDensity", Meaning::Nothing("the pods that interfaces allow are always counted")),
+];
+
+const NO_CONTROLLER: &str = "there is no controller in the cluster that it could apply to";
+
+fn meaning(key: &str) -> Meaning {
+    let find = |table: &[(&str, Meaning)], key: &str| table.iter().find(|(name, _)| *name == key).map(|(_, meaning)| *meaning);
+    let short = key.strip_prefix("settings.").unwrap_or(key);
+    let short = short.strip_prefix("aws.").unwrap_or(short);
+    if short.starts_with("tags.") || short == "tags" {
+        return Meaning::Nothing("write the tags into each node class");
+    }
+    find(ENVIRONMENT, key).or_else(|| find(KEYS, short)).unwrap_or(Meaning::Nothing(NO_CONTROLLER))
+}
+
+fn collect(origin: &str, pairs: impl Iterator<Item = (String, String)>) -> Result<Read, Vec<SettingsError>> {
+    let (mut read, mut errors) = (Read::default(), Vec::new());
+    for (key, value) in pairs {
+        let meaning = meaning(&key);
+        if let Meaning::Nothing(why) = meaning {
+            read.ignored.push(Ignored { key, why });
+        } else if let Err(message) = assign(&mut read.settings, meaning, value.trim()) {
+            errors.push(SettingsError { origin: origin.to_owned(), key, message });
+        }
+    }
+    if errors.is_empty() { Ok(read) } else { Err(errors) }
+}
+
+fn assign(settings: &mut GlobalSettings, meaning: Meaning, value: &str) -> Result<(), String> {
+    // The charts write empty texts for what is not set.
+    if value.is_empty() {
+        return Ok(());
+    }
+    let text = || Some(value.to_owned());
+    match meaning {
+        Meaning::ClusterName => settings.cluster_name = text(),
+        Meaning::ClusterEndpoint => settings.cluster_endpoint = text(),
+        Meaning::ClusterCaBundle => settings.cluster_ca_bundle = text(),
+        Meaning::InterruptionQueue => settings.interruption_queue = text(),
+        Meaning::DefaultInstanceProfile => settings.default_instance_profile = text(),
+        Meaning::IsolatedVpc => settings.isolated_vpc = Some(switch(value)?),
+        Meaning::VmMemoryOverhead => settings.vm_memory_overhead_ppm = Some(share(value)?),
+        Meaning::ReservedEnis => {
+            settings.reserved_enis = Some(value.parse().map_err(|_| format!("{value:?} is no count: write 0, 1, …"))?);
+        }
+        Meaning::BatchMax => settings.batch_max_duration = Some(value.parse().map_err(|error| format!("{error}"))?),
+        Meaning::BatchIdle => settings.batch_idle_duration = Some(value.parse().map_err(|error| format!("{error}"))?),
+        Meaning::Gate(name) => {
+            settings.feature_gates.insert(name.to_owned(), switch(value)?);
+        }
+        Meaning::Gates => {
+            for gate in value.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
+                let (name, on) = gate.split_once('=').ok_or_else(|| format!("{gate:?} is no gate: write Name=true"))?;
+                settings.feature_gates.insert(name.trim().to_owned(), switch(on.trim())?);
+            }
+        }
+        Meaning::Nothing(_) => {}
+    }
+    Ok(())
+}
+
+fn switch(value: &str) -> Result<bool, String> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("{value:?} is neither true nor false")),
+    }
+}
+
+/// A share from 0 to 1 in millionths.
+fn share(value: &str) -> Result<u32, String> {
+    match value.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok((share * 1e6).round() as u32),
+        _ => Err(format!("{value:?} is no share: write a number from 0 to 1, such as 0.075")),
+    }
+}
+
+/// Leaves of a tree with their dotted paths.
+fn flatten(node: &Node, path: &str, pairs: &mut Vec<(String, String)>) {
+    match &node.content {
+        Content::Scalar(scalar) if !node.is_null() => pairs.push((path.to_owned(), scalar.as_key())),
+        Content::Scalar(_) => {}
+        // No setting of ours is a list; its key is named once.
+        Content::List(_) => pairs.push((path.to_owned(), String::new())),
+        Content::Map(entries) => {
+            for entry in entries {
+                let below = if path.is_empty() { entry.key.clone() } else { format!("{path}.{}", entry.key) };
+                flatten(&entry.value, &below, pairs);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

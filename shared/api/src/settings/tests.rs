@@ -1,0 +1,64 @@
+use super::*;
+use crate::manifest::{self, Object};
+
+fn config_map() -> Read {
+    let text = include_str!("../../../../tests/seeds/001-configmap-global-settings.yaml");
+    let Object::ConfigMap(map) = manifest::read("f", text).unwrap().remove(0).value else { panic!("a ConfigMap") };
+    assert_eq!(map.metadata.name, CONFIG_MAP);
+    from_config_map(&map).unwrap()
+}
+
+#[test]
+fn s1_2_all_forms_of_the_settings_are_one_configuration() {
+    let expected = GlobalSettings {
+        cluster_name: Some("${CLUSTER_NAME}".to_owned()),
+        cluster_endpoint: Some("${CLUSTER_ENDPOINT}".to_owned()),
+        default_instance_profile: Some("KarpenterNodeInstanceProfile-${CLUSTER_NAME}".to_owned()),
+        interruption_queue: Some("${CLUSTER_NAME}".to_owned()),
+        ..GlobalSettings::default()
+    };
+    assert_eq!(config_map().settings, expected);
+    let new = from_helm_values("new", include_str!("../../../../tests/seeds/001-helm-values.yaml")).unwrap();
+    assert_eq!(new.settings, expected);
+    let old = from_helm_values("old", include_str!("../../../../tests/seeds/001-helm-values-v0.18.yaml")).unwrap();
+    assert_eq!(old.settings, GlobalSettings { interruption_queue: None, ..expected.clone() }, "the old chart had no queue");
+    let variables = [("CLUSTER_NAME", "${CLUSTER_NAME}"), ("CLUSTER_ENDPOINT", "${CLUSTER_ENDPOINT}"), ("PATH", "/bin")];
+    let environment = from_environment(&variables.map(|(key, value)| (key.to_owned(), value.to_owned())).into()).unwrap();
+    let named =
+        GlobalSettings { cluster_name: expected.cluster_name, cluster_endpoint: expected.cluster_endpoint, ..GlobalSettings::default() };
+    assert_eq!(environment, Read { settings: named, ignored: Vec::new() });
+}
+
+#[test]
+fn s1_2_keys_without_meaning_are_named_and_harmless() {
+    let read = from_helm_values("f", include_str!("../../../../tests/seeds/000-helm-values.yaml")).unwrap();
+    let keys: Vec<&str> = read.ignored.iter().map(|ignored| ignored.key.as_str()).collect();
+    assert!(keys.contains(&"serviceAccount.annotations.eks.amazonaws.com/role-arn"), "{keys:?}");
+    assert!(keys.contains(&"controller.resources.requests.cpu"), "{keys:?}");
+    assert!(read.ignored[0].to_string().contains("is not used"));
+    for text in [include_str!("../../../../tests/seeds/002-helm-values.yaml"), include_str!("../../../../tests/seeds/004-helm-values.yaml")]
+    {
+        assert!(from_helm_values("f", text).unwrap().settings.cluster_name.is_some());
+    }
+}
+
+#[test]
+fn values_that_cannot_be_read_are_named_all_at_once() {
+    let text = "settings:\n  batchMaxDuration: soon\n  aws: {vmMemoryOverheadPercent: 7.5, reservedENIs: -1, isolatedVPC: maybe}\n";
+    let errors: Vec<String> = from_helm_values("values.yaml", text).unwrap_err().iter().map(ToString::to_string).collect();
+    assert_eq!(errors.len(), 4, "{errors:?}");
+    assert!(errors[0].starts_with("values.yaml, settings.batchMaxDuration: "), "{errors:?}");
+    assert!(from_helm_values("values.yaml", "a: [").unwrap_err()[0].message.contains("line 1"));
+}
+
+#[test]
+fn every_setting_has_its_form() {
+    let text = "settings:\n  batchMaxDuration: 10s\n  featureGates: {driftEnabled: false}\n  aws: {vmMemoryOverheadPercent: 0.075, \
+                reservedENIs: \"1\", isolatedVPC: true, tags: {a: b}}\n";
+    let read = from_helm_values("values.yaml", text).unwrap();
+    assert_eq!(read.settings.vm_memory_overhead_ppm, Some(75_000));
+    assert_eq!((read.settings.reserved_enis, read.settings.isolated_vpc), (Some(1), Some(true)));
+    assert_eq!(read.settings.feature_gates, [("Drift".to_owned(), false)].into());
+    assert_eq!(read.settings.batch_max_duration.unwrap().to_string(), "10s");
+    assert_eq!(read.ignored[0].key, "settings.aws.tags.a");
+}
