@@ -100,6 +100,14 @@ impl ApiError {
     pub fn is_dry_run_success(&self) -> bool {
         self.code == "DryRunOperation"
     }
+    /// The caller may not do this: any service's code for it.
+    pub fn is_refused(&self) -> bool {
+        REFUSALS.iter().any(|code| self.code.starts_with(code))
+    }
+    /// The idempotency token came with other parameters before.
+    pub fn is_idempotency_mismatch(&self) -> bool {
+        self.code == "IdempotentParameterMismatch"
+    }
     /// Exactly what EC2 answers for a missing permission.
     pub fn is_unauthorized(&self) -> bool {
         self.code == "UnauthorizedOperation"

@@ -59,3 +59,14 @@ pub fn static_on_demand_prices(region: &str) -> BTreeMap<String, Price> {
     let prices = of(region);
     if prices.is_empty() { of(DEFAULT_REGION) } else { prices }
 }
+
+/// The region whose price list holds a region's prices; `None` where there is none to ask (spec aws 5).
+pub fn pricing_region(region: &str) -> Option<&'static str> {
+    match region.split('-').next() {
+        _ if region.starts_with("us-gov-") => None,
+        Some("ap") => Some("ap-south-1"),
+        Some("cn") => Some("cn-northwest-1"),
+        Some("eu") => Some("eu-central-1"),
+        _ => Some("us-east-1"),
+    }
+}

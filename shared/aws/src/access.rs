@@ -1,0 +1,81 @@
+//! The door to a cluster: where its API server is, and a token that says who we are.
+
+use crate::budget::ask;
+use crate::discovery::cluster_info;
+use crate::errors::incomplete;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SignatureLocation, SigningSettings, sign};
+use aws_sigv4::sign::v4;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use whittle_ec2::network::ClusterInfo;
+use whittle_ports::{Clock, CloudError, ClusterAccess};
+use whittle_units::{ClusterName, Region};
+
+/// EKS for the endpoint, our own credentials for the token.
+#[derive(Clone)]
+pub struct EksAccess {
+    eks: aws_sdk_eks::Client,
+    credentials: SharedCredentialsProvider,
+    region: Region,
+    clock: Arc<dyn Clock + Send>,
+}
+
+/// How long the signed question may be asked: EKS takes no longer one. The token itself is good for 15 minutes.
+const EXPIRES_IN: Duration = Duration::from_secs(60);
+const CALL: &str = "GetCallerIdentity";
+
+impl EksAccess {
+    /// Access to the clusters of a region with the credentials of the invocation.
+    pub fn new(eks: aws_sdk_eks::Client, credentials: SharedCredentialsProvider, region: Region, clock: Arc<dyn Clock + Send>) -> Self {
+        Self { eks, credentials, region, clock }
+    }
+}
+
+impl ClusterAccess for EksAccess {
+    async fn door(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
+        let answer = ask!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str()))?;
+        cluster_info(cluster, answer.cluster)
+    }
+
+    async fn bearer_token(&self, cluster: &ClusterName) -> Result<String, CloudError> {
+        let credentials =
+            self.credentials.provide_credentials().await.map_err(|error| incomplete(CALL, format!("no credentials: {error}")))?;
+        let seconds = u64::try_from(self.clock.now().as_second()).unwrap_or_default();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let url = presigned(&self.region, cluster, &credentials.into(), now).map_err(|problem| incomplete(CALL, problem))?;
+        Ok(format!("k8s-aws-v1.{}", URL_SAFE_NO_PAD.encode(url)))
+    }
+}
+
+/// The question "who am I" to STS, signed for one cluster, as a URL that EKS asks in our name.
+fn presigned(
+    region: &Region,
+    cluster: &ClusterName,
+    identity: &aws_smithy_runtime_api::client::identity::Identity,
+    now: SystemTime,
+) -> Result<String, String> {
+    let domain = if region.as_str().starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+    let host = format!("sts.{region}.{domain}");
+    let url = format!("https://{host}/?Action={CALL}&Version=2011-06-15");
+    let mut settings = SigningSettings::default();
+    settings.signature_location = SignatureLocation::QueryParams;
+    settings.expires_in = Some(EXPIRES_IN);
+    let parameters = v4::SigningParams::builder()
+        .identity(identity)
+        .region(region.as_str())
+        .name("sts")
+        .time(now)
+        .settings(settings)
+        .build()
+        .map_err(|error| error.to_string())?;
+    // EKS sends the same header again: a token for one cluster does not open another.
+    let headers = [("host", host.as_str()), ("x-k8s-aws-id", cluster.as_str())];
+    let request = SignableRequest::new("GET", &url, headers.into_iter(), SignableBody::Bytes(&[])).map_err(|error| error.to_string())?;
+    let (instructions, _) = sign(request, &parameters.into()).map_err(|error| error.to_string())?.into_parts();
+    let mut signed = http::Request::builder().method("GET").uri(&url).body(()).map_err(|error| error.to_string())?;
+    instructions.apply_to_request_http1x(&mut signed);
+    Ok(signed.uri().to_string())
+}

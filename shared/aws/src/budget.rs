@@ -1,0 +1,34 @@
+//! Time limits of calls, from what the invocation has left.
+
+use aws_smithy_types::timeout::TimeoutConfig;
+use std::time::Duration;
+use whittle_ports::{Clock, CloudError, CloudErrorKind};
+
+/// The longest that one call with its tries may take: EC2's describe calls take seconds, never this.
+const CALL_MAX: Duration = Duration::from_secs(30);
+/// One try of it, so that a lost answer leaves time for another.
+const TRY_MAX: Duration = Duration::from_secs(12);
+
+/// The limits of the next call; an error when no time is left, so that no call starts that cannot end.
+pub(crate) fn limits(clock: &dyn Clock, call: &'static str) -> Result<TimeoutConfig, CloudError> {
+    let left = clock.deadline().left(clock.now()).unsigned_abs();
+    if left.is_zero() {
+        let message = "the invocation has no time left".to_owned();
+        return Err(CloudError { kind: CloudErrorKind::Unknown, call, code: String::new(), message });
+    }
+    let whole = left.min(CALL_MAX);
+    Ok(TimeoutConfig::builder().operation_timeout(whole).operation_attempt_timeout(whole.min(TRY_MAX)).build())
+}
+
+/// Sends a request within the invocation's time: `ask!(self, aws_sdk_ec2, "DescribeSubnets", builder)`.
+macro_rules! ask {
+    ($adapter:expr, $service:ident, $call:literal, $builder:expr) => {
+        $builder
+            .customize()
+            .config_override($service::config::Builder::new().timeout_config(crate::budget::limits(&*$adapter.clock, $call)?))
+            .send()
+            .await
+            .map_err(|error| crate::errors::cloud_error($call, error))
+    };
+}
+pub(crate) use ask;

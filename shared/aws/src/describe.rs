@@ -1,0 +1,86 @@
+//! What EC2 describes, as our values.
+
+use aws_sdk_ec2::types as sdk;
+use aws_smithy_types::DateTime;
+use std::collections::BTreeMap;
+use whittle_api::labels;
+use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ec2::network::{Image, ImageVariant, SecurityGroup, Subnet};
+use whittle_units::{InstanceId, Timestamp};
+
+pub(crate) fn tags(tags: &[sdk::Tag]) -> BTreeMap<String, String> {
+    tags.iter().filter_map(|tag| Some((tag.key.clone()?, tag.value.clone().unwrap_or_default()))).collect()
+}
+
+fn timestamp(moment: &DateTime) -> Option<Timestamp> {
+    Timestamp::from_second(moment.secs()).ok()
+}
+
+/// An instance; `None` for an entry without id, state or launch time, which EC2 does not send.
+pub(crate) fn instance(entry: &sdk::Instance) -> Option<Instance> {
+    let state = match entry.state()?.name()? {
+        sdk::InstanceStateName::Pending => InstanceState::Pending,
+        sdk::InstanceStateName::Running => InstanceState::Running,
+        sdk::InstanceStateName::Stopping => InstanceState::Stopping,
+        sdk::InstanceStateName::Stopped => InstanceState::Stopped,
+        sdk::InstanceStateName::ShuttingDown => InstanceState::ShuttingDown,
+        sdk::InstanceStateName::Terminated => InstanceState::Terminated,
+        _ => return None,
+    };
+    Some(Instance {
+        id: InstanceId::new(entry.instance_id.clone()?),
+        state,
+        instance_type: entry.instance_type().map(|name| name.as_str().to_owned()).unwrap_or_default(),
+        zone: entry.placement().and_then(sdk::Placement::availability_zone).unwrap_or_default().to_owned(),
+        capacity_type: capacity_type(entry).to_owned(),
+        image_id: entry.image_id.clone().unwrap_or_default(),
+        subnet_id: entry.subnet_id.clone().unwrap_or_default(),
+        private_dns_name: entry.private_dns_name.clone().unwrap_or_default(),
+        launched_at: timestamp(entry.launch_time()?)?,
+        tags: tags(entry.tags()),
+    })
+}
+
+/// How a machine was bought (spec aws 9). One that slid into an open reservation counts as on-demand.
+fn capacity_type(entry: &sdk::Instance) -> &'static str {
+    if entry.spot_instance_request_id().is_some_and(|id| !id.is_empty()) {
+        return labels::CAPACITY_SPOT;
+    }
+    let preference =
+        entry.capacity_reservation_specification().and_then(sdk::CapacityReservationSpecificationResponse::capacity_reservation_preference);
+    let only = preference == Some(&sdk::CapacityReservationPreference::CapacityReservationsOnly);
+    if only && entry.capacity_reservation_id().is_some_and(|id| !id.is_empty()) {
+        labels::CAPACITY_RESERVED
+    } else {
+        labels::CAPACITY_ON_DEMAND
+    }
+}
+
+pub(crate) fn subnet(entry: &sdk::Subnet) -> Option<Subnet> {
+    Some(Subnet {
+        id: entry.subnet_id.clone()?,
+        zone: entry.availability_zone.clone()?,
+        zone_id: entry.availability_zone_id.clone().unwrap_or_default(),
+        free_addresses: entry.available_ip_address_count.and_then(|count| u32::try_from(count).ok()).unwrap_or_default(),
+        tags: tags(entry.tags()),
+    })
+}
+
+pub(crate) fn security_group(entry: &sdk::SecurityGroup) -> Option<SecurityGroup> {
+    Some(SecurityGroup { id: entry.group_id.clone()?, name: entry.group_name.clone().unwrap_or_default(), tags: tags(entry.tags()) })
+}
+
+/// An image; `now` decides whether its deprecation has begun.
+pub(crate) fn image(entry: &sdk::Image, variant: ImageVariant, now: Timestamp) -> Option<Image> {
+    let moment = |text: Option<&str>| text.and_then(|text| text.parse::<Timestamp>().ok());
+    Some(Image {
+        id: entry.image_id.clone()?,
+        name: entry.name.clone().unwrap_or_default(),
+        owner: entry.owner_id.clone().unwrap_or_default(),
+        architecture: entry.architecture()?.as_str().to_owned(),
+        created_at: moment(entry.creation_date()).unwrap_or(Timestamp::UNIX_EPOCH),
+        deprecated: moment(entry.deprecation_time()).is_some_and(|since| since <= now),
+        variant,
+        tags: tags(entry.tags()),
+    })
+}

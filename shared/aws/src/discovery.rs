@@ -1,0 +1,266 @@
+//! What there is for node classes: cluster, subnets, groups, images, profiles (spec aws 11, 14, 17). For `refresh` alone.
+
+use crate::budget::ask;
+use crate::describe;
+use crate::errors::incomplete;
+use aws_sdk_ec2::types as sdk;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_ec2::network::{ClusterInfo, Image, ImageVariant, SecurityGroup, Subnet};
+use whittle_ec2::node_class::{
+    InstanceProfile, Query, image_queries, instance_profile, matches_tags, security_group_queries, ssm_images, ssm_parameters,
+    subnet_queries,
+};
+use whittle_ports::{Clock, CloudError, CloudErrorKind, Discovery};
+use whittle_units::{ClusterName, Region};
+
+/// The clients of the function that learns what there is.
+#[derive(Clone)]
+pub struct Explorer {
+    pub(crate) ec2: aws_sdk_ec2::Client,
+    pub(crate) eks: aws_sdk_eks::Client,
+    pub(crate) ssm: aws_sdk_ssm::Client,
+    pub(crate) iam: aws_sdk_iam::Client,
+    /// In a region that has the price list; `None` where it cannot be reached.
+    pub(crate) pricing: Option<aws_sdk_pricing::Client>,
+    pub(crate) region: Region,
+    pub(crate) clock: Arc<dyn Clock + Send>,
+}
+
+/// Page size of subnets and groups.
+const PAGE: i32 = 500;
+const IMAGE_PAGE: i32 = 1000;
+
+fn filters(query: &Query) -> Vec<sdk::Filter> {
+    let one = |(name, values): (&String, &Vec<String>)| sdk::Filter::builder().name(name).set_values(Some(values.clone())).build();
+    query.filters.iter().map(one).collect()
+}
+
+impl Explorer {
+    /// An explorer of one region, from a loaded SDK configuration. `isolated` means that services without an endpoint in
+    /// the VPC cannot be reached: prices come from the tables then.
+    pub fn new(config: &aws_config::SdkConfig, region: Region, isolated: Isolation, clock: Arc<dyn Clock + Send>) -> Self {
+        let pricing = match (isolated, whittle_ec2::facts::tables::pricing_region(region.as_str())) {
+            (Isolation::Reachable, Some(home)) => {
+                let home = aws_sdk_pricing::config::Region::new(home);
+                Some(aws_sdk_pricing::Client::from_conf(aws_sdk_pricing::config::Builder::from(config).region(home).build()))
+            }
+            _ => None,
+        };
+        Self {
+            ec2: aws_sdk_ec2::Client::new(config),
+            eks: aws_sdk_eks::Client::new(config),
+            ssm: aws_sdk_ssm::Client::new(config),
+            iam: aws_sdk_iam::Client::new(config),
+            pricing,
+            region,
+            clock,
+        }
+    }
+
+    /// The image id that a parameter holds; `None` when there is no such parameter or it holds something else.
+    async fn parameter(&self, name: &str) -> Result<Option<String>, CloudError> {
+        match ask!(self, aws_sdk_ssm, "GetParameter", self.ssm.get_parameter().name(name)) {
+            Err(error) if error.kind == CloudErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(answer) => {
+                let value = answer.parameter.and_then(|parameter| parameter.value);
+                Ok(value.filter(|value| value.starts_with("ami-")))
+            }
+        }
+    }
+
+    /// Images of a query, deprecated ones included.
+    async fn described(&self, query: &Query) -> Result<Vec<sdk::Image>, CloudError> {
+        let mut all = filters(query);
+        all.push(sdk::Filter::builder().name("state").values("available").build());
+        let owners = (!query.owners.is_empty()).then(|| query.owners.clone());
+        let mut found = Vec::new();
+        let mut next = None;
+        loop {
+            let request = self.ec2.describe_images().set_filters(Some(all.clone())).set_owners(owners.clone());
+            let request = request.include_deprecated(true).max_results(IMAGE_PAGE).set_next_token(next);
+            let page = ask!(self, aws_sdk_ec2, "DescribeImages", request)?;
+            next = page.next_token.filter(|token| !token.is_empty());
+            found.extend(page.images.unwrap_or_default().into_iter().filter(|image| matches_tags(query, &describe::tags(image.tags()))));
+            if next.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Image ids of an alias with the machines that each is for. A parameter that is not there is passed over.
+    async fn alias(&self, alias: &str, kubernetes_version: &str) -> Result<BTreeMap<String, BTreeSet<ImageVariant>>, CloudError> {
+        let refused = |message: String| CloudError {
+            kind: CloudErrorKind::Invalid,
+            call: "GetParameter",
+            code: "UnsupportedAlias".to_owned(),
+            message,
+        };
+        let wanted = ssm_images(alias, kubernetes_version).map_err(|error| refused(error.to_string()))?;
+        let mut found: BTreeMap<String, BTreeSet<ImageVariant>> = BTreeMap::new();
+        let mut read: BTreeMap<&str, Option<String>> = BTreeMap::new();
+        for image in &wanted {
+            if !read.contains_key(image.parameter.as_str()) {
+                let value = self.parameter(&image.parameter).await?;
+                read.insert(&image.parameter, value);
+            }
+            if let Some(Some(id)) = read.get(image.parameter.as_str()) {
+                found.entry(id.clone()).or_default().insert(image.variant);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether services outside the VPC's endpoints can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    Reachable,
+    Isolated,
+}
+
+impl Discovery for Explorer {
+    async fn cluster_info(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
+        let answer = ask!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str()))?;
+        cluster_info(cluster, answer.cluster)
+    }
+
+    async fn subnets(&self, terms: &[SubnetSelectorTerm]) -> Result<Vec<Subnet>, CloudError> {
+        let mut found = BTreeMap::new();
+        for query in subnet_queries(terms) {
+            let mut next = None;
+            loop {
+                let request = self.ec2.describe_subnets().set_filters(Some(filters(&query))).max_results(PAGE).set_next_token(next);
+                let page = ask!(self, aws_sdk_ec2, "DescribeSubnets", request)?;
+                let subnets = page.subnets().iter().filter_map(describe::subnet).filter(|subnet| matches_tags(&query, &subnet.tags));
+                found.extend(subnets.map(|subnet| (subnet.id.clone(), subnet)));
+                next = page.next_token.filter(|token| !token.is_empty());
+                if next.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    async fn security_groups(&self, terms: &[SecurityGroupSelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError> {
+        let mut found = BTreeMap::new();
+        for query in security_group_queries(terms) {
+            let mut next = None;
+            loop {
+                let request = self.ec2.describe_security_groups().set_filters(Some(filters(&query))).max_results(PAGE).set_next_token(next);
+                let page = ask!(self, aws_sdk_ec2, "DescribeSecurityGroups", request)?;
+                let groups =
+                    page.security_groups().iter().filter_map(describe::security_group).filter(|group| matches_tags(&query, &group.tags));
+                found.extend(groups.map(|group| (group.id.clone(), group)));
+                next = page.next_token.filter(|token| !token.is_empty());
+                if next.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    async fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> Result<Vec<Image>, CloudError> {
+        let now = self.clock.now();
+        let mut named = Vec::new();
+        for parameter in ssm_parameters(terms) {
+            named.extend(self.parameter(parameter).await?);
+        }
+        let mut found = BTreeMap::new();
+        for query in image_queries(terms, &named) {
+            for entry in self.described(&query).await? {
+                found.extend(describe::image(&entry, ImageVariant::Any, now).map(|image| ((image.id.clone(), image.variant), image)));
+            }
+        }
+        for alias in terms.iter().filter_map(|term| term.alias.as_deref()) {
+            let variants = self.alias(alias, kubernetes_version).await?;
+            if variants.is_empty() {
+                continue;
+            }
+            let query =
+                Query { filters: BTreeMap::from([("image-id".to_owned(), variants.keys().cloned().collect())]), owners: Vec::new() };
+            for entry in self.described(&query).await? {
+                let of = entry.image_id().and_then(|id| variants.get(id)).into_iter().flatten();
+                found.extend(
+                    of.filter_map(|variant| describe::image(&entry, *variant, now)).map(|image| ((image.id.clone(), image.variant), image)),
+                );
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
+        let wanted = instance_profile(cluster.as_str(), self.region.as_str(), class, role);
+        let roles = match self.profile_roles(&wanted).await? {
+            Some(roles) => roles,
+            None => {
+                self.create_profile(&wanted).await?;
+                Vec::new()
+            }
+        };
+        if roles.iter().any(|role| *role == wanted.role) {
+            return Ok(wanted.name);
+        }
+        for other in &roles {
+            let request = self.iam.remove_role_from_instance_profile().instance_profile_name(&wanted.name).role_name(other);
+            ask!(self, aws_sdk_iam, "RemoveRoleFromInstanceProfile", request)?;
+        }
+        let request = self.iam.add_role_to_instance_profile().instance_profile_name(&wanted.name).role_name(&wanted.role);
+        ask!(self, aws_sdk_iam, "AddRoleToInstanceProfile", request)?;
+        Ok(wanted.name)
+    }
+
+    async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
+        Ok(self.read_catalog().await?.encode())
+    }
+}
+
+impl Explorer {
+    /// Roles of a profile; `None` when it does not exist.
+    async fn profile_roles(&self, profile: &InstanceProfile) -> Result<Option<Vec<String>>, CloudError> {
+        match ask!(self, aws_sdk_iam, "GetInstanceProfile", self.iam.get_instance_profile().instance_profile_name(&profile.name)) {
+            Err(error) if error.kind == CloudErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(answer) => {
+                let roles = answer.instance_profile.map(|profile| profile.roles).unwrap_or_default();
+                Ok(Some(roles.into_iter().map(|role| role.role_name).collect()))
+            }
+        }
+    }
+
+    async fn create_profile(&self, profile: &InstanceProfile) -> Result<(), CloudError> {
+        const CALL: &str = "CreateInstanceProfile";
+        let tag = |(key, value): (&String, &String)| aws_sdk_iam::types::Tag::builder().key(key).value(value).build();
+        let tags = profile.tags.iter().map(tag).collect::<Result<Vec<_>, _>>().map_err(|error| incomplete(CALL, error.to_string()))?;
+        let request = self.iam.create_instance_profile().instance_profile_name(&profile.name).path(&profile.path).set_tags(Some(tags));
+        match ask!(self, aws_sdk_iam, "CreateInstanceProfile", request) {
+            Err(error) if error.kind == CloudErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Ok(()),
+        }
+    }
+}
+
+/// What nodes and we must know of a cluster; one that is still being made has no endpoint.
+pub(crate) fn cluster_info(name: &ClusterName, cluster: Option<aws_sdk_eks::types::Cluster>) -> Result<ClusterInfo, CloudError> {
+    let lacks = |what: &str| incomplete("DescribeCluster", format!("cluster {name} has no {what} yet"));
+    let cluster = cluster.ok_or_else(|| lacks("description"))?;
+    let network = cluster.kubernetes_network_config;
+    let cidr = network.as_ref().and_then(|network| network.service_ipv4_cidr.clone().or_else(|| network.service_ipv6_cidr.clone()));
+    let family = network.as_ref().and_then(|network| network.ip_family.clone());
+    Ok(ClusterInfo {
+        name: name.clone(),
+        endpoint: cluster.endpoint.ok_or_else(|| lacks("endpoint"))?,
+        certificate_authority: cluster
+            .certificate_authority
+            .and_then(|authority| authority.data)
+            .ok_or_else(|| lacks("certificate authority"))?,
+        version: cluster.version.unwrap_or_default(),
+        service_cidr: cidr.unwrap_or_default(),
+        ipv6: family == Some(aws_sdk_eks::types::IpFamily::Ipv6),
+    })
+}

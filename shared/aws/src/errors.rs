@@ -1,0 +1,50 @@
+//! From an SDK's error to the port's word for it.
+
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_runtime_api::http::Response;
+use aws_smithy_types::error::display::DisplayErrorContext;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use std::error::Error;
+use whittle_ec2::errors::{ApiError, Fault};
+use whittle_ports::{CloudError, CloudErrorKind};
+
+/// Reduces an SDK's error to code, message and fault. What never reached the service has no code.
+fn api_error<E>(error: &SdkError<E, Response>) -> ApiError
+where
+    E: ProvideErrorMetadata + Error + 'static,
+{
+    let SdkError::ServiceError(answer) = error else {
+        return ApiError { message: DisplayErrorContext(error).to_string(), ..ApiError::default() };
+    };
+    let fault = if answer.raw().status().is_server_error() { Fault::Server } else { Fault::Client };
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    ApiError { code: text(answer.err().code()), message: text(answer.err().message()), fault }
+}
+
+/// What a handler does about the error (spec aws 8).
+pub(crate) fn kind(error: &ApiError) -> CloudErrorKind {
+    match error {
+        _ if error.is_not_found() => CloudErrorKind::NotFound,
+        _ if error.is_already_exists() => CloudErrorKind::AlreadyExists,
+        _ if error.is_throttle() => CloudErrorKind::Throttled,
+        _ if error.is_refused() => CloudErrorKind::Unauthorized,
+        _ if error.is_unfulfillable() => CloudErrorKind::InsufficientCapacity,
+        _ if error.is_idempotency_mismatch() => CloudErrorKind::IdempotencyMismatch,
+        _ if error.is_transient() => CloudErrorKind::Unknown,
+        _ => CloudErrorKind::Invalid,
+    }
+}
+
+/// The port's error for a failed call.
+pub(crate) fn cloud_error<E>(call: &'static str, error: SdkError<E, Response>) -> CloudError
+where
+    E: ProvideErrorMetadata + Error + 'static,
+{
+    let known = api_error(&error);
+    CloudError { kind: kind(&known), call, code: known.code, message: known.message }
+}
+
+/// An answer that lacks what it must have.
+pub(crate) fn incomplete(call: &'static str, message: impl Into<String>) -> CloudError {
+    CloudError { kind: CloudErrorKind::Unknown, call, code: String::new(), message: message.into() }
+}

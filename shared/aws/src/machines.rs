@@ -1,0 +1,216 @@
+//! Machines: started, seen, tagged and ended (spec aws 7, 9).
+
+use crate::budget::ask;
+use crate::describe;
+use crate::errors::incomplete;
+use crate::template;
+use aws_sdk_ec2::config::retry::RetryConfig;
+use aws_sdk_ec2::types as sdk;
+use aws_sdk_ec2::types::builders::FilterBuilder;
+use std::sync::Arc;
+use whittle_api::labels;
+use whittle_ec2::fleet::{FleetAnswer, FleetInstance, FleetPoolError, FleetRequest, LaunchTemplate};
+use whittle_ec2::instance::Instance;
+use whittle_ports::{Clock, CloudError, CloudErrorKind, Fleets, Instances, Terminator};
+use whittle_units::{ClusterName, InstanceId};
+
+/// The EC2 client behind the rights to start, see and end machines. Which of them an invocation has, its role decides.
+#[derive(Clone)]
+pub struct Machines {
+    ec2: aws_sdk_ec2::Client,
+    clock: Arc<dyn Clock + Send>,
+}
+
+/// Every state but terminated: a terminated instance is as good as none.
+const LIVING: &[&str] = &["pending", "running", "stopping", "stopped", "shutting-down"];
+/// The largest pages that the calls take.
+const INSTANCE_PAGE: i32 = 1000;
+const TEMPLATE_PAGE: i32 = 200;
+
+pub(crate) fn filter(name: impl Into<String>, values: &[&str]) -> sdk::Filter {
+    let builder: FilterBuilder = sdk::Filter::builder().name(name);
+    builder.set_values(Some(values.iter().map(|value| (*value).to_owned()).collect())).build()
+}
+
+impl Machines {
+    /// Machines of the client's region. The client may be shared by all invocations; the clock belongs to one.
+    pub fn new(ec2: aws_sdk_ec2::Client, clock: Arc<dyn Clock + Send>) -> Self {
+        Self { ec2, clock }
+    }
+
+    /// All instances that pass the filters, page by page; the deadline bounds the pages.
+    async fn instances(&self, filters: Vec<sdk::Filter>) -> Result<Vec<Instance>, CloudError> {
+        let mut found = Vec::new();
+        let mut next = None;
+        loop {
+            let request = self.ec2.describe_instances().set_filters(Some(filters.clone())).max_results(INSTANCE_PAGE).set_next_token(next);
+            let page = ask!(self, aws_sdk_ec2, "DescribeInstances", request)?;
+            found.extend(page.reservations().iter().flat_map(sdk::Reservation::instances).filter_map(describe::instance));
+            next = page.next_token.filter(|token| !token.is_empty());
+            if next.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+impl Fleets for Machines {
+    async fn ensure_launch_template(&self, wanted: &LaunchTemplate) -> Result<(), CloudError> {
+        let request = self
+            .ec2
+            .create_launch_template()
+            .launch_template_name(&wanted.name)
+            .launch_template_data(template::data(wanted))
+            .tag_specifications(template::tag_specification(sdk::ResourceType::LaunchTemplate, &wanted.tags));
+        match ask!(self, aws_sdk_ec2, "CreateLaunchTemplate", request) {
+            // Its name follows from its content: a template of that name is the one we want.
+            Err(error) if error.kind == CloudErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    async fn launch_templates(&self, cluster: &ClusterName) -> Result<Vec<String>, CloudError> {
+        let filters = vec![filter(format!("tag:{}", labels::TAG_CLUSTER), &[cluster.as_str()])];
+        let mut names = Vec::new();
+        let mut next = None;
+        loop {
+            let request =
+                self.ec2.describe_launch_templates().set_filters(Some(filters.clone())).max_results(TEMPLATE_PAGE).set_next_token(next);
+            let page = ask!(self, aws_sdk_ec2, "DescribeLaunchTemplates", request)?;
+            names.extend(page.launch_templates().iter().filter_map(|template| template.launch_template_name.clone()));
+            next = page.next_token.filter(|token| !token.is_empty());
+            if next.is_none() {
+                names.sort();
+                return Ok(names);
+            }
+        }
+    }
+
+    async fn delete_launch_template(&self, name: &str) -> Result<(), CloudError> {
+        match ask!(self, aws_sdk_ec2, "DeleteLaunchTemplate", self.ec2.delete_launch_template().launch_template_name(name)) {
+            Err(error) if error.kind == CloudErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+        const CALL: &str = "CreateFleet";
+        let limits = crate::budget::limits(&*self.clock, CALL)?;
+        // No tries by the SDK: a throttle is answered by everybody's token bucket, and a lost answer by the next
+        // invocation, which looks for the machines first.
+        let settings = aws_sdk_ec2::config::Builder::new().timeout_config(limits).retry_config(RetryConfig::disabled());
+        let answer = self.fleet_input(request).customize().config_override(settings).send().await;
+        let answer = answer.map_err(|error| crate::errors::cloud_error(CALL, error))?;
+        Ok(FleetAnswer {
+            instances: answer.instances().iter().flat_map(|instance| started(instance, request)).collect(),
+            errors: answer.errors().iter().map(pool_error).collect(),
+            fleet_id: answer.fleet_id.unwrap_or_default(),
+        })
+    }
+}
+
+impl Machines {
+    fn fleet_input(&self, request: &FleetRequest) -> aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder {
+        let target = sdk::TargetCapacitySpecificationRequest::builder()
+            .total_target_capacity(i32::try_from(request.target_capacity).unwrap_or(i32::MAX))
+            .default_target_capacity_type(sdk::DefaultTargetCapacityType::from(request.target_type()))
+            .build();
+        let spot = request
+            .spot_strategy()
+            .map(|word| sdk::SpotOptionsRequest::builder().allocation_strategy(sdk::SpotAllocationStrategy::from(word)).build());
+        let on_demand = request.on_demand_strategy().map(|word| {
+            sdk::OnDemandOptionsRequest::builder().allocation_strategy(sdk::FleetOnDemandAllocationStrategy::from(word)).build()
+        });
+        let interruptible = sdk::FleetReservationType::from("interruptible-capacity-reservation");
+        let reserved = (request.target_type() == "reserved-capacity")
+            .then(|| sdk::ReservedCapacityOptionsRequest::builder().reservation_types(interruptible).build());
+        let kinds = [sdk::ResourceType::Instance, sdk::ResourceType::Volume, sdk::ResourceType::Fleet];
+        self.ec2
+            .create_fleet()
+            .client_token(&request.client_token)
+            .r#type(sdk::FleetType::Instant)
+            .set_context(request.context.clone())
+            .target_capacity_specification(target)
+            .set_spot_options(spot)
+            .set_on_demand_options(on_demand)
+            .set_reserved_capacity_options(reserved)
+            .set_launch_template_configs(Some(request.configs.iter().map(template::fleet_config).collect()))
+            .set_tag_specifications(Some(kinds.into_iter().map(|kind| template::tag_specification(kind, &request.tags)).collect()))
+    }
+}
+
+/// An entry names one pool and all machines that it started.
+fn started(entry: &sdk::CreateFleetInstance, request: &FleetRequest) -> Vec<FleetInstance> {
+    let overrides = entry.launch_template_and_overrides().and_then(sdk::LaunchTemplateAndOverridesResponse::overrides);
+    let from_override = |field: fn(&sdk::FleetLaunchTemplateOverrides) -> Option<&str>| overrides.and_then(field).map(str::to_owned);
+    let subnet_id = from_override(sdk::FleetLaunchTemplateOverrides::subnet_id).or_else(|| entry.subnet_id.clone()).unwrap_or_default();
+    let asked = request.configs.iter().flat_map(|config| &config.overrides).find(|asked| asked.subnet_id == subnet_id);
+    let zone = from_override(sdk::FleetLaunchTemplateOverrides::availability_zone).or_else(|| entry.availability_zone.clone());
+    let one = |id: &String| FleetInstance {
+        id: InstanceId::new(id.as_str()),
+        instance_type: entry.instance_type().map(|name| name.as_str().to_owned()).unwrap_or_default(),
+        zone: zone.clone().or_else(|| asked.map(|asked| asked.zone.clone())).unwrap_or_default(),
+        subnet_id: subnet_id.clone(),
+        image_id: from_override(sdk::FleetLaunchTemplateOverrides::image_id).unwrap_or_default(),
+        capacity_type: request.capacity_type.clone(),
+    };
+    entry.instance_ids().iter().map(one).collect()
+}
+
+fn pool_error(error: &sdk::CreateFleetError) -> FleetPoolError {
+    let overrides = error.launch_template_and_overrides().and_then(sdk::LaunchTemplateAndOverridesResponse::overrides);
+    FleetPoolError {
+        code: error.error_code.clone().unwrap_or_default(),
+        message: error.error_message.clone().unwrap_or_default(),
+        instance_type: overrides.and_then(|pool| pool.instance_type()).map(|name| name.as_str().to_owned()).unwrap_or_default(),
+        zone: overrides.and_then(|pool| pool.availability_zone()).unwrap_or_default().to_owned(),
+    }
+}
+
+impl Instances for Machines {
+    async fn of_cluster(&self, cluster: &ClusterName) -> Result<Vec<Instance>, CloudError> {
+        self.instances(vec![
+            filter("tag-key", &[labels::NODE_POOL]),
+            filter("tag-key", &[labels::EC2_NODE_CLASS]),
+            filter(format!("tag:{}", labels::TAG_CLUSTER), &[cluster.as_str()]),
+            filter("instance-state-name", LIVING),
+        ])
+        .await
+    }
+
+    async fn instance(&self, id: &InstanceId) -> Result<Option<Instance>, CloudError> {
+        let answer = match ask!(self, aws_sdk_ec2, "DescribeInstances", self.ec2.describe_instances().instance_ids(id.as_str())) {
+            Err(error) if error.kind == CloudErrorKind::NotFound => return Ok(None),
+            answer => answer?,
+        };
+        let mut found: Vec<Instance> =
+            answer.reservations().iter().flat_map(sdk::Reservation::instances).filter_map(describe::instance).collect();
+        match (found.pop(), found.is_empty()) {
+            (None, _) => Ok(None),
+            (Some(instance), true) if instance.id == *id => Ok(Some(instance)),
+            _ => Err(incomplete("DescribeInstances", format!("the answer for {id} names other instances"))),
+        }
+    }
+
+    async fn tagged(&self, key: &str, value: &str) -> Result<Vec<Instance>, CloudError> {
+        self.instances(vec![filter(format!("tag:{key}"), &[value]), filter("instance-state-name", LIVING)]).await
+    }
+
+    async fn tag(&self, id: &InstanceId, tags: &[(String, String)]) -> Result<(), CloudError> {
+        let tags = tags.iter().map(|(key, value)| sdk::Tag::builder().key(key).value(value).build()).collect();
+        ask!(self, aws_sdk_ec2, "CreateTags", self.ec2.create_tags().resources(id.as_str()).set_tags(Some(tags)))?;
+        Ok(())
+    }
+}
+
+impl Terminator for Machines {
+    async fn terminate(&self, id: &InstanceId) -> Result<(), CloudError> {
+        match ask!(self, aws_sdk_ec2, "TerminateInstances", self.ec2.terminate_instances().instance_ids(id.as_str())) {
+            Err(error) if error.kind == CloudErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Doorbells through SQS.
+
+use aws_sdk_sqs::error::DisplayErrorContext;
+use std::sync::Arc;
+use whittle_claims::Doorbell;
+use whittle_ports::{Clock, QueueError, Queues};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// Where each kind of bell hangs; an empty URL means that the role may not ring it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueUrls {
+    /// FIFO, one group per cluster.
+    pub plan: String,
+    /// FIFO, one group per cluster.
+    pub consolidate: String,
+    pub launch: String,
+    pub terminate: String,
+    pub nodes: String,
+    pub refresh: String,
+    pub sweep: String,
+}
+
+impl QueueUrls {
+    fn of(&self, bell: &Doorbell) -> &str {
+        match bell {
+            Doorbell::Schedule { .. } => &self.plan,
+            Doorbell::Consolidate { .. } => &self.consolidate,
+            Doorbell::Launch { .. } => &self.launch,
+            Doorbell::Register { .. } => &self.nodes,
+            Doorbell::Terminate { .. } => &self.terminate,
+            Doorbell::Refresh { .. } => &self.refresh,
+            Doorbell::Sweep { .. } => &self.sweep,
+        }
+    }
+}
+
+/// Rings by SQS.
+#[derive(Clone)]
+pub struct SqsQueues {
+    sqs: aws_sdk_sqs::Client,
+    urls: QueueUrls,
+    clock: Arc<dyn Clock + Send>,
+}
+
+/// SQS delays no message longer.
+const DELAY_MAX: i64 = 900;
+
+impl SqsQueues {
+    /// Queues by their URLs. The client may be shared by all invocations; the clock belongs to one.
+    pub fn new(sqs: aws_sdk_sqs::Client, urls: QueueUrls, clock: Arc<dyn Clock + Send>) -> Self {
+        Self { sqs, urls, clock }
+    }
+}
+
+/// Bells of one kind and cluster within one second are one bell.
+pub(crate) fn deduplication_id(bell: &Doorbell, now: Timestamp) -> String {
+    let kind = match bell {
+        Doorbell::Schedule { .. } => "schedule",
+        Doorbell::Consolidate { .. } => "consolidate",
+        _ => "other",
+    };
+    format!("{}-{kind}-{}", bell.cluster(), now.as_second())
+}
+
+impl Queues for SqsQueues {
+    async fn ring(&self, bell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
+        let failed = |reason: String| QueueError { cluster: bell.cluster().to_string(), reason };
+        let url = self.urls.of(&bell);
+        if url.is_empty() {
+            return Err(failed("this function has no queue for it".to_owned()));
+        }
+        let body = serde_json::to_string(&bell).map_err(|error| failed(error.to_string()))?;
+        let request = self.sqs.send_message().queue_url(url).message_body(body);
+        let request = if url.ends_with(".fifo") {
+            // A FIFO queue has one delay for all: its own batching second.
+            request.message_group_id(bell.cluster().as_str()).message_deduplication_id(deduplication_id(&bell, self.clock.now()))
+        } else {
+            let seconds = delay.as_secs().clamp(0, DELAY_MAX);
+            request.delay_seconds(i32::try_from(seconds).unwrap_or_default())
+        };
+        let limits = crate::budget::limits(&*self.clock, "SendMessage").map_err(|error| failed(error.to_string()))?;
+        let sent = request.customize().config_override(aws_sdk_sqs::config::Builder::new().timeout_config(limits)).send().await;
+        sent.map(|_| ()).map_err(|error| failed(DisplayErrorContext(&error).to_string()))
+    }
+}
