@@ -74,6 +74,11 @@ async fn run(ports: &SimPorts, settings: &Settings, function: Function, input: I
         (Function::Terminate, Input::Bell(Doorbell::Terminate { cluster, claim })) => {
             whittle_terminate::handle(world, settings, &ClaimKey { cluster, name: claim }).await
         }
+        (Function::Launch, Input::Bell(Doorbell::Launch { cluster, claims })) => {
+            whittle_launch::handle(world, settings, &cluster, &claims).await
+        }
+        (Function::Refresh, Input::Bell(bell)) => whittle_refresh::handle(world, settings, bell.cluster()).await,
+        (Function::Sweep, Input::Bell(bell)) => whittle_sweep::handle(world, settings, bell.cluster()).await,
         _ => Ok(Report::default()),
     }
 }

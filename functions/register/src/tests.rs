@@ -1,1 +1,150 @@
+use crate::decide::{joined_unguarded, nodes_of, not_initialized, registration};
+use whittle_api::k8s::{Node, Taint, TaintEffect};
+use whittle_api::{Condition, ConditionStatus, ObjectMeta, labels};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, Machine, step};
+use whittle_units::{InstanceId, Price, ProviderId, Quantity, Resources, Timestamp};
 
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn claim() -> Claim {
+    let spec = ClaimSpec {
+        node_pool: "default".into(),
+        labels: [("team".to_owned(), "a".to_owned())].into(),
+        taints: vec![Taint { value: "gpu".into(), ..Taint::new("dedicated", TaintEffect::NoSchedule) }],
+        startup_taints: vec![Taint::new("cni", TaintEffect::NoExecute)],
+        requests: Resources::from([("cpu", Quantity::from_units(1)), ("gpu", Quantity::from_units(1)), ("none", Quantity::ZERO)]),
+        ..ClaimSpec::default()
+    };
+    let id = InstanceId::new("i-1");
+    let machine = Machine {
+        provider_id: ProviderId::of_instance("z", &id),
+        instance_id: id,
+        instance_type: "m5.large".into(),
+        zone: "z".into(),
+        capacity_type: "spot".into(),
+        image_id: "ami".into(),
+        price: Price::ZERO,
+        capacity: Resources::new(),
+        allocatable: Resources::new(),
+        labels: [(labels::INSTANCE_TYPE.to_owned(), "m5.large".to_owned())].into(),
+        launched_at: now(),
+    };
+    let planned = Claim::planned(ClaimKey { cluster: "c".into(), name: "default-1".into() }, "uid".into(), spec, now());
+    step(&planned, &Event::FleetAnswered(machine), now()).unwrap()
+}
+
+fn node() -> Node {
+    let mut node = Node { metadata: ObjectMeta::named("n"), ..Node::default() };
+    node.spec.provider_id = "aws:///z/i-1".into();
+    node.spec.taints = vec![Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute)];
+    node
+}
+
+fn ready(mut node: Node) -> Node {
+    node.spec.taints.clear();
+    node.status.conditions = vec![Condition { type_: "Ready".into(), status: ConditionStatus::True, ..Condition::default() }];
+    node.status.allocatable = Resources::from([("cpu", Quantity::from_units(2)), ("gpu", Quantity::from_units(1))]);
+    node
+}
+
+#[test]
+fn a_node_is_found_by_its_provider_id_alone() {
+    let other = Node { metadata: ObjectMeta::named("n"), ..Node::default() };
+    assert_eq!(nodes_of(&claim(), &[other, node()]).len(), 1);
+    let planned = Claim::planned(claim().key, "uid".into(), ClaimSpec::default(), now());
+    assert!(nodes_of(&planned, &[Node::default()]).is_empty(), "an empty provider id matches nothing");
+}
+
+#[test]
+fn registration_syncs_everything_at_once() {
+    let patch = registration(&claim(), &node(), Some("real-uid")).unwrap();
+    assert_eq!(patch.labels["team"], "a");
+    assert_eq!(patch.labels[labels::INSTANCE_TYPE], "m5.large");
+    assert_eq!(patch.labels[labels::NODE_POOL], "default");
+    assert_eq!(patch.labels[labels::REGISTERED], "true");
+    assert_eq!(patch.add_taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["dedicated=gpu:NoSchedule", "cni:NoExecute"]);
+    assert_eq!(patch.remove_taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["karpenter.sh/unregistered:NoExecute"]);
+    assert_eq!(patch.add_finalizer.as_deref(), Some(labels::TERMINATION_FINALIZER));
+    let owner = patch.owner.unwrap();
+    assert_eq!((owner.uid.as_str(), owner.kind.as_str(), owner.block_owner_deletion), ("real-uid", "NodeClaim", Some(true)));
+}
+
+#[test]
+fn without_a_mirror_no_owner_is_set() {
+    // A Node whose owner does not exist is collected by Kubernetes.
+    assert_eq!(registration(&claim(), &node(), None).unwrap().owner, None);
+}
+
+#[test]
+fn what_is_there_is_not_written_again() {
+    let patch = registration(&claim(), &node(), Some("real-uid")).unwrap();
+    let mut synced = node();
+    synced.metadata.labels.extend(patch.labels);
+    synced.metadata.annotations.extend(patch.annotations);
+    synced.metadata.finalizers.extend(patch.add_finalizer);
+    synced.metadata.owner_references.extend(patch.owner);
+    synced.spec.taints = patch.add_taints;
+    assert_eq!(registration(&claim(), &synced, Some("real-uid")), None);
+}
+
+#[test]
+fn a_taint_of_the_same_key_and_effect_is_kept_as_it_is() {
+    let mut node = node();
+    node.spec.taints.push(Taint { value: "mine".into(), ..Taint::new("dedicated", TaintEffect::NoSchedule) });
+    let patch = registration(&claim(), &node, None).unwrap();
+    assert_eq!(patch.add_taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["cni:NoExecute"]);
+}
+
+#[track_caller]
+fn check_sync(label: &str, added: usize) {
+    let mut node = node();
+    node.metadata.labels.insert(labels::DO_NOT_SYNC_TAINTS.into(), label.into());
+    let patch = registration(&claim(), &node, None).unwrap();
+    assert_eq!(patch.add_taints.len(), added, "{label}");
+    assert_eq!(patch.remove_taints.len(), 1, "the unregistered taint goes in any case");
+}
+
+#[test]
+fn taints_are_not_synced_where_the_node_says_so() {
+    check_sync("true", 0);
+    check_sync("false", 2);
+}
+
+#[test]
+fn a_node_that_joined_without_its_guard_is_noticed() {
+    assert!(!joined_unguarded(&node()));
+    assert!(joined_unguarded(&ready(node())));
+    let mut registered = ready(node());
+    registered.metadata.labels.insert(labels::REGISTERED.into(), "true".into());
+    assert!(!joined_unguarded(&registered));
+}
+
+#[track_caller]
+fn check_lacks(change: impl FnOnce(&mut Node), reason: Option<&str>) {
+    let mut node = ready(node());
+    change(&mut node);
+    assert_eq!(not_initialized(&claim(), &node).map(|(reason, _)| reason), reason);
+}
+
+#[test]
+fn a_node_initializes_when_nothing_is_missing() {
+    check_lacks(|_| {}, None);
+    check_lacks(|node| node.status.conditions[0].status = ConditionStatus::False, Some("NodeNotReady"));
+    check_lacks(|node| node.status.conditions.clear(), Some("NodeNotReady"));
+    let taint = |key: &str, effect| Taint { value: "other".into(), ..Taint::new(key, effect) };
+    check_lacks(|node| node.spec.taints.push(taint("cni", TaintEffect::NoExecute)), Some("StartupTaintsExist"));
+    check_lacks(|node| node.spec.taints.push(taint("cni", TaintEffect::NoSchedule)), None);
+    let ephemeral = Some("KnownEphemeralTaintsExist");
+    check_lacks(|node| node.spec.taints.push(taint("node.kubernetes.io/not-ready", TaintEffect::NoExecute)), ephemeral);
+    check_lacks(|node| node.spec.taints.push(taint("readiness.k8s.io/x", TaintEffect::PreferNoSchedule)), ephemeral);
+    check_lacks(|node| node.spec.taints.push(taint("node.kubernetes.io/unreachable", TaintEffect::NoExecute)), None);
+    check_lacks(|node| node.status.allocatable.set("gpu", Quantity::ZERO), Some("ResourceNotRegistered"));
+    check_lacks(
+        |node| {
+            node.status.allocatable.0.remove("gpu");
+        },
+        Some("ResourceNotRegistered"),
+    );
+}

@@ -1,1 +1,202 @@
+use crate::drain::{Drain, attached, plan};
+use whittle_api::k8s::{
+    ClaimSource, PersistentVolumeClaim, Pod, Toleration, Volume, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
+};
+use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference, labels};
+use whittle_units::Timestamp;
 
+const NODE: &str = "node-1";
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn pod(name: &str) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata = ObjectMeta { uid: format!("uid-{name}"), ..ObjectMeta::namespaced("default", name) };
+    pod.spec.node_name = NODE.into();
+    pod.spec.termination_grace_period_seconds = Some(30);
+    pod.status.phase = "Running".into();
+    pod
+}
+
+fn with(mut pod: Pod, change: impl FnOnce(&mut Pod)) -> Pod {
+    change(&mut pod);
+    pod
+}
+
+fn owned_by(pod: Pod, kind: &str, api_version: &str) -> Pod {
+    with(pod, |pod| {
+        pod.metadata.owner_references = vec![OwnerReference {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            name: "owner".into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }];
+    })
+}
+
+fn tolerating(pod: Pod, key: &str, operator: &str) -> Pod {
+    let toleration = Toleration { key: key.into(), operator: operator.into(), ..Toleration::default() };
+    with(pod, |pod| pod.spec.tolerations = vec![toleration])
+}
+
+fn critical(pod: Pod) -> Pod {
+    with(pod, |pod| pod.spec.priority_class_name = "system-cluster-critical".into())
+}
+
+fn protected(pod: Pod, key: &str, value: &str) -> Pod {
+    with(pod, |pod| {
+        pod.metadata.annotations.insert(key.into(), value.into());
+        pod.status.start_time = Some(at(0));
+    })
+}
+
+fn leaving(pod: Pod, seconds: i64) -> Pod {
+    with(pod, |pod| pod.metadata.deletion_timestamp = Some(at(seconds)))
+}
+
+fn names(keys: &[whittle_claims::PodKey]) -> Vec<&str> {
+    keys.iter().map(|key| key.name.as_str()).collect()
+}
+
+/// Looks at the pods at second 100.
+#[track_caller]
+fn check(pods: &[Pod], waiting: usize, evict: &[&str]) -> Drain {
+    let drain = plan(pods, NODE, None, at(100));
+    assert_eq!(drain.waiting, waiting);
+    assert_eq!(names(&drain.evict), evict);
+    assert!(drain.force.is_empty(), "nothing is forced without a deadline");
+    drain
+}
+
+#[test]
+fn groups_leave_one_after_the_other() {
+    let daemon = |name| owned_by(pod(name), "DaemonSet", "apps/v1");
+    let all = [critical(daemon("d")), critical(pod("c")), daemon("b"), pod("a"), pod("a2")];
+    check(&all, 5, &["a", "a2"]);
+    check(&all[..3], 3, &["b"]);
+    check(&all[..2], 2, &["c"]);
+    check(&all[..1], 1, &["d"]);
+}
+
+#[test]
+fn a_pod_on_its_way_holds_the_later_groups_and_is_not_evicted_again() {
+    check(&[leaving(pod("a"), 90), critical(pod("c"))], 2, &[]);
+}
+
+#[test]
+fn pods_that_belong_to_the_node_stay() {
+    check(&[tolerating(pod("a"), labels::DISRUPTED_TAINT, "Exists")], 0, &[]);
+    check(&[tolerating(pod("a"), labels::DISRUPTED_TAINT, "Equal")], 0, &[]);
+    check(&[tolerating(pod("a"), "", "Exists")], 0, &[]);
+    check(&[owned_by(pod("a"), "Node", "v1")], 0, &[]);
+    check(&[with(pod("a"), |pod| pod.status.phase = "Succeeded".into())], 0, &[]);
+    check(&[with(pod("a"), |pod| pod.spec.node_name = "other".into())], 0, &[]);
+}
+
+#[test]
+fn pods_that_only_tolerate_unschedulable_leave() {
+    check(&[tolerating(pod("a"), "node.kubernetes.io/unschedulable", "Exists")], 1, &["a"]);
+    check(&[pod("a")], 1, &["a"]);
+}
+
+#[test]
+fn a_protected_pod_is_waited_for_and_never_evicted() {
+    check(&[protected(pod("a"), labels::DO_NOT_DISRUPT, "true")], 1, &[]);
+    check(&[protected(pod("a"), labels::DO_NOT_EVICT, "true")], 1, &[]);
+    check(&[protected(pod("a"), labels::DO_NOT_DISRUPT, "200s")], 1, &[]);
+    check(&[protected(pod("a"), labels::DO_NOT_DISRUPT, "60s")], 1, &["a"]);
+    check(&[protected(pod("a"), labels::DO_NOT_DISRUPT, "true"), pod("b")], 2, &["b"]);
+}
+
+#[test]
+fn a_stuck_pod_is_not_waited_for() {
+    check(&[leaving(pod("a"), 40)], 1, &[]);
+    check(&[leaving(pod("a"), 39)], 0, &[]);
+}
+
+/// The pods forced at `now` under a deadline at 300 s, with their seconds.
+#[track_caller]
+fn check_forced(pods: &[Pod], now: i64, expected: &[(&str, i64)]) -> Drain {
+    let drain = plan(pods, NODE, Some(at(300)), at(now));
+    let forced: Vec<(&str, i64)> = drain.force.iter().map(|(key, grace)| (key.name.as_str(), *grace)).collect();
+    assert_eq!(forced, expected, "at {now}");
+    drain
+}
+
+fn grace(pod: Pod, seconds: i64) -> Pod {
+    with(pod, |pod| pod.spec.termination_grace_period_seconds = Some(seconds))
+}
+
+#[test]
+fn a_pod_gets_its_whole_grace_before_the_deadline_and_not_more() {
+    let quiet = [grace(protected(pod("a"), labels::DO_NOT_DISRUPT, "true"), 60)];
+    let early = check_forced(&quiet, 90, &[]);
+    assert_eq!(early.next_force_at, Some(at(240)));
+    assert!(early.evict.is_empty());
+    check_forced(&quiet, 240, &[]);
+    check_forced(&quiet, 241, &[("a", 59)]);
+    check_forced(&[grace(pod("a"), 300)], 1, &[("a", 299)]);
+}
+
+#[test]
+fn the_order_of_groups_does_not_hold_back_what_is_due() {
+    let pods = [pod("blocked"), critical(grace(pod("big"), 600))];
+    let drain = check_forced(&pods, 10, &[("big", 290)]);
+    assert_eq!(names(&drain.evict), ["blocked"]);
+}
+
+#[test]
+fn past_the_deadline_pods_get_one_second_and_never_none() {
+    check_forced(&[pod("a")], 400, &[("a", 1)]);
+    check_forced(&[grace(pod("a"), 0)], 301, &[("a", 1)]);
+}
+
+#[test]
+fn a_pod_that_would_leave_after_the_deadline_is_deleted_again() {
+    check_forced(&[leaving(grace(pod("a"), 6000), 6000)], 90, &[("a", 210)]);
+    check_forced(&[leaving(pod("a"), 120)], 90, &[]);
+}
+
+#[test]
+fn without_a_grace_period_of_its_own_a_pod_is_only_evicted() {
+    let drain = check_forced(&[with(pod("a"), |pod| pod.spec.termination_grace_period_seconds = None)], 299, &[]);
+    assert_eq!(names(&drain.evict), ["a"]);
+}
+
+fn attachment(name: &str, volume: &str, node: &str) -> VolumeAttachment {
+    VolumeAttachment {
+        metadata: ObjectMeta::named(name),
+        spec: VolumeAttachmentSpec {
+            attacher: "ebs.csi.aws.com".into(),
+            node_name: node.into(),
+            source: VolumeAttachmentSource { persistent_volume_name: volume.into() },
+        },
+    }
+}
+
+fn using(pod: Pod, claim: &str) -> Pod {
+    let source = ClaimSource { claim_name: claim.into() };
+    let volume = Volume { name: "v".into(), persistent_volume_claim: Some(source), ..Volume::default() };
+    with(pod, |pod| pod.spec.volumes = vec![volume])
+}
+
+#[test]
+fn volumes_of_pods_that_stay_and_inline_volumes_are_not_waited_for() {
+    let mut volume_claim =
+        PersistentVolumeClaim { metadata: ObjectMeta::namespaced("default", "data"), ..PersistentVolumeClaim::default() };
+    volume_claim.spec.volume_name = "pv-1".into();
+    let attachments =
+        [attachment("a", "pv-1", NODE), attachment("b", "pv-2", NODE), attachment("c", "", NODE), attachment("d", "pv-3", "x")];
+    let mut objects = ClusterObjects {
+        pods: vec![using(pod("leaves"), "data")],
+        volume_claims: vec![volume_claim],
+        volume_attachments: attachments.into(),
+        ..ClusterObjects::default()
+    };
+    assert_eq!(attached(&objects, NODE, at(100)), ["a", "b"]);
+    objects.pods = vec![using(tolerating(pod("stays"), "", "Exists"), "data")];
+    assert_eq!(attached(&objects, NODE, at(100)), ["b"]);
+}
