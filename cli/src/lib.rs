@@ -1,5 +1,6 @@
 //! The `whittle` command: every subcommand as a module, so that tests can call what the command line calls.
 
+pub mod check;
 pub mod convert;
 pub mod input;
 pub mod local;
@@ -22,6 +23,8 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Convert manifests of versions before v1
     Convert(convert::Args),
+    /// Say what is wrong with manifests and settings, without a cluster
+    Check(check::Args),
     /// The getting-started walkthrough in a simulated region, from pending pods to nodes and back
     Demo,
     /// The whole system in one process against a simulated region: a prompt, or scenarios
@@ -36,6 +39,13 @@ pub fn run(cli: &Cli) -> ExitCode {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
             // What cannot be printed has nobody to be told to.
             convert::run(args, &mut stdin, &mut out, &mut err).unwrap_or(ExitCode::from(2))
+        }
+        Command::Check(args) => {
+            let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+            // Variables that are no text are none of ours.
+            let text = |(key, value): (std::ffi::OsString, std::ffi::OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
+            let environment = std::env::vars_os().filter_map(text).collect();
+            check::run(args, &environment, &mut stdin, &mut out, &mut err).unwrap_or(ExitCode::from(2))
         }
         Command::Demo => local::demo::main(),
         Command::Local(args) => local::main(args),

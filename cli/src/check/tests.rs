@@ -1,0 +1,66 @@
+use super::*;
+use std::path::Path;
+
+struct Ran {
+    code: ExitCode,
+    out: String,
+    err: String,
+}
+
+fn seed(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/seeds").join(name)
+}
+
+fn run_on(args: &Args, environment: &[(&str, &str)]) -> Ran {
+    let environment = environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = run(args, &environment, &mut io::empty(), &mut out, &mut err).unwrap();
+    Ran { code, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
+}
+
+fn args(files: &[&str]) -> Args {
+    Args { filename: files.iter().map(|file| seed(file)).collect(), values: Vec::new(), environment: false, node_role: None }
+}
+
+/// The lines `origin: KEY = value` without their origin.
+fn shown(ran: &Ran) -> Vec<&str> {
+    ran.out.lines().filter(|line| line.contains(" = ")).map(|line| line.split_once(": ").unwrap().1).collect()
+}
+
+#[test]
+fn s1_2_every_form_of_the_settings_shows_the_same() {
+    let map = run_on(&args(&["001-configmap-global-settings.yaml"]), &[]);
+    let new = run_on(&Args { values: vec![seed("001-helm-values.yaml")], ..args(&[]) }, &[]);
+    let old = run_on(&Args { values: vec![seed("001-helm-values-v0.18.yaml")], ..args(&[]) }, &[]);
+    let variables = [("CLUSTER_NAME", "${CLUSTER_NAME}"), ("CLUSTER_ENDPOINT", "${CLUSTER_ENDPOINT}"), ("HOME", "/")];
+    let environment = run_on(&Args { environment: true, ..args(&[]) }, &variables);
+    assert_eq!(shown(&map).len(), 4);
+    assert_eq!(shown(&map), shown(&new));
+    assert!(shown(&old).iter().chain(&shown(&environment)).all(|line| shown(&map).contains(line)));
+    assert!(new.out.contains("note: ") && new.out.contains("role-arn is not used"), "{}", new.out);
+    assert!([map, new, old, environment].iter().all(|ran| ran.code == ExitCode::SUCCESS));
+}
+
+#[test]
+fn s2_5_the_corrected_map_lets_nodes_join() {
+    let role = Some("KarpenterNodeRole-${CLUSTER_NAME}".to_owned());
+    let ran = run_on(&Args { node_role: role, ..args(&["002-aws-auth.yaml"]) }, &[]);
+    assert_eq!(ran.code, ExitCode::SUCCESS, "{}", ran.err);
+}
+
+#[test]
+fn s2_6_the_printed_map_is_diagnosed() {
+    let ran = run_on(&args(&["002-aws-auth-as-printed.yaml"]), &[]);
+    assert_eq!(ran.code, ExitCode::from(1));
+    assert!(ran.err.contains("entry 2 is not valid YAML") && ran.err.contains("instance profile, a role is needed"), "{}", ran.err);
+}
+
+#[test]
+fn unreadable_files_and_pools_that_cannot_work_are_told_apart() {
+    let ran = run_on(&args(&["004-provisioner-as-printed.txt"]), &[]);
+    assert_eq!(ran.code, ExitCode::from(2));
+    assert!(ran.out.is_empty());
+    let ran = run_on(&args(&["004-provisioner-default.yaml"]), &[]);
+    assert_eq!((ran.code, ran.err.as_str()), (ExitCode::SUCCESS, ""));
+    assert!(ran.out.contains("NodePool \"default\": fine"), "{}", ran.out);
+}
