@@ -19,3 +19,5 @@ pub use discovery::{Explorer, Isolation};
 pub use machines::Machines;
 pub use queues::{QueueUrls, SqsQueues};
 
+#[cfg(test)]
+mod tests;

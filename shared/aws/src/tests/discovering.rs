@@ -1,0 +1,146 @@
+use super::*;
+use crate::{Explorer, Isolation};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use whittle_ec2::facts::Catalog;
+use whittle_ec2::network::ImageVariant;
+use whittle_ports::{CloudErrorKind, Discovery};
+use whittle_units::Price;
+
+fn explorer(wire: &Wire, isolation: Isolation) -> Explorer {
+    Explorer::new(&wire.config(), "us-east-1".into(), isolation, clock())
+}
+
+fn terms<T: DeserializeOwned>(value: Value) -> Vec<T> {
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn subnets_of_all_terms_are_united_and_wildcard_tags_checked() {
+    let subnet = |id: &str, tags: &str| {
+        format!(
+            "<item><subnetId>{id}</subnetId><availabilityZone>us-east-1a</availabilityZone><availabilityZoneId>use1-az1</availabilityZoneId><availableIpAddressCount>7</availableIpAddressCount><tagSet>{tags}</tagSet></item>"
+        )
+    };
+    let tag = |key: &str| format!("<item><key>{key}</key><value>x</value></item>");
+    let page = |items: &str, next: &str| {
+        format!("<DescribeSubnetsResponse><subnetSet>{items}</subnetSet><nextToken>{next}</nextToken></DescribeSubnetsResponse>")
+    };
+    let both = tag("a") + &tag("b");
+    let wire = Wire::answering([
+        (200, &page(&subnet("subnet-1", ""), "")),
+        (200, &page(&subnet("subnet-2", &both), "more")),
+        (200, &page(&(subnet("subnet-3", &tag("a")) + &subnet("subnet-1", &both)), "")),
+    ]);
+    let wanted = terms(json!([{"id": "subnet-1"}, {"tags": {"a": "*", "b": "*"}}]));
+    let found = run(explorer(&wire, Isolation::Isolated).subnets(&wanted)).unwrap();
+    assert_eq!(
+        found.iter().map(|subnet| (subnet.id.as_str(), subnet.free_addresses)).collect::<Vec<_>>(),
+        [("subnet-1", 7), ("subnet-2", 7)]
+    );
+    assert_eq!(wire.form(0)["Filter.1.Name"], "subnet-id");
+    assert_eq!((wire.form(1)["Filter.1.Name"].as_str(), wire.form(2)["NextToken"].as_str()), ("tag-key", "more"));
+}
+
+fn image(id: &str, architecture: &str, deprecated_at: &str) -> String {
+    format!(
+        "<item><imageId>{id}</imageId><name>{id}</name><architecture>{architecture}</architecture><creationDate>2026-01-01T00:00:00.000Z</creationDate><deprecationTime>{deprecated_at}</deprecationTime></item>"
+    )
+}
+
+#[test]
+fn an_alias_leads_over_its_parameters_to_images_with_their_machines() {
+    let parameter = |id: &str| json!({"Parameter": {"Value": id}}).to_string();
+    let missing = json!({"__type": "ParameterNotFound", "message": "none"}).to_string();
+    let images = format!(
+        "<DescribeImagesResponse><imagesSet>{}{}</imagesSet></DescribeImagesResponse>",
+        image("ami-std", "x86_64", "2028-01-01T00:00:00.000Z"),
+        image("ami-gpu", "x86_64", "2026-02-01T00:00:00.000Z")
+    );
+    let wire = Wire::answering([(200, &parameter("ami-std")), (400, &missing), (200, &parameter("ami-gpu")), (200, &images)]);
+    let found = run(explorer(&wire, Isolation::Isolated).images(&terms(json!([{"alias": "al2@latest"}])), "1.32")).unwrap();
+    let told: Vec<_> = found.iter().map(|image| (image.id.as_str(), image.variant, image.deprecated)).collect();
+    assert_eq!(told, [("ami-gpu", ImageVariant::Accelerated, true), ("ami-std", ImageVariant::Standard, false)]);
+    let asked = wire.form(3);
+    assert_eq!(
+        (asked["IncludeDeprecated"].as_str(), asked["Filter.2.Name"].as_str(), asked["Filter.2.Value.1"].as_str()),
+        ("true", "state", "available")
+    );
+    assert!(wire.bodies()[0].contains("/aws/service/eks/optimized-ami/1.32/amazon-linux-2/recommended/image_id"));
+}
+
+#[test]
+fn an_alias_without_images_is_invalid_and_asks_nobody() {
+    let wire = Wire::default();
+    let error = run(explorer(&wire, Isolation::Isolated).images(&terms(json!([{"alias": "al2@latest"}])), "1.33")).unwrap_err();
+    assert_eq!((error.kind, error.code.as_str()), (CloudErrorKind::Invalid, "UnsupportedAlias"));
+}
+
+const TYPES: &str = r"<DescribeInstanceTypesResponse><instanceTypeSet><item>
+  <instanceType>m5.large</instanceType><hypervisor>nitro</hypervisor>
+  <supportedUsageClasses><item>on-demand</item><item>spot</item></supportedUsageClasses>
+  <processorInfo><supportedArchitectures><item>x86_64</item></supportedArchitectures><sustainedClockSpeedInGhz>3.1</sustainedClockSpeedInGhz><manufacturer>Intel</manufacturer></processorInfo>
+  <vCpuInfo><defaultVCpus>2</defaultVCpus></vCpuInfo><memoryInfo><sizeInMiB>8192</sizeInMiB></memoryInfo>
+  <ebsInfo><ebsOptimizedSupport>default</ebsOptimizedSupport><ebsOptimizedInfo><maximumBandwidthInMbps>4750</maximumBandwidthInMbps></ebsOptimizedInfo></ebsInfo>
+  <networkInfo><defaultNetworkCardIndex>0</defaultNetworkCardIndex><networkCards><item><networkCardIndex>0</networkCardIndex><maximumNetworkInterfaces>3</maximumNetworkInterfaces></item></networkCards>
+    <ipv4AddressesPerInterface>10</ipv4AddressesPerInterface><enaSupport>required</enaSupport></networkInfo>
+  <placementGroupInfo><supportedStrategies><item>cluster</item><item>partition</item><item>spread</item></supportedStrategies></placementGroupInfo>
+  <nitroEnclavesSupport>unsupported</nitroEnclavesSupport>
+</item></instanceTypeSet></DescribeInstanceTypesResponse>";
+const OFFERINGS: &str = r"<DescribeInstanceTypeOfferingsResponse><instanceTypeOfferingSet>
+  <item><instanceType>m5.large</instanceType><location>us-east-1b</location></item><item><instanceType>m5.large</instanceType><location>us-east-1a</location></item>
+</instanceTypeOfferingSet></DescribeInstanceTypeOfferingsResponse>";
+const SPOT: &str = r"<DescribeSpotPriceHistoryResponse><spotPriceHistorySet>
+  <item><instanceType>m5.large</instanceType><availabilityZone>us-east-1a</availabilityZone><spotPrice>0.04</spotPrice><timestamp>2026-03-01T11:00:00.000Z</timestamp></item>
+  <item><instanceType>m5.large</instanceType><availabilityZone>us-east-1b</availabilityZone><spotPrice>much</spotPrice><timestamp>2026-03-01T11:00:00.000Z</timestamp></item>
+</spotPriceHistorySet></DescribeSpotPriceHistoryResponse>";
+
+fn price_list(name: &str, dollars: &str) -> String {
+    let product = json!({
+        "product": {"attributes": {"instanceType": name}},
+        "terms": {"OnDemand": {"t": {"priceDimensions": {"d": {"pricePerUnit": {"USD": dollars}}}}}},
+    });
+    json!({"PriceList": [product.to_string()]}).to_string()
+}
+
+#[test]
+fn the_catalog_holds_types_zones_and_prices() {
+    let wire = Wire::answering([
+        (200, TYPES),
+        (200, OFFERINGS),
+        (200, SPOT),
+        (200, &price_list("m5.large", "0.1230000000")),
+        (200, &price_list("m5.metal", "5")),
+    ]);
+    let blob = run(explorer(&wire, Isolation::Reachable).catalog()).unwrap();
+    let catalog = Catalog::decode(&blob).unwrap();
+    let live = catalog.facts("m5.large").unwrap();
+    let table = whittle_ec2::facts::offline::types().into_iter().find(|facts| facts.name == "m5.large").unwrap();
+    assert_eq!(*live, table, "what EC2 answers and what the tables say is read alike");
+    assert_eq!(catalog.offered["m5.large"], ["us-east-1a", "us-east-1b"]);
+    assert_eq!(catalog.on_demand_price("m5.large"), Some(Price::from_dollars(0.123)));
+    assert_eq!(catalog.spot_price("m5.large", "us-east-1a"), Some(Price::from_dollars(0.04)));
+    assert_eq!(catalog.spot_price("m5.large", "us-east-1b"), None, "a price that cannot be read is none");
+    assert_eq!(wire.form(0)["Filter.2.Value.2"], "arm64");
+    assert_eq!(wire.form(1)["LocationType"], "availability-zone");
+    assert!(wire.bodies()[3].contains("Compute Instance") && wire.bodies()[4].contains("bare metal"));
+}
+
+#[test]
+fn without_the_price_list_the_tables_count() {
+    let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
+    let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, SPOT), (400, &denied)]);
+    let blob = run(explorer(&wire, Isolation::Reachable).catalog()).unwrap();
+    let table = whittle_ec2::facts::tables::static_on_demand_prices("us-east-1");
+    assert_eq!(Catalog::decode(&blob).unwrap().on_demand_price("m5.large"), table.get("m5.large").copied());
+}
+
+#[test]
+fn an_empty_answer_is_an_error_so_that_old_knowledge_stays() {
+    let none = "<DescribeInstanceTypesResponse><instanceTypeSet/></DescribeInstanceTypesResponse>";
+    let wire = Wire::answering([(200, none)]);
+    assert_eq!(run(explorer(&wire, Isolation::Isolated).catalog()).unwrap_err().kind, CloudErrorKind::Unknown);
+    let no_prices = "<DescribeSpotPriceHistoryResponse><spotPriceHistorySet/></DescribeSpotPriceHistoryResponse>";
+    let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, no_prices)]);
+    assert_eq!(run(explorer(&wire, Isolation::Isolated).catalog()).unwrap_err().call, "DescribeSpotPriceHistory");
+}

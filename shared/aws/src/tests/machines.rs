@@ -1,0 +1,263 @@
+use super::*;
+use crate::Machines;
+use whittle_api::labels;
+use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget, TemplateInterface};
+use whittle_ec2::instance::InstanceState;
+use whittle_ports::{CloudErrorKind, Fleets, Instances, Terminator};
+use whittle_units::Price;
+
+fn machines(wire: &Wire) -> Machines {
+    Machines::new(aws_sdk_ec2::Client::new(&wire.config()), clock())
+}
+
+fn request() -> FleetRequest {
+    let pool = |zone: &str, subnet: &str| FleetOverride {
+        instance_type: "m5.large".into(),
+        zone: zone.into(),
+        subnet_id: subnet.into(),
+        image_id: "ami-1".into(),
+        price: Price::from_dollars(0.096),
+    };
+    FleetRequest {
+        client_token: "token-1".into(),
+        target_capacity: 2,
+        capacity_type: "spot".into(),
+        reservation: None,
+        configs: vec![FleetConfig {
+            launch_template: "karpenter.k8s.aws/1".into(),
+            overrides: vec![pool("us-east-1a", "subnet-a"), pool("us-east-1b", "subnet-b")],
+        }],
+        tags: BTreeMap::from([("karpenter.sh/nodepool".to_owned(), "default".to_owned())]),
+        prioritized: false,
+        context: Some("ctx-1".into()),
+    }
+}
+
+const PARTIAL: &str = r#"<CreateFleetResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">
+  <requestId>r-1</requestId><fleetId>fleet-1</fleetId>
+  <errorSet><item>
+    <errorCode>InsufficientInstanceCapacity</errorCode><errorMessage>none left</errorMessage><lifecycle>spot</lifecycle>
+    <launchTemplateAndOverrides><overrides>
+      <instanceType>m5.large</instanceType><availabilityZone>us-east-1b</availabilityZone><subnetId>subnet-b</subnetId>
+    </overrides></launchTemplateAndOverrides>
+  </item></errorSet>
+  <fleetInstanceSet><item>
+    <instanceIds><item>i-1</item></instanceIds><instanceType>m5.large</instanceType><lifecycle>spot</lifecycle>
+    <launchTemplateAndOverrides><overrides>
+      <instanceType>m5.large</instanceType><availabilityZone>us-east-1a</availabilityZone><subnetId>subnet-a</subnetId><imageId>ami-1</imageId>
+    </overrides></launchTemplateAndOverrides>
+  </item></fleetInstanceSet>
+</CreateFleetResponse>"#;
+
+#[test]
+fn a_fleet_goes_out_with_its_token_and_comes_back_with_machines_and_errors() {
+    let wire = Wire::answering([(200, PARTIAL)]);
+    let answer = run(machines(&wire).create_fleet(&request())).unwrap();
+    let form = wire.form(0);
+    for (field, value) in [
+        ("Action", "CreateFleet"),
+        ("ClientToken", "token-1"),
+        ("Type", "instant"),
+        ("Context", "ctx-1"),
+        ("TargetCapacitySpecification.TotalTargetCapacity", "2"),
+        ("TargetCapacitySpecification.DefaultTargetCapacityType", "spot"),
+        ("SpotOptions.AllocationStrategy", "price-capacity-optimized"),
+        ("LaunchTemplateConfigs.1.LaunchTemplateSpecification.LaunchTemplateName", "karpenter.k8s.aws/1"),
+        ("LaunchTemplateConfigs.1.LaunchTemplateSpecification.Version", "$Latest"),
+        ("LaunchTemplateConfigs.1.Overrides.2.InstanceType", "m5.large"),
+        ("LaunchTemplateConfigs.1.Overrides.2.SubnetId", "subnet-b"),
+        ("LaunchTemplateConfigs.1.Overrides.2.AvailabilityZone", "us-east-1b"),
+        ("LaunchTemplateConfigs.1.Overrides.2.ImageId", "ami-1"),
+        ("LaunchTemplateConfigs.1.Overrides.2.Priority", "0.096"),
+        ("TagSpecification.1.ResourceType", "instance"),
+        ("TagSpecification.2.ResourceType", "volume"),
+        ("TagSpecification.3.ResourceType", "fleet"),
+        ("TagSpecification.3.Tag.1.Key", "karpenter.sh/nodepool"),
+    ] {
+        assert_eq!(form.get(field).map(String::as_str), Some(value), "{field}");
+    }
+    assert!(!form.keys().any(|field| field.starts_with("OnDemandOptions") || field.starts_with("ReservedCapacityOptions")));
+    assert_eq!((answer.fleet_id.as_str(), answer.instances.len(), answer.errors.len()), ("fleet-1", 1, 1));
+    let machine = &answer.instances[0];
+    assert_eq!((machine.id.as_str(), machine.zone.as_str(), machine.subnet_id.as_str()), ("i-1", "us-east-1a", "subnet-a"));
+    assert_eq!((machine.image_id.as_str(), machine.capacity_type.as_str()), ("ami-1", "spot"));
+    let error = &answer.errors[0];
+    assert_eq!(
+        (error.code.as_str(), error.instance_type.as_str(), error.zone.as_str()),
+        ("InsufficientInstanceCapacity", "m5.large", "us-east-1b")
+    );
+}
+
+#[test]
+fn a_fleet_of_reserved_machines_names_its_kind_of_reservation() {
+    let kinds = [
+        (ReservationKind::Ordinary, "on-demand", Some("lowest-price"), None),
+        (ReservationKind::CapacityBlock, "capacity-block", None, None),
+        (ReservationKind::Interruptible, "reserved-capacity", None, Some("interruptible-capacity-reservation")),
+    ];
+    for (kind, target, on_demand, reserved) in kinds {
+        let wire = Wire::answering([(200, PARTIAL)]);
+        let reserving = FleetRequest { capacity_type: "reserved".into(), reservation: Some(kind), ..request() };
+        run(machines(&wire).create_fleet(&reserving)).unwrap();
+        let form = wire.form(0);
+        let field = |name: &str| form.get(name).map(String::as_str);
+        assert_eq!(field("TargetCapacitySpecification.DefaultTargetCapacityType"), Some(target));
+        assert_eq!(field("OnDemandOptions.AllocationStrategy"), on_demand, "{kind:?}");
+        assert_eq!(field("ReservedCapacityOptions.ReservationType.1"), reserved, "{kind:?}: {form:?}");
+        assert_eq!(field("SpotOptions.AllocationStrategy"), None);
+    }
+}
+
+#[test]
+fn a_throttled_fleet_is_asked_for_once_and_is_no_stock_out() {
+    for (code, status, kind) in [
+        ("RequestLimitExceeded", 503, CloudErrorKind::Throttled),
+        ("IdempotentParameterMismatch", 400, CloudErrorKind::IdempotencyMismatch),
+        ("UnauthorizedOperation", 403, CloudErrorKind::Unauthorized),
+        ("InternalError", 500, CloudErrorKind::Unknown),
+        ("InvalidParameterValue", 400, CloudErrorKind::Invalid),
+        ("InsufficientInstanceCapacity", 400, CloudErrorKind::InsufficientCapacity),
+        ("InvalidLaunchTemplateName.NotFoundException", 400, CloudErrorKind::NotFound),
+    ] {
+        let wire = Wire::answering([(status, &refusal(code))]);
+        let error = run(machines(&wire).create_fleet(&request())).unwrap_err();
+        assert_eq!((error.kind, error.code.as_str(), error.call), (kind, code, "CreateFleet"));
+        assert_eq!(wire.bodies().len(), 1, "{code}");
+    }
+}
+
+fn template() -> LaunchTemplate {
+    LaunchTemplate {
+        image_id: "ami-1".into(),
+        user_data: "#!/bin/sh".into(),
+        instance_profile: "profile".into(),
+        security_group_ids: vec!["sg-1".into()],
+        interfaces: vec![TemplateInterface { associate_public_ip: Some(false), ..TemplateInterface::default() }],
+        tenancy: "default".into(),
+        reservation: Some(ReservationTarget::Only("cr-1".into())),
+        spot: true,
+        tags: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
+        ..LaunchTemplate::default()
+    }
+    .named()
+}
+
+const CREATED: &str = r"<CreateLaunchTemplateResponse><launchTemplate><launchTemplateId>lt-1</launchTemplateId></launchTemplate></CreateLaunchTemplateResponse>";
+
+#[test]
+fn a_template_goes_out_whole_and_an_existing_one_is_success() {
+    let wire = Wire::answering([(200, CREATED), (400, &refusal("InvalidLaunchTemplateName.AlreadyExistsException"))]);
+    let machines = machines(&wire);
+    run(machines.ensure_launch_template(&template())).unwrap();
+    run(machines.ensure_launch_template(&template())).unwrap();
+    let form = wire.form(0);
+    let name = template().name;
+    for (field, value) in [
+        ("LaunchTemplateName", name.as_str()),
+        ("LaunchTemplateData.ImageId", "ami-1"),
+        ("LaunchTemplateData.UserData", "IyEvYmluL3No"),
+        ("LaunchTemplateData.IamInstanceProfile.Name", "profile"),
+        ("LaunchTemplateData.NetworkInterface.1.SecurityGroupId.1", "sg-1"),
+        ("LaunchTemplateData.NetworkInterface.1.DeviceIndex", "0"),
+        ("LaunchTemplateData.NetworkInterface.1.AssociatePublicIpAddress", "false"),
+        ("LaunchTemplateData.MetadataOptions.InstanceMetadataTags", "disabled"),
+        ("LaunchTemplateData.Placement.Tenancy", "default"),
+        ("LaunchTemplateData.CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId", "cr-1"),
+        ("LaunchTemplateData.TagSpecification.1.ResourceType", "network-interface"),
+        ("LaunchTemplateData.TagSpecification.2.ResourceType", "spot-instances-request"),
+        ("TagSpecification.1.ResourceType", "launch-template"),
+    ] {
+        assert_eq!(form.get(field).map(String::as_str), Some(value), "{field} in {form:?}");
+    }
+    assert!(!form.keys().any(|field| field.starts_with("LaunchTemplateData.SecurityGroup")), "groups belong to the interfaces");
+}
+
+fn instances_page(ids: &[(&str, &str)], next: &str) -> String {
+    let item = |(id, more): &(&str, &str)| {
+        format!(
+            "<item><instancesSet><item><instanceId>{id}</instanceId><instanceState><code>16</code><name>running</name></instanceState>\
+             <instanceType>m5.large</instanceType><launchTime>2026-03-01T11:00:00.000Z</launchTime>\
+             <placement><availabilityZone>us-east-1a</availabilityZone></placement>{more}\
+             <tagSet><item><key>karpenter.sh/nodepool</key><value>default</value></item></tagSet></item></instancesSet></item>"
+        )
+    };
+    let items: String = ids.iter().map(item).collect();
+    format!("<DescribeInstancesResponse><reservationSet>{items}</reservationSet><nextToken>{next}</nextToken></DescribeInstancesResponse>")
+}
+
+#[test]
+fn machines_of_a_cluster_are_read_page_by_page() {
+    const SPOT: &str = "<spotInstanceRequestId>sir-1</spotInstanceRequestId>";
+    const OPEN: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>open</capacityReservationPreference></capacityReservationSpecification>";
+    const ONLY: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>capacity-reservations-only</capacityReservationPreference></capacityReservationSpecification>";
+    let (first, second) = (instances_page(&[("i-1", SPOT), ("i-2", "")], "more"), instances_page(&[("i-3", OPEN), ("i-4", ONLY)], ""));
+    let wire = Wire::answering([(200, &first), (200, &second)]);
+    let found = run(machines(&wire).of_cluster(&"demo".into())).unwrap();
+    let bought: Vec<_> = found.iter().map(|machine| (machine.id.as_str(), machine.capacity_type.as_str())).collect();
+    assert_eq!(bought, [("i-1", "spot"), ("i-2", "on-demand"), ("i-3", "on-demand"), ("i-4", "reserved")]);
+    assert_eq!(found[0].provider_id().as_str(), "aws:///us-east-1a/i-1");
+    assert_eq!(found[0].launched_at, "2026-03-01T11:00:00Z".parse().unwrap());
+    assert_eq!((found[0].state, found[0].tags.get(labels::NODE_POOL).map(String::as_str)), (InstanceState::Running, Some("default")));
+    let (first, second) = (wire.form(0), wire.form(1));
+    assert_eq!((first.get("NextToken"), second.get("NextToken").map(String::as_str)), (None, Some("more")));
+    let filters: BTreeMap<&str, &str> = (1..=4)
+        .map(|number| (first[&format!("Filter.{number}.Value.1")].as_str(), first[&format!("Filter.{number}.Name")].as_str()))
+        .collect();
+    assert_eq!(filters.get("karpenter.sh/nodepool"), Some(&"tag-key"));
+    assert_eq!(filters.get("karpenter.k8s.aws/ec2nodeclass"), Some(&"tag-key"));
+    assert_eq!(filters.get("demo"), Some(&"tag:eks:eks-cluster-name"));
+    assert_eq!(first.get("MaxResults").map(String::as_str), Some("1000"));
+    let states: Vec<&String> = first.iter().filter(|(key, _)| key.starts_with("Filter.4.Value")).map(|(_, value)| value).collect();
+    assert_eq!(states, ["pending", "running", "stopping", "stopped", "shutting-down"], "terminated machines are gone");
+}
+
+#[test]
+fn an_unknown_instance_is_none_and_an_answer_about_another_an_error() {
+    let wire = Wire::answering([
+        (400, &refusal("InvalidInstanceID.NotFound")),
+        (200, &instances_page(&[("i-2", "")], "")),
+        (200, &instances_page(&[("i-1", "")], "")),
+        (200, &instances_page(&[], "")),
+    ]);
+    let machines = machines(&wire);
+    assert_eq!(run(machines.instance(&"i-1".into())), Ok(None));
+    assert_eq!(run(machines.instance(&"i-1".into())).unwrap_err().kind, CloudErrorKind::Unknown);
+    assert_eq!(run(machines.instance(&"i-1".into())).unwrap().unwrap().id.as_str(), "i-1");
+    assert_eq!(run(machines.instance(&"i-1".into())), Ok(None));
+}
+
+#[test]
+fn ending_a_machine_that_is_gone_is_success() {
+    let ended = "<TerminateInstancesResponse><instancesSet/></TerminateInstancesResponse>";
+    let wire = Wire::answering([(200, ended), (400, &refusal("InvalidInstanceID.NotFound")), (403, &refusal("UnauthorizedOperation"))]);
+    let machines = machines(&wire);
+    assert_eq!(run(machines.terminate(&"i-1".into())), Ok(()));
+    assert_eq!(run(machines.terminate(&"i-1".into())), Ok(()));
+    assert_eq!(run(machines.terminate(&"i-1".into())).unwrap_err().kind, CloudErrorKind::Unauthorized);
+    assert_eq!(wire.form(0).get("InstanceId.1").map(String::as_str), Some("i-1"));
+}
+
+#[test]
+fn no_call_starts_when_no_time_is_left() {
+    let wire = Wire::default();
+    let machines = Machines::new(aws_sdk_ec2::Client::new(&wire.config()), Arc::new(Still { left: SignedDuration::ZERO }));
+    assert_eq!(run(machines.create_fleet(&request())).unwrap_err().kind, CloudErrorKind::Unknown);
+    assert_eq!(run(machines.terminate(&"i-1".into())).unwrap_err().kind, CloudErrorKind::Unknown);
+    assert!(wire.bodies().is_empty());
+}
+
+#[test]
+fn tags_and_template_names_go_both_ways() {
+    let listed = "<DescribeLaunchTemplatesResponse><launchTemplates><item><launchTemplateName>b</launchTemplateName></item><item><launchTemplateName>a</launchTemplateName></item></launchTemplates></DescribeLaunchTemplatesResponse>";
+    let wire = Wire::answering([
+        (200, "<CreateTagsResponse><return>true</return></CreateTagsResponse>"),
+        (200, listed),
+        (400, &refusal("InvalidLaunchTemplateName.NotFoundException")),
+    ]);
+    let machines = machines(&wire);
+    run(machines.tag(&"i-1".into(), &[("Name".to_owned(), "node-1".to_owned())])).unwrap();
+    assert_eq!(run(machines.launch_templates(&"demo".into())).unwrap(), ["a", "b"]);
+    run(machines.delete_launch_template("a")).unwrap();
+    let tagged = wire.form(0);
+    assert_eq!((tagged["ResourceId.1"].as_str(), tagged["Tag.1.Key"].as_str(), tagged["Tag.1.Value"].as_str()), ("i-1", "Name", "node-1"));
+}

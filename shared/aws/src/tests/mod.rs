@@ -1,0 +1,122 @@
+//! Canned wire exchanges: what goes out byte for byte, and what comes of the answers.
+
+mod discovering;
+mod machines;
+mod neighbours;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_runtime_api::http::Response;
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::retry::RetryConfig;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use whittle_ports::{Clock, Deadline};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// Answers requests with canned texts, in order, and keeps what was asked.
+#[derive(Clone, Debug, Default)]
+struct Wire {
+    answers: Arc<Mutex<VecDeque<(u16, String)>>>,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Wire {
+    fn answering<const N: usize>(answers: [(u16, &str); N]) -> Self {
+        let wire = Self::default();
+        wire.answers.lock().unwrap().extend(answers.map(|(status, text)| (status, text.to_owned())));
+        wire
+    }
+    /// Bodies of the requests so far.
+    fn bodies(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+    /// Fields of a request in form encoding.
+    fn form(&self, index: usize) -> BTreeMap<String, String> {
+        let body = self.bodies()[index].clone();
+        body.split('&').filter_map(|pair| pair.split_once('=')).map(|(key, value)| (decoded(key), decoded(value))).collect()
+    }
+    fn config(&self) -> SdkConfig {
+        SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(SharedCredentialsProvider::new(credentials()))
+            .http_client(self.clone())
+            // Waiting between tries belongs to the SDK; these tests look at single exchanges.
+            .retry_config(RetryConfig::disabled())
+            .build()
+    }
+}
+
+fn credentials() -> Credentials {
+    Credentials::new("AKIDEXAMPLE", "secret", Some("session".to_owned()), None, "tests")
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'%' => {
+                let digits: Vec<u8> = rest.by_ref().take(2).collect();
+                bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap());
+            }
+            b'+' => bytes.push(b' '),
+            other => bytes.push(other),
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+impl HttpConnector for Wire {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let body = String::from_utf8(request.body().bytes().unwrap_or_default().to_vec()).unwrap();
+        self.seen.lock().unwrap().push(body);
+        let (status, text) = self.answers.lock().unwrap().pop_front().expect("a request that the test does not answer");
+        HttpConnectorFuture::ready(Ok(Response::new(status.try_into().unwrap(), SdkBody::from(text))))
+    }
+}
+
+impl HttpClient for Wire {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+/// A clock that stands still with so much time left.
+#[derive(Debug)]
+struct Still {
+    left: SignedDuration,
+}
+
+const NOW: &str = "2026-03-01T12:00:00Z";
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        NOW.parse().unwrap()
+    }
+    fn deadline(&self) -> Deadline {
+        Deadline(self.now().checked_add(self.left).unwrap())
+    }
+    fn unique(&self) -> String {
+        "unique".to_owned()
+    }
+}
+
+fn clock() -> Arc<dyn Clock + Send> {
+    Arc::new(Still { left: SignedDuration::from_secs(60) })
+}
+
+/// EC2's way of saying no.
+fn refusal(code: &str) -> String {
+    format!("<Response><Errors><Error><Code>{code}</Code><Message>text</Message></Error></Errors><RequestID>r-1</RequestID></Response>")
+}
+
+/// Lets a future run to its end; nothing here waits for anything real.
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}

@@ -1,0 +1,132 @@
+use super::*;
+use crate::queues::deduplication_id;
+use crate::{EksAccess, Explorer, Isolation, QueueUrls, SqsQueues};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use whittle_claims::Doorbell;
+use whittle_ports::{CloudErrorKind, ClusterAccess, Discovery, Queues};
+
+const NO_SUCH: &str = "<ErrorResponse><Error><Type>Sender</Type><Code>NoSuchEntity</Code><Message>none</Message></Error></ErrorResponse>";
+
+fn profile(roles: &str) -> String {
+    format!(
+        "<GetInstanceProfileResponse><GetInstanceProfileResult><InstanceProfile><Path>/p/</Path><InstanceProfileName>p</InstanceProfileName><InstanceProfileId>1</InstanceProfileId><Arn>a</Arn><CreateDate>2026-01-01T00:00:00Z</CreateDate><Roles>{roles}</Roles></InstanceProfile></GetInstanceProfileResult></GetInstanceProfileResponse>"
+    )
+}
+
+fn role(name: &str) -> String {
+    format!(
+        "<member><Path>/</Path><RoleName>{name}</RoleName><RoleId>1</RoleId><Arn>a</Arn><CreateDate>2026-01-01T00:00:00Z</CreateDate></member>"
+    )
+}
+
+const DONE: &str = "<Response><ResponseMetadata><RequestId>r</RequestId></ResponseMetadata></Response>";
+
+/// The actions that ensuring a profile takes.
+fn actions(wire: &Wire) -> Vec<String> {
+    let name = run(Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock()).ensure_instance_profile(
+        &"demo".into(),
+        "default",
+        "team/NodeRole",
+    ))
+    .unwrap();
+    assert!(name.starts_with("demo_"));
+    (0..wire.bodies().len()).map(|index| wire.form(index)["Action"].clone()).collect()
+}
+
+#[test]
+fn a_profile_is_made_once_and_mended_when_half_made() {
+    let created = profile("").replace("GetInstanceProfile", "CreateInstanceProfile");
+    let wire = Wire::answering([(404, NO_SUCH), (200, &created), (200, DONE)]);
+    assert_eq!(actions(&wire), ["GetInstanceProfile", "CreateInstanceProfile", "AddRoleToInstanceProfile"]);
+    assert_eq!(wire.form(2)["RoleName"], "NodeRole");
+    assert_eq!(wire.form(1)["Path"], "/karpenter/us-east-1/demo/default/");
+    assert_eq!(actions(&Wire::answering([(200, &profile(&role("NodeRole")))])), ["GetInstanceProfile"]);
+    assert_eq!(actions(&Wire::answering([(200, &profile("")), (200, DONE)])), ["GetInstanceProfile", "AddRoleToInstanceProfile"]);
+    let other = Wire::answering([(200, &profile(&role("Other"))), (200, DONE), (200, DONE)]);
+    assert_eq!(actions(&other), ["GetInstanceProfile", "RemoveRoleFromInstanceProfile", "AddRoleToInstanceProfile"]);
+}
+
+fn access(wire: &Wire, region: &str) -> EksAccess {
+    let eks = aws_sdk_eks::Client::new(&wire.config());
+    EksAccess::new(eks, SharedCredentialsProvider::new(credentials()), region.into(), clock())
+}
+
+#[test]
+fn the_door_of_a_cluster_is_read_whole() {
+    let cluster = |network: Value| {
+        json!({"cluster": {"name": "demo", "endpoint": "https://e", "version": "1.33", "certificateAuthority": {"data": "Y2E="}, "kubernetesNetworkConfig": network}}).to_string()
+    };
+    let wire = Wire::answering([
+        (200, &cluster(json!({"serviceIpv4Cidr": "10.100.0.0/16", "ipFamily": "ipv4"}))),
+        (200, &cluster(json!({"serviceIpv6Cidr": "fd00::/108", "ipFamily": "ipv6"}))),
+        (200, r#"{"cluster": {"name": "demo"}}"#),
+        (404, r#"{"__type": "ResourceNotFoundException", "message": "none"}"#),
+    ]);
+    let access = access(&wire, "us-east-1");
+    let door = run(access.door(&"demo".into())).unwrap();
+    assert_eq!((door.endpoint.as_str(), door.certificate_authority.as_str(), door.version.as_str()), ("https://e", "Y2E=", "1.33"));
+    assert_eq!((door.service_cidr.as_str(), door.ipv6), ("10.100.0.0/16", false));
+    let door = run(access.door(&"demo".into())).unwrap();
+    assert_eq!((door.service_cidr.as_str(), door.ipv6), ("fd00::/108", true));
+    assert_eq!(run(access.door(&"demo".into())).unwrap_err().kind, CloudErrorKind::Unknown, "still being made");
+    assert!(run(access.door(&"demo".into())).is_err());
+}
+
+#[test]
+fn a_token_is_a_signed_question_for_one_cluster() {
+    let wire = Wire::default();
+    let token = run(access(&wire, "us-east-1").bearer_token(&"demo".into())).unwrap();
+    let url = String::from_utf8(URL_SAFE_NO_PAD.decode(token.strip_prefix("k8s-aws-v1.").unwrap()).unwrap()).unwrap();
+    let (place, query) = url.split_once('?').unwrap();
+    let fields: BTreeMap<String, String> =
+        query.split('&').filter_map(|pair| pair.split_once('=')).map(|(key, value)| (decoded(key), decoded(value))).collect();
+    assert_eq!(place, "https://sts.us-east-1.amazonaws.com/");
+    for (field, value) in [
+        ("Action", "GetCallerIdentity"),
+        ("Version", "2011-06-15"),
+        ("X-Amz-Expires", "60"),
+        ("X-Amz-SignedHeaders", "host;x-k8s-aws-id"),
+        ("X-Amz-Date", "20260301T120000Z"),
+        ("X-Amz-Credential", "AKIDEXAMPLE/20260301/us-east-1/sts/aws4_request"),
+        ("X-Amz-Security-Token", "session"),
+    ] {
+        assert_eq!(fields.get(field).map(String::as_str), Some(value), "{field}");
+    }
+    let other = run(access(&wire, "us-east-1").bearer_token(&"other".into())).unwrap();
+    assert_ne!(token, other, "the cluster is signed");
+    let china = run(access(&wire, "cn-north-1").bearer_token(&"demo".into())).unwrap();
+    let url = String::from_utf8(URL_SAFE_NO_PAD.decode(china.strip_prefix("k8s-aws-v1.").unwrap()).unwrap()).unwrap();
+    assert!(url.starts_with("https://sts.cn-north-1.amazonaws.com.cn/"));
+}
+
+#[test]
+fn bells_ring_in_the_queue_of_their_kind() {
+    let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
+    let wire = Wire::answering([(200, &sent), (200, &sent)]);
+    let urls = QueueUrls { plan: "https://sqs/1/plan.fifo".into(), terminate: "https://sqs/1/terminate".into(), ..QueueUrls::default() };
+    let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
+    let bell = Doorbell::Schedule { cluster: "demo".into() };
+    run(queues.ring(bell.clone(), SignedDuration::from_secs(5))).unwrap();
+    run(queues.ring(Doorbell::Terminate { cluster: "demo".into(), claim: "c-1".into() }, SignedDuration::from_hours(2))).unwrap();
+    let bodies: Vec<Value> = wire.bodies().iter().map(|body| serde_json::from_str(body).unwrap()).collect();
+    assert_eq!((&bodies[0]["QueueUrl"], &bodies[0]["MessageGroupId"]), (&json!("https://sqs/1/plan.fifo"), &json!("demo")));
+    assert_eq!(bodies[0]["MessageDeduplicationId"], json!(deduplication_id(&bell, NOW.parse().unwrap())));
+    assert_eq!(bodies[0].get("DelaySeconds"), None, "FIFO queues delay as a whole");
+    assert_eq!((&bodies[1]["QueueUrl"], &bodies[1]["DelaySeconds"]), (&json!("https://sqs/1/terminate"), &json!(900)));
+    let body: Doorbell = serde_json::from_str(bodies[0]["MessageBody"].as_str().unwrap()).unwrap();
+    assert_eq!(body, bell);
+    let nowhere = run(queues.ring(Doorbell::Sweep { cluster: "demo".into() }, SignedDuration::ZERO)).unwrap_err();
+    assert!(nowhere.reason.contains("no queue"), "{nowhere}");
+}
+
+#[test]
+fn schedule_and_consolidate_bells_of_one_second_are_one_each() {
+    let at = |text: &str| text.parse().unwrap();
+    let schedule = Doorbell::Schedule { cluster: "demo".into() };
+    let consolidate = Doorbell::Consolidate { cluster: "demo".into() };
+    assert_eq!(deduplication_id(&schedule, at("2026-03-01T12:00:00.1Z")), deduplication_id(&schedule, at("2026-03-01T12:00:00.9Z")));
+    assert_ne!(deduplication_id(&schedule, at(NOW)), deduplication_id(&schedule, at("2026-03-01T12:00:01Z")));
+    assert_ne!(deduplication_id(&schedule, at(NOW)), deduplication_id(&consolidate, at(NOW)));
+}
