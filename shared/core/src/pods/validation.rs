@@ -9,7 +9,8 @@ use whittle_api::labels;
 /// the host name.
 #[must_use]
 pub fn is_restricted(key: &str, well_known: impl Fn(&str) -> bool) -> bool {
-    if well_known(key) {
+    // Nodes of pools that came from a Provisioner carry its label, so workloads may ask for it or shun it.
+    if well_known(key) || key == labels::PROVISIONER_NAME {
         return false;
     }
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);

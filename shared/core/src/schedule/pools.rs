@@ -100,6 +100,9 @@ pub(crate) fn build<'a>(
         });
         let mut labels = source.spec.template.metadata.labels.clone();
         labels.insert(labels::NODE_POOL.to_owned(), source.metadata.name.clone());
+        if source.is_converted_provisioner() {
+            labels.insert(labels::PROVISIONER_NAME.to_owned(), source.metadata.name.clone());
+        }
         let class = &source.spec.template.spec.node_class_ref;
         if !class.name.is_empty() {
             labels.insert(format!("{}/{}", class.group, class.kind.to_lowercase()), class.name.clone());

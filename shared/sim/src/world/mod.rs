@@ -133,6 +133,8 @@ pub struct World {
     ticking: bool,
     cluster_at: Option<Timestamp>,
     region_at: Option<Timestamp>,
+    /// What was told last about each subject.
+    last_words: BTreeMap<String, String>,
     /// Nodes that are not Whittle's, as they were.
     pub(crate) foreign: BTreeMap<String, Foreign>,
 }
@@ -158,6 +160,7 @@ impl World {
             ticking: false,
             cluster_at: None,
             region_at: None,
+            last_words: BTreeMap::new(),
             foreign: BTreeMap::new(),
         };
         world.touch_cluster();
@@ -427,10 +430,26 @@ impl World {
         self.dice.suffix(5)
     }
 
-    /// Keeps decisions and tells them.
+    /// Keeps decisions and tells them, unless the last word about their subject was the same. What is said of several
+    /// subjects at once is told once.
     pub(crate) fn decided(&mut self, cluster: &ClusterName, decisions: &[DecisionRecord]) {
+        let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
         for decision in decisions {
-            self.tell(LineKind::Decision, format!("{}: {}", decision.subject, decision.message));
+            if self.last_words.insert(decision.subject.clone(), decision.message.clone()).as_ref() == Some(&decision.message) {
+                continue;
+            }
+            match told.iter_mut().find(|(message, _)| *message == decision.message) {
+                Some((_, subjects)) => subjects.push(&decision.subject),
+                None => told.push((&decision.message, vec![&decision.subject])),
+            }
+        }
+        for (message, subjects) in told {
+            let who = match subjects[..] {
+                [only] => only.to_owned(),
+                [first, ref rest @ ..] => format!("{first} and {} more", rest.len()),
+                [] => continue,
+            };
+            self.tell(LineKind::Decision, format!("{who}: {message}"));
         }
         self.store.append(cluster, decisions);
     }
@@ -500,7 +519,8 @@ impl World {
     /// Publishes an Event of Whittle.
     pub(crate) fn publish(&mut self, event: &ClusterEvent) {
         let now = self.now();
-        if self.cluster.publish(event.clone(), now) {
+        // What is said to pods stands among the decisions too.
+        if self.cluster.publish(event.clone(), now) && event.kind != "Pod" {
             let object = if event.namespace.is_empty() { event.name.clone() } else { format!("{}/{}", event.namespace, event.name) };
             self.tell(LineKind::Event, format!("{} {object}: {}: {}", event.kind.to_lowercase(), event.reason, event.message));
         }
