@@ -144,10 +144,14 @@ impl Cluster {
             if pending > 0 {
                 text.push_str(&format!(", {pending} pending"));
             }
-            told.insert(key.clone(), text);
+            told.insert(key.clone(), (pending, starting, text));
         }
-        for (key, text) in &told {
-            if self.told.get(key) != Some(text) {
+        for (key, (pending, starting, text)) in &told {
+            // Each pod that starts is no news; the first and the last are.
+            let news = self.told.get(key).is_none_or(|(waited, began, last)| {
+                last != text && (waited != pending || *starting == 0 || *began == 0)
+            });
+            if news {
                 effects.push(ClusterEffect::Told(text.clone()));
             }
         }

@@ -61,7 +61,7 @@ pub struct Cluster {
     ready_at: BTreeMap<String, Timestamp>,
     lost_at: BTreeMap<String, Timestamp>,
     /// What was told about each Deployment last.
-    told: BTreeMap<String, String>,
+    told: BTreeMap<String, (usize, usize, String)>,
     /// Nodes and classes as they were at the last look, to notice changes.
     seen_nodes: BTreeMap<String, String>,
     seen_classes: BTreeMap<String, Option<i64>>,
