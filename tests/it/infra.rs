@@ -1,4 +1,4 @@
-//! What `infra/cluster` gives to the functions' groups, as a real API server understands it.
+//! What `infra` applies to a cluster: accepted by a real API server, and what `infra/cluster` gives to the functions' groups, as a real API server understands it.
 
 use std::path::Path;
 use whittle_tests::control_plane::ControlPlane;
@@ -44,4 +44,24 @@ fn the_cluster_manifests_apply_and_give_each_group_its_rights_alone() {
     ] {
         assert_eq!(may(&cluster, group, verb, api_group, resource), expected, "{group} {verb} {resource}");
     }
+}
+
+#[test]
+fn an_api_server_serves_the_definitions() {
+    let Some(cluster) = ControlPlane::with_parts("") else { return };
+    let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/crds");
+    let run = |arguments: &[&str]| {
+        let output = cluster.kubectl().args(arguments).output().expect("kubectl runs");
+        assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    run(&["apply", "-f", &definitions.to_string_lossy()]);
+    run(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
+    let pool = r#"{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: default}, spec: {template: {spec: {
+        nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}}}"#;
+    let file = cluster.kubeconfig().with_file_name("pool.yaml");
+    std::fs::write(&file, pool).expect("the cluster's folder can be written");
+    run(&["apply", "-f", &file.to_string_lossy()]);
+    let shown = run(&["get", "nodepools"]);
+    assert!(shown.contains("default"), "{shown}");
 }
