@@ -134,7 +134,7 @@ fn access_of(record: &ClusterRecord) -> ClusterAccess {
         endpoint: info.endpoint.clone(),
         ca_bundle: known(&info.certificate_authority),
         service_cidr: known(&info.service_cidr),
-        dns_address: None,
+        dns_address: info.dns_address(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use whittle_units::{ClusterName, Timestamp};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -59,4 +60,39 @@ pub struct ClusterInfo {
     pub version: String,
     pub service_cidr: String,
     pub ipv6: bool,
+}
+
+impl ClusterInfo {
+    /// Address of the cluster's DNS service: EKS gives it the tenth address of the service range. `None` while the range is
+    /// unknown or unreadable; a class whose cluster does it otherwise says so in `spec.kubelet.clusterDNS`.
+    pub fn dns_address(&self) -> Option<String> {
+        let (network, _) = self.service_cidr.split_once('/')?;
+        Some(match network.parse::<IpAddr>().ok()? {
+            IpAddr::V4(first) => Ipv4Addr::from(u32::from(first).checked_add(DNS_HOST)?).to_string(),
+            IpAddr::V6(first) => Ipv6Addr::from(u128::from(first).checked_add(u128::from(DNS_HOST))?).to_string(),
+        })
+    }
+}
+
+/// Number of the DNS service's address in the service range.
+const DNS_HOST: u32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dns_service_has_the_tenth_address_of_the_service_range() {
+        for (cidr, address) in [
+            ("10.100.0.0/16", Some("10.100.0.10")),
+            ("172.20.0.0/16", Some("172.20.0.10")),
+            ("fd12:3456::/108", Some("fd12:3456::a")),
+            ("", None),
+            ("10.100.0.0", None),
+            ("x/16", None),
+        ] {
+            let info = ClusterInfo { service_cidr: cidr.to_owned(), ..ClusterInfo::default() };
+            assert_eq!(info.dns_address().as_deref(), address, "{cidr}");
+        }
+    }
 }

@@ -72,6 +72,8 @@ fn every_type_of_every_golden_class_is_resolved_as_the_reference_does() {
     assert!(compared > 1000, "{compared}");
 }
 
+static CATALOG: std::sync::LazyLock<Catalog> = std::sync::LazyLock::new(|| crate::facts::offline::catalog("us-east-1").unwrap());
+
 /// Facts of the offline region us-east-1 with one subnet in zone a and one in zone b.
 struct World {
     class: Ec2NodeClass,
@@ -105,7 +107,7 @@ impl World {
         }
     }
     fn get(&self, name: &str) -> InstanceType {
-        let catalog = crate::facts::offline::catalog("us-east-1").unwrap();
+        let catalog = &*CATALOG;
         let context = Context {
             class: &self.class,
             family: Family::of(&self.class.spec),
@@ -116,7 +118,7 @@ impl World {
             placement_group: self.group.as_ref(),
             measured_memory: &self.measured,
         };
-        instance_type(catalog.facts(name).unwrap(), &catalog, &context).unwrap()
+        instance_type(catalog.facts(name).unwrap(), catalog, &context).unwrap()
     }
     /// `capacity type zone` of what can be bought, with the partition where there is one.
     fn available(&self, name: &str) -> Vec<String> {
@@ -236,7 +238,7 @@ fn reservations_count_while_active_and_not_used_up() {
         reserved.iter().map(|offering| (offering.available, offering.reservation_capacity)).collect::<Vec<_>>(),
         [(true, Some(3)), (false, Some(0)), (false, Some(3))]
     );
-    let on_demand = crate::facts::offline::catalog("us-east-1").unwrap().on_demand_price("m5.large").unwrap();
+    let on_demand = CATALOG.on_demand_price("m5.large").unwrap();
     assert_eq!(reserved[0].price.nanos(), on_demand.nanos() / 10_000_000);
     world.settings.reserved_capacity = false;
     assert_eq!(world.get("m5.large").offerings.len(), 4);
@@ -287,6 +289,5 @@ fn a_class_without_subnets_or_a_catalog_without_types_lists_nothing() {
         measured_memory: &measured,
     };
     assert!(matches!(resolve(&Catalog::default(), &context), Err(ResolveError::EmptyCatalog { .. })));
-    let catalog = crate::facts::offline::catalog("us-east-1").unwrap();
-    assert!(matches!(resolve(&catalog, &context), Err(ResolveError::NoSubnets { .. })));
+    assert!(matches!(resolve(&CATALOG, &context), Err(ResolveError::NoSubnets { .. })));
 }

@@ -2,7 +2,9 @@ use super::*;
 use serde_json::json;
 
 fn m5_large() -> InstanceTypeFacts {
-    crate::facts::offline::types().into_iter().find(|facts| facts.name == "m5.large").unwrap()
+    static FACTS: LazyLock<InstanceTypeFacts> =
+        LazyLock::new(|| crate::facts::offline::types().into_iter().find(|facts| facts.name == "m5.large").unwrap());
+    FACTS.clone()
 }
 
 #[track_caller]
