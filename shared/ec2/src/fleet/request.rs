@@ -74,6 +74,7 @@ impl LaunchError {
             Self::NodeClassUnknown(_) => LaunchDisposition::Retry(CreateReason::NodeClassReadinessUnknown),
             Self::NoSubnet(_) => LaunchDisposition::Retry(CreateReason::SubnetResolutionFailed),
             Self::Kubelet { .. } => LaunchDisposition::Retry(CreateReason::InstanceTypeResolutionFailed),
+            Self::UserData(UserDataError::TooLarge { .. }) => LaunchDisposition::Retry(CreateReason::UserDataSizeLimitExceeded),
             Self::NoImage(_) | Self::UserData(_) => LaunchDisposition::Retry(CreateReason::LaunchFailed),
         }
     }

@@ -49,6 +49,8 @@ pub enum UserDataError {
     Toml { class: String, problem: String },
     #[error("the service address range of the cluster is not known yet, and AL2023 nodes of class {class} need it")]
     NoServiceCidr { class: String },
+    #[error("the user data of nodes of class {class} have {bytes} bytes, EC2 takes {LARGEST}: shorten spec.userData")]
+    TooLarge { class: String, bytes: usize },
     #[error("the node configuration of class {class} cannot be written as YAML: {problem}")]
     Yaml { class: String, problem: String },
 }
@@ -65,13 +67,14 @@ pub const LARGEST: usize = 16_384;
 
 /// The plain text of the user data (EC2 wants it in base64); empty where there is nothing to say.
 pub fn render(family: Family, bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
-    match family {
-        Family::Al2 => shell::al2(bootstrap),
-        Family::Al2023 => node_config::al2023(bootstrap),
-        Family::Bottlerocket => bottlerocket::render(bootstrap),
-        Family::Windows2019 | Family::Windows2022 | Family::Windows2025 => Ok(shell::windows(bootstrap)),
-        Family::Custom => Ok(bootstrap.class.spec.user_data.clone().unwrap_or_default()),
-    }
+    let text = match family {
+        Family::Al2 => shell::al2(bootstrap)?,
+        Family::Al2023 => node_config::al2023(bootstrap)?,
+        Family::Bottlerocket => bottlerocket::render(bootstrap)?,
+        Family::Windows2019 | Family::Windows2022 | Family::Windows2025 => shell::windows(bootstrap),
+        Family::Custom => bootstrap.class.spec.user_data.clone().unwrap_or_default(),
+    };
+    if text.len() > LARGEST { Err(UserDataError::TooLarge { class: bootstrap.class_name(), bytes: text.len() }) } else { Ok(text) }
 }
 
 /// Labels that the kubelet may set on its Node itself (spec aws 12.2): those of the claim and its capacity type, without

@@ -18,7 +18,10 @@ pub(crate) fn access(facts: &Value) -> ClusterAccess {
 }
 
 fn rendered(path: &Path) -> (Family, Result<String, UserDataError>) {
-    let case = Case::read(path);
+    rendered_case(&Case::read(path))
+}
+
+fn rendered_case(case: &Case) -> (Family, Result<String, UserDataError>) {
     let (catalog, context, cluster) = (case.catalog(true), case.context(), access(&case.facts));
     let claim = case.claim.as_ref().unwrap();
     let resolved = kubelet_of(catalog.types.first().unwrap(), &context).unwrap();
@@ -69,6 +72,14 @@ fn user_data_are_what_the_reference_writes() {
         }
     }
     assert_eq!(compared, 92);
+}
+
+#[test]
+fn user_data_over_the_limit_of_ec2_are_refused_before_the_call() {
+    let mut case = Case::read(&files("userdata", "042-al2-shell.yaml")[0]);
+    case.class.spec.user_data = Some("x".repeat(LARGEST));
+    let (_, answer) = rendered_case(&case);
+    assert!(matches!(answer, Err(UserDataError::TooLarge { bytes, .. }) if bytes > LARGEST), "{answer:?}");
 }
 
 #[test]
