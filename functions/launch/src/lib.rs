@@ -17,13 +17,13 @@ use std::collections::BTreeMap;
 use whittle_claims::{
     Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored, mirror,
 };
-use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore, Report, Settings,
     StoreError, World, advance, save,
 };
+use whittle_snapshot::warm;
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 /// CreateFleet's limits of an account and region: two a second, five at once.
@@ -119,7 +119,7 @@ where
 {
     let Some(blob) = world.store.catalog().await? else { return Ok(None) };
     let Some(record) = world.store.read::<ClusterRecord>(cluster, ClusterRecord::NAME).await? else { return Ok(None) };
-    let catalog = Catalog::decode(&blob.value)
+    let catalog = warm::catalog(&blob.value)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
     let classes = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let stock_outs = world.store.stock_outs(world.clock.now()).await?;

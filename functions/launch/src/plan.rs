@@ -2,6 +2,7 @@
 
 use crate::batch::Batch;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use whittle_claims::{Claim, NodeClassRecord, Stored, mirror};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare};
@@ -15,7 +16,7 @@ const BATCH_MAX: usize = 100;
 
 /// What launches are planned from.
 pub(crate) struct Facts {
-    pub(crate) catalog: Catalog,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) classes: Vec<NodeClassRecord>,
     pub(crate) stock_outs: Vec<whittle_claims::StockOut>,
     pub(crate) access: ClusterAccess,

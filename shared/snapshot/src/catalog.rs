@@ -1,5 +1,6 @@
 //! What each NodePool can buy now. Pure.
 
+use crate::warm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
@@ -10,7 +11,7 @@ use whittle_ec2::family::Family;
 use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve};
 use whittle_ec2::kubelet::{Kubelet, KubeletError};
 use whittle_ports::HandleError;
-use whittle_units::Quantity;
+use whittle_units::{Quantity, Timestamp};
 
 /// Instance types by NodePool; NodePools of one class share a list. A pool whose class is not ready, or whose
 /// template is not valid, has none.
@@ -23,18 +24,41 @@ pub(crate) fn of_pools(
     blob: Option<&[u8]>,
 ) -> Result<BTreeMap<String, Arc<Vec<InstanceType>>>, HandleError> {
     let Some(blob) = blob else { return Ok(BTreeMap::new()) };
-    let catalog = Catalog::decode(blob)
+    let catalog = warm::catalog(blob)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
     let unavailable = unavailable(stock_outs);
+    let stock_outs = stock_out_key(stock_outs);
     let wanted: BTreeSet<&str> = pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
     let ready = classes.iter().filter(|record| record.problems.is_empty() && wanted.contains(record.class.metadata.name.as_str()));
     let by_class: BTreeMap<&str, Arc<Vec<InstanceType>>> = ready
-        .filter_map(|record| Some((record.class.metadata.name.as_str(), Arc::new(of_class(record, &catalog, &unavailable)?))))
+        .filter_map(|record| {
+            let key = format!("{} {stock_outs} {}", catalog_key(blob), class_key(record));
+            let types = warm::instance_types(key, || of_class(record, &catalog, &unavailable))?;
+            Some((record.class.metadata.name.as_str(), types))
+        })
         .collect();
     let of_pool =
         |pool: &NodePool| Some((pool.metadata.name.clone(), by_class.get(pool.spec.template.spec.node_class_ref.name.as_str())?.clone()));
     let usable = |pool: &&NodePool| whittle_api::runtime::node_pool(pool).errors.is_empty();
     Ok(pools.iter().filter(usable).filter_map(of_pool).collect())
+}
+
+/// Names a catalog by its content.
+fn catalog_key(blob: &[u8]) -> String {
+    let hash = blob.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{}-{hash:016x}", blob.len())
+}
+
+/// Names a stored class by all that its instance types follow from; when it was resolved is no part of that.
+fn class_key(record: &NodeClassRecord) -> String {
+    let timeless = NodeClassRecord { resolved_at: Timestamp::UNIX_EPOCH, free_addresses: BTreeMap::new(), ..record.clone() };
+    serde_json::to_string(&timeless).expect("a record is plain data")
+}
+
+/// Names the offerings that are left alone.
+fn stock_out_key(stock_outs: &[StockOut]) -> String {
+    let names: BTreeSet<String> = stock_outs.iter().map(|out| out.offering.to_string()).collect();
+    names.into_iter().collect::<Vec<_>>().join(",")
 }
 
 /// Stands in a stock-out for every type or zone.

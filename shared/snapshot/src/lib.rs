@@ -6,6 +6,7 @@
 mod catalog;
 mod inflight;
 mod planned;
+pub mod warm;
 
 pub use catalog::{ClassParts, EVERY, unavailable};
 pub use planned::claim_of;

@@ -1,0 +1,74 @@
+//! What a warm execution environment keeps: decoded catalogs and the instance types resolved from them.
+//!
+//! Entries are found by everything that they were made from, so that a hit is always what would be computed anew; an
+//! empty cache is only slower. Bounded: the least recently added entry goes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use whittle_api::catalog::InstanceType;
+use whittle_ec2::facts::{Catalog, CatalogError};
+
+/// The current catalog and the one before it, which an invocation may still hold.
+const CATALOGS_MAX: usize = 2;
+/// Node classes of all clusters that one environment usually serves, with a few states of stock-outs each.
+const CLASSES_MAX: usize = 32;
+
+type Cache<K, V> = Mutex<VecDeque<(K, Arc<V>)>>;
+
+static CATALOGS: Cache<Vec<u8>, Catalog> = Mutex::new(VecDeque::new());
+static CLASSES: Cache<String, Vec<InstanceType>> = Mutex::new(VecDeque::new());
+
+/// The region's catalog that a blob holds.
+pub fn catalog(blob: &[u8]) -> Result<Arc<Catalog>, CatalogError> {
+    if let Some(known) = find(&CATALOGS, |held: &Vec<u8>| held.as_slice() == blob) {
+        return Ok(known);
+    }
+    let decoded = Arc::new(Catalog::decode(blob)?);
+    add(&CATALOGS, blob.to_vec(), &decoded, CATALOGS_MAX);
+    Ok(decoded)
+}
+
+/// The instance types of a class under a key that names all that they are resolved from.
+pub(crate) fn instance_types(key: String, resolve: impl FnOnce() -> Option<Vec<InstanceType>>) -> Option<Arc<Vec<InstanceType>>> {
+    if let Some(known) = find(&CLASSES, |held: &String| *held == key) {
+        return Some(known);
+    }
+    let resolved = Arc::new(resolve()?);
+    add(&CLASSES, key, &resolved, CLASSES_MAX);
+    Some(resolved)
+}
+
+fn find<K, V>(cache: &Cache<K, V>, is_it: impl Fn(&K) -> bool) -> Option<Arc<V>> {
+    // A panic elsewhere cannot leave an entry half made: entries are added whole.
+    let held = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    held.iter().find(|(key, _)| is_it(key)).map(|(_, value)| Arc::clone(value))
+}
+
+fn add<K, V>(cache: &Cache<K, V>, key: K, value: &Arc<V>, max: usize) {
+    let mut held = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    if held.len() >= max {
+        held.pop_front();
+    }
+    held.push_back((key, Arc::clone(value)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_from_the_same_is_made_once() {
+        let types = || Some(vec![InstanceType { name: "m5.large".to_owned(), ..InstanceType::default() }]);
+        let first = instance_types("a-key-of-this-test".to_owned(), types).unwrap();
+        let again = instance_types("a-key-of-this-test".to_owned(), || panic!("it is known")).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+        assert!(instance_types("another-key-of-this-test".to_owned(), || None).is_none(), "a failure is not remembered");
+        assert!(instance_types("another-key-of-this-test".to_owned(), types).is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_every_time() {
+        assert!(catalog(b"no catalog").is_err());
+        assert!(catalog(b"no catalog").is_err());
+    }
+}
