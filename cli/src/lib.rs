@@ -1,6 +1,7 @@
 //! The `whittle` command: every subcommand as a module, so that tests can call what the command line calls.
 
 pub mod check;
+pub mod consolidate;
 pub mod convert;
 pub mod input;
 pub mod local;
@@ -21,6 +22,8 @@ pub struct Cli {
 pub enum Command {
     /// Plan machines for the pending pods of some manifests
     Plan(plan::PlanArgs),
+    /// Decide which nodes of some manifests would be disrupted now, and why the others stay
+    Consolidate(consolidate::ConsolidateArgs),
     /// Convert manifests of versions before v1
     Convert(convert::Args),
     /// Say what is wrong with manifests and settings, without a cluster
@@ -35,6 +38,7 @@ pub enum Command {
 pub fn run(cli: &Cli) -> ExitCode {
     match &cli.command {
         Command::Plan(args) => plan::run(args),
+        Command::Consolidate(args) => consolidate::run(args),
         Command::Convert(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
             // What cannot be printed has nobody to be told to.

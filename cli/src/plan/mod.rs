@@ -2,7 +2,7 @@
 
 pub mod catalog;
 pub mod input;
-mod output;
+pub(crate) mod output;
 mod text;
 
 use clap::{Args, ValueEnum};
