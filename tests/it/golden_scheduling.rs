@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use whittle_cli::plan::{Format, PackingArg, PlanArgs, render};
 use whittle_units::Quantity;
 
-fn golden() -> PathBuf {
+pub(crate) fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
@@ -23,12 +23,12 @@ fn plan(case: &Path, packing: PackingArg) -> Value {
     serde_json::from_str(&render(&args).unwrap()).unwrap()
 }
 
-fn expected(case: &Path) -> Value {
+pub(crate) fn expected(case: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(case.join("expected.json")).unwrap()).unwrap()
 }
 
 /// Pods that differ only in a trailing number are copies of each other: they are counted, not named.
-fn copies<'a>(pods: impl Iterator<Item = &'a Value>) -> BTreeMap<String, usize> {
+pub(crate) fn copies<'a>(pods: impl Iterator<Item = &'a Value>) -> BTreeMap<String, usize> {
     let mut out = BTreeMap::new();
     for pod in pods {
         let name = pod.as_str().unwrap();
@@ -38,11 +38,11 @@ fn copies<'a>(pods: impl Iterator<Item = &'a Value>) -> BTreeMap<String, usize> 
     out
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+pub(crate) fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value[key].as_array().unwrap().iter()
 }
 
-fn canonical_claim(claim: &Value) -> String {
+pub(crate) fn canonical_claim(claim: &Value) -> String {
     let mut requirements: Vec<String> = list(claim, "requirements")
         .map(|r| {
             let mut values: Vec<&str> = r["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -79,7 +79,7 @@ fn canonical(answer: &Value) -> String {
     format!("{claims:#?}\n{existing:#?}\n{left:?}")
 }
 
-fn answers(expected: &Value) -> Vec<&Value> {
+pub(crate) fn answers(expected: &Value) -> Vec<&Value> {
     std::iter::once(expected).chain(expected["alternatives"].as_array().into_iter().flatten()).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Everything that is tested through a public surface, in one binary.
 
 mod dynamo_store;
+mod golden_consolidation;
 mod golden_scheduling;
 mod infra;
 mod tools;

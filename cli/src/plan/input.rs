@@ -320,6 +320,10 @@ fn complete_pod(pod: &mut Pod) {
     if pod.status.phase.is_empty() {
         pod.status.phase = if bound { "Running" } else { "Pending" }.to_owned();
     }
+    if bound && pod.status.start_time.is_none() {
+        // A kubelet takes a pod on as soon as it sees it.
+        pod.status.start_time = pod.metadata.creation_timestamp;
+    }
     if pod.status.conditions.is_empty() {
         let condition = |type_: &str, status: &str, reason: &str| PodCondition {
             type_: type_.to_owned(),

@@ -29,7 +29,7 @@ pub(super) fn compute(world: &World<'_>, simulator: &mut Simulator<'_>, nodes: &
         return Ok(command(world, method, nodes, None, destinations));
     };
     let mut replacement = Replacement::new(world, claim);
-    let stepped = memory::replaced_by(world.input.memory, nodes);
+    let stepped = memory::replaced_by(world.input.memory, nodes, world.now());
     let ceiling: Price = nodes.iter().map(|node| node.price).sum();
     let all_spot = nodes.iter().all(|node| node.capacity_type() == labels::CAPACITY_SPOT);
     if all_spot && replacement.allows(labels::CAPACITY_SPOT) {

@@ -50,9 +50,10 @@ pub(super) fn still_nothing(seen: Option<&Seen>, fingerprint: u64, now: Timestam
 }
 
 /// The instance types that some of the nodes have lately replaced, and when: they do not come back.
-pub(super) fn replaced_by<'m>(memory: &'m Memory, nodes: &[&Candidate<'_>]) -> Option<(Timestamp, BTreeSet<&'m str>)> {
+pub(super) fn replaced_by<'m>(memory: &'m Memory, nodes: &[&Candidate<'_>], now: Timestamp) -> Option<(Timestamp, BTreeSet<&'m str>)> {
+    let recent = |earlier: &&Move| now.duration_since(earlier.at) < REMEMBERED_FOR;
     let stood_in = |earlier: &&Move| nodes.iter().any(|node| earlier.launched.iter().any(|name| name == node.machine.claim_name()));
-    let earlier: Vec<&Move> = memory.moves.iter().filter(stood_in).collect();
+    let earlier: Vec<&Move> = memory.moves.iter().filter(recent).filter(stood_in).collect();
     let at = earlier.iter().map(|earlier| earlier.at).max()?;
     Some((at, earlier.iter().flat_map(|earlier| &earlier.removed).map(|shape| shape.instance_type.as_str()).collect()))
 }

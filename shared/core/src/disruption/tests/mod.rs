@@ -4,3 +4,4 @@ mod blocking;
 mod empty;
 mod repairing;
 mod statics;
+mod underused;

@@ -1,0 +1,348 @@
+//! Multi-node and single-node consolidation.
+
+use crate::disruption::testing::{Scene, noon, render, why};
+use crate::disruption::{Gate, Method, Move, RejectionCause, Shape};
+use jiff::ToSpan as _;
+use std::sync::Arc;
+use whittle_api::catalog::InstanceType;
+use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
+use whittle_api::karpenter::{Budget, ConsolidationPolicy, Requirement};
+use whittle_api::{LabelSelector, NillableDuration, labels};
+use whittle_units::Price;
+
+/// A node of `cpu` cores with one pod.
+fn used(scene: &mut Scene, node: &str, cpu: i64, pod: &str) {
+    scene.node(node, "default", cpu);
+    scene.pod(&format!("pod-{node}"), node, pod);
+}
+
+fn scene(nodes: &[(&str, i64, &str)]) -> Scene {
+    let mut scene = Scene::new();
+    for (node, cpu, pod) in nodes {
+        used(&mut scene, node, *cpu, pod);
+    }
+    scene
+}
+
+fn on_spot(scene: &mut Scene, nodes: &[&str]) {
+    scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
+    for name in nodes {
+        let (node, claim) = scene.parts(name);
+        for labels in [&mut node.metadata.labels, &mut claim.metadata.labels] {
+            labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
+        }
+    }
+}
+
+/// A catalog of `count` types of two cores, each a little dearer than the one before, and the node's own.
+fn many_types(scene: &mut Scene, count: i64) {
+    let mut types: Vec<InstanceType> = (0..count)
+        .map(|at| {
+            let mut small = crate::disruption::testing::instance_type(2);
+            small.name = format!("s{at:02}");
+            small.requirements[0] = Requirement::is_in(labels::INSTANCE_TYPE, [small.name.clone()]);
+            for offering in &mut small.offerings {
+                offering.price = Price::from_nanos(offering.price.nanos() + u64::try_from(at).unwrap() * 1_000_000);
+            }
+            small
+        })
+        .collect();
+    types.push(crate::disruption::testing::instance_type(16));
+    scene.catalog.insert("default".to_owned(), Arc::new(types));
+}
+
+#[test]
+fn pods_that_fit_elsewhere_let_their_node_go() {
+    let scene = scene(&[("a", 4, "1"), ("b", 2, "500m")]);
+    let decision = scene.expect(&["single delete [a]"]);
+    assert_eq!(decision.commands[0].destinations, ["b"]);
+}
+
+#[test]
+fn an_oversized_node_is_replaced_by_what_is_cheaper() {
+    let scene = scene(&[("big", 16, "1500m")]);
+    let decision = scene.expect(&["single replace [big] -> x2|x4|x8"]);
+    assert_eq!(decision.commands[0].savings.nanos(), 700_000_000);
+    assert_eq!(decision.commands[0].to_string(), "replace: [big] -> [1 replacement]");
+    assert_eq!(decision.commands[0].replacements[0].cheapest_price, Price::from_nanos(100_000_000));
+}
+
+#[test]
+fn a_node_that_is_the_cheapest_already_is_told_so() {
+    let scene = scene(&[("fit", 2, "1500m")]);
+    let decision = scene.expect(&[]);
+    assert_eq!(why(&decision, "fit").to_string(), "Can't replace with a cheaper node");
+    assert!(decision.notes.iter().any(|note| note.object == "node/fit" && note.reason == "Unconsolidatable"));
+    scene.best().expect_why("fit", "NothingCheaper");
+}
+
+#[test]
+fn on_demand_becomes_spot_alone_where_both_are_allowed() {
+    let mut scene = scene(&[("n", 2, "1500m")]);
+    scene.the_pool("default").spec.template.spec.requirements.clear();
+    let decision = scene.expect(&["single replace [n] -> x2|x4"]);
+    let claim = &decision.commands[0].replacements[0];
+    assert!(claim.requirements.contains(&Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])));
+}
+
+#[test]
+fn spot_to_spot_needs_its_gate() {
+    let mut scene = scene(&[("n", 16, "1500m")]);
+    on_spot(&mut scene, &["n"]);
+    many_types(&mut scene, 20);
+    scene.expect(&[]);
+    scene.expect_why("n", "SpotToSpotDisabled");
+    scene.settings.spot_to_spot = Gate::On;
+    let decision = scene.decide();
+    let wanted: Vec<String> = (0..15).map(|at| format!("s{at:02}")).collect();
+    assert_eq!(decision.commands[0].replacements[0].instance_types, wanted);
+}
+
+#[test]
+fn spot_to_spot_needs_fifteen_cheaper_types() {
+    let mut scene = scene(&[("n", 16, "1500m")]);
+    on_spot(&mut scene, &["n"]);
+    scene.settings.spot_to_spot = Gate::On;
+    many_types(&mut scene, 14);
+    let decision = scene.expect(&[]);
+    assert!(why(&decision, "n").to_string().ends_with("got 14"), "{}", why(&decision, "n"));
+    many_types(&mut scene, 15);
+    assert_eq!(scene.decide().commands.len(), 1);
+}
+
+#[test]
+fn min_values_keep_more_types_or_forbid_the_move() {
+    let mut scene = scene(&[("n", 16, "1500m")]);
+    on_spot(&mut scene, &["n"]);
+    scene.settings.spot_to_spot = Gate::On;
+    many_types(&mut scene, 18);
+    let ask = |scene: &mut Scene, types: u32| {
+        let requirement = Requirement { operator: whittle_api::karpenter::Operator::Exists, ..Requirement::default() };
+        let requirement = Requirement { key: labels::INSTANCE_TYPE.to_owned(), min_values: Some(types), ..requirement };
+        scene.the_pool("default").spec.template.spec.requirements.truncate(1);
+        scene.the_pool("default").spec.template.spec.requirements.push(requirement);
+    };
+    for (asked, want) in [(16, 16), (10, 15)] {
+        ask(&mut scene, asked);
+        let decision = scene.decide();
+        assert_eq!(decision.commands[0].replacements[0].instance_types.len(), want, "minValues {asked}");
+    }
+    ask(&mut scene, 19);
+    scene.expect(&[]);
+    scene.expect_why("n", "MinValues");
+}
+
+#[test]
+fn the_worst_launch_counts_for_being_cheaper() {
+    let mut scene = scene(&[("n", 4, "1500m")]);
+    let mut types: Vec<InstanceType> = [2, 4].map(crate::disruption::testing::instance_type).into();
+    types[0].offerings[1].price = Price::from_dollars(0.5);
+    scene.catalog.insert("default".to_owned(), Arc::new(types));
+    scene.expect(&[]);
+    scene.expect_why("n", "NothingCheaper");
+}
+
+#[test]
+fn several_nodes_become_one_that_costs_less() {
+    let scene = scene(&[("a", 4, "1500m"), ("b", 4, "1500m"), ("c", 4, "900m")]);
+    scene.expect(&["multi delete [a b]"]);
+    self::scene(&[("a", 8, "3"), ("b", 8, "3500m")]).expect(&["single delete [a]"]);
+}
+
+#[test]
+fn several_nodes_go_together_when_their_pods_fit_on_the_rest() {
+    let scene = scene(&[("a", 2, "500m"), ("b", 2, "500m"), ("c", 8, "3")]);
+    scene.expect(&["multi replace [a b c] -> x4"]);
+}
+
+#[test]
+fn a_node_that_cannot_go_does_not_keep_the_others_from_going_together() {
+    // The first by its promise is far too full for any set; the two behind it fit on one small machine.
+    let mut scene = scene(&[("full", 16, "15500m"), ("a", 2, "700m"), ("b", 2, "700m")]);
+    scene.pod("filler-a", "a", "200m");
+    scene.pod("filler-b", "b", "200m");
+    let reference = scene.decide();
+    let best = scene.best().decide();
+    let saved = |decision: &crate::disruption::Decision| decision.commands.iter().map(|command| command.savings.nanos()).sum::<i64>();
+    assert!(saved(&best) >= saved(&reference));
+    assert!(!best.commands.is_empty());
+}
+
+#[test]
+fn budgets_bound_what_goes_together() {
+    let mut scene = scene(&[("a", 4, "500m"), ("b", 4, "500m"), ("c", 4, "500m"), ("d", 4, "500m")]);
+    scene.the_pool("default").spec.disruption.budgets = vec![Budget { nodes: IntOrString::Text("2".to_owned()), ..Budget::default() }];
+    let decision = scene.decide();
+    assert!(decision.commands[0].removals.len() <= 2, "{}", render(&decision.commands[0]));
+    scene.the_pool("default").spec.disruption.budgets[0].nodes = IntOrString::Text("0".to_owned());
+    scene.expect(&[]);
+    scene.expect_why("a", "Budget");
+}
+
+#[test]
+fn a_pod_with_no_other_place_keeps_its_node() {
+    let mut scene = scene(&[("a", 4, "1"), ("b", 4, "1")]);
+    let pinned = scene.objects.pods.iter_mut().find(|pod| pod.metadata.name == "pod-a").unwrap();
+    pinned.spec.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+    let scene = scene.best();
+    let decision = scene.decide();
+    assert!(decision.commands.iter().all(|command| command.removals.iter().all(|removal| removal.node != "a")));
+    scene.expect_why("a", "PodsWouldNotSchedule");
+}
+
+#[test]
+fn blocked_nodes_are_passed_over() {
+    let mut scene = scene(&[("a", 4, "1"), ("b", 4, "1")]);
+    let mut budget = PodDisruptionBudget::default();
+    budget.metadata.namespace = "default".to_owned();
+    budget.spec.selector = Some(LabelSelector { match_labels: [("app".to_owned(), "a".to_owned())].into(), ..LabelSelector::default() });
+    scene.objects.disruption_budgets.push(budget);
+    scene.objects.pods[0].metadata.labels.insert("app".to_owned(), "a".to_owned());
+    scene.parts("a").1.spec.termination_grace_period = Some("1h".parse().unwrap());
+    scene.expect(&["single delete [b]"]);
+    scene.expect_why("a", "PodDisruptionBudget");
+}
+
+#[test]
+fn nodes_whose_own_pods_moved_lately_take_no_others() {
+    let mut scene = scene(&[("old", 4, "1"), ("young", 4, "1")]);
+    scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(3600);
+    scene.parts("young").1.status.last_pod_event_time = Some(noon() - 1.minute());
+    scene.expect(&["single replace [old] -> x1|x2"]);
+    scene.expect_why("young", "ConsolidateAfter");
+}
+
+#[test]
+fn policies_decide_whether_used_nodes_are_looked_at() {
+    let mut scene = scene(&[("big", 16, "1")]);
+    scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
+    scene.expect(&[]);
+    scene.expect_why("big", "NotEmpty");
+    for policy in [ConsolidationPolicy::WhenEmptyOrUnderutilized, ConsolidationPolicy::Balanced] {
+        scene.the_pool("default").spec.disruption.consolidation_policy = policy;
+        assert_eq!(scene.decide().commands.len(), 1, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_minimum_saving_is_respected() {
+    let mut scene = scene(&[("n", 4, "1500m")]);
+    let ask = |scene: &mut Scene, dollars: &str| {
+        scene.the_pool("default").metadata.annotations.insert(labels::MINIMUM_SAVING.to_owned(), dollars.to_owned());
+    };
+    ask(&mut scene, "0.11");
+    let decision = scene.expect(&[]);
+    assert_eq!(why(&decision, "n").to_string(), "Saves $0.1000 an hour, under the minimum of $0.1100");
+    for enough in ["0.1", "free", "-1"] {
+        ask(&mut scene, enough);
+        scene.expect(&["single replace [n] -> x2"]);
+    }
+}
+
+#[test]
+fn a_move_that_undoes_a_recent_one_is_refused() {
+    let mut scene = scene(&[("n", 16, "1500m")]);
+    let shape = |name: &str| Shape {
+        node_pool: "default".to_owned(),
+        instance_type: name.to_owned(),
+        capacity_type: "on-demand".to_owned(),
+        zone: "a".to_owned(),
+        price: Price::ZERO,
+    };
+    let earlier = Move {
+        at: noon() - 30.minutes(),
+        removed: vec![shape("x2"), shape("x4")],
+        launched: vec!["claim-n".to_owned()],
+        workloads: [("default/ReplicaSet/other".to_owned(), 9)].into(),
+    };
+    scene.memory.moves = vec![earlier.clone()];
+    scene.expect(&["single replace [n] -> x8"]);
+    scene.memory.moves[0].removed.push(shape("x8"));
+    scene.expect(&[]);
+    scene.expect_why("n", "UndoesRecentMove");
+    scene.memory.moves[0].at = noon() - 1.hour();
+    assert_eq!(scene.expect(&["single replace [n] -> x2|x4|x8"]).memory.moves, []);
+}
+
+#[test]
+fn no_workload_is_moved_more_than_twice_an_hour() {
+    let mut scene = scene(&[("n", 16, "1500m")]);
+    let moved = |pods| Move {
+        at: noon() - 30.minutes(),
+        removed: Vec::new(),
+        launched: Vec::new(),
+        workloads: [("default/ReplicaSet/web".to_owned(), pods)].into(),
+    };
+    scene.memory.moves = vec![moved(1)];
+    assert_eq!(scene.decide().commands.len(), 1);
+    scene.memory.moves.push(moved(1));
+    scene.expect(&[]);
+    scene.expect_why("n", "MovedTooOften");
+}
+
+#[test]
+fn a_pass_that_found_nothing_is_not_repeated_until_something_changes() {
+    let mut scene = scene(&[("fit", 2, "1500m")]);
+    let decision = scene.expect(&[]);
+    assert!(decision.memory.nothing_found.contains_key(&Method::SingleNode));
+    scene.memory = decision.memory;
+    scene.now = noon() + 4.minutes();
+    scene.expect_why("fit", "Unchanged");
+    scene.now = noon() + 5.minutes();
+    scene.expect_why("fit", "NothingCheaper");
+    scene.now = noon() + 1.minute();
+    scene.node("empty", "default", 2);
+    scene.parts("empty").1.metadata.deletion_timestamp = Some(noon());
+    scene.expect_why("fit", "NothingCheaper");
+}
+
+#[test]
+fn every_node_has_its_turn_when_a_pass_is_too_short() {
+    let mut scene = scene(&[("a", 2, "1500m"), ("b", 2, "1500m"), ("c", 2, "1500m")]);
+    scene.settings.simulations_max = 2;
+    let mut looked_at = std::collections::BTreeSet::new();
+    for _ in 0..2 {
+        let decision = scene.decide();
+        looked_at.extend(decision.verdicts.iter().filter(|verdict| !verdict.why.is_stale()).map(|verdict| verdict.node.clone()));
+        scene.memory = decision.memory;
+    }
+    assert_eq!(looked_at.len(), 3);
+}
+
+#[test]
+fn what_was_proposed_must_still_be_the_best_after_its_rest() {
+    let mut scene = scene(&[("big", 16, "1500m")]);
+    let proposal = scene.decide().commands[0].proposal(noon());
+    scene.now = noon() + 15.seconds();
+    let command = scene.validate(&proposal).unwrap();
+    assert_eq!(command.proposal(noon()).replacements, proposal.replacements);
+    let check = |spoil: &dyn Fn(&mut Scene), want: RejectionCause| {
+        let mut scene = self::scene(&[("big", 16, "1500m")]);
+        scene.now = noon() + 15.seconds();
+        spoil(&mut scene);
+        let rejection = scene.validate(&proposal).unwrap_err();
+        assert_eq!(rejection.cause, want);
+        assert_eq!(rejection.failed, 1);
+        assert!(rejection.notes.iter().all(|note| note.reason == "ConsolidationRejected"));
+    };
+    check(&|scene| used(scene, "room", 4, "1"), RejectionCause::Scheduling);
+    check(
+        &|scene| {
+            scene.pod("more", "big", "3");
+        },
+        RejectionCause::Scheduling,
+    );
+    check(
+        &|scene| {
+            scene.objects.pods[0].metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+        },
+        RejectionCause::Churn,
+    );
+    check(
+        &|scene| {
+            let closed = Budget { nodes: IntOrString::Text("0".to_owned()), ..Budget::default() };
+            scene.the_pool("default").spec.disruption.budgets = vec![closed];
+        },
+        RejectionCause::Budget,
+    );
+}
