@@ -4,4 +4,5 @@ mod dynamo_store;
 mod golden_consolidation;
 mod golden_scheduling;
 mod infra;
+mod real_admission;
 mod tools;

@@ -128,10 +128,11 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
             value["spec"] = spec;
         }
     }
-    let read = match reader(value.clone()) {
-        // A server ignores the status of what is applied, even an ill-formed one.
-        Err(error) if strict && is_status(&error.path) && kind != "NodeClaim" => reader(without_status(value)),
-        read => read,
+    // A server ignores the status of what is applied, even an ill-formed one. (Others may be many, so they are not copied.)
+    let copy = (strict && kind != "NodeClaim").then(|| value.clone());
+    let read = match (reader(value), copy) {
+        (Err(error), Some(copy)) if is_status(&error.path) => reader(without_status(copy)),
+        (read, _) => read,
     };
     match read {
         Ok(object) if errors.is_empty() => Ok(object),
