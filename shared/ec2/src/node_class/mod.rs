@@ -82,7 +82,9 @@ pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClas
 }
 
 fn set(all: &mut Vec<Condition>, name: &str, verdict: &Verdict, generation: Option<i64>, now: Timestamp) {
-    conditions::set(all, name, verdict.status, verdict.reason, &verdict.message, now);
+    // The API server refuses a condition without a reason; the type's own name stands for "nothing to say".
+    let reason = if verdict.reason.is_empty() { name } else { verdict.reason };
+    conditions::set(all, name, verdict.status, reason, &verdict.message, now);
     if let Some(condition) = all.iter_mut().find(|condition| condition.type_ == name) {
         condition.observed_generation = generation;
     }

@@ -152,7 +152,7 @@ fn ready_status(spec: Value, change: impl FnOnce(&mut Found)) -> Vec<(String, St
     };
     change(&mut found);
     let status = status(&class, found, OLD.parse().unwrap());
-    assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
+    assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(3) && !condition.reason.is_empty()));
     status
         .conditions
         .iter()
