@@ -120,7 +120,7 @@ fn capacity(facts: &InstanceTypeFacts, context: &Context<'_>, kubelet: &Resolved
 fn memory(facts: &InstanceTypeFacts, settings: &Settings) -> i64 {
     let firmware = if facts.architectures.first().is_some_and(|first| first == "arm64") { ARM_FIRMWARE_MIB } else { 0 };
     let mebibytes = i64::try_from(facts.memory_mib).unwrap_or(i64::MAX >> 20) - firmware;
-    let kept = (i128::from(mebibytes) * i128::from(settings.vm_memory_overhead_ppm)).div_ceil_positive(1_000_000);
+    let kept = divided_up(i128::from(mebibytes) * i128::from(settings.vm_memory_overhead_ppm), 1_000_000);
     (mebibytes - kept).max(0) * MEBIBYTE
 }
 
@@ -178,7 +178,7 @@ fn percent_of(capacity: i64, percent: &str) -> Option<i64> {
     if share == Quantity::from_units(100) {
         return Some(0);
     }
-    Some((i128::from(capacity) * i128::from(share.milli())).div_ceil_positive(100_000))
+    Some(divided_up(i128::from(capacity) * i128::from(share.milli()), 100_000))
 }
 
 fn quantities(map: &crate::kubelet::TextMap) -> Resources {
@@ -191,13 +191,8 @@ fn without_zeros(mut resources: Resources) -> Resources {
     resources
 }
 
-/// Division of non-negative numbers, rounded up.
-trait DivCeil {
-    fn div_ceil_positive(self, divisor: i128) -> i64;
-}
-impl DivCeil for i128 {
-    fn div_ceil_positive(self, divisor: i128) -> i64 {
-        let quotient = self.div_euclid(divisor) + i128::from(self.rem_euclid(divisor) != 0);
-        i64::try_from(quotient).unwrap_or(i64::MAX)
-    }
+/// A quotient of non-negative numbers, rounded up.
+fn divided_up(number: i128, divisor: i128) -> i64 {
+    let quotient = number.div_euclid(divisor) + i128::from(number.rem_euclid(divisor) != 0);
+    i64::try_from(quotient).unwrap_or(i64::MAX)
 }
