@@ -1,1 +1,35 @@
+use crate::{reason, tightens};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason};
+use whittle_ec2::interruption::InterruptionKind;
+use whittle_units::Timestamp;
 
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+/// A claim that ends for a reason since second 0, told of `kind` at second 10.
+#[track_caller]
+fn check(known: DeletionReason, kind: InterruptionKind, expected: bool) {
+    let key = ClaimKey { cluster: "c".into(), name: "n".into() };
+    let mut claim = Claim::planned(key, "uid".into(), ClaimSpec::default(), at(0));
+    claim.deletion = Some(claim.deletion_for(known, "", at(0)));
+    assert_eq!(tightens(&claim, kind, at(10)), expected, "{known:?} then {kind:?}");
+}
+
+#[test]
+fn a_claim_that_ends_anyway_is_told_only_what_leaves_it_less_time() {
+    check(DeletionReason::Underutilized, InterruptionKind::SpotInterrupted, true);
+    check(DeletionReason::SpotInterruption, InterruptionKind::SpotInterrupted, false);
+    check(DeletionReason::SpotInterruption, InterruptionKind::SystemStatus, true);
+    check(DeletionReason::Unhealthy, InterruptionKind::SpotInterrupted, false);
+    check(DeletionReason::Requested, InterruptionKind::InstanceStopped, false);
+    check(DeletionReason::Requested, InterruptionKind::ScheduledChange, false);
+}
+
+#[test]
+fn a_machine_that_is_lost_needs_no_budget_and_a_scheduled_change_does() {
+    assert!(reason(InterruptionKind::SpotInterrupted).is_involuntary());
+    assert!(reason(InterruptionKind::InstanceTerminated).is_involuntary());
+    assert!(!reason(InterruptionKind::ScheduledChange).is_involuntary());
+    assert!(!reason(InterruptionKind::RebalanceRecommendation).is_involuntary());
+}

@@ -13,7 +13,7 @@ const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(30);
 /// A contradiction that was not seen again for this long starts anew.
 const SIGHTING_LASTS: SignedDuration = SignedDuration::from_mins(10);
 /// Launch templates are cheap to keep and to make again; those that nothing uses for this long go.
-const TEMPLATE_IDLE: SignedDuration = SignedDuration::from_hours(1);
+const TEMPLATE_IDLE: SignedDuration = SignedDuration::from_mins(10);
 /// How long after it was due a doorbell counts as lost.
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(10);
 /// An instance so young may not have been named yet.

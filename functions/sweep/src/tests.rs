@@ -1,1 +1,330 @@
+use crate::judge::{Findings, Seen, judge};
+use std::collections::BTreeMap;
+use whittle_api::k8s::Node;
+use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, Revision, Sighting, Stored, mirror, step};
+use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_units::{InstanceId, Price, ProviderId, Resources, Timestamp};
 
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn machine(id: &str) -> Machine {
+    Machine {
+        instance_id: id.into(),
+        provider_id: ProviderId::of_instance("z", &InstanceId::new(id)),
+        instance_type: "m5.large".into(),
+        zone: "z".into(),
+        capacity_type: "spot".into(),
+        image_id: "ami".into(),
+        price: Price::ZERO,
+        capacity: Resources::new(),
+        allocatable: Resources::new(),
+        labels: BTreeMap::new(),
+        launched_at: at(0),
+    }
+}
+
+fn planned() -> Claim {
+    let owner = OwnerReference { kind: "NodePool".into(), name: "default".into(), uid: "pool-uid".into(), ..OwnerReference::default() };
+    let spec = ClaimSpec { node_pool: "default".into(), owner, ..ClaimSpec::default() };
+    Claim::planned(ClaimKey { cluster: "c".into(), name: "default-1".into() }, "uid".into(), spec, at(0))
+}
+
+fn after(events: &[Event]) -> Claim {
+    events.iter().fold(planned(), |claim, event| step(&claim, event, at(10)).unwrap())
+}
+
+fn begun() -> Event {
+    Event::LaunchBegun { client_token: "batch".into() }
+}
+fn registered() -> Claim {
+    after(&[begun(), Event::FleetAnswered(machine("i-1")), Event::NodeJoined { node_name: "n".into() }])
+}
+fn to_end() -> Event {
+    Event::DeletionAsked(Deletion { reason: DeletionReason::Requested, at: at(10), deadline: None, message: String::new() })
+}
+
+fn instance(id: &str) -> Instance {
+    let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "c")];
+    Instance {
+        id: id.into(),
+        state: InstanceState::Running,
+        instance_type: "m5.large".into(),
+        zone: "z".into(),
+        capacity_type: "spot".into(),
+        image_id: "ami".into(),
+        subnet_id: "subnet".into(),
+        private_dns_name: String::new(),
+        launched_at: at(0),
+        tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+    }
+}
+
+fn node(ready: bool) -> Node {
+    let mut node = Node { metadata: ObjectMeta::named("n"), ..Node::default() };
+    node.spec.provider_id = "aws:///z/i-1".into();
+    let status = if ready { ConditionStatus::True } else { ConditionStatus::Unknown };
+    node.status.conditions = vec![Condition { type_: "Ready".into(), status, ..Condition::default() }];
+    node
+}
+
+/// A cluster in which one claim is well: pool, mirror, Node and instance are there.
+#[derive(Clone)]
+struct Scene {
+    claims: Vec<Claim>,
+    unreadable: Vec<String>,
+    objects: ClusterObjects,
+    instances: Vec<Instance>,
+    templates: Vec<String>,
+}
+
+fn scene(claim: Claim) -> Scene {
+    let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+    pool.metadata.uid = "pool-uid".into();
+    Scene {
+        objects: ClusterObjects {
+            node_pools: vec![pool],
+            node_claims: vec![mirror(&claim)],
+            nodes: vec![node(true)],
+            ..ClusterObjects::default()
+        },
+        claims: vec![claim],
+        unreadable: Vec::new(),
+        instances: vec![instance("i-1")],
+        templates: Vec::new(),
+    }
+}
+
+impl Scene {
+    fn judge(&self, sightings: &[Sighting], now: i64) -> Findings {
+        let claims: Vec<Stored<Claim>> = self.claims.iter().map(|value| Stored { value: value.clone(), revision: Revision(1) }).collect();
+        judge(&Seen {
+            claims: &claims,
+            unreadable: &self.unreadable,
+            objects: &self.objects,
+            instances: &self.instances,
+            templates: &self.templates,
+            sightings,
+            now: at(now),
+        })
+    }
+    /// What a sweep at 100 s finds, and one `later` seconds after it that sees the same.
+    fn twice(&self, later: i64) -> (Findings, Findings) {
+        let first = self.judge(&[], 100);
+        let second = self.judge(&first.note, 100 + later);
+        (first, second)
+    }
+}
+
+fn change(mut scene: Scene, change: impl FnOnce(&mut Scene)) -> Scene {
+    change(&mut scene);
+    scene
+}
+
+#[track_caller]
+fn check_ends(scene: &Scene, reason: DeletionReason) {
+    let ends: Vec<DeletionReason> = scene.judge(&[], 100).end.iter().map(|end| end.reason).collect();
+    assert_eq!(ends, [reason]);
+}
+
+/// Nothing at the first sight nor 29 s later; the claim ends 30 s later.
+#[track_caller]
+fn check_ends_at_second_sight(scene: &Scene, reason: DeletionReason) {
+    let (first, early) = scene.twice(29);
+    assert!(first.end.is_empty() && early.end.is_empty(), "{first:?} {early:?}");
+    let (_, second) = scene.twice(30);
+    assert_eq!(second.end.iter().map(|end| end.reason).collect::<Vec<_>>(), [reason]);
+}
+
+#[track_caller]
+fn check_never_ends(scene: &Scene) {
+    let (first, second) = scene.twice(60);
+    assert!(first.end.is_empty() && second.end.is_empty(), "{second:?}");
+}
+
+#[test]
+fn where_all_is_well_nothing_is_done() {
+    assert_eq!(scene(registered()).judge(&[], 100), Findings::default());
+}
+
+#[test]
+fn deletion_by_hand_is_honoured_at_once() {
+    check_ends(
+        &change(scene(registered()), |s| s.objects.node_claims[0].metadata.deletion_timestamp = Some(at(90))),
+        DeletionReason::Requested,
+    );
+    check_ends(&change(scene(registered()), |s| s.objects.nodes[0].metadata.deletion_timestamp = Some(at(90))), DeletionReason::Requested);
+}
+
+#[test]
+fn the_claims_of_a_pool_go_with_it() {
+    check_ends(
+        &change(scene(registered()), |s| s.objects.node_pools[0].metadata.deletion_timestamp = Some(at(90))),
+        DeletionReason::NodePoolDeleted,
+    );
+    check_ends_at_second_sight(&change(scene(registered()), |s| s.objects.node_pools.clear()), DeletionReason::NodePoolDeleted);
+    check_ends_at_second_sight(
+        &change(scene(registered()), |s| s.objects.node_pools[0].metadata.uid = "another".into()),
+        DeletionReason::NodePoolDeleted,
+    );
+}
+
+#[test]
+fn a_provisioner_and_a_node_pool_of_one_name_are_two_pools() {
+    let mut claim = registered();
+    claim.spec.owner.kind = "Provisioner".into();
+    check_ends_at_second_sight(&scene(claim.clone()), DeletionReason::NodePoolDeleted);
+    let converted = change(scene(claim), |s| {
+        s.objects.node_pools[0].metadata.annotations.insert(labels::CONVERTED_FROM.into(), "Provisioner".into());
+    });
+    check_never_ends(&converted);
+}
+
+#[test]
+fn an_instance_counts_as_lost_only_when_its_kubelet_is_silent_too() {
+    let lost = change(scene(registered()), |s| s.instances.clear());
+    check_never_ends(&lost);
+    check_ends_at_second_sight(&change(lost.clone(), |s| s.objects.nodes = vec![node(false)]), DeletionReason::InstanceGone);
+    check_ends_at_second_sight(&change(lost, |s| s.objects.nodes.clear()), DeletionReason::InstanceGone);
+    let ending = change(scene(registered()), |s| {
+        s.instances[0].state = InstanceState::ShuttingDown;
+        s.objects.nodes = vec![node(false)];
+    });
+    check_ends_at_second_sight(&ending, DeletionReason::InstanceGone);
+}
+
+#[test]
+fn a_missing_node_alone_ends_nothing_nor_does_an_unregistered_claim() {
+    check_never_ends(&change(scene(registered()), |s| s.objects.nodes.clear()));
+    let launched = after(&[begun(), Event::FleetAnswered(machine("i-1"))]);
+    let unregistered = change(scene(launched), |s| {
+        s.instances.clear();
+        s.objects.nodes.clear();
+    });
+    check_never_ends(&unregistered);
+}
+
+#[test]
+fn an_expired_claim_ends_once() {
+    let mut claim = registered();
+    claim.spec.expire_after = NillableDuration::from_secs(100);
+    check_ends(&scene(claim.clone()), DeletionReason::Expired);
+    assert!(scene(claim.clone()).judge(&[], 99).end.is_empty());
+    let ending = step(&claim, &to_end(), at(20)).unwrap();
+    assert!(scene(ending).judge(&[], 200).end.is_empty());
+}
+
+#[test]
+fn a_contradiction_that_goes_away_starts_anew() {
+    let lost = change(scene(registered()), |s| {
+        s.instances.clear();
+        s.objects.nodes = vec![node(false)];
+    });
+    let first = lost.judge(&[], 100);
+    assert_eq!(first.note.len(), 1);
+    let well = scene(registered()).judge(&first.note, 130);
+    assert_eq!(well.forget, ["claim/default-1 without instance"]);
+    assert!(lost.judge(&[], 160).end.is_empty());
+}
+
+/// The orphans that a sweep confirms half a minute after it first saw them.
+#[track_caller]
+fn check_orphans(scene: &Scene, expected: &[&str]) {
+    let (first, second) = scene.twice(30);
+    assert!(first.orphans.is_empty(), "never at first sight");
+    assert_eq!(second.orphans.iter().map(|orphan| orphan.id.as_str()).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn an_instance_of_ours_without_a_claim_is_collected_at_its_second_sight() {
+    check_orphans(&change(scene(registered()), |s| s.instances.push(instance("i-9"))), &["i-9"]);
+}
+
+#[test]
+fn an_instance_that_somebody_accounts_for_is_no_orphan() {
+    let with = |instance: Instance| change(scene(registered()), |s| s.instances.push(instance));
+    let tagged = |key: &str, value: &str| {
+        let mut instance = instance("i-9");
+        instance.tags.insert(key.into(), value.into());
+        instance
+    };
+    let mut foreign = instance("i-9");
+    foreign.tags.remove(labels::EC2_NODE_CLASS);
+    check_orphans(&with(foreign), &[]);
+    check_orphans(&with(Instance { state: InstanceState::Terminated, ..instance("i-9") }), &[]);
+    check_orphans(&with(Instance { launched_at: at(101), ..instance("i-9") }), &[]);
+    // Another controller's NodeClaim names it.
+    let mut other = NodeClaim { metadata: ObjectMeta::named("theirs"), ..NodeClaim::default() };
+    other.status.provider_id = "aws:///z/i-9".into();
+    check_orphans(&change(with(instance("i-9")), |s| s.objects.node_claims.push(other)), &[]);
+    // It might belong to a claim that this version cannot read.
+    check_orphans(&change(with(instance("i-9")), |s| s.unreadable = vec!["default-7".into()]), &[]);
+    // Its launch is still under way.
+    let launching = change(scene(after(&[begun()])), |s| s.instances = vec![tagged(labels::TAG_LAUNCH, "batch")]);
+    check_orphans(&launching, &[]);
+    check_orphans(&change(launching, |s| s.instances = vec![tagged(labels::TAG_LAUNCH, "other")]), &["i-9"]);
+}
+
+#[test]
+fn lost_doorbells_are_rung_again_when_they_are_overdue() {
+    let launch = |claim: &Claim, now| scene(claim.clone()).judge(&[], now).launch.len();
+    assert_eq!((launch(&planned(), 9), launch(&planned(), 10)), (0, 1));
+    let mut launching = after(&[begun()]);
+    launching.look_again_at = Some(at(60));
+    assert_eq!((launch(&launching, 69), launch(&launching, 70)), (0, 1));
+    let mut ending = step(&registered(), &to_end(), at(10)).unwrap();
+    let terminate = |claim: &Claim, now| scene(claim.clone()).judge(&[], now).terminate.len();
+    assert_eq!((terminate(&ending, 19), terminate(&ending, 20)), (0, 1));
+    ending.look_again_at = Some(at(60));
+    assert_eq!((terminate(&ending, 69), terminate(&ending, 70)), (0, 1));
+}
+
+#[test]
+fn mirrors_follow_their_claims() {
+    let missing = change(scene(registered()), |s| s.objects.node_claims.clear());
+    assert_eq!(missing.judge(&[], 100).mirrors.len(), 1);
+    let stale = change(scene(registered()), |s| s.objects.node_claims[0].status.node_name.clear());
+    assert_eq!(stale.judge(&[], 100).mirrors.len(), 1);
+    let labelled = change(scene(registered()), |s| {
+        s.objects.node_claims[0].metadata.labels.insert("users".into(), "own".into());
+    });
+    assert!(labelled.judge(&[], 100).mirrors.is_empty(), "others may add labels");
+    let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), to_end(), Event::TerminationSent, Event::MachineGone]);
+    let left = scene(gone).judge(&[], 100);
+    assert_eq!((left.terminate.len(), left.mirrors.len()), (1, 0), "the object of an ended claim has to go");
+}
+
+fn held(meta: &mut ObjectMeta) {
+    meta.deletion_timestamp = Some(at(50));
+    meta.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+}
+
+#[test]
+fn objects_that_only_our_finalizer_holds_are_released_when_claim_and_machine_are_gone() {
+    let orphaned = change(scene(registered()), |s| {
+        s.claims.clear();
+        s.instances.clear();
+        s.objects.nodes = vec![node(false)];
+        held(&mut s.objects.nodes[0].metadata);
+        held(&mut s.objects.node_claims[0].metadata);
+    });
+    let (first, second) = orphaned.twice(30);
+    assert!(first.release_mirrors.is_empty() && first.release_nodes.is_empty());
+    assert_eq!((second.release_mirrors, second.release_nodes), (vec!["default-1".to_owned()], vec!["n".to_owned()]));
+    let running = change(orphaned.clone(), |s| s.instances = vec![instance("i-1")]).twice(30).1;
+    assert!(running.release_mirrors.is_empty() && running.release_nodes.is_empty(), "its machine runs");
+    let speaking = change(orphaned, |s| s.objects.nodes[0].status.conditions[0].status = ConditionStatus::True).twice(30).1;
+    assert!(speaking.release_nodes.is_empty(), "its kubelet speaks");
+}
+
+#[test]
+fn launch_templates_go_when_nothing_has_used_them_for_a_while() {
+    let idle = change(scene(registered()), |s| s.templates = vec!["t".into()]);
+    assert!(idle.twice(599).1.delete_templates.is_empty());
+    assert_eq!(idle.twice(600).1.delete_templates, ["t"]);
+    let busy = change(idle, |s| s.claims.push(planned()));
+    assert!(busy.twice(600).1.delete_templates.is_empty());
+}
