@@ -1,5 +1,6 @@
 //! Every decision, as pure functions.
 
+pub mod checker;
 pub mod disruption;
 pub mod pods;
 pub mod requirements;

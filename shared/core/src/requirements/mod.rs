@@ -6,6 +6,8 @@
 mod allowed;
 mod build;
 mod set;
+#[cfg(test)]
+mod tests;
 
 pub use allowed::{Allowed, Operator, Value};
 pub use build::{canonical_key, from_labels, from_requirements, from_selector, term_requirements};

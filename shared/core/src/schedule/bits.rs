@@ -78,12 +78,13 @@ impl Bits {
         self.iter().next()
     }
 
-    /// The first member from `from` on that is not in `other`; `other` may be smaller or larger.
-    pub(crate) fn next_without(&self, other: &Self, from: usize) -> Option<usize> {
+    /// The first member from `from` on that is not in `out` and, if there is one, in `only`. Sizes may differ.
+    pub(crate) fn next_without(&self, out: &Self, only: Option<&Self>, from: usize) -> Option<usize> {
+        let word = |set: &Self, at: usize| set.words.get(at).copied().unwrap_or(0);
         let mut at = from / 64;
         let mut mask = u64::MAX << (from % 64);
-        while let Some(word) = self.words.get(at) {
-            let rest = word & mask & !other.words.get(at).copied().unwrap_or(0);
+        while at < self.words.len() {
+            let rest = self.words[at] & mask & !word(out, at) & only.map_or(u64::MAX, |o| word(o, at));
             if rest != 0 {
                 return Some(at * 64 + rest.trailing_zeros() as usize);
             }
@@ -91,6 +92,14 @@ impl Bits {
             at += 1;
         }
         None
+    }
+
+    /// Adds the members of `other`, growing if need be.
+    pub(crate) fn absorb(&mut self, other: &Self) {
+        if self.words.len() < other.words.len() {
+            self.words.resize(other.words.len(), 0);
+        }
+        self.unite(other);
     }
 
     /// The members, ascending.

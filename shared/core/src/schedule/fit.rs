@@ -56,13 +56,15 @@ pub(crate) struct Freedom {
     pub(crate) pin: bool,
     /// Hold one reservation per machine instead of all that it might use.
     pub(crate) one_reservation: bool,
+    /// Give a machine only the smallest types, so that more machines fit the limits of a NodePool.
+    pub(crate) narrow: bool,
 }
 
 impl Freedom {
     /// As the reference does it.
-    pub(crate) const NONE: Self = Self { all_domains: false, pin: false, one_reservation: false };
+    pub(crate) const NONE: Self = Self { all_domains: false, pin: false, one_reservation: false, narrow: false };
     /// Whatever places more.
-    pub(crate) const FULL: Self = Self { all_domains: true, pin: true, one_reservation: true };
+    pub(crate) const FULL: Self = Self { all_domains: true, pin: true, one_reservation: true, narrow: false };
 }
 
 /// Whether the pod fits a machine that exists; its requirements with the pod's if so.

@@ -49,10 +49,6 @@ impl Groups {
         id
     }
 
-    pub(crate) fn label_set_count(&self) -> usize {
-        self.label_sets.len()
-    }
-
     fn id(&mut self, identity: Identity) -> GroupId {
         if let Some(id) = self.id_of.get(&identity) {
             return *id;

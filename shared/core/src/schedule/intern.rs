@@ -134,10 +134,6 @@ impl Sets {
         &self.sets[id.0 as usize]
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.sets.len()
-    }
-
     /// `offered` narrowed by `asked`, or nothing when they cannot agree. `open` lets the keys for which `well_known`
     /// holds be undefined on the offering side.
     pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, open: bool, well_known: impl Fn(&Key) -> bool) -> Option<SetId> {

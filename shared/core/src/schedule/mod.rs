@@ -13,6 +13,7 @@ mod intake;
 mod intern;
 mod machines;
 mod order;
+mod packing;
 mod place;
 mod plan;
 mod pod;
@@ -20,6 +21,7 @@ mod pools;
 mod problem;
 mod reason;
 mod state;
+mod thrift;
 mod topology;
 
 pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef};
@@ -153,12 +155,7 @@ pub fn solve(input: &Input<'_>, options: &Options) -> Plan {
         // Without NodePools nothing is decided, as the reference has it: every pod is told so.
         return nobody(&problem);
     }
-    let queue = problem.queue.clone();
-    let budget = options.work_budget.unwrap_or(u64::MAX);
-    let reference = place::FirstFit::new(&mut problem, options, fit::Freedom::NONE, budget).run(&queue);
-    let mut plan = finish::plan(&mut problem, options, &reference);
-    plan.packing = "first fit";
-    plan
+    packing::best(&mut problem, options)
 }
 
 fn nobody(problem: &problem::Problem<'_>) -> Plan {

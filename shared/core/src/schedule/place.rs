@@ -6,6 +6,7 @@ use super::fit::{self, Freedom, No, Target};
 use super::pod::{Class, Entry, Form};
 use super::problem::Problem;
 use super::state::{Dead, State};
+use super::thrift::{Purse, smallest};
 use super::topology::Asked;
 use std::collections::VecDeque;
 
@@ -20,7 +21,19 @@ pub(crate) struct Outcome {
     pub(crate) work: u64,
 }
 
-/// One run of first fit.
+/// With more kinds of open machines than this, each machine is asked on its own.
+const MAX_SETS: usize = 64;
+
+/// Which open machine takes a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The one with the fewest pods, as the reference has it.
+    FewestPods,
+    /// The one that becomes least dearer; a new one if that is cheaper still.
+    Cheapest,
+}
+
+/// One run over the queue.
 pub(crate) struct FirstFit<'s, 'a> {
     pub(crate) p: &'s mut Problem<'a>,
     pub(crate) options: &'s Options,
@@ -29,12 +42,15 @@ pub(crate) struct FirstFit<'s, 'a> {
     /// Candidates looked at.
     pub(crate) work: u64,
     pub(crate) budget: u64,
+    pub(crate) choice: Choice,
+    /// What is known of the prices of open machines, for [`Choice::Cheapest`].
+    pub(crate) purse: Purse,
 }
 
 impl<'s, 'a> FirstFit<'s, 'a> {
-    pub(crate) fn new(p: &'s mut Problem<'a>, options: &'s Options, freedom: Freedom, budget: u64) -> Self {
+    pub(crate) fn new(p: &'s mut Problem<'a>, options: &'s Options, freedom: Freedom, choice: Choice, budget: u64) -> Self {
         let st = State::start(p);
-        Self { p, options, freedom, st, work: 0, budget }
+        Self { p, options, freedom, st, work: 0, budget, choice, purse: Purse::default() }
     }
 
     /// Tries every pod, again and again, until a whole round places nothing.
@@ -49,7 +65,8 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             if last_length[entry.pod] == waiting.len() {
                 break;
             }
-            if self.work >= self.budget {
+            // At least one pod is considered, however small the budget.
+            if self.work >= self.budget && untried < queue.len() {
                 unseen = waiting.drain(..untried.min(waiting.len())).collect();
                 break;
             }
@@ -69,6 +86,9 @@ impl<'s, 'a> FirstFit<'s, 'a> {
                 last_length[entry.pod] = waiting.len();
             }
         }
+        // Only of use while placing, and large.
+        self.st.dead.clear();
+        self.st.dead.shrink_to_fit();
         let left = waiting.into_iter().map(|e| (e, refusal[e.class.0 as usize])).collect();
         Outcome { state: self.st, left, unseen, work: self.work }
     }
@@ -121,8 +141,13 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             }
         }
         dead.claims.grow(self.st.claims.len());
-        if let Some((at, fit)) = self.find_open(class, form, dead) {
+        let open = match self.choice {
+            Choice::FewestPods => self.find_open(class, form, dead),
+            Choice::Cheapest => self.find_cheapest(class, form, dead),
+        };
+        if let Some((at, fit)) = open {
             self.st.put_on_claim(self.p, at, fit, class, pod);
+            self.remember_price(at);
             return Ok(());
         }
         self.open_new(class, form, pod, dead)
@@ -130,9 +155,10 @@ impl<'s, 'a> FirstFit<'s, 'a> {
 
     /// The first machine already asked for that takes the pod: fewest pods first, then the oldest.
     fn find_open(&mut self, class: &Class, form: &Form, dead: &mut Dead) -> Option<(usize, fit::Fit)> {
+        let open_to = self.open_to(form);
         for count in 1..self.st.by_pods.len() {
             let mut from = 0;
-            while let Some(at) = self.st.by_pods[count].next_without(&dead.claims, from) {
+            while let Some(at) = self.st.by_pods[count].next_without(&dead.claims, open_to.as_ref(), from) {
                 from = at + 1;
                 self.work += 1;
                 match self.fit_open(at, class, form) {
@@ -143,6 +169,22 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             }
         }
         None
+    }
+
+    /// The open machines in whose domains topology may let the pod; nothing where that does not tell them apart.
+    pub(crate) fn open_to(&self, form: &Form) -> Option<Bits> {
+        let by_key = |id: &super::topology::GroupId| !self.p.groups[id.0 as usize].by_host;
+        if self.st.by_set.len() > MAX_SETS || !form.owned.iter().chain(&form.repelled_by).any(by_key) {
+            return None;
+        }
+        let asked = Asked { groups: &self.p.groups, counts: &self.st.counts, sets: &self.p.sets };
+        let mut out = Bits::default();
+        for (set, claims) in &self.st.by_set {
+            if !asked.shut(form, *set) {
+                out.absorb(claims);
+            }
+        }
+        Some(out)
     }
 
     pub(crate) fn fit_open(&mut self, at: usize, class: &Class, form: &Form) -> Result<fit::Fit, No> {
@@ -187,10 +229,14 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             let zeros = vec![0; self.p.dims.len()];
             let target = Target { pool, set: self.p.pools[pool].set, types: &types, requests: &zeros, ports: &[], held: &[], host: None };
             match fit::claim(self.p, &self.st, self.options, self.freedom, target, class, form) {
-                Ok(fit) => {
+                Ok(mut fit) => {
+                    if self.freedom.narrow {
+                        smallest(self.p, &self.st, pool, &mut fit);
+                    }
                     let at = self.st.open(self.p, pool);
                     self.st.put_on_claim(self.p, at, fit, class, pod);
                     self.st.charge(self.p, at);
+                    self.remember_price(at);
                     return Ok(());
                 }
                 Err(No::ForGood) => dead.pools.insert(pool),

@@ -50,6 +50,10 @@ pub(crate) struct State {
     pub(crate) claims: Vec<Claim>,
     /// Claims by how many pods they have.
     pub(crate) by_pods: Vec<Bits>,
+    /// Claims by their requirements.
+    pub(crate) by_set: Vec<(SetId, Bits)>,
+    /// All claims.
+    pub(crate) all: Bits,
     pub(crate) limits: Vec<Vec<Option<i64>>>,
     pub(crate) node_limits: Vec<Option<i64>>,
     pub(crate) counts: Vec<Counts>,
@@ -75,6 +79,8 @@ impl State {
                 .collect(),
             claims: Vec::new(),
             by_pods: Vec::new(),
+            by_set: Vec::new(),
+            all: Bits::default(),
             limits: p.pools.iter().map(|pool| pool.limits.clone()).collect(),
             node_limits: p.pools.iter().map(|pool| pool.node_limit).collect(),
             counts: p.counts.clone(),
@@ -142,6 +148,7 @@ impl State {
                 self.reserved_left[*id] += 1;
             }
         }
+        self.file_under(at, fit.set);
         let claim = &mut self.claims[at];
         claim.set = fit.set;
         claim.types = fit.types;
@@ -162,6 +169,27 @@ impl State {
         self.by_pods[count].grow(at + 1);
         self.by_pods[count].insert(at);
         self.record(p, class, set, p.first_new_host + at, taints);
+    }
+
+    /// Moves a claim to those with requirements `set`.
+    fn file_under(&mut self, at: usize, set: SetId) {
+        let before = self.claims[at].set;
+        if before == set && !self.claims[at].pods.is_empty() {
+            return;
+        }
+        if let Some((_, bits)) = self.by_set.iter_mut().find(|(s, _)| *s == before)
+            && bits.has(at)
+        {
+            bits.remove(at);
+        }
+        let slot = self.by_set.iter().position(|(s, _)| *s == set).unwrap_or_else(|| {
+            self.by_set.push((set, Bits::default()));
+            self.by_set.len() - 1
+        });
+        self.by_set[slot].1.grow(at + 1);
+        self.by_set[slot].1.insert(at);
+        self.all.grow(at + 1);
+        self.all.insert(at);
     }
 
     /// Counts a placed pod in every group that it concerns.

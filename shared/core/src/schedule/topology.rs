@@ -85,10 +85,6 @@ impl Counts {
         self.populated += u32::from(*count == 0 && by > 0);
         *count += by;
     }
-
-    pub(crate) fn of(&self, val: Val) -> u32 {
-        self.domains.iter().find(|(v, _)| *v == val).map_or(0, |(_, n)| *n)
-    }
 }
 
 /// Where a pod is about to go, as far as topology sees it.
@@ -265,6 +261,18 @@ impl Asked<'_> {
                 Answer::All(vals)
             }
         }
+    }
+
+    /// Whether some group leaves no domain of its key on machines with these requirements. Asked without the pod's own
+    /// requirements, so "no" is certain and "yes" is not.
+    pub(crate) fn shut(&self, form: &Form, set: SetId) -> bool {
+        let node = self.sets.get(set);
+        form.owned.iter().chain(&form.repelled_by).filter(|id| !self.groups[id.0 as usize].by_host).any(|id| {
+            match self.answer(*id, form, node) {
+                Answer::All(vals) => vals.is_empty(),
+                Answer::One(vals) => vals.is_empty(),
+            }
+        })
     }
 
     /// Whether no machine at all, old or new, can satisfy the groups of `form`: a quick "no" before looking at each.

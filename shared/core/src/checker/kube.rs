@@ -1,0 +1,128 @@
+//! Kubernetes scheduling semantics, once more and plainly: requests, tolerations, selectors, label requirements.
+
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{NodeSelectorTerm, Pod, PodAffinityTerm, Taint, TaintEffect};
+use whittle_api::labels;
+use whittle_units::{Quantity, Resources};
+
+/// What a pod takes: containers and sidecars, or the start-up peak where that is more, and overhead.
+pub(crate) fn requests(pod: &Pod) -> Resources {
+    let of = |c: &whittle_api::k8s::Container| c.resources.as_ref().map(|r| r.requests.clone()).unwrap_or_default();
+    let mut running = Resources::new();
+    pod.spec.containers.iter().for_each(|c| running.add(&of(c)));
+    let mut sidecars = Resources::new();
+    let mut peak = Resources::new();
+    for container in &pod.spec.init_containers {
+        let mut now = sidecars.clone();
+        now.add(&of(container));
+        if container.restart_policy == "Always" {
+            sidecars.clone_from(&now);
+        }
+        peak.raise_to(&now);
+    }
+    running.add(&sidecars);
+    running.raise_to(&peak);
+    for (name, amount) in pod.spec.resources.iter().flat_map(|r| r.requests.iter()) {
+        if ["cpu", "memory"].contains(&name) || name.starts_with("hugepages-") {
+            running.set(name, amount);
+        }
+    }
+    running.add(&pod.spec.overhead);
+    running.set("pods", Quantity::from_units(1));
+    running
+}
+
+/// Whether the pod may run beside `taint`; soft taints do not stop anybody.
+pub(crate) fn tolerates(pod: &Pod, taint: &Taint) -> bool {
+    taint.effect == TaintEffect::PreferNoSchedule
+        || pod.spec.tolerations.iter().any(|t| {
+            let effect = t.effect.is_empty() || t.effect == taint.effect.to_string();
+            let key = t.key.is_empty() || t.key == taint.key;
+            let number = |text: &str| text.parse::<i64>().ok();
+            let value = match t.operator.as_str() {
+                "Exists" => true,
+                "" | "Equal" => !t.key.is_empty() && t.value == taint.value,
+                "Lt" => number(&taint.value).zip(number(&t.value)).is_some_and(|(a, b)| a < b),
+                "Gt" => number(&taint.value).zip(number(&t.value)).is_some_and(|(a, b)| a > b),
+                _ => false,
+            };
+            effect && key && value
+        })
+}
+
+/// Whether a label with this value (or without one) satisfies `key operator values`.
+pub(crate) fn admits(operator: &str, values: &[String], label: Option<&str>) -> bool {
+    let bound = || values.first().and_then(|v| v.parse::<i64>().ok());
+    let compare = |f: fn(i64, i64) -> bool| label.and_then(|l| l.parse::<i64>().ok()).zip(bound()).is_some_and(|(l, b)| f(l, b));
+    match operator {
+        "In" => label.is_some_and(|l| values.iter().any(|v| v == l)),
+        "NotIn" => label.is_none_or(|l| values.iter().all(|v| v != l)),
+        "Exists" => label.is_some(),
+        "DoesNotExist" => label.is_none(),
+        "Gt" => compare(|l, b| l > b),
+        "Lt" => compare(|l, b| l < b),
+        "Gte" => compare(|l, b| l >= b),
+        "Lte" => compare(|l, b| l <= b),
+        _ => false,
+    }
+}
+
+/// What the label of a machine may turn out to be. `None` among the values: it may be absent.
+pub(crate) type Possible = BTreeMap<String, BTreeSet<Option<String>>>;
+
+fn all_admitted(possible: &Possible, key: &str, operator: &str, values: &[String]) -> bool {
+    let key = labels::normalized(key);
+    match possible.get(key) {
+        None => admits(operator, values, None),
+        Some(can_be) => can_be.iter().all(|v| admits(operator, values, v.as_deref())),
+    }
+}
+
+fn term_holds(possible: &Possible, term: &NodeSelectorTerm) -> bool {
+    term.match_fields.is_empty() && term.match_expressions.iter().all(|e| all_admitted(possible, &e.key, &e.operator, &e.values))
+}
+
+/// Whether the pod's node selector and one of its required affinity terms hold on any machine that `possible` describes.
+pub(crate) fn node_fits(pod: &Pod, possible: &Possible) -> bool {
+    let selector = pod.spec.node_selector.iter().all(|(k, v)| all_admitted(possible, k, "In", std::slice::from_ref(v)));
+    let required = pod.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
+    let terms = required.map(|r| &r.node_selector_terms[..]).unwrap_or_default();
+    selector && (terms.is_empty() || terms.iter().any(|t| term_holds(possible, t)))
+}
+
+/// Host ports as (address, port, protocol).
+pub(crate) fn ports(pod: &Pod) -> Vec<(String, i32, String)> {
+    let or = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
+    let all = pod.spec.containers.iter().flat_map(|c| &c.ports).filter(|p| p.host_port != 0);
+    all.map(|p| (or(&p.host_ip, "0.0.0.0"), p.host_port, or(&p.protocol, "TCP"))).collect()
+}
+
+/// The first two of these pods that want the same host port.
+pub(crate) fn port_clash<'a>(pods: &[&'a Pod]) -> Option<(&'a Pod, &'a Pod)> {
+    let open = |ip: &str| ip == "0.0.0.0" || ip == "::";
+    for (n, a) in pods.iter().enumerate() {
+        for b in &pods[n + 1..] {
+            let clash =
+                ports(a).iter().any(|x| ports(b).iter().any(|y| x.1 == y.1 && x.2 == y.2 && (x.0 == y.0 || open(&x.0) || open(&y.0))));
+            if clash {
+                return Some((a, b));
+            }
+        }
+    }
+    None
+}
+
+/// Whether `term` of `owner` selects `other`.
+pub(crate) fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &[whittle_api::k8s::Namespace]) -> bool {
+    let namespace = &other.metadata.namespace;
+    let here = match &term.namespace_selector {
+        None if term.namespaces.is_empty() => *namespace == owner.metadata.namespace,
+        None => term.namespaces.contains(namespace),
+        Some(selector) => {
+            let everywhere = selector.match_labels.is_empty() && selector.match_expressions.is_empty();
+            let labelled = namespaces.iter().any(|n| n.metadata.name == *namespace && selector.matches(&n.metadata.labels));
+            everywhere || labelled || term.namespaces.contains(namespace)
+        }
+    };
+    here && term.label_selector.as_ref().is_some_and(|s| s.matches(&other.metadata.labels))
+}

@@ -1,0 +1,92 @@
+//! A second opinion on plans: deliberately simple, and apart from the solver. It shares types with it and no code, so that
+//! a fault of the one is not a fault of both.
+//!
+//! A plan is checked against what kube-scheduler and EC2 will do with it: whatever machine a claim becomes, all its pods
+//! and daemons must be able to run there.
+
+mod claims;
+mod kube;
+mod machines;
+mod spread;
+#[cfg(test)]
+mod tests;
+
+use crate::schedule::{Input, Options, Plan};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use whittle_api::k8s::Pod;
+
+/// What is wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// A NodeClaim of the plan (`claim 3`), a node or a pod.
+    pub object: String,
+    /// A stable word for the rule.
+    pub rule: &'static str,
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.object, self.rule, self.detail)
+    }
+}
+
+/// Collects violations.
+#[derive(Default)]
+pub(crate) struct Findings(Vec<Violation>);
+
+impl Findings {
+    pub(crate) fn add(&mut self, object: &str, rule: &'static str, detail: impl Into<String>) {
+        self.0.push(Violation { object: object.to_owned(), rule, detail: detail.into() });
+    }
+
+    pub(crate) fn expect(&mut self, holds: bool, object: &str, rule: &'static str, detail: impl FnOnce() -> String) {
+        if !holds {
+            self.add(object, rule, detail());
+        }
+    }
+}
+
+/// Everything that is wrong with `plan` as an answer to `input`; nothing when it may be executed.
+#[must_use]
+pub fn check(input: &Input<'_>, options: &Options, plan: &Plan) -> Vec<Violation> {
+    let mut findings = Findings::default();
+    let pods = pods_by_key(input);
+    every_pod_once(&pods, plan, &mut findings);
+    claims::check(input, options, plan, &pods, &mut findings);
+    machines::check(input, options, plan, &pods, &mut findings);
+    spread::check(input, plan, &pods, &mut findings);
+    findings.0.sort();
+    findings.0.dedup();
+    findings.0
+}
+
+fn pods_by_key<'a>(input: &Input<'a>) -> BTreeMap<String, &'a Pod> {
+    input.objects.pods.iter().chain(input.virtual_pods).map(|p| (p.metadata.key(), p)).collect()
+}
+
+/// No pod twice, no pod that is not there, no pod that has no business here, and none forgotten.
+fn every_pod_once(pods: &BTreeMap<String, &Pod>, plan: &Plan, findings: &mut Findings) {
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let placed = plan.claims.iter().flat_map(|c| &c.pods).chain(plan.placements.iter().flat_map(|p| &p.pods));
+    for pod in placed.chain(plan.left_out.iter().map(|l| &l.pod)) {
+        let key = pod.key();
+        findings.expect(seen.insert(key.clone()), &key, "pod-twice", || "the plan names it more than once".into());
+        match pods.get(&key) {
+            None => findings.add(&key, "pod-unknown", "there is no such pod"),
+            Some(real) => {
+                findings.expect(real.metadata.uid == pod.uid, &key, "pod-unknown", || format!("uid {} is another pod's", pod.uid));
+                findings.expect(!real.is_terminal(), &key, "pod-finished", || format!("its phase is {}", real.status.phase));
+                let daemon = real.metadata.owner_references.iter().any(|o| o.kind == "DaemonSet");
+                findings.expect(!daemon, &key, "pod-of-daemonset", || "its DaemonSet places it".into());
+            }
+        }
+    }
+    for (key, pod) in pods {
+        let gave_up = pod.status.conditions.iter().any(|c| c.type_ == "PodScheduled" && c.reason == "Unschedulable");
+        let foreign = pod.metadata.owner_references.iter().any(|o| o.kind == "DaemonSet" || o.kind == "Node");
+        let ours = gave_up && pod.spec.node_name.is_empty() && pod.status.nominated_node_name.is_empty() && !foreign;
+        findings.expect(!ours || seen.contains(key), key, "pod-forgotten", || "it is pending and the plan does not mention it".into());
+    }
+}

@@ -1,0 +1,310 @@
+//! The checker accepts what the solver plans, and refuses every plan that was spoilt by hand.
+
+use super::check;
+use crate::schedule::{Input, NewClaim, Options, Plan, PodRef, Workloads, solve};
+use crate::state::{ClusterState, StateNode};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whittle_api::ClusterObjects;
+use whittle_api::catalog::{InstanceType, Offering};
+use whittle_api::k8s::{Taint, TaintEffect};
+use whittle_api::karpenter::Requirement;
+use whittle_api::labels;
+use whittle_units::{Price, Quantity, Resources};
+
+fn instance_type(name: &str, arch: &str, cpu: i64, price: f64) -> InstanceType {
+    let offering = |zone: &str, capacity_type: &str, price: f64, available: bool| Offering {
+        requirements: vec![Requirement::is_in(labels::CAPACITY_TYPE, [capacity_type]), Requirement::is_in(labels::ZONE, [zone])],
+        price: Price::from_dollars(price),
+        available,
+        reservation_capacity: None,
+    };
+    let mut offerings: Vec<Offering> = ["a", "b", "c"].iter().map(|z| offering(z, "on-demand", price, true)).collect();
+    let mut reserved = offering("a", "reserved", price / 1e7, true);
+    reserved.requirements.push(Requirement::is_in(labels::RESERVATION_ID, ["cr-1"]));
+    reserved.reservation_capacity = Some(1);
+    offerings.extend((name == "large").then_some(reserved));
+    InstanceType {
+        name: name.to_owned(),
+        requirements: vec![
+            Requirement::is_in(labels::INSTANCE_TYPE, [name]),
+            Requirement::is_in(labels::ARCH, [arch]),
+            Requirement::is_in(labels::OS, ["linux"]),
+            Requirement::is_in(labels::ZONE, ["a", "b", "c"]),
+            Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "reserved"]),
+        ],
+        offerings,
+        capacity: Resources::from([
+            ("cpu", Quantity::from_units(cpu)),
+            ("memory", Quantity::from_mebibytes(4096 * cpu)),
+            ("pods", Quantity::from_units(20)),
+        ]),
+        overhead: Resources::from([("cpu", Quantity::from_milli(100))]),
+    }
+}
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut spec = spec;
+    spec["containers"] =
+        json!([{"name": "app", "resources": {"requests": {"cpu": "600m", "memory": "256Mi"}}, "ports": spec["ports"].take()}]);
+    if spec["containers"][0]["ports"].is_null() {
+        spec["containers"][0]["ports"] = json!([]);
+    }
+    json!({
+        "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "labels": {"app": name.split('-').next()}},
+        "spec": spec,
+        "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+    })
+}
+
+fn objects() -> ClusterObjects {
+    let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+    let amd = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
+    let on_demand = json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]});
+    let term = |app: &str, key: &str| json!([{"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}]);
+    let spread = json!([{"maxSkew": 1, "topologyKey": labels::ZONE, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "even"}}}]);
+    let solo = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term("solo", labels::HOSTNAME)}});
+    let near = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term("old", labels::ZONE)}});
+    let mut old = pod("old-0", json!({"nodeName": "n1", "ports": [{"hostPort": 80}]}));
+    old["status"] = json!({"phase": "Running"});
+    let taint = json!([{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]);
+    let tolerate = json!([{"key": "dedicated", "operator": "Exists"}]);
+    serde_json::from_value(json!({
+        "nodePools": [
+            {"metadata": {"name": "default"}, "spec": {"limits": {"cpu": "64"}, "template": {"metadata": {"labels": {"team": "web"}}, "spec": {"nodeClassRef": class, "requirements": [amd, on_demand]}}}},
+            {"metadata": {"name": "db"}, "spec": {"template": {"spec": {"nodeClassRef": class, "taints": taint,
+                "requirements": [amd, on_demand, {"key": labels::INSTANCE_TYPE, "operator": "Exists", "minValues": 2}]}}}},
+            {"metadata": {"name": "fixed"}, "spec": {"replicas": 1, "template": {"spec": {"nodeClassRef": class, "requirements": []}}}}
+        ],
+        "nodes": [{"metadata": {"name": "n1", "labels": {(labels::ZONE): "a", (labels::ARCH): "amd64", (labels::OS): "linux"}},
+            "status": {"capacity": {"cpu": "2", "memory": "8Gi", "pods": "10"}, "allocatable": {"cpu": "2", "memory": "8Gi", "pods": "10"}}}],
+        "pods": [
+            old,
+            pod("solo-0", json!({"affinity": solo})), pod("solo-1", json!({"affinity": solo})),
+            pod("even-0", json!({"topologySpreadConstraints": spread})), pod("even-1", json!({"topologySpreadConstraints": spread})),
+            pod("even-2", json!({"topologySpreadConstraints": spread})),
+            pod("near-0", json!({"affinity": near})),
+            pod("db-0", json!({"tolerations": tolerate, "nodeSelector": {(labels::NODE_POOL): "db"}})),
+            pod("port-0", json!({"ports": [{"hostPort": 80}]})), pod("port-1", json!({"ports": [{"hostPort": 80}]})),
+            pod("zoned-0", json!({"nodeSelector": {(labels::ZONE): "b"}})),
+            pod("arm-0", json!({"nodeSelector": {(labels::ARCH): "arm64"}})),
+        ],
+        "daemonSets": [{"metadata": {"name": "agent", "namespace": "kube-system"}, "spec": {"template": {"spec": {"tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "a", "resources": {"requests": {"cpu": "100m"}}}]}}}}]
+    }))
+    .unwrap()
+}
+
+struct World {
+    objects: ClusterObjects,
+    nodes: Vec<StateNode>,
+    catalog: BTreeMap<String, Arc<Vec<InstanceType>>>,
+    workloads: Workloads,
+}
+
+impl World {
+    fn new() -> Self {
+        let objects = objects();
+        let types = Arc::new(vec![
+            instance_type("small", "amd64", 2, 0.1),
+            instance_type("large", "amd64", 8, 0.4),
+            instance_type("arm", "arm64", 4, 0.15),
+        ]);
+        let catalog = ["default", "db", "fixed"].iter().map(|p| ((*p).to_owned(), Arc::clone(&types))).collect();
+        Self { nodes: ClusterState::of(&objects).nodes, objects, catalog, workloads: Workloads::default() }
+    }
+
+    fn input(&self) -> Input<'_> {
+        Input {
+            now: "2026-01-01T00:00:00Z".parse().unwrap(),
+            objects: &self.objects,
+            nodes: &self.nodes,
+            catalog: &self.catalog,
+            virtual_pods: &[],
+            workloads: &self.workloads,
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        solve(&self.input(), &Options::provisioning())
+    }
+
+    /// The rules that a plan breaks.
+    fn broken(&self, plan: &Plan) -> Vec<&'static str> {
+        check(&self.input(), &Options::provisioning(), plan).iter().map(|v| v.rule).collect()
+    }
+}
+
+fn claim_of<'p>(plan: &'p mut Plan, pod: &str) -> &'p mut NewClaim {
+    plan.claims.iter_mut().find(|c| c.pods.iter().any(|p| p.name == pod)).unwrap()
+}
+
+fn take(plan: &mut Plan, name: &str) -> PodRef {
+    for list in plan.claims.iter_mut().map(|c| &mut c.pods).chain(plan.placements.iter_mut().map(|p| &mut p.pods)) {
+        if let Some(at) = list.iter().position(|p| p.name == name) {
+            return list.remove(at);
+        }
+    }
+    panic!("{name} has no place");
+}
+
+fn move_to(plan: &mut Plan, name: &str, target: &str) {
+    let pod = take(plan, name);
+    claim_of(plan, target).pods.push(pod);
+}
+
+fn narrow(claim: &mut NewClaim, key: &str, values: &[&str]) {
+    claim.requirements.retain(|r| r.key != key);
+    claim.requirements.push(Requirement::is_in(key, values.iter().copied()));
+}
+
+#[test]
+fn what_the_solver_plans_is_accepted() {
+    let world = World::new();
+    let plan = world.plan();
+    let found = check(&world.input(), &Options::provisioning(), &plan);
+    assert!(found.is_empty(), "{found:#?}\n{plan:#?}");
+    assert_eq!(plan.left_out.iter().map(|l| l.pod.name.as_str()).collect::<Vec<_>>(), ["arm-0"]);
+}
+
+#[track_caller]
+fn spoilt(rule: &'static str, spoil: impl FnOnce(&mut Plan)) {
+    let world = World::new();
+    let mut plan = world.plan();
+    spoil(&mut plan);
+    let broken = world.broken(&plan);
+    assert!(broken.contains(&rule), "expected {rule}, found {broken:?}");
+}
+
+#[test]
+fn pods_are_neither_lost_nor_doubled() {
+    spoilt("pod-forgotten", |p| {
+        take(p, "db-0");
+    });
+    spoilt("pod-forgotten", |p| p.left_out.clear());
+    spoilt("pod-twice", |p| {
+        let again = claim_of(p, "db-0").pods[0].clone();
+        claim_of(p, "zoned-0").pods.push(again);
+    });
+    spoilt("pod-twice", |p| {
+        let again = p.left_out[0].clone();
+        p.left_out.push(again);
+    });
+    spoilt("pod-unknown", |p| claim_of(p, "db-0").pods[0].name = "ghost".into());
+    spoilt("pod-unknown", |p| claim_of(p, "db-0").pods[0].uid = "another".into());
+    spoilt("claim-empty", |p| {
+        take(p, "db-0");
+    });
+}
+
+#[test]
+fn claims_keep_to_their_node_pool() {
+    spoilt("pool-unknown", |p| claim_of(p, "db-0").node_pool = "nobody".into());
+    spoilt("pool-not-dynamic", |p| claim_of(p, "db-0").node_pool = "fixed".into());
+    spoilt("template", |p| claim_of(p, "db-0").taints.clear());
+    spoilt("template", |p| claim_of(p, "zoned-0").startup_taints.push(Taint::new("x", TaintEffect::NoSchedule)));
+    spoilt("template", |p| claim_of(p, "zoned-0").node_class_ref.name = "other".into());
+    spoilt("template", |p| claim_of(p, "zoned-0").labels.clear());
+    spoilt("template", |p| narrow(claim_of(p, "zoned-0"), labels::CAPACITY_TYPE, &["spot"]));
+    spoilt("taint", |p| move_to(p, "zoned-0", "db-0"));
+    spoilt("limit", |p| {
+        for n in 0..9 {
+            let mut more = claim_of(p, "zoned-0").clone();
+            more.pods.clear();
+            more.node_pool = if n < 9 { "default".into() } else { String::new() };
+            p.claims.push(more);
+        }
+    });
+    spoilt("min-values", |p| claim_of(p, "db-0").instance_types.truncate(1));
+}
+
+#[test]
+fn claims_can_be_launched_and_hold_their_pods() {
+    spoilt("types-none", |p| claim_of(p, "zoned-0").instance_types.clear());
+    spoilt("types-twice", |p| {
+        let claim = claim_of(p, "zoned-0");
+        let first = claim.instance_types[0].clone();
+        claim.instance_types.insert(0, first);
+    });
+    spoilt("type-unknown", |p| claim_of(p, "zoned-0").instance_types.push("huge".into()));
+    spoilt("type-requirements", |p| claim_of(p, "zoned-0").instance_types.push("arm".into()));
+    spoilt("types-order", |p| claim_of(p, "db-0").instance_types.reverse());
+    spoilt("no-offering", |p| narrow(claim_of(p, "zoned-0"), labels::ZONE, &["z"]));
+    spoilt("price", |p| claim_of(p, "zoned-0").cheapest_price = Price::from_dollars(0.01));
+    spoilt("requests", |p| claim_of(p, "zoned-0").requests.set("cpu", Quantity::from_milli(1)));
+    spoilt("overfull", |p| {
+        for pod in ["solo-0", "even-0", "even-1", "even-2"] {
+            move_to(p, pod, "zoned-0");
+        }
+        claim_of(p, "zoned-0").instance_types.insert(0, "small".into());
+    });
+    spoilt("node-selector", |p| narrow(claim_of(p, "zoned-0"), labels::ZONE, &["a"]));
+    spoilt("node-selector", |p| claim_of(p, "zoned-0").requirements.retain(|r| r.key != labels::ZONE));
+    spoilt("node-selector", |p| {
+        let arm = p.left_out.remove(0).pod;
+        claim_of(p, "zoned-0").pods.push(arm);
+    });
+    spoilt("reservation", |p| {
+        for pod in ["zoned-0", "db-0"] {
+            narrow(claim_of(p, pod), labels::CAPACITY_TYPE, &["reserved"]);
+            narrow(claim_of(p, pod), labels::RESERVATION_ID, &["cr-1"]);
+            let mut twin = claim_of(p, pod).clone();
+            twin.pods.clear();
+            p.claims.push(twin);
+        }
+    });
+}
+
+#[test]
+fn existing_nodes_are_respected() {
+    let place = |plan: &mut Plan, name: &str, node: &str| {
+        let pod = take(plan, name);
+        let at = plan.placements.iter().position(|p| p.node == node);
+        match at {
+            Some(at) => plan.placements[at].pods.push(pod),
+            None => plan.placements.push(crate::schedule::Placement { node: node.into(), initialized: true, pods: vec![pod] }),
+        }
+    };
+    spoilt("node-unknown", |p| place(p, "even-0", "nowhere"));
+    spoilt("overfull", |p| ["even-0", "even-1", "solo-0", "solo-1"].into_iter().for_each(|pod| place(p, pod, "n1")));
+    spoilt("node-selector", |p| place(p, "zoned-0", "n1"));
+    spoilt("host-port", |p| place(p, "port-0", "n1"));
+    spoilt("node-selector", |p| place(p, "db-0", "n1"));
+}
+
+#[test]
+fn pods_keep_their_distance_and_their_company() {
+    spoilt("anti-affinity", |p| {
+        if !claim_of_or_node(p, "solo-0") || !claim_of_or_node(p, "solo-1") {
+            let other = take(p, "solo-0");
+            claim_of(p, "zoned-0").pods.push(other);
+            move_to(p, "solo-1", "zoned-0");
+        } else {
+            move_to(p, "solo-0", "solo-1");
+        }
+    });
+    spoilt("host-port", |p| {
+        let other = take(p, "port-0");
+        claim_of(p, "db-0").pods.push(other);
+        move_to(p, "port-1", "db-0");
+    });
+    spoilt("affinity", |p| {
+        let near = take(p, "near-0");
+        let mut far = claim_of(p, "zoned-0").clone();
+        narrow(&mut far, labels::ZONE, &["c"]);
+        far.pods = vec![near];
+        p.claims.push(far);
+    });
+    spoilt("spread", |p| {
+        for pod in ["even-0", "even-1", "even-2"] {
+            let even = take(p, pod);
+            claim_of(p, "zoned-0").pods.push(even);
+        }
+    });
+}
+
+/// Whether the pod goes to a new machine.
+fn claim_of_or_node(plan: &Plan, pod: &str) -> bool {
+    plan.claims.iter().any(|c| c.pods.iter().any(|p| p.name == pod))
+}

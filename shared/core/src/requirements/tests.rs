@@ -1,0 +1,154 @@
+//! The table of pairs, membership, operators and texts.
+
+use super::{Allowed, Conflict, Operator, Requirements, from_requirements};
+use whittle_api::karpenter::{Operator as Word, Requirement};
+
+fn set(text: &str) -> Allowed<String> {
+    let (word, values) = text.split_once(' ').unwrap_or((text, ""));
+    let values: Vec<String> = values.split_whitespace().map(str::to_owned).collect();
+    let requirement = Requirement { key: "key".into(), operator: Word::parse(word).unwrap(), values, min_values: None };
+    from_requirements(&[requirement]).get("key").unwrap().clone()
+}
+
+const PAIRS: [&str; 14] =
+    ["Exists", "DoesNotExist", "In A", "In B", "In A B", "NotIn A", "In 1", "In 9", "In 1 9", "NotIn 1 2", "Gt 1", "Gt 9", "Lt 1", "Lt 9"];
+
+#[track_caller]
+fn meet(a: &str, b: &str, expected: &str) {
+    assert_eq!(set(a).intersect(&set(b)).text(), expected, "{a} ∩ {b}");
+    assert_eq!(set(b).intersect(&set(a)).text(), expected, "{b} ∩ {a}");
+}
+
+#[test]
+fn intersections_are_those_of_the_table() {
+    meet("In A", "In B", "DoesNotExist");
+    meet("In A", "NotIn A", "DoesNotExist");
+    meet("In A", "Gt 1", "DoesNotExist");
+    meet("In A B", "NotIn A", "In [B]");
+    meet("NotIn A", "NotIn 1 2", "NotIn [1 2 A]");
+    meet("In 1 9", "Gt 1", "In [9]");
+    meet("In 1 9", "Lt 9", "In [1]");
+    meet("NotIn 1 2", "Gt 1", "NotIn [2] >=2");
+    meet("NotIn 1 2", "Gt 9", "Exists >=10");
+    meet("NotIn 1 2", "Lt 1", "Exists <=0");
+    meet("NotIn 1 2", "Lt 9", "NotIn [1 2] <=8");
+    meet("NotIn A", "Gt 1", "Exists >=2");
+    meet("Gt 1", "Lt 9", "Exists >=2 <=8");
+    meet("Gt 9", "Lt 1", "DoesNotExist");
+    meet("Gt 1", "Lt 1", "DoesNotExist");
+    meet("Gt 1", "Gt 9", "Exists >=10");
+    meet("Lt 1", "Lt 9", "Exists <=0");
+    for other in PAIRS {
+        meet("Exists", other, &set(other).text());
+        meet("DoesNotExist", other, "DoesNotExist");
+    }
+}
+
+#[test]
+fn intersection_is_commutative_and_associative() {
+    for a in PAIRS {
+        for b in PAIRS {
+            for c in PAIRS {
+                let left = set(a).intersect(&set(b)).intersect(&set(c));
+                let right = set(a).intersect(&set(b).intersect(&set(c)));
+                assert_eq!(left.text(), right.text(), "{a}, {b}, {c}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_sets_overlap_exactly_when_something_is_in_both() {
+    for a in PAIRS {
+        for b in PAIRS {
+            let both = set(a).intersect(&set(b));
+            assert_eq!(set(a).overlaps(&set(b)), !both.is_empty(), "{a}, {b}");
+        }
+    }
+}
+
+#[test]
+fn membership_goes_by_values_and_bounds() {
+    let has = |text: &str| ["A", "B", "1", "2", "9"].into_iter().filter(|v| set(text).has(&(*v).to_owned())).collect::<Vec<_>>().join(" ");
+    let expected = ["A B 1 2 9", "", "A", "B", "A B", "B 1 2 9", "1", "9", "1 9", "A B 9", "2 9", "", "", "1 2"];
+    for (text, expected) in PAIRS.iter().zip(expected) {
+        assert_eq!(has(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn bounds_are_exists_and_gt_of_the_largest_integer_is_nothing() {
+    assert_eq!(set("Gt 1").operator(), Operator::Exists);
+    assert_eq!(set("Gt 9223372036854775807").operator(), Operator::DoesNotExist);
+    assert_eq!(set("Gte 2"), set("Gt 1"));
+    assert_eq!(set("Lte 8"), set("Lt 9"));
+    assert!(set("Gte 0").has(&"0".to_owned()));
+}
+
+#[test]
+fn the_larger_demand_for_distinct_values_is_kept() {
+    let with = |n| set("In A B").with_min_values(n);
+    assert_eq!(with(Some(2)).intersect(&with(Some(3))).min_values(), Some(3));
+    assert_eq!(with(None).intersect(&with(Some(3))).min_values(), Some(3));
+    assert_eq!(with(Some(2)).intersect(&set("DoesNotExist")).min_values(), Some(2));
+}
+
+#[test]
+fn a_contradiction_is_not_absence() {
+    let contradiction = set("In A").intersect(&set("In B"));
+    assert!(contradiction.is_contradiction());
+    assert!(!set("DoesNotExist").is_contradiction());
+    let asked: Requirements = [("custom".to_owned(), contradiction)].into_iter().collect();
+    assert!(Requirements::new().compatible(&asked, |_| false).is_err());
+}
+
+#[track_caller]
+fn serves(offered: Option<&str>, asked: &str, may_be_undefined: bool, expected: bool) {
+    let offered: Requirements = offered.iter().map(|o| ("key".to_owned(), set(o))).collect();
+    let asked: Requirements = [("key".to_owned(), set(asked))].into_iter().collect();
+    assert_eq!(offered.compatible(&asked, |_| may_be_undefined).is_ok(), expected, "{offered:?} for {asked:?}");
+}
+
+#[test]
+fn an_undefined_key_is_fine_only_for_those_who_want_it_absent() {
+    for (asked, fine) in [("Exists", false), ("DoesNotExist", true), ("In A", false), ("NotIn A", true), ("Gt 1", false)] {
+        serves(None, asked, false, fine);
+        serves(None, asked, true, true);
+    }
+    for (asked, fine) in [("Exists", false), ("DoesNotExist", true), ("In A", false), ("NotIn A", true)] {
+        serves(Some("DoesNotExist"), asked, false, fine);
+    }
+    for (asked, fine) in [("Exists", true), ("DoesNotExist", false), ("In A", true), ("In B", false), ("NotIn A", false), ("NotIn B", true)]
+    {
+        serves(Some("In A"), asked, false, fine);
+    }
+    for (asked, fine) in [("Exists", true), ("DoesNotExist", true), ("In A", false), ("In B", true), ("NotIn A", true)] {
+        serves(Some("NotIn A"), asked, false, fine);
+    }
+}
+
+#[test]
+fn a_conflict_names_its_keys() {
+    let offered: Requirements = [("b".to_owned(), set("In A"))].into_iter().collect();
+    let asked: Requirements = [("a".to_owned(), set("In A"))].into_iter().collect();
+    assert_eq!(offered.compatible(&asked, |_| false), Err(Conflict::Undefined("a".to_owned())));
+    let asked: Requirements = [("b".to_owned(), set("In B"))].into_iter().collect();
+    assert_eq!(offered.compatible(&asked, |_| false), Err(Conflict::Disjoint(vec!["b".to_owned()])));
+}
+
+#[test]
+fn legacy_keys_are_read_as_their_successors() {
+    for (old, new) in whittle_api::labels::ALIASES {
+        let requirement = Requirement::is_in(old, ["x"]);
+        assert!(from_requirements(&[requirement]).get(*new).is_some(), "{old}");
+    }
+}
+
+#[test]
+fn bounds_are_written_as_gte_and_lte() {
+    let both = Requirement { key: "key".into(), operator: Word::Gt, values: vec!["1".into()], min_values: Some(2) };
+    let below = Requirement { key: "key".into(), operator: Word::Lt, values: vec!["9".into()], min_values: None };
+    let written = from_requirements(&[both, below]).to_api();
+    let shown: Vec<String> = written.iter().map(|r| format!("{} {:?} {:?}", r.operator.as_str(), r.values, r.min_values)).collect();
+    assert_eq!(shown, [r#"Gte ["2"] Some(2)"#, r#"Lte ["8"] Some(2)"#]);
+}

@@ -1,0 +1,225 @@
+//! Choosing among open machines by what the pod would add to their price.
+
+use super::bits::Bits;
+use super::catalog::NO_PRICE;
+use super::fit::{self, Fit, No, Target};
+use super::hash::Map;
+use super::place::FirstFit;
+use super::pod::{Class, Form};
+use super::problem::Problem;
+use super::state::{Dead, State};
+use whittle_api::labels;
+
+/// How many open machines with room to spare are glanced at per pod; with more, a rolling window sees all in turn.
+const GLANCES: usize = 1024;
+/// How many of them are looked at closely when none has room to spare.
+const LOOKS: usize = 24;
+/// A spot claim should keep this many types: with fewer it is interrupted sooner.
+const SPOT_TYPES: usize = 15;
+
+/// What is known of the prices of open machines.
+#[derive(Debug, Default)]
+pub(crate) struct Purse {
+    /// By claim: the price of its cheapest type.
+    price: Vec<u64>,
+    /// By claim: what its cheapest type has left, one stretch of dimensions after the other.
+    spare: Vec<i64>,
+    /// Claims with so little left that no pod of the pass fits without a larger type.
+    full: Bits,
+    /// By dimension: the least that any pod of the pass asks for.
+    least: Vec<i64>,
+    /// By form: where to go on looking.
+    window: Map<usize, usize>,
+    /// By form: the price of a machine of its own.
+    alone: Map<usize, u64>,
+}
+
+/// Of the types that a new machine may become, only those that charge the NodePool's limits least.
+pub(crate) fn smallest(p: &Problem<'_>, st: &State, pool: usize, fit: &mut Fit) {
+    let catalog = &p.catalogs[p.pools[pool].catalog];
+    for (d, limit) in st.limits[pool].iter().enumerate() {
+        if limit.is_none() {
+            continue;
+        }
+        let Some(least) = fit.types.iter().map(|t| catalog.capacity[t][d]).min() else { return };
+        let over: Vec<usize> = fit.types.iter().filter(|t| catalog.capacity[*t][d] > least).collect();
+        over.into_iter().for_each(|t| fit.types.remove(t));
+    }
+}
+
+impl FirstFit<'_, '_> {
+    /// Notes what an open machine costs now and what it has to spare.
+    pub(crate) fn remember_price(&mut self, at: usize) {
+        if self.choice == super::place::Choice::FewestPods {
+            return;
+        }
+        let (pool, set) = (self.st.claims[at].pool, self.st.claims[at].set);
+        let view = self.p.view(self.p.pools[pool].catalog, set);
+        let claim = &self.st.claims[at];
+        let catalog = &self.p.catalogs[self.p.pools[pool].catalog];
+        let (cheapest, price) = view.cheapest(&claim.types).unwrap_or((0, NO_PRICE));
+        let daemons = self.p.pools[pool].daemons.iter().find(|g| g.types.has(cheapest));
+        let dims = claim.requests.len();
+        if self.purse.least.is_empty() {
+            self.purse.least = (0..dims).map(|d| self.p.classes.iter().map(|c| c.requests[d]).min().unwrap_or(0)).collect();
+        }
+        if self.purse.price.len() <= at {
+            self.purse.price.resize(at + 1, NO_PRICE);
+            self.purse.spare.resize((at + 1) * dims, 0);
+            self.purse.full.grow(at + 1);
+        }
+        self.purse.price[at] = price;
+        let mut full = false;
+        for d in 0..dims {
+            let left = catalog.allocatable[cheapest][d] - claim.requests[d] - daemons.map_or(0, |g| g.overhead[d]);
+            self.purse.spare[at * dims + d] = left;
+            full |= left < self.purse.least[d];
+        }
+        if full {
+            self.purse.full.insert(at);
+        } else {
+            self.purse.full.remove(at);
+        }
+    }
+
+    /// The open machine that becomes least dearer with the pod; nothing when a new one is cheaper.
+    pub(crate) fn find_cheapest(&mut self, class: &Class, form: &Form, dead: &mut Dead) -> Option<(usize, Fit)> {
+        let open = self.st.claims.len();
+        if open == 0 {
+            return None;
+        }
+        let dims = self.p.dims.len();
+        let start = self.purse.window.get(&form.id).copied().unwrap_or(0) % open;
+        let open_to = self.open_to(form);
+        let mut tight: Vec<(i64, usize)> = Vec::new();
+        let mut looks = 0;
+        let mut best: Option<(u64, i64, usize, Fit)> = None;
+        let mut out = dead.claims.clone();
+        out.absorb(&self.purse.full);
+        let mut window = Window { from: start, start, wrapped: false };
+        let mut at = start;
+        for _ in 0..GLANCES {
+            let Some(next) = window.next(&self.st.all, &out, open_to.as_ref()) else { break };
+            at = next;
+            if let Some(left) = slack(&self.purse.spare[at * dims..(at + 1) * dims], &class.requests) {
+                tight.push((left, at));
+                if tight.len() >= LOOKS / 2 {
+                    break;
+                }
+            }
+        }
+        tight.sort_unstable();
+        for (left, at) in tight {
+            if let Some((dearer, fit)) = self.look(at, class, form, dead)
+                && best.as_ref().is_none_or(|b| (dearer, left, at) < (b.0, b.1, b.2))
+            {
+                let free = dearer == 0;
+                best = Some((dearer, left, at, fit));
+                if free {
+                    break;
+                }
+            }
+            looks += 1;
+        }
+        if best.as_ref().is_none_or(|b| b.0 > 0) {
+            let mut window = Window { from: start, start, wrapped: false };
+            while looks < LOOKS {
+                let Some(at) = window.next(&self.st.all, &dead.claims, open_to.as_ref()) else { break };
+                looks += 1;
+                if let Some((dearer, fit)) = self.look(at, class, form, dead)
+                    && best.as_ref().is_none_or(|b| (dearer, at) < (b.0, b.2))
+                {
+                    best = Some((dearer, i64::MAX, at, fit));
+                }
+            }
+        }
+        self.purse.window.insert(form.id, best.as_ref().map_or(at, |b| b.2));
+        let (dearer, _, at, fit) = best?;
+        (dearer <= self.alone(class, form)).then_some((at, fit))
+    }
+
+    /// How much dearer an open machine would become.
+    fn look(&mut self, at: usize, class: &Class, form: &Form, dead: &mut Dead) -> Option<(u64, Fit)> {
+        self.work += 1;
+        match self.fit_open(at, class, form) {
+            Ok(fit) => {
+                let catalog = self.p.pools[self.st.claims[at].pool].catalog;
+                let view = self.p.view(catalog, fit.set);
+                let (_, price) = view.cheapest(&fit.types)?;
+                let few = fit.types.count() < SPOT_TYPES && self.st.claims[at].types.count() >= SPOT_TYPES;
+                let spot = || view.kinds.iter().any(|k| self.p.catalogs[catalog].kinds[*k].capacity_type == labels::CAPACITY_SPOT);
+                if few && spot() {
+                    return None;
+                }
+                Some((price.saturating_sub(self.purse.price[at]), fit))
+            }
+            Err(No::ForGood) => {
+                dead.claims.insert(at);
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// The price of a machine for this pod alone, as far as is known: it only guides, it decides nothing.
+    fn alone(&mut self, class: &Class, form: &Form) -> u64 {
+        if let Some(price) = self.purse.alone.get(&form.id) {
+            return *price;
+        }
+        let mut price = NO_PRICE;
+        for pool in 0..self.p.pools.len() {
+            let Some(types) = Self::within_limits(self.p, &self.st, pool) else { continue };
+            if let Some(found) = self.price_on(pool, &types, class, form) {
+                price = found;
+                break;
+            }
+        }
+        self.purse.alone.insert(form.id, price);
+        price
+    }
+
+    fn price_on(&mut self, pool: usize, types: &Bits, class: &Class, form: &Form) -> Option<u64> {
+        let zeros = vec![0; self.p.dims.len()];
+        let target = Target { pool, set: self.p.pools[pool].set, types, requests: &zeros, ports: &[], held: &[], host: None };
+        let fit = fit::claim(self.p, &self.st, self.options, self.freedom, target, class, form).ok()?;
+        let view = self.p.view(self.p.pools[pool].catalog, fit.set);
+        view.cheapest(&fit.types).map(|(_, price)| price)
+    }
+}
+
+/// Goes once around all claims.
+struct Window {
+    from: usize,
+    start: usize,
+    wrapped: bool,
+}
+
+impl Window {
+    fn next(&mut self, all: &Bits, out: &Bits, only: Option<&Bits>) -> Option<usize> {
+        if !self.wrapped {
+            if let Some(at) = all.next_without(out, only, self.from) {
+                self.from = at + 1;
+                return Some(at);
+            }
+            self.wrapped = true;
+            self.from = 0;
+        }
+        let at = all.next_without(out, only, self.from).filter(|at| *at < self.start)?;
+        self.from = at + 1;
+        Some(at)
+    }
+}
+
+/// What would be left of the scarcest dimension, in thousandths of what is spare; nothing if the pod does not fit.
+fn slack(spare: &[i64], want: &[i64]) -> Option<i64> {
+    let mut most = 0;
+    for (have, want) in spare.iter().zip(want) {
+        if want > have {
+            return None;
+        }
+        if *want > 0 {
+            most = most.max((have - want) / (have / 1000).max(1));
+        }
+    }
+    Some(most)
+}
