@@ -1,5 +1,6 @@
 //! Everything that is tested through a public surface, in one binary.
 
+mod cluster_api;
 mod dynamo_store;
 mod golden_consolidation;
 mod golden_scheduling;

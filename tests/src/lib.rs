@@ -4,5 +4,6 @@
 
 pub mod clock;
 pub mod dynamo;
+pub mod kubernetes;
 
 pub use whittle_backends::{control_plane, ministack, tools};

@@ -207,8 +207,9 @@ impl<A: ClusterAccess> Clusters<A> {
             self.list(cluster, cached, None),
             self.list(cluster, cached, None),
             self.list(cluster, cached, None),
-            self.list(cluster, cached, None),
-            self.list(cluster, cached, None),
+            // Custom kinds have no cache for a moment after their definition, and few objects ever.
+            self.list(cluster, newest, None),
+            self.list(cluster, newest, None),
         )?;
         self.read_karpenter(cluster, &mut objects).await?;
         Ok(ClusterObjects {

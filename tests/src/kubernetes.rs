@@ -1,0 +1,85 @@
+//! The cluster adapter on a real control plane.
+
+use crate::clock::StandingClock;
+use crate::control_plane::ControlPlane;
+use base64::Engine;
+use std::io::Write;
+use std::process::Stdio;
+use std::sync::Arc;
+use whittle_api::legacy::{ConvertOptions, Purpose};
+use whittle_cluster::Clusters;
+use whittle_ec2::network::ClusterInfo;
+use whittle_ports::{CloudError, ClusterAccess};
+use whittle_units::ClusterName;
+
+/// Opens the control plane's door as EKS would.
+pub struct TestAccess {
+    endpoint: String,
+    authority: String,
+    token: String,
+}
+
+impl ClusterAccess for TestAccess {
+    async fn door(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
+        Ok(ClusterInfo {
+            name: cluster.clone(),
+            endpoint: self.endpoint.clone(),
+            certificate_authority: self.authority.clone(),
+            ..ClusterInfo::default()
+        })
+    }
+
+    async fn bearer_token(&self, _cluster: &ClusterName) -> Result<String, CloudError> {
+        Ok(self.token.clone())
+    }
+}
+
+/// The adapter, with all rights on the control plane.
+///
+/// # Panics
+///
+/// When the control plane's certificate cannot be read.
+#[must_use]
+pub fn clusters(control_plane: &ControlPlane) -> Clusters<TestAccess> {
+    clusters_as(control_plane, control_plane.token())
+}
+
+/// The adapter with another token.
+///
+/// # Panics
+///
+/// As [`clusters`].
+#[must_use]
+pub fn clusters_as(control_plane: &ControlPlane, token: &str) -> Clusters<TestAccess> {
+    let pem = std::fs::read(control_plane.ca()).expect("the control plane wrote its certificate");
+    let access = TestAccess {
+        endpoint: control_plane.server().to_owned(),
+        authority: base64::engine::general_purpose::STANDARD.encode(pem),
+        token: token.to_owned(),
+    };
+    Clusters::new(access, ConvertOptions::new(Purpose::OnRead), Arc::new(StandingClock::new()))
+}
+
+/// `kubectl apply` of a manifest.
+///
+/// # Panics
+///
+/// When it is refused.
+pub fn apply(control_plane: &ControlPlane, manifest: &str) {
+    let mut kubectl =
+        control_plane.kubectl().args(["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("kubectl runs");
+    kubectl.stdin.take().expect("its input is a pipe").write_all(manifest.as_bytes()).expect("kubectl reads");
+    assert!(kubectl.wait().expect("kubectl ends").success(), "{manifest}");
+}
+
+/// What `kubectl` prints for these arguments.
+///
+/// # Panics
+///
+/// When it fails.
+#[must_use]
+pub fn kubectl(control_plane: &ControlPlane, arguments: &[&str]) -> String {
+    let output = control_plane.kubectl().args(arguments).output().expect("kubectl runs");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
