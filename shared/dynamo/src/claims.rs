@@ -168,7 +168,8 @@ impl ClaimStore for DynamoStore {
         let Some(pointer) = self.get_item(&keys::instance(id), &what).await? else { return Ok(None) };
         let name = |name| item::text_of(&pointer, name).ok_or_else(|| item::unreadable(&what, format!("the pointer has no {name}")));
         let key = ClaimKey { cluster: name(attribute::CLUSTER)?.into(), name: name(attribute::NAME)?.into() };
-        self.get(&key).await
+        // The pointer outlives the machine by a day.
+        Ok(self.get(&key).await?.filter(|stored| stored.value.machine().is_some_and(|machine| machine.instance_id == *id)))
     }
 
     async fn create(&self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {

@@ -34,7 +34,8 @@ pub trait ClaimStore: Sync {
     fn list(&self, cluster: &ClusterName) -> impl Answer<Vec<Stored<Claim>>, StoreError>;
     /// Names of stored claims that `list` cannot read (newer version, damage): their instances are not orphans.
     fn unreadable(&self, cluster: &ClusterName) -> impl Answer<Vec<String>, StoreError>;
-    /// The claim that names an instance.
+    /// The claim whose machine an instance is. An instance has one claim: an `update` that names the machine of another one
+    /// is a conflict. A claim that is gone names none any more.
     fn by_instance(&self, id: &InstanceId) -> impl Answer<Option<Stored<Claim>>, StoreError>;
     /// Stores a new claim under the lease. Fails with `Conflict` if the name is taken, `Fenced` if the lease has passed.
     fn create(&self, lease: &Lease, claim: &Claim) -> impl Answer<Revision, StoreError>;

@@ -12,7 +12,7 @@ use whittle_api::manifest;
 use whittle_claims::Doorbell;
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::InstanceState;
-use whittle_ports::{CloudErrorKind, Fleets, Leases, Queues, StoreError};
+use whittle_ports::{CloudErrorKind, Fleets, Leases, Queues, StoreError, contracts};
 use whittle_units::{ClusterName, Price};
 
 /// A function that only waits at a port.
@@ -308,4 +308,20 @@ fn one_seed_is_one_story() {
         format!("{:?}", simulation.world().story)
     };
     assert_eq!(tell(7), tell(7));
+}
+
+#[test]
+fn the_memory_store_keeps_the_contracts_of_the_table() {
+    // Ports outside of any function never wait, so that one poll runs a whole suite.
+    let simulation = simulation(1);
+    let (ports, now) = (simulation.ports(), simulation.world().now());
+    let suites = async {
+        contracts::claim_store(&ports, &ClusterName::from("claims"), now).await;
+        contracts::many_claims(&ports, &ClusterName::from("many"), now, 1000).await;
+        contracts::leases(&ports, &ClusterName::from("leases"), now).await;
+        contracts::records(&ports, &ClusterName::from("records"), now).await;
+        contracts::decision_log(&ports, &ClusterName::from("decisions"), now).await;
+        contracts::region_store(&ports, now).await;
+    };
+    assert!(suites.now_or_never().is_some());
 }

@@ -48,7 +48,11 @@ impl Records for SimPorts {
         self.call(TABLE, R::KIND, |world| world.store.read_all(cluster, world.now())).await
     }
     async fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> Result<Revision, StoreError> {
-        self.call(TABLE, R::KIND, |world| world.store.write(cluster, record, expected)).await
+        self.call(TABLE, R::KIND, |world| {
+            let now = world.now();
+            world.store.write(cluster, record, expected, now)
+        })
+        .await
     }
     async fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
         self.call(TABLE, R::KIND, |world| world.store.remove::<R>(cluster, name, expected)).await

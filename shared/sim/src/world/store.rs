@@ -73,6 +73,12 @@ impl Store {
     /// Replaces a claim if it still has the expected revision.
     pub fn update(&mut self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
         let conflict = || StoreError::Conflict { what: format!("claim {}", claim.key) };
+        // One machine has one claim: the first that names it.
+        if let Some(machine) = claim.machine()
+            && self.by_instance(&machine.instance_id).is_some_and(|owner| owner.value.key != claim.key)
+        {
+            return Err(StoreError::Conflict { what: format!("the owner of instance {}", machine.instance_id) });
+        }
         let stored = self.claims.get_mut(&claim.key).filter(|stored| stored.revision == expected).ok_or_else(conflict)?;
         *stored = Stored { value: claim.clone(), revision: expected.next() };
         Ok(stored.revision)
@@ -111,9 +117,17 @@ impl Store {
     }
 
     /// Writes a record over the expected revision.
-    pub fn write<R: Record>(&mut self, cluster: &ClusterName, record: &R, expected: Revision) -> Result<Revision, StoreError> {
+    pub fn write<R: Record>(
+        &mut self,
+        cluster: &ClusterName,
+        record: &R,
+        expected: Revision,
+        now: Timestamp,
+    ) -> Result<Revision, StoreError> {
         let name = record.name();
         let key = (cluster.clone(), R::KIND.to_owned(), name.clone());
+        // A record whose time has come is as good as absent.
+        self.records.retain(|known, row| *known != key || row.lives(now));
         self.expect_revision(&key, expected)?;
         let value = serde_json::to_value(record)
             .map_err(|error| StoreError::Unreadable { what: format!("{} {name}", R::KIND), reason: error.to_string() })?;
@@ -122,9 +136,12 @@ impl Store {
         Ok(expected.next())
     }
 
-    /// Removes a record of the expected revision.
+    /// Removes a record of the expected revision; what is gone already is gone.
     pub fn remove<R: Record>(&mut self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
         let key = (cluster.clone(), R::KIND.to_owned(), name.to_owned());
+        if !self.records.contains_key(&key) {
+            return Ok(());
+        }
         self.expect_revision(&key, expected)?;
         self.records.remove(&key);
         Ok(())
