@@ -6,6 +6,7 @@ pub mod convert;
 pub mod input;
 pub mod local;
 pub mod plan;
+pub mod sim;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ pub enum Command {
     Demo,
     /// The whole system in one process against a simulated region: a prompt, or scenarios
     Local(local::LocalArgs),
+    /// Break the functions at every await point, or at random, and look what is left behind
+    Sim(sim::SimArgs),
 }
 
 /// Runs a parsed command line.
@@ -53,5 +56,6 @@ pub fn run(cli: &Cli) -> ExitCode {
         }
         Command::Demo => local::demo::main(),
         Command::Local(args) => local::main(args),
+        Command::Sim(args) => sim::main(args),
     }
 }

@@ -6,4 +6,5 @@ mod golden_consolidation;
 mod golden_scheduling;
 mod infra;
 mod real_admission;
+mod scenarios;
 mod tools;

@@ -83,6 +83,7 @@ fn tell() -> Result<bool, SessionError> {
     teller.session.tell("kubectl scale deployment inflate --replicas 0");
     teller.session.scale("inflate", 0)?;
     teller.until("the end of all machines", 8, |world| ours(world) == 0 && world.cluster.objects.nodes.is_empty());
+    teller.until("rest", 5, |world| world.is_quiet() && world.verdict().is_empty());
     let world = teller.session.simulation.world();
     let verdict = world.verdict();
     println!("\n{} machines started, {} running, {} invocations.", world.region.started(), ours(&world), world.counts.invocations);

@@ -3,7 +3,7 @@
 mod conditions;
 mod run;
 
-pub use run::{Outcome, run};
+pub use run::{Outcome, Play, play, run};
 
 use conditions::Condition;
 use serde::Deserialize;
@@ -60,6 +60,8 @@ pub enum Step {
     /// `kind/name`.
     Delete(Vec<String>),
     DeleteFiles(Vec<String>),
+    /// Deletes the first Node of a pool.
+    DeleteFirst(Target),
     Scale(Scale),
     Resize(Resize),
     Advance(GoDuration),

@@ -11,6 +11,7 @@ use crate::cluster::JoiningMachine;
 use crate::dice::{Dice, Stream};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use whittle_api::karpenter::{Ec2NodeClass, Ec2NodeClassSpec};
 use whittle_ec2::facts::{Catalog, Zone, offline, tables};
 use whittle_ec2::family::Family;
@@ -59,8 +60,8 @@ pub enum RegionEffect {
 #[derive(Debug)]
 pub struct Region {
     name: String,
-    pub catalog: Catalog,
-    blob: Option<Vec<u8>>,
+    pub catalog: Arc<Catalog>,
+    blob: Arc<OnceLock<Vec<u8>>>,
     pub network: Network,
     pub machines: BTreeMap<InstanceId, Machine>,
     pub launch_templates: BTreeMap<String, LaunchTemplate>,
@@ -112,6 +113,16 @@ fn catalog_of(region: &str) -> Catalog {
     with_retired_types(catalog)
 }
 
+/// A catalog and its blob, made at the first use.
+type Shelved = (Arc<Catalog>, Arc<OnceLock<Vec<u8>>>);
+
+/// The catalogs of all regions that were simulated in this process: they never change, and making one takes a while.
+fn shelved(region: &str) -> Shelved {
+    static SHELF: Mutex<BTreeMap<String, Shelved>> = Mutex::new(BTreeMap::new());
+    let mut shelf = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
+    shelf.entry(region.to_owned()).or_insert_with(|| (Arc::new(catalog_of(region)), Arc::default())).clone()
+}
+
 /// `cn-north-1` becomes `cnn1`.
 fn zone_prefix(region: &str) -> String {
     let parts: Vec<&str> = region.split('-').collect();
@@ -149,12 +160,12 @@ fn with_retired_types(mut catalog: Catalog) -> Catalog {
 impl Region {
     /// A region with the network that a cluster needs, and no machine.
     pub fn new(name: &str, cluster: &ClusterName) -> Self {
-        let catalog = catalog_of(name);
+        let (catalog, blob) = shelved(name);
         let network = Network::of_cluster(cluster, &catalog.zones[..catalog.zones.len().min(3)], "1.33");
         Self {
             name: name.to_owned(),
             catalog,
-            blob: None,
+            blob,
             network,
             machines: BTreeMap::new(),
             launch_templates: BTreeMap::new(),
@@ -198,8 +209,8 @@ impl Region {
     }
 
     /// The catalog as `refresh` stores it. Encoded once, since nothing changes it.
-    pub fn catalog_blob(&mut self) -> Vec<u8> {
-        self.blob.get_or_insert_with(|| self.catalog.encode()).clone()
+    pub fn catalog_blob(&self) -> Vec<u8> {
+        self.blob.get_or_init(|| self.catalog.encode()).clone()
     }
 
     /// How many machines were ever started.

@@ -1,0 +1,202 @@
+//! `whittle sim`: break the functions at every point, or at random, and look whether anything is left behind.
+
+use crate::local::scenario::{self, Play, Scenario};
+use crate::local::session::SessionError;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use whittle_sim::Faults;
+
+/// `whittle sim`
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    #[command(subcommand)]
+    pub command: SimCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Kill one invocation at each of its await points in turn
+    Crash(CrashArgs),
+    /// Random faults of every kind, then calm
+    Storm(StormArgs),
+}
+
+/// `whittle sim crash`
+#[derive(Debug, Args)]
+pub struct CrashArgs {
+    /// Scenario files
+    #[arg(required = true)]
+    pub scenarios: Vec<PathBuf>,
+    /// Only each n-th await point
+    #[arg(long, default_value_t = 1)]
+    pub every: u64,
+}
+
+/// `whittle sim storm`
+#[derive(Debug, Args)]
+pub struct StormArgs {
+    /// Scenario files, played in turn
+    #[arg(required = true)]
+    pub scenarios: Vec<PathBuf>,
+    /// How many storms
+    #[arg(long, default_value_t = 100)]
+    pub seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    pub from: u64,
+}
+
+/// What many plays came to.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub plays: u64,
+    pub virtual_seconds: i64,
+    pub faults: u64,
+    /// What was wrong, with what replays it.
+    pub violations: Vec<String>,
+}
+
+/// Runs `whittle sim`. Exit status 1: something was left behind; 2: the input is wrong.
+pub fn main(args: &SimArgs) -> ExitCode {
+    let done = match &args.command {
+        SimCommand::Crash(args) => crash_files(args),
+        SimCommand::Storm(args) => storm_files(args),
+    };
+    match done {
+        Ok((line, tally)) => {
+            tally.violations.iter().for_each(|violation| println!("{violation}"));
+            println!("{line}");
+            if tally.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn read(paths: &[PathBuf]) -> Result<Vec<Scenario>, String> {
+    paths.iter().map(|path| scenario::read(path).map_err(|error| error.to_string())).collect()
+}
+
+fn crash_files(args: &CrashArgs) -> Result<(String, Tally), String> {
+    let mut all = Tally::default();
+    for scenario in read(&args.scenarios)? {
+        let points = await_points(&scenario).map_err(|error| error.to_string())?;
+        let chosen: Vec<u64> = (1..=points).step_by(usize::try_from(args.every.max(1)).unwrap_or(1)).collect();
+        let tally = crash(&scenario, &chosen).map_err(|error| error.to_string())?;
+        println!("{}: {} of {points} await points, {} violations", scenario.name, tally.plays, tally.violations.len());
+        all.add(tally);
+    }
+    Ok((format!("crash points: {}, violations: {}", all.plays, all.violations.len()), all))
+}
+
+fn storm_files(args: &StormArgs) -> Result<(String, Tally), String> {
+    let scenarios = read(&args.scenarios)?;
+    let seeds: Vec<u64> = (args.from..args.from.saturating_add(args.seeds)).collect();
+    let all = storm(&scenarios, &seeds).map_err(|error| error.to_string())?;
+    let days = all.virtual_seconds / 864;
+    let line = format!(
+        "storms: {}, simulated days: {}.{:02}, faults: {}, violations: {}",
+        all.plays,
+        days / 100,
+        days % 100,
+        all.faults,
+        all.violations.len()
+    );
+    Ok((line, all))
+}
+
+/// How many await points a scenario has when nothing goes wrong.
+///
+/// # Errors
+/// The scenario names something that cannot be done.
+pub fn await_points(scenario: &Scenario) -> Result<u64, SessionError> {
+    Ok(scenario::play(scenario, &Play::lenient(scenario.seed, Faults::default()))?.summary.await_points)
+}
+
+/// Plays a scenario once for each await point, and kills the invocation that reaches it.
+///
+/// # Errors
+/// The scenario names something that cannot be done.
+pub fn crash(scenario: &Scenario, points: &[u64]) -> Result<Tally, SessionError> {
+    let plays: Vec<(&Scenario, Play, String)> = points
+        .iter()
+        .map(|point| {
+            let faults = Faults { crash_at_gate: Some(*point), ..Faults::default() };
+            (scenario, Play::lenient(scenario.seed, faults), format!("{} killed at await point {point}", scenario.name))
+        })
+        .collect();
+    play_all(&plays)
+}
+
+/// Plays scenarios in turn under random faults, one seed each.
+///
+/// # Errors
+/// A scenario names something that cannot be done.
+pub fn storm(scenarios: &[Scenario], seeds: &[u64]) -> Result<Tally, SessionError> {
+    let mut plays = Vec::new();
+    for seed in seeds {
+        let index = usize::try_from(*seed).unwrap_or(0) % scenarios.len().max(1);
+        let Some(scenario) = scenarios.get(index) else { break };
+        plays.push((scenario, Play::lenient(*seed, weather(*seed)), format!("{} in storm {seed}", scenario.name)));
+    }
+    play_all(&plays)
+}
+
+/// The faults of a storm: each seed has its own mixture.
+fn weather(seed: u64) -> Faults {
+    let part = |shift: u32, most: u32| u32::try_from((seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) % u64::from(most)).unwrap_or(0);
+    Faults {
+        crashes: part(8, 6),
+        throttles: part(16, 20),
+        lost_replies: part(24, 15),
+        lost_messages: part(32, 200),
+        repeated_messages: part(40, 200),
+        late_messages: part(48, 300),
+        ..Faults::default()
+    }
+}
+
+/// Plays on all processors; the order of the results is that of the plays.
+fn play_all(plays: &[(&Scenario, Play, String)]) -> Result<Tally, SessionError> {
+    let next = AtomicU64::new(0);
+    let results: Mutex<Vec<(usize, Result<scenario::Outcome, SessionError>)>> = Mutex::new(Vec::new());
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let number = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
+                    let Some((scenario, play, _)) = plays.get(number) else { break };
+                    let outcome = scenario::play(scenario, play);
+                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((number, outcome));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.sort_by_key(|(number, _)| *number);
+    let mut tally = Tally::default();
+    for (number, outcome) in results {
+        let outcome = outcome?;
+        tally.plays += 1;
+        tally.virtual_seconds += outcome.summary.virtual_seconds;
+        tally.faults += outcome.summary.faults;
+        let what = plays.get(number).map_or("", |(_, _, what)| what.as_str());
+        tally.violations.extend(outcome.failures.iter().map(|failure| format!("{what}: {failure}")));
+    }
+    Ok(tally)
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.plays += other.plays;
+        self.virtual_seconds += other.virtual_seconds;
+        self.faults += other.faults;
+        self.violations.extend(other.violations);
+    }
+}
