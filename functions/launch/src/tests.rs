@@ -1,1 +1,105 @@
+use crate::batch::Batch;
+use crate::is_due;
+use crate::plan::{batch, id_of};
+use whittle_api::labels;
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Record, step};
+use whittle_ec2::fleet::{FleetRequest, Launch};
+use whittle_units::{ClaimName, ClusterName, Timestamp};
 
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn planned() -> Claim {
+    Claim::planned(ClaimKey { cluster: "c".into(), name: "a".into() }, "uid".into(), ClaimSpec::default(), at(0))
+}
+
+fn launching() -> Claim {
+    step(&planned(), &Event::LaunchBegun { client_token: "t".into() }, at(0)).unwrap()
+}
+
+fn to_end(claim: &Claim) -> Claim {
+    let deletion = Deletion { reason: DeletionReason::Requested, at: at(0), deadline: None, message: String::new() };
+    step(claim, &Event::DeletionAsked(deletion), at(0)).unwrap()
+}
+
+#[track_caller]
+fn check_due(claim: &Claim, now: i64, expected: bool) {
+    assert_eq!(is_due(claim, at(now)), expected, "{} at {now}", claim.phase.word());
+}
+
+#[test]
+fn a_launch_is_taken_up_when_it_is_new_or_was_left_behind() {
+    check_due(&planned(), 0, true);
+    check_due(&launching(), 29, false);
+    check_due(&launching(), 30, true);
+    let delayed = Claim { look_again_at: Some(at(40)), ..launching() };
+    check_due(&delayed, 39, false);
+    check_due(&delayed, 40, true);
+}
+
+#[test]
+fn what_is_to_end_is_never_launched() {
+    check_due(&to_end(&planned()), 1000, false);
+    check_due(&to_end(&launching()), 1000, false);
+    let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
+    check_due(&step(&launching(), &failed, at(0)).unwrap(), 1000, false);
+}
+
+fn names(names: &[&str]) -> Vec<ClaimName> {
+    names.iter().map(|name| ClaimName::new(*name)).collect()
+}
+
+fn stored(members: &[&str]) -> Batch {
+    let request = FleetRequest {
+        client_token: String::new(),
+        target_capacity: 1,
+        capacity_type: "spot".into(),
+        reservation: None,
+        configs: Vec::new(),
+        tags: [("team".to_owned(), "a".to_owned())].into(),
+        prioritized: false,
+        context: None,
+    };
+    let launch = Launch {
+        templates: Vec::new(),
+        request,
+        tenancy: "default".into(),
+        partition: None,
+        reservations: [(("m5.large".to_owned(), "z".to_owned()), "cr-1".to_owned())].into(),
+        addresses_in_flight: 0,
+    };
+    let members = names(members);
+    let id = id_of(&ClusterName::new("c"), &members);
+    batch(&id, members, "default", &launch, at(0))
+}
+
+#[test]
+fn the_name_of_a_batch_follows_from_its_claims_alone() {
+    let cluster = ClusterName::new("c");
+    assert_eq!(id_of(&cluster, &names(&["a", "b"])), id_of(&cluster, &names(&["b", "a"])));
+    assert_ne!(id_of(&cluster, &names(&["a", "b"])), id_of(&cluster, &names(&["a"])));
+    assert_ne!(id_of(&cluster, &names(&["a"])), id_of(&ClusterName::new("d"), &names(&["a"])));
+}
+
+#[test]
+fn a_call_asks_for_as_many_machines_as_it_has_members_and_names_them() {
+    let two = stored(&["a", "b"]);
+    assert_eq!(two.request.target_capacity, 2);
+    assert_eq!(two.request.tags[labels::TAG_LAUNCH], two.id);
+    assert!(!two.request.tags.contains_key(labels::TAG_NODE_CLAIM), "a tag of the fleet cannot tell two machines apart");
+    let one = stored(&["a"]);
+    assert_eq!(one.request.tags[labels::TAG_NODE_CLAIM], "a");
+    assert_ne!(one.request.client_token, two.request.client_token);
+}
+
+#[test]
+fn the_same_batch_is_the_same_call() {
+    assert_eq!(stored(&["a", "b"]).request, stored(&["a", "b"]).request);
+    let kept = stored(&["a"]);
+    let read: Batch = serde_json::from_str(&serde_json::to_string(&kept).unwrap()).unwrap();
+    assert_eq!(read, kept);
+    assert_eq!(read.launch().reservations.len(), 1);
+    assert_eq!(read.name(), read.id);
+    assert!(read.expires_at().unwrap() > at(24 * 3600), "EC2 must have forgotten the token before we do");
+}

@@ -5,6 +5,8 @@
 
 mod catalog;
 mod inflight;
+#[cfg(test)]
+mod inflight_tests;
 mod planned;
 pub mod warm;
 
