@@ -130,7 +130,8 @@ impl<'a> Player<'a> {
         let session = Session::new(&place);
         let begun = session.now();
         session.simulation.world().faults = play.faults.clone();
-        let mut player = Self { lenient: play.lenient, scenario, session, begun, always: Vec::new(), broken: BTreeSet::new(), failures: Vec::new() };
+        let mut player =
+            Self { lenient: play.lenient, scenario, session, begun, always: Vec::new(), broken: BTreeSet::new(), failures: Vec::new() };
         for file in &scenario.setup {
             player.session.apply_file(&scenario.file(file))?;
         }

@@ -21,12 +21,13 @@ impl Cluster {
         for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {
             limits_become_requests(container);
         }
-        if self.windows_addresses() && spec.node_selector.get(labels::OS).is_some_and(|os| os == "windows") {
-            if let Some(first) = spec.containers.first_mut() {
-                let resources = first.resources.get_or_insert_default();
-                resources.requests.set(WINDOWS_ADDRESS, Quantity::from_units(1));
-                resources.limits.set(WINDOWS_ADDRESS, Quantity::from_units(1));
-            }
+        if self.windows_addresses()
+            && spec.node_selector.get(labels::OS).is_some_and(|os| os == "windows")
+            && let Some(first) = spec.containers.first_mut()
+        {
+            let resources = first.resources.get_or_insert_default();
+            resources.requests.set(WINDOWS_ADDRESS, Quantity::from_units(1));
+            resources.limits.set(WINDOWS_ADDRESS, Quantity::from_units(1));
         }
         if let Some(class) = self.objects.priority_classes.get(&spec.priority_class_name) {
             spec.priority.get_or_insert(class.value);

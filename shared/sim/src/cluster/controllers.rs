@@ -82,7 +82,7 @@ impl Cluster {
         let extra = new.len().saturating_sub(wanted);
         let ready = new.iter().chain(&old).filter(|pod| pod.condition("Ready").is_some_and(|ready| ready.status == "True")).count();
         let spare = ready.saturating_sub(wanted - wanted / 4);
-        let unready_old = old.iter().filter(|pod| !pod.condition("Ready").is_some_and(|ready| ready.status == "True")).count();
+        let unready_old = old.iter().filter(|pod| pod.condition("Ready").is_none_or(|ready| ready.status != "True")).count();
         let gone: Vec<String> = new.iter().take(extra).chain(old.iter().take(unready_old + spare)).map(|pod| pod.metadata.key()).collect();
         for key in gone {
             self.delete_pod(&key, None, now);

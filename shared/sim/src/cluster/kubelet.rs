@@ -148,9 +148,8 @@ impl Cluster {
         }
         for (key, (pending, starting, text)) in &told {
             // Each pod that starts is no news; the first and the last are.
-            let news = self.told.get(key).is_none_or(|(waited, began, last)| {
-                last != text && (waited != pending || *starting == 0 || *began == 0)
-            });
+            let news =
+                self.told.get(key).is_none_or(|(waited, began, last)| last != text && (waited != pending || *starting == 0 || *began == 0));
             if news {
                 effects.push(ClusterEffect::Told(text.clone()));
             }

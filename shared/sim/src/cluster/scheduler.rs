@@ -224,10 +224,11 @@ impl Cluster {
         }
         for other in self.objects.pods.values().filter(|other| other.is_bound() && !other.is_terminal() && !other.metadata.is_deleting()) {
             let matches = other.metadata.namespace == pod.metadata.namespace && selector_selects(constraint, pod, &other.metadata);
-            if let (true, true, Some(at)) = (matches, counted.contains(other.spec.node_name.as_str()), self.node_of(other)) {
-                if let Some(domain) = at.metadata.label(&constraint.topology_key) {
-                    *counts.entry(domain).or_default() += 1;
-                }
+            if matches
+                && counted.contains(other.spec.node_name.as_str())
+                && let Some(domain) = self.node_of(other).and_then(|at| at.metadata.label(&constraint.topology_key))
+            {
+                *counts.entry(domain).or_default() += 1;
             }
         }
         let domains = i64::try_from(counts.len()).unwrap_or(i64::MAX);
