@@ -5,6 +5,7 @@ mod tests;
 mod write;
 
 use whittle_claims::{Claim, Doorbell, Lease, Stored, mirror};
+use whittle_core::checker::{self, Violation};
 use whittle_core::schedule::{self, Options, Plan};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, Records, RegionStore, Report, Settings,
@@ -51,7 +52,9 @@ where
 {
     let seen = load(world, cluster).await?;
     let now = seen.now;
-    let plan = schedule::solve(&seen.input(), &Options::provisioning());
+    let options = Options::provisioning();
+    let plan = schedule::solve(&seen.input(), &options);
+    refuse_wrong(&checker::check(&seen.input(), &options, &plan), cluster)?;
     let mut report = Report::default();
     let mut created = Vec::new();
     for new in &plan.claims {
@@ -62,7 +65,7 @@ where
         write::explain_claim(&mut report, &claim, new, now);
         created.push(claim);
     }
-    for left in &plan.left_out {
+    for left in plan.left_out.iter().take(write::LEFT_OUT_MAX) {
         write::explain_left_out(&mut report, left, now);
     }
     if !settings.shadow {
@@ -70,6 +73,17 @@ where
     }
     world.store.append(cluster, &report.decisions).await?;
     Ok(report)
+}
+
+/// A plan that the checker finds wrong is not executed at all: waiting for the next run costs less than a wrong machine.
+fn refuse_wrong(violations: &[Violation], cluster: &ClusterName) -> Result<(), HandleError> {
+    const SHOWN: usize = 5;
+    if violations.is_empty() {
+        return Ok(());
+    }
+    let texts: Vec<String> = violations.iter().take(SHOWN).map(ToString::to_string).collect();
+    tracing::error!(%cluster, count = violations.len(), "the plan was refused by the checker");
+    Err(HandleError::PlanRefused { cluster: cluster.as_str().to_owned(), reason: texts.join("; ") })
 }
 
 /// Tells everybody: the launch function first, because all else is shown again by later runs.

@@ -7,6 +7,8 @@ use whittle_units::Timestamp;
 
 /// Events of one run; the rest is in the decision log.
 pub(crate) const EVENTS_MAX: usize = 100;
+/// Pods left out whose reason is recorded in one run: the same few reasons repeat from there on.
+pub(crate) const LEFT_OUT_MAX: usize = 100;
 
 /// Why a claim is what it is, as a sentence and as data.
 pub(crate) fn explain_claim(report: &mut Report, claim: &Claim, new: &NewClaim, now: Timestamp) {
