@@ -36,7 +36,12 @@ pub(crate) fn pods_of<'a>(ground: &Ground<'a>) -> (Vec<Candidate<'a>>, Vec<LeftO
             continue;
         }
         for pod in node.pods.iter().map(|&p| &objects.pods[p]) {
-            if pods::moves_with_its_node(pod, &objects.disruption_budgets, input.now) {
+            if !pods::moves_with_its_node(pod, &objects.disruption_budgets, input.now) {
+                continue;
+            }
+            if let Err(fault) = ground.volumes.alternatives(pod) {
+                refused.push(refuse(pod, Reason::Ignored(vec![fault])));
+            } else {
                 out.push(Candidate { pod, avoids_resting: candidate && !node.marked_for_deletion && pod.status.phase != "Pending" });
             }
         }
@@ -53,6 +58,9 @@ fn faults(ground: &Ground<'_>, pod: &Pod) -> Vec<String> {
     }
     out.extend(pods::faults(pod, |key| ground.well_known(key)));
     out.extend(ground.volumes.faults(pod));
+    for (name, amount) in pods::effective_requests(pod).iter().filter(|(_, amount)| amount.milli() < 0) {
+        out.push(format!("it requests {amount} of {name}: a request cannot be negative"));
+    }
     out
 }
 

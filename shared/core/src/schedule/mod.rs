@@ -21,6 +21,8 @@ mod pools;
 mod problem;
 mod reason;
 mod state;
+#[cfg(test)]
+mod tests;
 mod thrift;
 mod topology;
 

@@ -40,8 +40,11 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
     plan.lower_bound = bound;
     if !won.unseen.is_empty() {
         let unseen: BTreeSet<usize> = won.unseen.iter().map(|e| e.pod).collect();
-        let considered = queue.iter().filter(|e| !unseen.contains(&e.pod)).map(|e| p.pods[e.pod].metadata.uid.clone());
-        plan.cursor = Some(Cursor { considered: options.cursor.considered.iter().cloned().chain(considered).collect() });
+        let uid = |e: &Entry| p.pods[e.pod].metadata.uid.clone();
+        let before = &options.cursor.considered;
+        let considered: BTreeSet<String> = queue.iter().filter(|e| !unseen.contains(&e.pod) || before.contains(&uid(e))).map(uid).collect();
+        // The round ends when every pod has had its turn; the next one starts afresh.
+        plan.cursor = (considered.len() < queue.len()).then_some(Cursor { considered });
     }
     plan
 }

@@ -1,0 +1,130 @@
+//! Properties of whole solves, on a small twin of the benchmark.
+
+#[expect(dead_code, reason = "shared with the benchmark, which uses all of it")]
+#[path = "../../benches/mix.rs"]
+mod mix;
+
+use super::{Input, Options, Packing, Plan, Workloads, solve};
+use crate::checker;
+use crate::state::ClusterState;
+use std::collections::BTreeSet;
+use whittle_api::SelectorRequirement;
+use whittle_api::k8s::{Affinity, Node, NodeAffinity, NodeSelectorTerm, Pod, PreferredSchedulingTerm};
+use whittle_api::labels;
+use whittle_units::{Quantity, Resources};
+
+fn decide(pods: Vec<Pod>, nodes: Vec<Node>, options: &Options) -> Plan {
+    let (objects, catalog) = mix::cluster(pods, nodes);
+    let state = ClusterState::of(&objects);
+    let workloads = Workloads::default();
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let input = Input { now, objects: &objects, nodes: &state.nodes, catalog: &catalog, virtual_pods: &[], workloads: &workloads };
+    let plan = solve(&input, options);
+    let wrong = checker::check(&input, options, &plan);
+    assert!(wrong.is_empty(), "{}", wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    plan
+}
+
+fn reference() -> Options {
+    Options { packing: Packing::Reference, ..Options::provisioning() }
+}
+
+fn diverse(count: usize) -> Vec<Pod> {
+    mix::diverse(count, &mut mix::Dice::new(42))
+}
+
+fn asks(pod: &mut Pod) -> &mut Resources {
+    &mut pod.spec.containers[0].resources.as_mut().unwrap().requests
+}
+
+#[test]
+fn the_mix_is_placed_completely_and_cheaper_than_by_first_fit() {
+    let first_fit = decide(diverse(300), Vec::new(), &reference());
+    let best = decide(diverse(300), Vec::new(), &Options::provisioning());
+    assert_eq!((first_fit.scheduled(), best.scheduled()), (300, 300));
+    assert!(first_fit.claims.len() >= 60 && best.claims.len() >= 60, "every fifth pod needs a machine of its own");
+    assert!(best.price().nanos() * 10 <= first_fit.price().nanos() * 9, "{} is not well below {}", best.price(), first_fit.price());
+    assert!(best.lower_bound.unwrap() <= best.price());
+}
+
+#[test]
+fn existing_machines_are_filled_first() {
+    let plan = decide(diverse(100), mix::machines(12), &Options::provisioning());
+    assert_eq!(plan.scheduled(), 100);
+    assert_eq!(plan.placements.len(), 12);
+}
+
+#[test]
+fn wishes_open_a_machine_per_pod() {
+    let plan = decide(mix::preferring(40, &mut mix::Dice::new(42)), Vec::new(), &Options::provisioning());
+    assert_eq!((plan.scheduled(), plan.claims.len()), (40, 40));
+}
+
+#[test]
+fn the_order_of_the_objects_does_not_show() {
+    let mut turned = diverse(150);
+    turned.reverse();
+    let (a, b) = (decide(diverse(150), mix::machines(3), &Options::provisioning()), {
+        let mut nodes = mix::machines(3);
+        nodes.reverse();
+        decide(turned, nodes, &Options::provisioning())
+    });
+    assert_eq!(a, b);
+}
+
+#[test]
+fn a_small_budget_starves_nobody() {
+    let mut pods = diverse(60);
+    for (n, pod) in pods.iter_mut().enumerate() {
+        pod.spec.affinity = None;
+        pod.spec.topology_spread_constraints.clear();
+        asks(pod).set("cpu", Quantity::from_units(1000 + i64::try_from(n).unwrap()));
+    }
+    let mut options = Options { work_budget: Some(7), ..Options::provisioning() };
+    let mut considered: BTreeSet<String> = BTreeSet::new();
+    for run in 0..60 {
+        let plan = decide(pods.clone(), Vec::new(), &options);
+        let Some(cursor) = plan.cursor else {
+            assert!(run > 3, "the budget was no limit");
+            assert!(considered.len() >= 50, "only {} of 60 pods had their turn before the last run", considered.len());
+            return;
+        };
+        assert!(cursor.considered.len() > considered.len(), "run {run} got nowhere");
+        assert!(considered.is_subset(&cursor.considered));
+        considered.clone_from(&cursor.considered);
+        options.cursor = cursor;
+    }
+    panic!("60 runs were not enough");
+}
+
+#[test]
+fn absurd_pods_are_explained_and_do_not_disturb_the_others() {
+    let mut pods = diverse(10);
+    for pod in &mut pods {
+        pod.spec.affinity = None;
+        pod.spec.topology_spread_constraints.clear();
+    }
+    asks(&mut pods[0]).set("cpu", Quantity::from_units(-4));
+    asks(&mut pods[1]).set("memory", Quantity::MAX);
+    let requirement =
+        |operator: &str, value: &str| SelectorRequirement { key: "zone".into(), operator: operator.into(), values: vec![value.into()] };
+    let term = |expressions| NodeSelectorTerm { match_expressions: expressions, ..NodeSelectorTerm::default() };
+    let wanting = |terms: Vec<NodeSelectorTerm>| {
+        let required = Some(whittle_api::k8s::NodeSelector { node_selector_terms: terms });
+        Some(Affinity { node_affinity: Some(NodeAffinity { required, ..NodeAffinity::default() }), ..Affinity::default() })
+    };
+    pods[2].spec.affinity = wanting(vec![term(vec![requirement("Near", "a")])]);
+    pods[3].spec.affinity = wanting(vec![term(vec![requirement("In", "a"), requirement("In", "b")])]);
+    let preferred =
+        (0..2000).map(|n| PreferredSchedulingTerm { weight: n % 100, preference: term(vec![requirement("In", &n.to_string())]) });
+    pods[4].spec.affinity = Some(Affinity {
+        node_affinity: Some(NodeAffinity { preferred: preferred.collect(), ..NodeAffinity::default() }),
+        ..Affinity::default()
+    });
+    pods[5].spec.node_selector.insert(labels::HOSTNAME.into(), "me".into());
+    let plan = decide(pods, Vec::new(), &Options::provisioning());
+    let left: Vec<(&str, &str)> = plan.left_out.iter().map(|l| (l.pod.name.as_str(), l.reason.category())).collect();
+    let expected =
+        [("pod-0", "ignored"), ("pod-1", "instance-types"), ("pod-2", "ignored"), ("pod-3", "requirements"), ("pod-5", "ignored")];
+    assert_eq!(left, expected);
+}
