@@ -1,1 +1,12 @@
-fn main() {}
+//! Entry point of the terminate function. Wiring only.
+
+use whittle_runtime::{Function, Work, serve};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), lambda_runtime::Error> {
+    serve(Function::Terminate, async |shell, work| match work {
+        Work::Terminate(claim) => whittle_terminate::handle(shell.world(&shell.machines()), &shell.settings, claim).await,
+        other => Err(other.refused()),
+    })
+    .await
+}

@@ -12,12 +12,14 @@ mod errors;
 mod facts;
 mod machines;
 mod queues;
+mod secret;
 mod template;
 
 pub use access::EksAccess;
 pub use discovery::{Explorer, Isolation};
 pub use machines::Machines;
 pub use queues::{QueueUrls, SqsQueues};
+pub use secret::read_secret;
 
 #[cfg(test)]
 mod tests;

@@ -72,7 +72,11 @@ impl Queues for SqsQueues {
         let body = serde_json::to_string(&bell).map_err(|error| failed(error.to_string()))?;
         let request = self.sqs.send_message().queue_url(url).message_body(body);
         let request = if url.ends_with(".fifo") {
-            // A FIFO queue has one delay for all: its own batching second.
+            // A FIFO queue has one delay for all, its own batching second. A bell for later that rang now would find
+            // nothing due and ring again, once a second: the tick, which comes within a minute, rings it instead.
+            if delay > SignedDuration::ZERO {
+                return Ok(());
+            }
             request.message_group_id(bell.cluster().as_str()).message_deduplication_id(deduplication_id(&bell, self.clock.now()))
         } else {
             let seconds = delay.as_secs().clamp(0, DELAY_MAX);

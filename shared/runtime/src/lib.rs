@@ -1,1 +1,54 @@
-//! Lambda glue: configuration, deadlines, messages, telemetry, wiring.
+//! Lambda glue: a function's `main.rs` names its handler and nothing else.
+//!
+//! [`serve`] reads the environment, makes the clients once, and then for each event: decodes it into work, calls the
+//! handler for each piece within the invocation's deadline, writes logs and metrics, and tells SQS which messages have
+//! to come back.
+
+mod clock;
+mod environment;
+mod events;
+mod serve;
+mod telemetry;
+mod wiring;
+
+pub use clock::InvocationClock;
+pub use environment::{
+    ACT_ON_REBALANCE, CLUSTERS, DEFAULT_INSTANCE_PROFILE, DEFAULT_NODE_ROLE, Environment, EnvironmentError, MODE, QUEUE_CONSOLIDATE,
+    QUEUE_LAUNCH, QUEUE_NODES, QUEUE_PLAN, QUEUE_REFRESH, QUEUE_SWEEP, QUEUE_TERMINATE, RELAY_SECRET, SPOT_TO_SPOT, TABLE,
+};
+pub use events::{Asked, Decoded, Poison, Work, batch_answer, decode};
+pub use serve::{UrlAnswer, UrlRequest, serve, serve_url};
+pub use telemetry::{chain, init_logs, lines};
+pub use whittle_aws::QueueUrls;
+pub use wiring::{Shell, ShellWorld, StartError};
+
+/// The functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Function {
+    Relay,
+    Schedule,
+    Launch,
+    Register,
+    Consolidate,
+    Interrupt,
+    Terminate,
+    Refresh,
+    Sweep,
+}
+
+impl Function {
+    /// The word in logs and metrics, and the name of the binary.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Relay => "relay",
+            Self::Schedule => "schedule",
+            Self::Launch => "launch",
+            Self::Register => "register",
+            Self::Consolidate => "consolidate",
+            Self::Interrupt => "interrupt",
+            Self::Terminate => "terminate",
+            Self::Refresh => "refresh",
+            Self::Sweep => "sweep",
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Real time, bounded by an invocation.
+
+use whittle_ports::{Clock, Deadline};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// Part of the time left that is kept for handing over: a tenth, within these bounds.
+const RESERVE_PART: i32 = 10;
+const RESERVE_MIN: SignedDuration = SignedDuration::from_millis(100);
+const RESERVE_MAX: SignedDuration = SignedDuration::from_secs(2);
+
+/// The clock of one invocation.
+#[derive(Clone, Copy, Debug)]
+pub struct InvocationClock {
+    deadline: Deadline,
+}
+
+impl InvocationClock {
+    /// For an invocation that Lambda ends at `ends_ms`, milliseconds since 1970, and that starts at `now`.
+    pub fn until(ends_ms: u64, now: Timestamp) -> Self {
+        let ends = i64::try_from(ends_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(now);
+        let left = ends.duration_since(now).max(SignedDuration::ZERO);
+        let reserve = (left / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX);
+        Self { deadline: Deadline(ends.checked_sub(reserve).unwrap_or(ends)) }
+    }
+}
+
+impl Clock for InvocationClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+
+    fn unique(&self) -> String {
+        uuid::Uuid::new_v4().simple().to_string()
+    }
+}
+
+/// The clock of what is shared by invocations (a cluster's address, a token): each call may take a few seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedClock;
+
+/// What such a call may take at most.
+const SHARED_CALL_MAX: SignedDuration = SignedDuration::from_secs(5);
+
+impl Clock for SharedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn deadline(&self) -> Deadline {
+        Deadline(Timestamp::now().checked_add(SHARED_CALL_MAX).unwrap_or(Timestamp::MAX))
+    }
+
+    fn unique(&self) -> String {
+        uuid::Uuid::new_v4().simple().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(left_ms: i64, usable_ms: i64) {
+        let now = Timestamp::from_second(1_800_000_000).expect("in range");
+        let ends = u64::try_from(now.as_millisecond() + left_ms).expect("after 1970");
+        let clock = InvocationClock::until(ends, now);
+        assert_eq!(clock.deadline().left(now), SignedDuration::from_millis(usable_ms));
+    }
+
+    #[test]
+    fn a_tenth_is_kept_for_handing_over() {
+        check(5_000, 4_500);
+        check(30_000, 28_000);
+        check(900_000, 898_000);
+        check(500, 400);
+        check(50, 0);
+        check(-1, 0);
+    }
+}

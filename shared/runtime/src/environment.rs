@@ -1,0 +1,149 @@
+//! What a deployment sets: environment variables, each documented here and nowhere else.
+
+use whittle_aws::QueueUrls;
+use whittle_ports::Settings;
+use whittle_units::ClusterName;
+
+/// Name of the DynamoDB table.
+pub const TABLE: &str = "WHITTLE_TABLE";
+/// Names of the EKS clusters that the deployment serves, separated by commas.
+pub const CLUSTERS: &str = "WHITTLE_CLUSTERS";
+/// `active`, or `shadow` to decide and record without changing anything. Active when unset.
+pub const MODE: &str = "WHITTLE_MODE";
+/// URL of the FIFO queue that wakes `schedule`.
+pub const QUEUE_PLAN: &str = "WHITTLE_QUEUE_PLAN";
+/// URL of the FIFO queue that wakes `consolidate`.
+pub const QUEUE_CONSOLIDATE: &str = "WHITTLE_QUEUE_CONSOLIDATE";
+/// URL of the queue that wakes `launch`.
+pub const QUEUE_LAUNCH: &str = "WHITTLE_QUEUE_LAUNCH";
+/// URL of the queue that wakes `terminate`.
+pub const QUEUE_TERMINATE: &str = "WHITTLE_QUEUE_TERMINATE";
+/// URL of the queue that wakes `register`.
+pub const QUEUE_NODES: &str = "WHITTLE_QUEUE_NODES";
+/// URL of the queue that wakes `refresh`.
+pub const QUEUE_REFRESH: &str = "WHITTLE_QUEUE_REFRESH";
+/// URL of the queue that wakes `sweep`.
+pub const QUEUE_SWEEP: &str = "WHITTLE_QUEUE_SWEEP";
+/// Role for node classes made from alpha templates that name none. Optional.
+pub const DEFAULT_NODE_ROLE: &str = "WHITTLE_DEFAULT_NODE_ROLE";
+/// Instance profile for the same; wins over the role. Optional.
+pub const DEFAULT_INSTANCE_PROFILE: &str = "WHITTLE_DEFAULT_INSTANCE_PROFILE";
+/// Name of the SSM parameter with the secret part of the relay's path. Optional; without it only signed posts are let in.
+pub const RELAY_SECRET: &str = "WHITTLE_RELAY_SECRET";
+/// `true` lets spot nodes be replaced by cheaper spot nodes. Optional.
+pub const SPOT_TO_SPOT: &str = "WHITTLE_SPOT_TO_SPOT";
+/// `true` ends a node on a rebalance recommendation. Optional.
+pub const ACT_ON_REBALANCE: &str = "WHITTLE_ACT_ON_REBALANCE";
+
+/// The environment of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    pub table: String,
+    pub queues: QueueUrls,
+    /// Name of the SSM parameter, not the secret itself.
+    pub relay_secret_parameter: Option<String>,
+    /// Everything but the relay's secret, which has to be fetched.
+    pub settings: Settings,
+}
+
+/// A variable that is missing or says something that we do not understand.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnvironmentError {
+    #[error("{0} is not set: deploy the function with template.yaml, which sets it")]
+    Missing(&'static str),
+    #[error("{name} is {value:?}, which is not one of {allowed}")]
+    Unknown { name: &'static str, value: String, allowed: &'static str },
+}
+
+impl Environment {
+    /// Reads the environment through `get`, which gives the value of a variable. An empty one counts as unset: that is
+    /// how CloudFormation passes on a parameter that was left empty.
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
+        let optional = |name: &str| get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        let needed = |name: &'static str| optional(name).ok_or(EnvironmentError::Missing(name));
+        let clusters = needed(CLUSTERS)?;
+        let clusters: Vec<ClusterName> = clusters.split(',').map(str::trim).filter(|name| !name.is_empty()).map(ClusterName::new).collect();
+        if clusters.is_empty() {
+            return Err(EnvironmentError::Missing(CLUSTERS));
+        }
+        let switch = |name: &'static str, on: &str, off: &str, allowed| match optional(name).as_deref() {
+            None => Ok(false),
+            Some(value) if value == on => Ok(true),
+            Some(value) if value == off => Ok(false),
+            Some(value) => Err(EnvironmentError::Unknown { name, value: value.to_owned(), allowed }),
+        };
+        Ok(Self {
+            table: needed(TABLE)?,
+            queues: QueueUrls {
+                plan: needed(QUEUE_PLAN)?,
+                consolidate: needed(QUEUE_CONSOLIDATE)?,
+                launch: needed(QUEUE_LAUNCH)?,
+                terminate: needed(QUEUE_TERMINATE)?,
+                nodes: needed(QUEUE_NODES)?,
+                refresh: needed(QUEUE_REFRESH)?,
+                sweep: needed(QUEUE_SWEEP)?,
+            },
+            relay_secret_parameter: optional(RELAY_SECRET),
+            settings: Settings {
+                clusters,
+                shadow: switch(MODE, "shadow", "active", "active, shadow")?,
+                default_instance_profile: optional(DEFAULT_INSTANCE_PROFILE),
+                default_node_role: optional(DEFAULT_NODE_ROLE),
+                spot_to_spot: switch(SPOT_TO_SPOT, "true", "false", "true, false")?,
+                act_on_rebalance: switch(ACT_ON_REBALANCE, "true", "false", "true, false")?,
+                ..Settings::default()
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn complete() -> BTreeMap<&'static str, &'static str> {
+        let queues = [QUEUE_PLAN, QUEUE_CONSOLIDATE, QUEUE_LAUNCH, QUEUE_TERMINATE, QUEUE_NODES, QUEUE_REFRESH, QUEUE_SWEEP];
+        let mut variables: BTreeMap<_, _> = queues.into_iter().map(|name| (name, "https://sqs/queue")).collect();
+        variables.extend([
+            (TABLE, "whittle"),
+            (CLUSTERS, "a, b"),
+            (MODE, "shadow"),
+            (DEFAULT_NODE_ROLE, ""),
+            (RELAY_SECRET, "/whittle/relay"),
+        ]);
+        variables
+    }
+
+    fn read(variables: &BTreeMap<&'static str, &'static str>) -> Result<Environment, EnvironmentError> {
+        Environment::read(|name| variables.get(name).map(|value| (*value).to_owned()))
+    }
+
+    #[test]
+    fn a_complete_environment_is_understood() {
+        let environment = read(&complete()).expect("it is complete");
+        assert_eq!(environment.settings.clusters, [ClusterName::new("a"), ClusterName::new("b")]);
+        assert!(environment.settings.shadow);
+        assert_eq!(environment.settings.default_node_role, None, "an empty parameter was not given");
+        assert_eq!(environment.relay_secret_parameter.as_deref(), Some("/whittle/relay"));
+    }
+
+    #[test]
+    fn a_missing_variable_is_named() {
+        for name in complete().into_keys().filter(|name| ![MODE, DEFAULT_NODE_ROLE, RELAY_SECRET].contains(name)) {
+            let mut variables = complete();
+            variables.remove(name);
+            assert_eq!(read(&variables), Err(EnvironmentError::Missing(name)));
+            variables.insert(name, " ");
+            assert_eq!(read(&variables), Err(EnvironmentError::Missing(name)));
+        }
+    }
+
+    #[test]
+    fn a_typo_does_not_turn_shadow_mode_off() {
+        let mut variables = complete();
+        variables.insert(MODE, "shadwo");
+        let error = read(&variables).expect_err("nobody knows this mode");
+        assert_eq!(error.to_string(), "WHITTLE_MODE is \"shadwo\", which is not one of active, shadow");
+    }
+}

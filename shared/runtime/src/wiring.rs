@@ -1,0 +1,121 @@
+//! The adapters of a function: clients are made once per execution environment, and bounded anew for each invocation.
+
+use crate::clock::{InvocationClock, SharedClock};
+use crate::environment::{Environment, EnvironmentError};
+use aws_config::{BehaviorVersion, SdkConfig};
+use std::sync::Arc;
+use whittle_api::legacy::{ConvertOptions, Purpose};
+use whittle_aws::{EksAccess, Explorer, Isolation, Machines, SqsQueues, read_secret};
+use whittle_cluster::Clusters;
+use whittle_dynamo::DynamoStore;
+use whittle_ports::{CloudError, Settings, World};
+use whittle_units::Region;
+
+/// Why a function does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    #[error("AWS_REGION is not set: Lambda sets it, a test has to")]
+    NoRegion,
+    #[error("there are no credentials: Lambda gives them to the function's role, a test has to set AWS_ACCESS_KEY_ID")]
+    NoCredentials,
+    #[error("the relay's secret, SSM parameter {parameter:?}, cannot be read")]
+    Secret {
+        parameter: String,
+        #[source]
+        source: CloudError,
+    },
+}
+
+/// What lives as long as the execution environment.
+pub(crate) struct Connections {
+    environment: Environment,
+    config: SdkConfig,
+    region: Region,
+    dynamo: aws_sdk_dynamodb::Client,
+    sqs: aws_sdk_sqs::Client,
+    clusters: Clusters<EksAccess>,
+}
+
+impl Connections {
+    /// Makes the clients; nothing is called yet.
+    pub(crate) async fn open(environment: Environment) -> Result<Self, StartError> {
+        let config = aws_config::load_defaults(BehaviorVersion::latest()).await;
+        let region = Region::new(config.region().ok_or(StartError::NoRegion)?.as_ref());
+        let credentials = config.credentials_provider().ok_or(StartError::NoCredentials)?;
+        let clock = Arc::new(SharedClock);
+        let convert = ConvertOptions {
+            default_instance_profile: environment.settings.default_instance_profile.clone(),
+            default_role: environment.settings.default_node_role.clone(),
+            ..ConvertOptions::new(Purpose::OnRead)
+        };
+        let access = EksAccess::new(aws_sdk_eks::Client::new(&config), credentials, region.clone(), clock.clone());
+        Ok(Self {
+            dynamo: aws_sdk_dynamodb::Client::new(&config),
+            sqs: aws_sdk_sqs::Client::new(&config),
+            clusters: Clusters::new(access, convert, clock),
+            region,
+            config,
+            environment,
+        })
+    }
+
+    /// Fetches the relay's secret, which the environment only names.
+    pub(crate) async fn fetch_relay_secret(&mut self) -> Result<(), StartError> {
+        if let Some(parameter) = self.environment.relay_secret_parameter.clone() {
+            let secret = read_secret(&self.config, &parameter).await;
+            self.environment.settings.relay_secret = secret.map_err(|source| StartError::Secret { parameter, source })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.environment.settings
+    }
+
+    /// The adapters for one invocation.
+    pub(crate) fn shell(&self, clock: InvocationClock) -> Shell {
+        let shared = Arc::new(clock);
+        Shell {
+            store: DynamoStore::new(self.dynamo.clone(), &self.environment.table, shared.clone()),
+            cluster: self.clusters.with_clock(shared.clone()),
+            queues: SqsQueues::new(self.sqs.clone(), self.environment.queues.clone(), shared),
+            settings: self.environment.settings.clone(),
+            clock,
+            config: self.config.clone(),
+            region: self.region.clone(),
+        }
+    }
+}
+
+/// The world of a handler that sees EC2 through `C`.
+pub type ShellWorld<'a, C> = World<'a, DynamoStore, C, Clusters<EksAccess>, SqsQueues, InvocationClock>;
+
+/// The adapters of one invocation.
+pub struct Shell {
+    pub store: DynamoStore,
+    pub cluster: Clusters<EksAccess>,
+    pub queues: SqsQueues,
+    pub clock: InvocationClock,
+    pub settings: Settings,
+    config: SdkConfig,
+    region: Region,
+}
+
+impl Shell {
+    /// The world of a handler; `cloud` is `&()` for one that does not call EC2.
+    pub fn world<'a, C>(&'a self, cloud: &'a C) -> ShellWorld<'a, C> {
+        World { store: &self.store, cloud, cluster: &self.cluster, queues: &self.queues, clock: &self.clock }
+    }
+
+    /// EC2's machines, for those who start, see or end them. A function that does not ask for them does not link them.
+    pub fn machines(&self) -> Machines {
+        Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(self.clock))
+    }
+
+    /// What there is to buy, for `refresh`.
+    pub fn explorer(&self) -> Explorer {
+        Explorer::new(&self.config, self.region.clone(), Isolation::Reachable, Arc::new(self.clock))
+    }
+}
