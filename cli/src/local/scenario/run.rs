@@ -22,6 +22,9 @@ const SETTLE: SignedDuration = SignedDuration::from_mins(30);
 /// joins its registration timeout.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(25);
 
+/// By then every message that a dead invocation left behind has come again.
+const REDELIVERED: SignedDuration = SignedDuration::from_mins(3);
+
 /// How a scenario went.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -384,6 +387,9 @@ impl<'a> Player<'a> {
     pub(crate) fn settle(&mut self) {
         let calm = whittle_sim::Faults::default();
         self.session.simulation.world().faults = calm;
+        if self.lenient {
+            self.run_for(REDELIVERED);
+        }
         let limit = self.session.now().checked_add(SETTLE).unwrap_or(Timestamp::MAX);
         self.run_until(limit, |world| world.verdict().is_empty() && world.is_quiet());
         let verdict = self.session.simulation.world().verdict();

@@ -32,6 +32,9 @@ const RESERVE: SignedDuration = SignedDuration::from_secs(5);
 /// Controllers, scheduler and kubelets look at their objects this long after a change.
 const REACTION: SignedDuration = SignedDuration::from_millis(200);
 
+/// Messages due within this time are work at hand.
+const SOON: SignedDuration = SignedDuration::from_secs(2);
+
 /// What a world is made of.
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
@@ -526,9 +529,11 @@ impl World {
         }
     }
 
-    /// Whether any function runs or has a message waiting, apart from those of the next tick.
+    /// Whether no function runs and no message is due before the next seconds. Later looks, which functions order for
+    /// themselves, do not count.
     pub fn is_quiet(&self) -> bool {
-        self.running.is_empty() && self.queues.waiting().next().is_none()
+        let soon = self.now().checked_add(SOON).unwrap_or(Timestamp::MAX);
+        self.running.is_empty() && !self.queues.waiting().any(|message| message.visible_at <= soon)
     }
 
     /// Whether an event of EC2 or the cluster still lies ahead.
