@@ -202,7 +202,7 @@ impl Discovery for Explorer {
                 Vec::new()
             }
         };
-        if roles.iter().any(|role| *role == wanted.role) {
+        if roles.contains(&wanted.role) {
             return Ok(wanted.name);
         }
         for other in &roles {
