@@ -172,7 +172,7 @@ impl ClusterState {
         }
         let mut nodes: Vec<StateNode> = by_id
             .into_values()
-            .filter(|n| !(n.managed() && n.node.is_some() && !n.initialized() && !n.labels().contains_key(labels::INSTANCE_TYPE)))
+            .filter(|n| !n.managed() || n.node.is_none() || n.initialized() || n.labels().contains_key(labels::INSTANCE_TYPE))
             .collect();
         for node in &mut nodes {
             node.marked_for_deletion = being_deleted(node);

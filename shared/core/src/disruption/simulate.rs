@@ -5,7 +5,7 @@ use super::state::World;
 use super::verdict::Keep;
 use crate::pods::is_provisionable;
 use crate::schedule::{NewClaim, Options, Packing, Plan, ReservedMode, Simulation, solve};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use whittle_api::k8s::Pod;
 
 /// Reasons of pods that are listed in a message.
@@ -60,17 +60,6 @@ impl<'w> Simulator<'w> {
         let takes_moving = |pods: &[crate::schedule::PodRef]| pods.iter().any(|pod| moving.contains(&pod.key()));
         let destinations = plan.placements.iter().filter(|placement| takes_moving(&placement.pods));
         Ok(Outcome { destinations: destinations.map(|placement| placement.node.clone()).collect(), claims: plan.claims })
-    }
-
-    /// Pending pods that fit on existing nodes as they are, by node: such a node is about to be used.
-    pub(super) fn awaited(&mut self) -> BTreeMap<String, String> {
-        if self.waiting.is_empty() {
-            return BTreeMap::new();
-        }
-        self.left = self.left.saturating_sub(1);
-        let plan = solve(&self.world.input.cluster, &self.options(&[], Targets::All, Packing::Reference));
-        let first = |pods: &[crate::schedule::PodRef]| pods.first().map(crate::schedule::PodRef::key);
-        plan.placements.iter().filter_map(|placement| Some((placement.node.clone(), first(&placement.pods)?))).collect()
     }
 
     fn options(&self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Options {

@@ -147,11 +147,6 @@ impl Blocker {
         }
     }
 
-    /// Whether a termination grace period overrides it for drift: it is only a pod that asks to stay.
-    pub(crate) fn is_by_pod(&self) -> bool {
-        matches!(self, Self::PodAnnotation { .. } | Self::Pdb(_))
-    }
-
     /// Nobody is told where there is no NodeClaim to tell it on, or where a command is under way.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self, Self::InCommand | Self::NotManaged)

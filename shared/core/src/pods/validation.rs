@@ -55,10 +55,9 @@ fn check(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str)
     match word {
         Operator::In if values.is_empty() => out.push(format!("key {key} with operator In must have a value")),
         Operator::In => known_values(key, values, out),
-        Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte => {
-            if !matches!(values, [only] if only.parse::<i64>().is_ok_and(|n| n >= 0)) {
-                out.push(format!("key {key} with operator {operator} must have a single integer value of at least 0"));
-            }
+        Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte if !matches!(values, [only] if only.parse::<i64>().is_ok_and(|n| n >= 0)) =>
+        {
+            out.push(format!("key {key} with operator {operator} must have a single integer value of at least 0"));
         }
         _ => {}
     }

@@ -192,9 +192,7 @@ pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'
     };
     let well_known: Vec<String> = ground.well_known.iter().cloned().collect();
     let well_known = well_known.iter().map(|k| ground.names.key(k)).collect();
-    let tolerated = (0..ground.marks.tolerations.len())
-        .map(|t| (0..ground.marks.taints.len()).map(|n| ground.marks.tolerated(TolerationId(t as u32), TaintsId(n as u32))).collect())
-        .collect();
+    let tolerated = tolerations_by_taints(&ground.marks);
     Problem {
         queue: classes.queue(&candidates),
         pods: candidates.iter().map(|c| c.pod).collect(),
@@ -218,6 +216,13 @@ pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'
         tolerated,
         views: Map::default(),
     }
+}
+
+/// Which tolerations bear which taints, for all pairs that occur.
+fn tolerations_by_taints(marks: &Marks) -> Vec<Vec<bool>> {
+    (0..marks.tolerations.len())
+        .map(|t| (0..marks.taints.len()).map(|n| marks.tolerated(TolerationId(t as u32), TaintsId(n as u32))).collect())
+        .collect()
 }
 
 impl Problem<'_> {
