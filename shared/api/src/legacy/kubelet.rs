@@ -1,6 +1,6 @@
 //! Kubelet settings move from the pool to the class: one class for each distinct block.
 
-use super::{Kubelet, Slot, Work};
+use super::{Kubelet, Purpose, Slot, Work};
 use crate::duration::GoDuration;
 use crate::k8s::IntOrString;
 use crate::karpenter::{Ec2NodeClass, NodePool};
@@ -38,14 +38,22 @@ fn as_text(amount: &IntOrString) -> IntOrString {
     }
 }
 
-/// Gives every class the block of its pools. Where they differ, the class stays for the pools without a block, and each
-/// distinct block gets a class of its own, named after the class and the block.
+/// Gives every class the block of its pools. Where they differ, the class keeps one (see [`keeper`]) and each other block
+/// gets a class of its own, named after the class and the block.
 pub(super) fn settle(work: &mut Work<'_>) {
+    note_missing_classes(work);
     let classes: Vec<usize> = (0..work.slots.len()).filter(|at| matches!(work.slots[*at].object, Object::NodeClass(_))).collect();
     let mut derived: Vec<(usize, Ec2NodeClass)> = Vec::new();
     for class in classes {
         settle_class(work, class, &mut derived);
     }
+    for (after, class) in derived.into_iter().rev() {
+        let origin = work.slots[after].origin;
+        work.slots.insert(after + 1, Slot { object: Object::NodeClass(Box::new(class)), origin, kubelet: None });
+    }
+}
+
+fn note_missing_classes(work: &mut Work<'_>) {
     for slot in &work.slots {
         if let (Object::NodePool(pool), Some(_)) = (&slot.object, &slot.kubelet)
             && class_of(&work.slots, slot).is_none()
@@ -58,10 +66,19 @@ pub(super) fn settle(work: &mut Work<'_>) {
             work.out.warnings.push(super::Note { object: format!("NodePool {:?}", pool.metadata.name), text, in_output: true });
         }
     }
-    for (after, class) in derived.into_iter().rev() {
-        let origin = work.slots[after].origin;
-        work.slots.insert(after + 1, Slot { object: Object::NodeClass(Box::new(class)), origin, kubelet: None });
+}
+
+/// The block that stays with the class when its pools have several. In print it is none, so that every class says whom
+/// it is for; on read it is the oldest pool's, so that a pool that is added later moves no node of the others.
+fn keeper(work: &Work<'_>, users: &[usize]) -> Option<Value> {
+    if work.options.purpose == Purpose::Output {
+        return None;
     }
+    let age = |user: &&usize| match &work.slots[**user].object {
+        Object::NodePool(pool) => (pool.metadata.creation_timestamp, pool.metadata.name.clone()),
+        _ => (None, String::new()),
+    };
+    users.iter().min_by_key(age).and_then(|user| work.slots[*user].kubelet.clone())
 }
 
 fn settle_class(work: &mut Work<'_>, class: usize, derived: &mut Vec<(usize, Ec2NodeClass)>) {
@@ -73,36 +90,44 @@ fn settle_class(work: &mut Work<'_>, class: usize, derived: &mut Vec<(usize, Ec2
             blocks.push(block.clone());
         }
     }
+    let kept = if let [only] = blocks.as_slice() { only.clone() } else { keeper(work, &users) };
     let Object::NodeClass(original) = &mut work.slots[class].object else { return };
-    if let [Some(block)] = blocks.as_slice()
-        && original.spec.kubelet.is_none()
-    {
-        original.spec.kubelet = Some(block.clone());
-        return;
+    // A class of v1 may have settings of its own: they stand for the pools that have none.
+    let kept = kept.filter(|_| original.spec.kubelet.is_none());
+    let plain = original.as_ref().clone();
+    if kept.is_some() {
+        original.spec.kubelet.clone_from(&kept);
     }
-    let original = original.as_ref().clone();
-    for block in blocks.into_iter().flatten() {
-        let name = format!("{}-{:08x}", original.metadata.name, fingerprint(&block));
-        let mut copy = original.clone();
-        copy.metadata.name.clone_from(&name);
-        // It is no object of the cluster itself.
-        copy.metadata.uid.clear();
-        copy.metadata.resource_version.clear();
-        copy.spec.kubelet = Some(block.clone());
-        let mut pools = Vec::new();
-        for user in &users {
-            let slot = &mut work.slots[*user];
-            if let (Some(own), Object::NodePool(pool)) = (&slot.kubelet, &mut slot.object)
-                && *own == block
-            {
-                pool.spec.template.spec.node_class_ref.name.clone_from(&name);
-                pools.push(format!("{:?}", pool.metadata.name));
-            }
-        }
-        let text = format!("made from {:?} for the kubelet settings of NodePool {}", original.metadata.name, pools.join(", "));
-        work.note_in_output("EC2NodeClass", &name, text);
+    for block in blocks.into_iter().filter(|block| *block != kept) {
+        let copy = derive(work, &plain, block.as_ref(), &users);
         derived.push((class, copy));
     }
+}
+
+/// A copy of a class with another block, and its pools pointed at it.
+fn derive(work: &mut Work<'_>, plain: &Ec2NodeClass, block: Option<&Value>, users: &[usize]) -> Ec2NodeClass {
+    let mut copy = plain.clone();
+    let name = format!("{}-{:08x}", plain.metadata.name, fingerprint(block));
+    copy.metadata.name.clone_from(&name);
+    // It is no object of the cluster itself.
+    copy.metadata.uid.clear();
+    copy.metadata.resource_version.clear();
+    if block.is_some() {
+        copy.spec.kubelet = block.cloned();
+    }
+    let mut pools = Vec::new();
+    for user in users {
+        let slot = &mut work.slots[*user];
+        if slot.kubelet.as_ref() == block
+            && let Object::NodePool(pool) = &mut slot.object
+        {
+            pool.spec.template.spec.node_class_ref.name.clone_from(&name);
+            pools.push(format!("{:?}", pool.metadata.name));
+        }
+    }
+    let text = format!("made from {:?} for the kubelet settings of NodePool {}", plain.metadata.name, pools.join(", "));
+    work.note_in_output("EC2NodeClass", &name, text);
+    copy
 }
 
 /// The position of the class that a pool names. A pool made from a Provisioner means a class made from a template, if
@@ -122,6 +147,10 @@ fn names(pool: &NodePool, class: &Ec2NodeClass) -> bool {
 }
 
 /// A short name for a block: the same block gives the same name always.
-fn fingerprint(block: &Value) -> u32 {
-    block.to_string().bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+fn fingerprint(block: Option<&Value>) -> u32 {
+    block
+        .map(Value::to_string)
+        .unwrap_or_default()
+        .bytes()
+        .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

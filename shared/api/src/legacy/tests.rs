@@ -104,6 +104,21 @@ fn pools_with_different_kubelet_blocks_get_a_class_each() {
     assert_eq!(classes[0], ("std", None), "the pool without a block keeps the class");
     assert_eq!(classes[1].1, Some(serde_json::json!({"maxPods": 20})));
     assert_eq!(references, [classes[1].0, "std"]);
+    let warnings = converted(TWO_POOLS, Purpose::Output).warnings;
+    assert!(!warnings.iter().any(|note| note.text.contains("not among the files")), "{warnings:?}");
+}
+
+#[test]
+fn a_pool_that_is_added_later_moves_no_node_of_the_others() {
+    let one = TWO_POOLS.replacen("name: b}", "name: b, creationTimestamp: 2026-01-02T00:00:00Z}", 1);
+    let both = one.replacen("name: a, uid: u1}", "name: a, uid: u1, creationTimestamp: 2026-01-01T00:00:00Z}", 1);
+    let objects = converted(&both, Purpose::OnRead).objects;
+    let Object::NodePool(old) = &objects[0] else { panic!("a pool") };
+    let Object::NodePool(added) = &objects[1] else { panic!("a pool") };
+    let Object::NodeClass(class) = &objects[2] else { panic!("a class") };
+    assert_eq!((old.spec.template.spec.node_class_ref.name.as_str(), class.metadata.name.as_str()), ("std", "std"));
+    assert_eq!(class.spec.kubelet, Some(serde_json::json!({"maxPods": 20})));
+    assert_ne!(added.spec.template.spec.node_class_ref.name, "std");
 }
 
 #[test]
@@ -153,7 +168,7 @@ fn an_own_launch_template_cannot_be_converted() {
 #[test]
 fn s3_1_a_pool_finds_the_class_of_its_own_age() {
     let old = converted(TWO_POOLS, Purpose::OnRead).objects;
-    let Object::NodePool(provisioner) = &old[1] else { panic!("a pool") };
+    let Object::NodePool(provisioner) = &old[0] else { panic!("a pool") };
     let classes: Vec<crate::karpenter::Ec2NodeClass> = old
         .iter()
         .filter_map(|object| match object {
