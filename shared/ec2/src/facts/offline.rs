@@ -1,8 +1,9 @@
 //! A region from tables, for simulation, tests and plans without an account.
 //!
 //! Types, zones and on-demand prices are real (`data/README.md`); regions other than us-east-1 use its prices. Spot prices
-//! are made up, since no public table has them: each (type, zone) pair has a fixed share of its on-demand price between
-//! 25 % and 60 %, spread evenly by a hash of their names.
+//! are made up, since no public table has them: each (family, zone) pair has a fixed share of the on-demand price between
+//! 25 % and 60 %, spread evenly by a hash of their names. Sizes of a family keep their proportions, as they mostly do on
+//! the market, so that a plan never gains by splitting a machine just because chance made a half cheap.
 
 use super::tables::{rows, static_on_demand_prices};
 use super::{Accelerator, Catalog, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, Zone};
@@ -54,9 +55,10 @@ fn zone_name(region: &str, id: &str) -> String {
     format!("{region}{}", char::from(b'a' + number.saturating_sub(1).min(25)))
 }
 
-/// The made-up spot price of a pair.
+/// The made-up spot price of a type in a zone.
 fn synthetic_spot(instance_type: &str, zone: &str, on_demand: Price) -> Price {
-    let permille = 250 + fnv(&[instance_type, zone]) % 351;
+    let family = instance_type.split_once('.').map_or(instance_type, |(family, _)| family);
+    let permille = 250 + fnv(&[family, zone]) % 351;
     Price::from_nanos(on_demand.nanos() / 1000 * permille)
 }
 
