@@ -386,10 +386,10 @@ fn complete_claim(claim: &mut NodeClaim, node: Option<&Node>) {
     if claim.status.allocatable.is_empty() {
         claim.status.allocatable = claim.status.capacity.clone();
     }
-    if let Some(node) = node {
-        if claim.status.node_name.is_empty() {
-            claim.status.node_name.clone_from(&node.metadata.name);
-        }
+    if let Some(node) = node
+        && claim.status.node_name.is_empty()
+    {
+        claim.status.node_name.clone_from(&node.metadata.name);
     }
     if claim.status.conditions.is_empty() {
         let since = claim.metadata.creation_timestamp;

@@ -12,8 +12,8 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn pod(name: &str) -> Pod {
-    let mut pod = Pod::default();
-    pod.metadata = ObjectMeta { uid: format!("uid-{name}"), ..ObjectMeta::namespaced("default", name) };
+    let metadata = ObjectMeta { uid: format!("uid-{name}"), ..ObjectMeta::namespaced("default", name) };
+    let mut pod = Pod { metadata, ..Pod::default() };
     pod.spec.node_name = NODE.into();
     pod.spec.termination_grace_period_seconds = Some(30);
     pod.status.phase = "Running".into();

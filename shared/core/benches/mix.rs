@@ -1,5 +1,7 @@
 //! The reference's own scheduling benchmark: 400 instance types and a mix of five kinds of pods.
 
+#![allow(clippy::field_reassign_with_default, reason = "objects with a few fields set read better as assignments")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
@@ -12,14 +14,14 @@ use whittle_api::{ClusterObjects, LabelSelector, ObjectMeta, SelectorRequirement
 use whittle_units::{Price, Quantity, Resources};
 
 /// Numbers that look random and are the same everywhere.
-pub struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -33,7 +35,7 @@ const MEMORY: [i64; 6] = [100, 256, 512, 1024, 2048, 4096];
 const LETTERS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 
 /// The 400 types: one CPU and 2 Gi more each, spot in two zones, on demand in three.
-pub fn instance_types(count: i64) -> Vec<InstanceType> {
+pub(crate) fn instance_types(count: i64) -> Vec<InstanceType> {
     (0..count).map(instance_type).collect()
 }
 
@@ -115,11 +117,11 @@ fn term(key: &str, label: (&str, &str)) -> PodAffinityTerm {
 }
 
 /// Plain, zone spread, hostname spread, zone affinity and hostname anti-affinity pods in equal numbers.
-pub fn diverse(count: usize, dice: &mut Dice) -> Vec<Pod> {
+pub(crate) fn diverse(count: usize, dice: &mut Dice) -> Vec<Pod> {
     let kind = count / 5;
     let mut out = Vec::with_capacity(count);
     for n in 0..count {
-        let made = match (if kind == 0 { 0 } else { n / kind }).min(5) {
+        let made = match n.checked_div(kind).unwrap_or(0).min(5) {
             1 | 2 => {
                 let (own, of) = (LETTERS[dice.below(7)], LETTERS[dice.below(7)]);
                 spread(pod(n, ("my-label", own), dice), if n / kind == 1 { labels::ZONE } else { labels::HOSTNAME }, of)
@@ -150,7 +152,7 @@ pub fn diverse(count: usize, dice: &mut Dice) -> Vec<Pod> {
 }
 
 /// Equal pods with wishes: a zone, and no other pod like them in the zone or on the machine.
-pub fn preferring(count: usize, dice: &mut Dice) -> Vec<Pod> {
+pub(crate) fn preferring(count: usize, dice: &mut Dice) -> Vec<Pod> {
     let own = ("app", "nginx");
     let mut first = pod(0, own, dice);
     let wish = |weight, key| WeightedPodAffinityTerm { weight, pod_affinity_term: term(key, own) };
@@ -175,7 +177,7 @@ pub fn preferring(count: usize, dice: &mut Dice) -> Vec<Pod> {
 }
 
 /// Initialized machines of nobody, 16 CPUs each, half full.
-pub fn machines(count: usize) -> Vec<Node> {
+pub(crate) fn machines(count: usize) -> Vec<Node> {
     (0..count)
         .map(|n| {
             let mut node = Node::default();
@@ -200,7 +202,7 @@ pub fn machines(count: usize) -> Vec<Node> {
 }
 
 /// One NodePool without requirements, and what it can buy.
-pub fn cluster(pods: Vec<Pod>, nodes: Vec<Node>) -> (ClusterObjects, BTreeMap<String, Arc<Vec<InstanceType>>>) {
+pub(crate) fn cluster(pods: Vec<Pod>, nodes: Vec<Node>) -> (ClusterObjects, BTreeMap<String, Arc<Vec<InstanceType>>>) {
     let mut pool = NodePool::default();
     pool.metadata = ObjectMeta::named("default");
     pool.spec.limits =

@@ -1,6 +1,6 @@
 //! Properties of whole solves, on a small twin of the benchmark.
 
-#[expect(dead_code, reason = "shared with the benchmark, which uses all of it")]
+#[allow(dead_code, reason = "shared with the benchmark, which uses all of it")]
 #[path = "../../benches/mix.rs"]
 mod mix;
 

@@ -42,7 +42,12 @@ fn a_node_must_be_ours_ready_and_at_rest() {
         },
         "Nominated",
     );
-    check(|scene| drop(scene.facts.insert("claim-n".to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() })), "InCommand");
+    check(
+        |scene| {
+            scene.facts.insert("claim-n".to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() });
+        },
+        "InCommand",
+    );
 }
 
 #[test]
