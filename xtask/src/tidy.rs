@@ -126,7 +126,7 @@ fn orphans(root: &Path, files: &[String]) -> Result<Vec<String>> {
     let mut reached = BTreeSet::new();
     let mut open: Vec<(PathBuf, bool)> = Vec::new();
     for package in workspace::members(root)?.packages {
-        open.extend(package.targets.into_iter().map(|target| (target.src_path, true)));
+        open.extend(package.targets.into_iter().filter_map(|target| Some((target.src_path.canonicalize().ok()?, true))));
     }
     while let Some((path, is_root)) = open.pop() {
         if !reached.insert(path.clone()) {
@@ -135,15 +135,14 @@ fn orphans(root: &Path, files: &[String]) -> Result<Vec<String>> {
         let Ok(text) = std::fs::read_to_string(&path) else {
             continue;
         };
-        for child in children(&path, is_root, &text) {
-            if child.is_file() {
-                open.push((child, false));
-            }
-        }
+        // As git spells them: a path may go up and down again.
+        let existing = children(&path, is_root, &text).into_iter().filter_map(|child| child.canonicalize().ok());
+        open.extend(existing.map(|child| (child, false)));
     }
     Ok(files
         .iter()
-        .filter(|name| name.ends_with(".rs") && !reached.contains(&root.join(name)))
+        .filter(|name| name.ends_with(".rs"))
+        .filter(|name| root.join(name).canonicalize().is_ok_and(|path| !reached.contains(&path)))
         .map(|name| format!("{name}: no `mod` leads here, so it is never compiled; declare it or delete it"))
         .collect())
 }
