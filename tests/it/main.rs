@@ -1,4 +1,5 @@
 //! Everything that is tested through a public surface, in one binary.
+#![allow(clippy::unwrap_used, reason = "everything here is a test, its helpers too")]
 
 mod cluster_api;
 mod dynamo_store;

@@ -74,6 +74,12 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
         let mut decoded = Decoded { is_batch: true, ..Decoded::default() };
         for record in records {
             let message = Message::deserialize(record).map_err(|error| format!("a record is no message of SQS: {error}"))?;
+            if is_of_the_region(function, &message.body) {
+                for work in clusters.iter().filter_map(|cluster| tick(function, cluster)) {
+                    ask(&mut decoded.asked, work, Some(message.message_id.clone()));
+                }
+                continue;
+            }
             match work_of_message(function, &message.body, clusters) {
                 Ok(work) => ask(&mut decoded.asked, work, Some(message.message_id)),
                 Err(reason) => decoded.poison.push(Poison { message: message.message_id, reason }),
@@ -98,6 +104,11 @@ fn ask(asked: &mut Vec<Asked>, work: Work, message: Option<String>) {
         Some(known) => known.messages.extend(message),
         None => asked.push(Asked { work, messages: message.into_iter().collect() }),
     }
+}
+
+/// An envelope about an instance that has started: it names no cluster, so that all of them are looked at.
+fn is_of_the_region(function: Function, body: &str) -> bool {
+    function == Function::Register && serde_json::from_str::<Value>(body).is_ok_and(|body| body.get("detail-type").is_some())
 }
 
 fn tick(function: Function, cluster: &ClusterName) -> Option<Work> {
@@ -174,6 +185,12 @@ mod tests {
         check(Function::Launch, &tick, &[(Work::Launch("a".into(), vec![]), &[]), (Work::Launch("b".into(), vec![]), &[])]);
         check(Function::Terminate, &tick, &[]);
         check(Function::Refresh, &json!({ "kind": "catalog" }), &[(Work::Cluster("a".into()), &[]), (Work::Cluster("b".into()), &[])]);
+    }
+
+    #[test]
+    fn a_started_instance_may_belong_to_any_cluster() {
+        let running = r#"{"detail-type":"EC2 Instance State-change Notification","detail":{"state":"running"}}"#;
+        check(Function::Register, &batch(&[running]), &[(Work::Cluster("a".into()), &["m0"]), (Work::Cluster("b".into()), &["m0"])]);
     }
 
     #[test]
