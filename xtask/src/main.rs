@@ -9,6 +9,7 @@ mod edges;
 mod environment;
 mod licences;
 mod shell;
+mod sim;
 mod template;
 mod tidy;
 mod workspace;
@@ -29,12 +30,19 @@ enum Command {
     Ci(ci::Options),
     /// Sets up the tools of the slow tests and prints the variables that lead to them.
     Env,
+    /// Breaks the functions in the simulator: `sim crash`, `sim storm --seeds N --from S`.
+    Sim {
+        /// Passed on to `whittle sim`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ci(options) => ci::run(&options),
         Command::Env => print_environment(),
+        Command::Sim { arguments } => sim::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
