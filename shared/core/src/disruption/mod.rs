@@ -29,6 +29,7 @@ mod protection;
 pub mod repair;
 mod simulate;
 mod single;
+mod slim;
 mod state;
 mod static_drift;
 mod static_pools;

@@ -77,7 +77,15 @@ fn run(world: &World<'_>, side: Side) -> Decision {
             break;
         }
     }
-    if last != Method::SingleNode && world.input.settings.solve.packing == Packing::Best {
+    let best = world.input.settings.solve.packing == Packing::Best;
+    if best && last == Method::MultiNode && !commands.is_empty() {
+        // One node alone may save more than the best set.
+        let saved = |commands: &[Command]| commands.iter().map(|command| command.savings).max();
+        let alone = single::commands(&mut pass, single::Aim::Command);
+        if saved(&alone) > saved(&commands) {
+            commands = alone;
+        }
+    } else if best && last != Method::SingleNode {
         // However often other methods find something, every node is looked at.
         single::commands(&mut pass, single::Aim::Verdicts);
     }

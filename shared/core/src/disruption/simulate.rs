@@ -1,10 +1,11 @@
 //! What the cluster would look like without some nodes (disruption 7): the solver's own answer.
 
 use super::candidates::Candidate;
+use super::slim::Slim;
 use super::state::World;
 use super::verdict::Keep;
 use crate::pods::is_provisionable;
-use crate::schedule::{NewClaim, Options, Packing, Plan, ReservedMode, Simulation, solve};
+use crate::schedule::{self, NewClaim, Options, Packing, Plan, ReservedMode, Simulation, solve};
 use std::collections::BTreeSet;
 use whittle_api::k8s::Pod;
 
@@ -34,6 +35,8 @@ pub(super) struct Simulator<'w> {
     world: &'w World<'w>,
     /// Pods that wait already, by key: they may stay without a place.
     waiting: BTreeSet<String>,
+    /// The same cluster with less to look at.
+    slim: Option<Slim<'w>>,
     left: u32,
 }
 
@@ -41,7 +44,9 @@ impl<'w> Simulator<'w> {
     pub(super) fn new(world: &'w World<'w>, simulations: u32) -> Self {
         let pods = world.input.cluster.objects.pods.iter();
         let waiting = pods.filter(|pod| is_provisionable(pod)).map(|pod| pod.metadata.key()).collect();
-        Self { world, waiting, left: simulations }
+        // A single question is asked of the whole cluster: making it smaller costs as much.
+        let slim = if simulations > 1 && world.input.settings.solve.packing == Packing::Best { Slim::new(world) } else { None };
+        Self { world, waiting, slim, left: simulations }
     }
 
     /// No more simulations in this pass.
@@ -53,7 +58,10 @@ impl<'w> Simulator<'w> {
     pub(super) fn without(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Result<Outcome, Keep> {
         self.left = self.left.saturating_sub(1);
         let options = self.options(candidates, targets, packing);
-        let plan = solve(&self.world.input.cluster, &options);
+        let plan = match self.slim.as_ref().and_then(|slim| slim.nodes(candidates)) {
+            Some(nodes) => solve(&schedule::Input { nodes: &nodes, ..self.world.input.cluster }, &options),
+            None => solve(&self.world.input.cluster, &options),
+        };
         self.all_placed(&plan)?;
         let moving: BTreeSet<String> =
             candidates.iter().flat_map(|candidate| candidate.pods.iter().map(|pod| pod.metadata.key())).collect();

@@ -64,8 +64,6 @@ pub enum Keep {
     BufferPods {
         node: String,
     },
-    /// A pod that is pending fits on it.
-    AwaitsPod(String),
     BudgetSpent {
         pool: String,
         reason: Reason,
@@ -163,7 +161,6 @@ impl Keep {
             Self::OnlyWhenEmpty { .. } => "NotEmpty",
             Self::NotQuiet { .. } => "ConsolidateAfter",
             Self::BufferPods { .. } => "BufferPods",
-            Self::AwaitsPod(_) => "AwaitsPod",
             Self::BudgetSpent { .. } => "Budget",
             Self::PodsStay { .. } => "PodsWouldNotSchedule",
             Self::NeedsSeveral(_) => "NeedsSeveralNodes",
@@ -242,7 +239,6 @@ impl fmt::Display for Keep {
             Self::NotQuiet { until: Some(until) } => write!(f, "Pods came or went lately: not before {until} (consolidateAfter)"),
             Self::NotQuiet { until: None } => f.write_str("It is not known since when the node has been quiet (consolidateAfter)"),
             Self::BufferPods { node } => write!(f, "Node \"{node}\" has buffer pods"),
-            Self::AwaitsPod(pod) => write!(f, "A pending pod fits on it (Pod={pod})"),
             Self::BudgetSpent { pool, reason } => {
                 write!(f, "NodePool \"{pool}\" allows no more disruptions for reason {reason} now")
             }

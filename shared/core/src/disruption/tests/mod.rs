@@ -2,6 +2,7 @@
 
 mod blocking;
 mod empty;
+mod properties;
 mod repairing;
 mod statics;
 mod underused;
