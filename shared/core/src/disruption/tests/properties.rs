@@ -11,6 +11,9 @@ use whittle_api::k8s::IntOrString;
 use whittle_api::karpenter::Budget;
 use whittle_units::Quantity;
 
+/// Clusters per property: what a few seconds allow without optimisation.
+const DRAWN: u64 = 40;
+
 /// A small linear congruential generator: portable, and the seed is in the failure.
 struct Dice(u64);
 
@@ -53,7 +56,7 @@ fn drawn(seed: u64) -> Scene {
 
 #[test]
 fn a_smaller_cluster_answers_as_the_whole_one() {
-    for seed in 0..150 {
+    for seed in 0..DRAWN {
         drawn(seed).with(|input| {
             let world = World::new(input);
             for machine in &world.machines {
@@ -79,7 +82,7 @@ fn allowed(decision: &Decision, reason: Reason) -> BTreeMap<String, u32> {
 #[test]
 fn no_decision_exceeds_a_budget_or_raises_the_bill() {
     let mut commands = 0;
-    for seed in 0..150 {
+    for seed in 0..DRAWN {
         let scene = drawn(seed);
         let decision = scene.decide();
         for command in &decision.commands {
@@ -94,12 +97,12 @@ fn no_decision_exceeds_a_budget_or_raises_the_bill() {
         }
         assert_eq!(decision, scene.decide(), "seed {seed}: the same input gives the same decision");
     }
-    assert!(commands > 50, "only {commands} commands were drawn");
+    assert!(commands > 12, "only {commands} commands were drawn");
 }
 
 #[test]
 fn the_best_search_never_saves_less_than_the_reference() {
-    for seed in 0..150 {
+    for seed in 0..DRAWN {
         let mut scene = drawn(seed);
         let saved = |decision: &Decision| decision.commands.iter().map(|command| command.savings.nanos()).sum::<i64>();
         let best = scene.decide();
@@ -111,7 +114,7 @@ fn the_best_search_never_saves_less_than_the_reference() {
 
 #[test]
 fn a_decision_at_rest_stays_at_rest() {
-    for seed in 0..150 {
+    for seed in 0..DRAWN {
         let mut scene = drawn(seed);
         let decision = scene.decide();
         if decision.commands.is_empty() {
