@@ -1,15 +1,17 @@
 //! Claims, instances and objects compared: what is due, what was lost, what belongs to nobody. Pure.
 
+use crate::health::{self, Consistency};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Phase, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
+use whittle_ports::ClusterEvent;
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
 /// A contradiction is acted on when it is seen again at least this long after it was first seen.
-const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(30);
+pub(crate) const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(30);
 /// A contradiction that was not seen again for this long starts anew.
 const SIGHTING_LASTS: SignedDuration = SignedDuration::from_mins(10);
 /// Launch templates are cheap to keep and to make again; those that nothing uses for this long go.
@@ -28,6 +30,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) instances: &'a [Instance],
     pub(crate) templates: &'a [String],
     pub(crate) sightings: &'a [Sighting],
+    /// Whether broken nodes are replaced.
+    pub(crate) repair: bool,
     pub(crate) now: Timestamp,
 }
 
@@ -37,6 +41,18 @@ pub(crate) struct Ending {
     pub(crate) claim: ClaimName,
     pub(crate) reason: DeletionReason,
     pub(crate) message: String,
+    /// The Node's condition that is to blame.
+    pub(crate) condition: Option<&'static str>,
+    /// When somebody else asked for it, and the deadline that they stated.
+    pub(crate) asked_at: Option<Timestamp>,
+    pub(crate) stated: Option<Timestamp>,
+}
+
+impl Ending {
+    pub(crate) fn new(claim: &Claim, reason: DeletionReason, message: impl Into<String>) -> Self {
+        let claim = claim.key.name.clone();
+        Self { claim, reason, message: message.into(), condition: None, asked_at: None, stated: None }
+    }
 }
 
 /// What is to be done.
@@ -54,6 +70,12 @@ pub(crate) struct Findings {
     pub(crate) release_mirrors: Vec<String>,
     pub(crate) release_nodes: Vec<String>,
     pub(crate) delete_templates: Vec<String>,
+    /// Claims whose node turned out to be other, or again to be, what its machine should be.
+    pub(crate) consistency: Vec<Consistency>,
+    /// Nodes that lack the label of their class, with its name.
+    pub(crate) hydrate: Vec<(String, String)>,
+    /// What people have to be told.
+    pub(crate) events: Vec<ClusterEvent>,
     /// Contradictions seen now for the first time.
     pub(crate) note: Vec<Sighting>,
     /// Contradictions that have resolved themselves.
@@ -61,7 +83,7 @@ pub(crate) struct Findings {
 }
 
 /// Sightings of this run against those of earlier ones.
-struct Sights<'a> {
+pub(crate) struct Sights<'a> {
     known: BTreeMap<&'a str, &'a Sighting>,
     seen: BTreeSet<String>,
     note: Vec<Sighting>,
@@ -70,7 +92,7 @@ struct Sights<'a> {
 
 impl Sights<'_> {
     /// Notes a contradiction; true when it was seen before and long enough ago.
-    fn confirmed(&mut self, subject: String, after: SignedDuration) -> bool {
+    pub(crate) fn confirmed(&mut self, subject: String, after: SignedDuration) -> bool {
         let first = self.known.get(subject.as_str()).map(|known| known.first_seen_at);
         if first.is_none() {
             let expires_at = self.now.checked_add(after.max(SIGHTING_LASTS) + SIGHTING_LASTS).unwrap_or(Timestamp::MAX);
@@ -78,6 +100,16 @@ impl Sights<'_> {
         }
         self.seen.insert(subject);
         first.is_some_and(|first| self.now.duration_since(first) >= after)
+    }
+    /// True when this was not said within `every`.
+    pub(crate) fn reminds(&mut self, subject: String, every: SignedDuration) -> bool {
+        let fresh = !self.known.contains_key(subject.as_str());
+        if fresh {
+            let expires_at = self.now.checked_add(every).unwrap_or(Timestamp::MAX);
+            self.note.push(Sighting { subject: subject.clone(), first_seen_at: self.now, expires_at });
+        }
+        self.seen.insert(subject);
+        fresh
     }
 }
 
@@ -93,6 +125,9 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
         lost(claim, seen.now, &mut out);
         mirrored(claim, seen.objects, &mut out);
     }
+    health::repair(seen, &mut sights, &mut out);
+    health::consistency(seen, &mut out);
+    health::hydration(seen, &mut out);
     orphans(seen, &mut sights, &mut out);
     left_objects(seen, &mut sights, &mut out);
     for name in seen.templates {
@@ -112,10 +147,13 @@ fn template_is_used(_name: &str, seen: &Seen<'_>) -> bool {
 
 /// Why a claim that serves has to end now, if it has to.
 fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<Ending> {
-    let end = |reason, message: &str| Some(Ending { claim: claim.key.name.clone(), reason, message: message.to_owned() });
+    let end = |reason, message: &str| Some(Ending::new(claim, reason, message));
     let name = claim.key.name.as_str();
-    if seen.objects.node_claims.iter().any(|mirror| mirror.metadata.name == name && mirror.metadata.is_deleting()) {
-        return end(DeletionReason::Requested, "the NodeClaim was deleted");
+    let shown = seen.objects.node_claims.iter().find(|mirror| mirror.metadata.name == name);
+    if let Some(shown) = shown.filter(|shown| shown.metadata.is_deleting()) {
+        let requested = Ending::new(claim, DeletionReason::Requested, "the NodeClaim was deleted");
+        let stated = shown.metadata.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok());
+        return Some(Ending { asked_at: shown.metadata.deletion_timestamp, stated, ..requested });
     }
     let nodes = nodes_of(claim, seen.objects);
     if claim.node_name().is_some() && nodes.iter().any(|node| node.metadata.is_deleting()) {
@@ -162,7 +200,7 @@ fn pool_of(claim: &Claim, objects: &ClusterObjects) -> Pool {
     }
 }
 
-fn nodes_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Vec<&'a Node> {
+pub(crate) fn nodes_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Vec<&'a Node> {
     let Some(machine) = claim.machine() else { return Vec::new() };
     objects.nodes.iter().filter(|node| node.spec.provider_id == machine.provider_id.as_str()).collect()
 }

@@ -1,7 +1,11 @@
+mod broken;
+mod over_sim;
+
 use crate::judge::{Findings, Seen, judge};
 use std::collections::BTreeMap;
+use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::k8s::Node;
-use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::karpenter::{NodeClaim, NodeClassReference, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, Revision, Sighting, Stored, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
@@ -29,7 +33,8 @@ fn machine(id: &str) -> Machine {
 
 fn planned() -> Claim {
     let owner = OwnerReference { kind: "NodePool".into(), name: "default".into(), uid: "pool-uid".into(), ..OwnerReference::default() };
-    let spec = ClaimSpec { node_pool: "default".into(), owner, ..ClaimSpec::default() };
+    let node_class = NodeClassReference { group: "karpenter.k8s.aws".into(), kind: "EC2NodeClass".into(), name: "default".into() };
+    let spec = ClaimSpec { node_pool: "default".into(), owner, node_class, ..ClaimSpec::default() };
     Claim::planned(ClaimKey { cluster: "c".into(), name: "default-1".into() }, "uid".into(), spec, at(0))
 }
 
@@ -65,6 +70,7 @@ fn instance(id: &str) -> Instance {
 
 fn node(ready: bool) -> Node {
     let mut node = Node { metadata: ObjectMeta::named("n"), ..Node::default() };
+    node.metadata.labels = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default")].map(|(k, v)| (k.into(), v.into())).into();
     node.spec.provider_id = "aws:///z/i-1".into();
     let status = if ready { ConditionStatus::True } else { ConditionStatus::Unknown };
     node.status.conditions = vec![Condition { type_: "Ready".into(), status, ..Condition::default() }];
@@ -79,11 +85,19 @@ struct Scene {
     objects: ClusterObjects,
     instances: Vec<Instance>,
     templates: Vec<String>,
+    repair: bool,
 }
 
 fn scene(claim: Claim) -> Scene {
     let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
     pool.metadata.uid = "pool-uid".into();
+    let consistent = |mut claim: Claim| {
+        if claim.machine().is_some() && claim.deletion.is_none() {
+            claim.note(CONSISTENT_STATE_FOUND, ConditionStatus::True, CONSISTENT_STATE_FOUND, "", at(10));
+        }
+        claim
+    };
+    let claim = consistent(claim);
     Scene {
         objects: ClusterObjects {
             node_pools: vec![pool],
@@ -95,6 +109,7 @@ fn scene(claim: Claim) -> Scene {
         unreadable: Vec::new(),
         instances: vec![instance("i-1")],
         templates: Vec::new(),
+        repair: false,
     }
 }
 
@@ -108,6 +123,7 @@ impl Scene {
             instances: &self.instances,
             templates: &self.templates,
             sightings,
+            repair: self.repair,
             now: at(now),
         })
     }

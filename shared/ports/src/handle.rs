@@ -49,6 +49,8 @@ pub struct Settings {
     pub validation_delay: SignedDuration,
     /// Whether a rebalance recommendation ends a node (the reference only records it).
     pub act_on_rebalance: bool,
+    /// Feature gate `NodeRepair`: nodes that report themselves broken for too long are replaced.
+    pub node_repair: bool,
     /// Secret part of the relay's path; requests that do not name it are refused. Empty refuses all.
     pub relay_secret: String,
 }
@@ -63,6 +65,7 @@ impl Default for Settings {
             spot_to_spot: false,
             validation_delay: SignedDuration::from_secs(15),
             act_on_rebalance: false,
+            node_repair: false,
             relay_secret: String::new(),
         }
     }

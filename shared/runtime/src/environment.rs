@@ -34,6 +34,8 @@ pub const RELAY_SECRET: &str = "WHITTLE_RELAY_SECRET";
 pub const SPOT_TO_SPOT: &str = "WHITTLE_SPOT_TO_SPOT";
 /// `true` ends a node on a rebalance recommendation. Optional.
 pub const ACT_ON_REBALANCE: &str = "WHITTLE_ACT_ON_REBALANCE";
+/// `true` replaces nodes that report themselves broken for too long. Optional.
+pub const NODE_REPAIR: &str = "WHITTLE_NODE_REPAIR";
 
 /// The environment of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +93,7 @@ impl Environment {
                 default_node_role: optional(DEFAULT_NODE_ROLE),
                 spot_to_spot: switch(SPOT_TO_SPOT, "true", "false", "true, false")?,
                 act_on_rebalance: switch(ACT_ON_REBALANCE, "true", "false", "true, false")?,
+                node_repair: switch(NODE_REPAIR, "true", "false", "true, false")?,
                 ..Settings::default()
             },
         })

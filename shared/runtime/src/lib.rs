@@ -13,8 +13,9 @@ mod wiring;
 
 pub use clock::InvocationClock;
 pub use environment::{
-    ACT_ON_REBALANCE, CLUSTERS, DEFAULT_INSTANCE_PROFILE, DEFAULT_NODE_ROLE, Environment, EnvironmentError, MODE, QUEUE_CONSOLIDATE,
-    QUEUE_LAUNCH, QUEUE_NODES, QUEUE_PLAN, QUEUE_REFRESH, QUEUE_SWEEP, QUEUE_TERMINATE, RELAY_SECRET, SPOT_TO_SPOT, TABLE,
+    ACT_ON_REBALANCE, CLUSTERS, DEFAULT_INSTANCE_PROFILE, DEFAULT_NODE_ROLE, Environment, EnvironmentError, MODE, NODE_REPAIR,
+    QUEUE_CONSOLIDATE, QUEUE_LAUNCH, QUEUE_NODES, QUEUE_PLAN, QUEUE_REFRESH, QUEUE_SWEEP, QUEUE_TERMINATE, RELAY_SECRET, SPOT_TO_SPOT,
+    TABLE,
 };
 pub use events::{Asked, Decoded, Poison, Work, batch_answer, decode};
 pub use serve::{UrlAnswer, UrlRequest, serve, serve_url};

@@ -188,6 +188,7 @@ pub struct SettingsChange {
     pub shadow: Option<bool>,
     pub spot_to_spot: Option<bool>,
     pub act_on_rebalance: Option<bool>,
+    pub node_repair: Option<bool>,
 }
 
 /// What goes wrong from here on.

@@ -217,6 +217,7 @@ impl<'a> Player<'a> {
                 settings.shadow = change.shadow.unwrap_or(settings.shadow);
                 settings.spot_to_spot = change.spot_to_spot.unwrap_or(settings.spot_to_spot);
                 settings.act_on_rebalance = change.act_on_rebalance.unwrap_or(settings.act_on_rebalance);
+                settings.node_repair = change.node_repair.unwrap_or(settings.node_repair);
                 self.session.set(settings);
             }
             Step::Faults(change) => self.faults(change),

@@ -1,0 +1,296 @@
+//! What was found is done, one thing at a time: what fails keeps nothing else from being done.
+
+use crate::collect::collect;
+use crate::health::Consistency;
+use crate::judge::{Ending, Findings};
+use whittle_api::conditions::CONSISTENT_STATE_FOUND;
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::{ClusterObjects, ConditionStatus, labels};
+use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revision, Sighting, Stored, mirror, step};
+use whittle_ports::{
+    ClaimStore, Clock, ClusterEvent, Fleets, HandleError, Leases, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter,
+    StoreError, World, save,
+};
+use whittle_units::{ClaimName, ClusterName, SignedDuration};
+
+/// Mirrors written in one run; the rest follows with the next tick.
+const MIRRORS_PER_RUN: usize = 200;
+/// A piece of work is only begun with this much time left; the next tick finds the rest again.
+const PIECE: SignedDuration = SignedDuration::from_secs(2);
+
+/// Everything that was read, and the ports to act through.
+pub(crate) struct Act<'a, S, C, K, Q, T> {
+    pub(crate) world: World<'a, S, C, K, Q, T>,
+    pub(crate) cluster: &'a ClusterName,
+    pub(crate) claims: &'a [Stored<Claim>],
+    pub(crate) objects: &'a ClusterObjects,
+    pub(crate) sightings: &'a [Stored<Sighting>],
+    /// The first failure: it is told when all else has been tried.
+    pub(crate) failure: Option<HandleError>,
+}
+
+impl<S, C, K, Q, T> Act<'_, S, C, K, Q, T>
+where
+    S: ClaimStore + Records + Leases,
+    C: Fleets,
+    K: Mirrors + Nodes + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    fn find(&self, name: &ClaimName) -> Option<&Stored<Claim>> {
+        self.claims.iter().find(|claim| claim.value.key.name == *name)
+    }
+
+    /// Keeps a failure for later; `None` for what failed.
+    fn tried<V>(&mut self, outcome: Result<V, impl Into<HandleError>>) -> Option<V> {
+        match outcome {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let error = error.into();
+                tracing::warn!(%error, "left for the next sweep");
+                self.failure.get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    fn has_time(&self) -> bool {
+        self.world.clock.deadline().has(self.world.clock.now(), PIECE)
+    }
+
+    /// Does all of it, in the order of what costs most when it waits.
+    pub(crate) async fn run(mut self, findings: Findings, report: &mut Report) -> Result<(), HandleError> {
+        self.endings(&findings.end, report).await;
+        self.bells(&findings, report).await;
+        for instance in &findings.orphans {
+            if self.has_time() {
+                let outcome = collect(self.world, self.cluster, self.claims, self.objects, instance, report).await;
+                self.tried(outcome);
+            }
+        }
+        // Before what may be slow: two sightings must not need two undisturbed sweeps.
+        let outcome = remember(self.world, self.cluster, &findings, self.sightings).await;
+        self.tried(outcome);
+        self.objects(&findings, report).await;
+        self.notes(&findings, report).await;
+        self.failure.map_or(Ok(()), Err)
+    }
+
+    async fn endings(&mut self, endings: &[Ending], report: &mut Report) {
+        let mut freed = false;
+        for ending in endings {
+            let Some(claim) = self.find(&ending.claim).filter(|_| self.has_time()) else { continue };
+            let outcome = end(self.world, claim, ending, report).await;
+            freed |= self.tried(outcome).unwrap_or(false);
+        }
+        if freed {
+            let outcome = self.world.queues.ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await;
+            self.tried(outcome);
+        }
+    }
+
+    async fn bells(&mut self, findings: &Findings, report: &mut Report) {
+        let cluster = self.cluster.clone();
+        if !findings.launch.is_empty() {
+            report.count("launches_sent_again");
+            let bell = Doorbell::Launch { cluster: cluster.clone(), claims: findings.launch.clone() };
+            let outcome = self.world.queues.ring(bell, SignedDuration::ZERO).await;
+            self.tried(outcome);
+        }
+        for claim in &findings.terminate {
+            report.count("endings_sent_again");
+            let bell = Doorbell::Terminate { cluster: cluster.clone(), claim: claim.clone() };
+            let outcome = self.world.queues.ring(bell, SignedDuration::ZERO).await;
+            self.tried(outcome);
+        }
+    }
+
+    async fn objects(&mut self, findings: &Findings, report: &mut Report) {
+        let (world, cluster) = (self.world, self.cluster);
+        for name in &findings.release_mirrors {
+            if self.tried(world.cluster.release_mirror(cluster, name).await).is_some() {
+                report.count("mirrors_released");
+            }
+        }
+        for name in &findings.release_nodes {
+            let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
+            if self.tried(world.cluster.patch_node(cluster, name, "", &patch).await).is_some() {
+                report.count("nodes_released");
+            }
+        }
+        for (node, class) in &findings.hydrate {
+            let label = (labels::EC2_NODE_CLASS.to_owned(), class.clone());
+            let patch = NodePatch { labels: [label].into(), ..NodePatch::default() };
+            let hydrated = world.cluster.patch_node(cluster, node, "", &patch).await.is_ok();
+            report.count(if hydrated { "nodes_hydrated" } else { "hydrations_failed" });
+        }
+        for name in findings.mirrors.iter().take(MIRRORS_PER_RUN) {
+            let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
+            let shown = world.cluster.apply_mirror(cluster, &mirror(&claim.value)).await.is_ok();
+            report.count(if shown { "mirrors_applied" } else { "mirrors_failed" });
+        }
+        for name in &findings.delete_templates {
+            if self.has_time() && world.cloud.delete_launch_template(name).await.is_ok() {
+                report.count("templates_deleted");
+            }
+        }
+    }
+
+    async fn notes(&mut self, findings: &Findings, report: &mut Report) {
+        for found in &findings.consistency {
+            let Some(claim) = self.find(&found.claim).filter(|_| self.has_time()) else { continue };
+            let outcome = note_consistency(self.world, claim, found, report).await;
+            self.tried(outcome);
+        }
+        for event in &findings.events {
+            // That somebody cannot be told stops nothing.
+            let _ = self.world.cluster.publish(self.cluster, event).await;
+            report.count("warned");
+        }
+    }
+}
+
+/// Marks a claim and rings for its end. Returns whether its pods have to be planned anew.
+async fn end<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &Stored<Claim>,
+    ending: &Ending,
+    report: &mut Report,
+) -> Result<bool, HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors,
+    Q: Queues,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let asked_at = ending.asked_at.map_or(now, |asked| asked.min(now));
+    let mut deletion = claim.value.deletion_for(ending.reason, ending.message.clone(), asked_at);
+    deletion.deadline = ending.stated.or(deletion.deadline);
+    let next = step(&claim.value, &Event::DeletionAsked(deletion), now)?;
+    let ended = match save(world.store, claim, next).await {
+        Ok(ended) => ended,
+        // Moved on meanwhile: the next sweep looks again.
+        Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let key = ended.value.key.clone();
+    report.decide(now, DecisionKind::Disrupted, format!("nodeclaim/{}", key.name), ending.message.clone());
+    report.count("ended");
+    if claim.value.deletion.is_none() {
+        count(report, &claim.value, ending);
+    }
+    world.queues.ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
+    let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&ended.value)).await;
+    Ok(true)
+}
+
+fn count(report: &mut Report, claim: &Claim, ending: &Ending) {
+    let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
+    if let Some(reason) = metric_reason(ending.reason) {
+        let labels = [
+            ("reason", reason),
+            ("nodepool", &claim.spec.node_pool),
+            ("capacity_type", capacity_type),
+            ("consolidation_policy", ""),
+            ("termination_mode", claim.termination_mode()),
+        ];
+        report.metric("karpenter_nodeclaims_disrupted_total", labels);
+    }
+    if let Some(condition) = ending.condition {
+        let image = claim.machine().map_or("", |machine| machine.image_id.as_str());
+        let condition = snake_case(condition);
+        let labels =
+            [("condition", condition.as_str()), ("nodepool", &claim.spec.node_pool), ("capacity_type", capacity_type), ("image_id", image)];
+        report.metric("karpenter_nodeclaims_unhealthy_disrupted_total", labels);
+    }
+}
+
+/// `AcceleratedHardwareReady` as `accelerated_hardware_ready`.
+pub(crate) fn snake_case(word: &str) -> String {
+    let mut out = String::new();
+    for letter in word.chars() {
+        if letter.is_ascii_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(letter.to_ascii_lowercase());
+    }
+    out
+}
+
+/// Here a lost instance was found by comparing, not by a notice.
+const fn metric_reason(reason: DeletionReason) -> Option<&'static str> {
+    match reason {
+        DeletionReason::InstanceGone => Some("garbage_collected"),
+        other => other.metric_reason(),
+    }
+}
+
+async fn note_consistency<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &Stored<Claim>,
+    found: &Consistency,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors + StatusWriter,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let mut next = claim.value.clone();
+    if found.issues.is_empty() {
+        next.note(CONSISTENT_STATE_FOUND, ConditionStatus::True, CONSISTENT_STATE_FOUND, "", now);
+    } else {
+        next.note(CONSISTENT_STATE_FOUND, ConditionStatus::False, "ConsistencyCheckFailed", &found.issues.join("; "), now);
+    }
+    let saved = match save(world.store, claim, next).await {
+        Ok(saved) => saved,
+        Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    report.count("consistency_noted");
+    let key = &saved.value.key;
+    for issue in &found.issues {
+        let event = ClusterEvent {
+            api_version: NodeClaim::API_VERSION.to_owned(),
+            kind: NodeClaim::KIND.to_owned(),
+            namespace: String::new(),
+            name: key.name.as_str().to_owned(),
+            uid: saved.value.uid.clone(),
+            warning: true,
+            reason: "FailedConsistencyCheck".to_owned(),
+            message: issue.clone(),
+        };
+        let _ = world.cluster.publish(&key.cluster, &event).await;
+    }
+    let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&saved.value)).await;
+    Ok(())
+}
+
+/// Keeps what was seen for the next sweep, and drops what is not so any more.
+async fn remember<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    findings: &Findings,
+    known: &[Stored<Sighting>],
+) -> Result<(), HandleError>
+where
+    S: Records,
+{
+    for sighting in &findings.note {
+        let same = known.iter().find(|stored| stored.value.subject == sighting.subject);
+        match world.store.write(cluster, sighting, same.map_or(Revision::ABSENT, |stored| stored.revision)).await {
+            Ok(_) | Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for stored in known.iter().filter(|stored| findings.forget.contains(&stored.value.subject)) {
+        match world.store.remove::<Sighting>(cluster, &stored.value.subject, stored.revision).await {
+            Ok(()) | Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Machines that belong to no claim: each gets one that is to end, so that `terminate` drains it.
+
+use whittle_api::{ClusterObjects, labels};
+use whittle_claims::{
+    Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Machine, Phase, Stored, step,
+};
+use whittle_ec2::instance::Instance;
+use whittle_ports::{ClaimStore, Clock, HandleError, Leases, Queues, Report, StoreError, World, save};
+use whittle_units::{ClaimName, ClusterName, Price, Resources, SignedDuration, Timestamp};
+
+/// Making a claim for an orphan takes a moment under the cluster's lease.
+const LEASE: SignedDuration = SignedDuration::from_secs(10);
+
+/// Gives an orphan a claim that is to end: the one that it came for, if that has ended without it, else one of its own.
+pub(crate) async fn collect<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    claims: &[Stored<Claim>],
+    objects: &ClusterObjects,
+    instance: &Instance,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + Leases,
+    Q: Queues,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let ended_without = |claim: &&Stored<Claim>| {
+        instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|name| name == claim.value.key.name.as_str()) && !claim.value.is_live()
+    };
+    let machine = machine(instance);
+    let name = if let Some(claim) = claims.iter().find(ended_without) {
+        let next = step(&claim.value, &Event::FleetAnswered(machine), now)?;
+        if next.machine().is_none() {
+            // The claim says that this machine has ended, EC2 that it runs: a claim of its own asks again.
+            adopt(world, cluster, objects, instance, now).await?
+        } else {
+            save(world.store, claim, next).await?;
+            claim.value.key.name.clone()
+        }
+    } else {
+        adopt(world, cluster, objects, instance, now).await?
+    };
+    let message = format!("instance {} belongs to no claim and was seen twice", instance.id);
+    report.decide(now, DecisionKind::Collected, format!("nodeclaim/{name}"), message);
+    report.count("collected");
+    world.queues.ring(Doorbell::Terminate { cluster: cluster.clone(), claim: name }, SignedDuration::ZERO).await?;
+    Ok(())
+}
+
+/// A claim for a machine that has none; it is to end from its beginning.
+async fn adopt<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    objects: &ClusterObjects,
+    instance: &Instance,
+    now: Timestamp,
+) -> Result<ClaimName, HandleError>
+where
+    S: ClaimStore + Leases,
+    T: Clock,
+{
+    let name = ClaimName::new(format!("orphan-{}", instance.id));
+    let spec = ClaimSpec { node_pool: instance.tags.get(labels::NODE_POOL).cloned().unwrap_or_default(), ..ClaimSpec::default() };
+    let mut claim = Claim::planned(ClaimKey { cluster: cluster.clone(), name: name.clone() }, world.clock.unique(), spec, now);
+    let machine = machine(instance);
+    let node = objects.nodes.iter().find(|node| node.spec.provider_id == machine.provider_id.as_str());
+    claim.phase = Phase::Draining { machine, node_name: node.map(|node| node.metadata.name.clone()), since: now };
+    claim.deletion = Some(Deletion {
+        reason: DeletionReason::RolledBack,
+        at: now,
+        deadline: None,
+        message: "the instance belonged to no claim".to_owned(),
+    });
+    let lease: Lease = world.store.acquire(cluster, &world.clock.unique(), now, LEASE).await?;
+    let created = world.store.create(&lease, &claim).await;
+    let _ = world.store.release(&lease).await;
+    match created {
+        // A sweep before us made it; its doorbell may have been lost.
+        Ok(_) | Err(StoreError::Conflict { .. }) => Ok(name),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A machine that is only known to be ended.
+fn machine(instance: &Instance) -> Machine {
+    Machine {
+        instance_id: instance.id.clone(),
+        provider_id: instance.provider_id(),
+        instance_type: instance.instance_type.clone(),
+        zone: instance.zone.clone(),
+        capacity_type: instance.capacity_type.clone(),
+        image_id: instance.image_id.clone(),
+        price: Price::ZERO,
+        capacity: Resources::new(),
+        allocatable: Resources::new(),
+        labels: std::collections::BTreeMap::new(),
+        launched_at: instance.launched_at,
+    }
+}

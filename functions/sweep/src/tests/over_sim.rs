@@ -1,0 +1,77 @@
+//! The whole handler over the memory adapters.
+
+use futures::executor::block_on;
+use std::sync::Arc;
+use whittle_api::k8s::Node;
+use whittle_claims::{Claim, ClaimKey, DeletionReason};
+use whittle_ports::{ClaimStore, Leases, Settings, World};
+use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
+use whittle_units::{ClusterName, SignedDuration};
+
+struct Nothing;
+
+impl Functions for Nothing {
+    fn call(&self, _: Function, _: SimPorts, _: Input) -> futures::future::BoxFuture<'static, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// A world in which nothing moves by itself.
+fn still() -> Simulation {
+    let options = whittle_sim::WorldOptions {
+        seed: 1,
+        cluster: ClusterName::new("c"),
+        region: "us-west-2".into(),
+        kubernetes_version: "1.33".into(),
+        start: super::at(0),
+    };
+    Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing))
+}
+
+fn sweep(simulation: &Simulation, settings: &Settings) -> whittle_ports::Report {
+    let ports = simulation.ports();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(world, settings, &ClusterName::new("c"))).unwrap()
+}
+
+fn keep(simulation: &Simulation, claim: &Claim) {
+    let ports = simulation.ports();
+    block_on(async {
+        let now = simulation.world().now();
+        let lease = ports.acquire(&claim.key.cluster, "test", now, SignedDuration::from_secs(5)).await.unwrap();
+        ports.create(&lease, claim).await.unwrap();
+        ports.release(&lease).await.unwrap();
+    });
+}
+
+fn kept(simulation: &Simulation) -> Claim {
+    let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
+    block_on(simulation.ports().get(&key)).unwrap().unwrap().value
+}
+
+fn with_pool(simulation: &Simulation, node: Node) {
+    let mut pool = whittle_api::karpenter::NodePool { metadata: whittle_api::ObjectMeta::named("default"), ..Default::default() };
+    pool.metadata.uid = "pool-uid".into();
+    let mut world = simulation.world();
+    let now = world.now();
+    world.cluster.objects.create(pool, now);
+    world.cluster.objects.create(node, now);
+}
+
+#[test]
+fn a_node_that_is_broken_and_lost_ends_once_at_the_second_sweep() {
+    let mut simulation = still();
+    let mut node = super::node(false);
+    node.status.conditions[0].last_transition_time = Some(super::at(0));
+    with_pool(&simulation, node);
+    keep(&simulation, &super::registered());
+    let settings = Settings { node_repair: true, ..Settings::default() };
+    simulation.run_for(SignedDuration::from_mins(31));
+    sweep(&simulation, &settings);
+    assert_eq!(kept(&simulation).deletion, None);
+    simulation.run_for(SignedDuration::from_mins(1));
+    let report = sweep(&simulation, &settings);
+    let deletion = kept(&simulation).deletion.unwrap();
+    // EC2 does not know the machine either, which says more than the kubelet.
+    assert_eq!((deletion.reason, report.counted("ended")), (DeletionReason::InstanceGone, 1));
+}
