@@ -1,16 +1,16 @@
 //! What there is to buy, and for whom: the region's catalog, node classes resolved, pools judged.
 
 mod classes;
-mod pools;
 #[cfg(test)]
 mod tests;
 
-use whittle_claims::{Doorbell, NodeClassRecord, Record, Revision};
+use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, ClusterRecord, Discovery, HandleError, Queues, Records, RegionStore, Report, Scope, Settings,
     StatusWriter, StoreError, World,
 };
+use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::{ClusterName, SignedDuration};
 
 /// Refreshes catalog, cluster facts, classes and pools. Each part goes on when another fails; the first error is given back
@@ -167,8 +167,10 @@ where
 {
     let classes: Vec<NodeClassRecord> = world.store.read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let claims = world.store.list(cluster).await?;
+    let health: Vec<PoolHealth> = world.store.read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let facts = PoolFacts { objects, classes: &classes, claims: &claims, health: &health };
     for pool in &objects.node_pools {
-        let judged = pools::judged(pool, &classes, &claims, world.clock.now());
+        let judged = pool_status(pool, facts, world.clock.now());
         if judged.status == pool.status || settings.shadow {
             continue;
         }

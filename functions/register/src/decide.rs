@@ -46,6 +46,17 @@ pub(crate) fn registration(claim: &Claim, node: &Node, mirror_uid: Option<&str>)
     (patch != NodePatch::default()).then_some(patch)
 }
 
+/// The node as it is after a registration, as far as readiness looks at it: the one that was read may still lack startup
+/// taints.
+pub(crate) fn registered(claim: &Claim, node: &Node) -> Node {
+    let mut after = node.clone();
+    if let Some(patch) = registration(claim, node, None) {
+        after.spec.taints.retain(|taint| !patch.remove_taints.iter().any(|gone| gone.same(taint)));
+        after.spec.taints.extend(patch.add_taints);
+    }
+    after
+}
+
 fn owner(claim: &Claim, node: &Node, uid: &str) -> Option<OwnerReference> {
     let there = node.metadata.owner_references.iter().any(|owner| owner.uid == uid);
     (!there).then(|| OwnerReference {

@@ -1,6 +1,7 @@
 //! Nodes that joined become their claims' nodes: labels, taints, finalizer, then readiness; late claims are given up.
 
 mod decide;
+mod feedback;
 mod poll;
 #[cfg(test)]
 mod tests;
@@ -41,10 +42,12 @@ where
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
     let mut waiting = false;
     let mut tagged = 0;
+    let mut outcomes = Vec::new();
     for claim in claims.into_iter().filter(|claim| may_need_work(&claim.value)) {
-        let name = claim.value.key.name.clone();
+        let before = claim.value.clone();
         match one(world, &objects, claim, &mut report).await {
             Ok(claim) => {
+                outcomes.extend(feedback::pool_of(&before, &objects).zip(feedback::outcome(&before, &claim.value)));
                 waiting |= is_waiting(&claim.value, world.clock.now());
                 if tagged < TAGGED_PER_RUN && wants_tags(&claim.value) {
                     tagged += 1;
@@ -53,7 +56,7 @@ where
             }
             // Somebody else was first, or the Node changed since it was read: the next look sees it.
             Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Cluster(_) | HandleError::Illegal(_)) => {
-                tracing::info!(claim = %name, "left for the next look");
+                tracing::info!(claim = %before.key, "left for the next look");
                 report.count("left_for_later");
                 waiting = true;
             }
@@ -61,6 +64,7 @@ where
         }
     }
     world.store.append(cluster, &report.decisions).await?;
+    feedback::remember(world, cluster, &objects, outcomes, &mut report).await?;
     if waiting {
         poll::look_again(world, cluster).await?;
     }
@@ -106,6 +110,10 @@ where
     let now = world.clock.now();
     let before = claim.clone();
     let nodes = decide::nodes_of(&claim.value, &objects.nodes);
+    let registered: Vec<Node> = match nodes[..] {
+        [node] if matches!(claim.value.phase, Phase::Launched { .. }) => vec![decide::registered(&claim.value, node)],
+        _ => nodes.iter().map(|node| (*node).clone()).collect(),
+    };
     let mut claim = match (&claim.value.phase, nodes.as_slice()) {
         (Phase::Draining { .. }, [node, ..]) => {
             let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
@@ -116,7 +124,7 @@ where
         _ => claim,
     };
     if let Phase::Registered { .. } = claim.value.phase {
-        claim = initialize(world, claim, &nodes, report).await?;
+        claim = initialize(world, claim, &registered, report).await?;
     }
     if let Liveness::Overdue(reason) = claim.value.liveness(now) {
         let message = format!("no {} in time", if claim.value.machine().is_some() { "node joined" } else { "machine was launched" });
@@ -207,7 +215,7 @@ where
 async fn initialize<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     claim: Stored<Claim>,
-    nodes: &[&Node],
+    nodes: &[Node],
     report: &mut Report,
 ) -> Result<Stored<Claim>, HandleError>
 where
@@ -225,7 +233,7 @@ where
         next.note(INITIALIZED, ConditionStatus::Unknown, reason, &message, now);
         return save(world.store, &claim, next).await;
     }
-    let node = nodes[0];
+    let node = &nodes[0];
     if node.metadata.label(labels::INITIALIZED) != Some("true") {
         let patch = NodePatch { labels: BTreeMap::from([(labels::INITIALIZED.to_owned(), "true".to_owned())]), ..NodePatch::default() };
         world.cluster.patch_node(&claim.value.key.cluster, &node.metadata.name, "", &patch).await?;

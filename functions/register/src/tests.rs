@@ -1,3 +1,5 @@
+mod over_sim;
+
 use crate::decide::{joined_unguarded, nodes_of, not_initialized, registration};
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::{Condition, ConditionStatus, ObjectMeta, labels};

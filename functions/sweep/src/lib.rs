@@ -12,11 +12,12 @@ mod tests;
 
 use act::Act;
 use judge::{Seen, judge};
-use whittle_claims::{Sighting, Stored};
+use whittle_claims::{NodeClassRecord, PoolHealth, Sighting, Stored};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, Fleets, HandleError, Instances, Leases, Mirrors, Nodes, Queues, Records, Report, Scope,
     Settings, StatusWriter, World,
 };
+use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
 
 /// Sweeps one cluster.
@@ -44,6 +45,8 @@ where
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
     let sightings: Vec<Stored<Sighting>> = world.store.read_all::<Sighting>(cluster).await?;
     let known: Vec<Sighting> = sightings.iter().map(|stored| stored.value.clone()).collect();
+    let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let health: Vec<_> = world.store.read_all::<PoolHealth>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let now = world.clock.now();
     let findings = judge(&Seen {
         claims: &claims,
@@ -61,6 +64,13 @@ where
     }
     let act = Act { world, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
     let outcome = act.run(findings, &mut report).await;
+    let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health };
+    let pools = objects.node_pools.iter().map(|pool| (pool, pool_status(pool, facts, now)));
+    for (_, wanted) in pools.filter(|(pool, wanted)| wanted.status != pool.status) {
+        // `refresh` writes it when the class changes; what neither could write now is written with the next tick.
+        let written = world.cluster.write_node_pool_status(cluster, &wanted).await.is_ok();
+        report.count(if written { "pool_statuses" } else { "pool_statuses_failed" });
+    }
     if !report.decisions.is_empty() {
         world.store.append(cluster, &report.decisions).await?;
     }

@@ -8,10 +8,12 @@ mod inflight;
 #[cfg(test)]
 mod inflight_tests;
 mod planned;
+mod pool_status;
 pub mod warm;
 
 pub use catalog::{ClassParts, EVERY, unavailable};
 pub use planned::claim_of;
+pub use pool_status::{PoolFacts, class_generation, pool_status};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

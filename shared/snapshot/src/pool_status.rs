@@ -1,13 +1,25 @@
 //! NodePool status: whether a pool can be used, and what it has (disruption 17). Pure.
 
 use whittle_api::karpenter::NodePool;
-use whittle_api::{ConditionStatus, conditions, runtime};
-use whittle_claims::{Claim, NodeClassRecord, Stored};
+use whittle_api::{ClusterObjects, ConditionStatus, conditions, runtime};
+use whittle_claims::{Claim, NodeClassRecord, PoolHealth, Stored, show_health};
 use whittle_units::{Quantity, Resources, Timestamp};
 
+/// What the status of pools follows from.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolFacts<'a> {
+    /// As they stand in the cluster.
+    pub objects: &'a ClusterObjects,
+    pub classes: &'a [NodeClassRecord],
+    pub claims: &'a [Stored<Claim>],
+    pub health: &'a [PoolHealth],
+}
+
 /// The pool with the status that it should have; equal to the old one when nothing changed.
-pub(crate) fn judged(pool: &NodePool, classes: &[NodeClassRecord], claims: &[Stored<Claim>], now: Timestamp) -> NodePool {
+#[must_use]
+pub fn pool_status(pool: &NodePool, facts: PoolFacts<'_>, now: Timestamp) -> NodePool {
     let mut out = pool.clone();
+    let PoolFacts { classes, claims, .. } = facts;
     let (valid, valid_reason, valid_message) = validation(pool);
     let (class, class_reason, class_message) = node_class(pool, classes);
     let generation = pool.metadata.generation;
@@ -30,10 +42,17 @@ pub(crate) fn judged(pool: &NodePool, classes: &[NodeClassRecord], claims: &[Sto
     } else {
         set(conditions::READY, ConditionStatus::False, "UnhealthyDependents", &failed.join(", "));
     }
+    let health = facts.health.iter().find(|health| health.pool_uid == pool.metadata.uid);
+    show_health(&mut out, class_generation(pool, facts.objects), health, now);
     let (resources, nodes) = usage(pool, claims);
     out.status.resources = resources;
     out.status.nodes = nodes;
     out
+}
+
+/// The generation of the class that a pool names.
+pub fn class_generation(pool: &NodePool, objects: &ClusterObjects) -> Option<i64> {
+    pool.class_in(&objects.node_classes)?.metadata.generation
 }
 
 fn validation(pool: &NodePool) -> (ConditionStatus, &'static str, String) {

@@ -1,0 +1,84 @@
+//! What launches say about their pool (disruption 17.5): remembered, and shown on the NodePool.
+
+use whittle_api::ClusterObjects;
+use whittle_api::conditions::{REGISTERED, is_true};
+use whittle_api::karpenter::NodePool;
+use whittle_claims::{Claim, DeletionReason, LaunchOutcome, PoolHealth, Revision, show_health};
+use whittle_ports::{Clock, HandleError, Records, Report, StatusWriter, StoreError, World};
+use whittle_snapshot::class_generation;
+use whittle_units::ClusterName;
+
+/// Of two runs that remember at once, one does so after the other; more often than this the memory is not worth it.
+const TRIES: usize = 3;
+
+/// What a pass over a claim says about its pool.
+pub(crate) fn outcome(before: &Claim, after: &Claim) -> Option<LaunchOutcome> {
+    if !is_true(&before.conditions, REGISTERED) && is_true(&after.conditions, REGISTERED) {
+        return Some(LaunchOutcome::Registered);
+    }
+    let given_up = before.deletion.is_none()
+        && after
+            .deletion
+            .as_ref()
+            .is_some_and(|deletion| matches!(deletion.reason, DeletionReason::LaunchTimeout | DeletionReason::RegistrationTimeout));
+    given_up.then(|| LaunchOutcome::given_up(after))
+}
+
+/// The pool that a claim speaks for: the one that owns it. One of the same name that was made later is another.
+pub(crate) fn pool_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Option<&'a NodePool> {
+    let owner = &claim.spec.owner;
+    let owns = |pool: &&NodePool| pool.metadata.name == owner.name && !owner.uid.is_empty() && pool.metadata.uid == owner.uid;
+    objects.node_pools.iter().find(owns)
+}
+
+/// Remembers the outcomes of a run and shows what follows. That it cannot be shown stops nothing: the next sweep shows it.
+pub(crate) async fn remember<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    objects: &ClusterObjects,
+    outcomes: Vec<(&NodePool, LaunchOutcome)>,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: Records,
+    K: StatusWriter,
+    T: Clock,
+{
+    for pool in &objects.node_pools {
+        let of_pool = outcomes.iter().filter(|(of, _)| of.metadata.uid == pool.metadata.uid);
+        let new: Vec<LaunchOutcome> = of_pool.map(|(_, outcome)| outcome.clone()).collect();
+        if new.is_empty() {
+            continue;
+        }
+        let Some(health) = keep(world, cluster, pool, class_generation(pool, objects), &new).await? else { continue };
+        let mut shown = pool.clone();
+        show_health(&mut shown, class_generation(pool, objects), Some(&health), world.clock.now());
+        if shown.status != pool.status && world.cluster.write_node_pool_status(cluster, &shown).await.is_err() {
+            report.count("statuses_failed");
+        }
+    }
+    Ok(())
+}
+
+async fn keep<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    pool: &NodePool,
+    class_generation: Option<i64>,
+    new: &[LaunchOutcome],
+) -> Result<Option<PoolHealth>, HandleError>
+where
+    S: Records,
+{
+    for _ in 0..TRIES {
+        let known = world.store.read::<PoolHealth>(cluster, &pool.metadata.name).await?;
+        let next = PoolHealth::after(known.as_ref().map(|known| &known.value), pool, class_generation, new);
+        let expected = known.map_or(Revision::ABSENT, |known| known.revision);
+        match world.store.write(cluster, &next, expected).await {
+            Ok(_) => return Ok(Some(next)),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,248 @@
+//! The whole handler over the memory adapters, in a world where nothing moves by itself.
+
+use super::{claim, node, ready};
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use whittle_api::conditions::{self, INITIALIZED, NODE_REGISTRATION_HEALTHY, REGISTERED};
+use whittle_api::k8s::Node;
+use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, labels};
+use whittle_claims::{Claim, DeletionReason, Event, Phase, mirror, step};
+use whittle_ports::{ClaimStore, Leases, Report, Settings, World};
+use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
+use whittle_units::{ClusterName, SignedDuration};
+
+struct Nothing;
+
+impl Functions for Nothing {
+    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// A world with a pool, at the moment that claims of these tests are made at.
+fn still() -> Simulation {
+    let options = WorldOptions {
+        seed: 1,
+        cluster: ClusterName::new("c"),
+        region: "us-west-2".into(),
+        kubernetes_version: "1.33".into(),
+        start: super::now(),
+    };
+    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+    let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+    pool.metadata.uid = "pool-uid".into();
+    create(&simulation, pool);
+    simulation
+}
+
+fn create<T: whittle_sim::cluster::objects::Tabled>(simulation: &Simulation, object: T) {
+    let mut world = simulation.world();
+    let now = world.now();
+    assert!(world.cluster.objects.create(object, now));
+}
+
+fn owned(mut claim: Claim, name: &str) -> Claim {
+    claim.key.name = name.into();
+    claim.spec.owner =
+        OwnerReference { kind: "NodePool".into(), name: "default".into(), uid: "pool-uid".into(), ..OwnerReference::default() };
+    claim
+}
+
+fn keep(simulation: &Simulation, claim: &Claim) {
+    let ports = simulation.ports();
+    let now = simulation.world().now();
+    block_on(async {
+        let lease = ports.acquire(&claim.key.cluster, "test", now, SignedDuration::from_secs(5)).await.unwrap();
+        ports.create(&lease, claim).await.unwrap();
+        ports.release(&lease).await.unwrap();
+    });
+}
+
+fn kept(simulation: &Simulation, claim: &Claim) -> Claim {
+    block_on(simulation.ports().get(&claim.key)).unwrap().unwrap().value
+}
+
+fn run(simulation: &Simulation) -> Report {
+    let ports = simulation.ports();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"))).unwrap()
+}
+
+/// Status and reason of a condition of the pool.
+fn health(simulation: &Simulation) -> Option<(ConditionStatus, String)> {
+    let world = simulation.world();
+    let pool = world.cluster.objects.get::<NodePool>("default").unwrap();
+    conditions::find(&pool.status.conditions, NODE_REGISTRATION_HEALTHY).map(|shown| (shown.status, shown.reason.clone()))
+}
+
+fn planned(name: &str) -> Claim {
+    let fresh = claim();
+    owned(Claim::planned(fresh.key, "uid".into(), fresh.spec, super::now()), name)
+}
+
+#[test]
+fn two_launches_that_time_out_make_the_pool_unhealthy_and_say_why() {
+    let mut simulation = still();
+    let erred = Event::LaunchErred { reason: "UnauthorizedOperation".into(), message: "no".into() };
+    keep(&simulation, &step(&planned("a"), &erred, super::now()).unwrap());
+    simulation.run_for(SignedDuration::from_secs(299));
+    assert_eq!(run(&simulation).counted("given_up"), 0);
+    simulation.run_for(SignedDuration::from_secs(1));
+    assert_eq!(run(&simulation).counted("given_up"), 1);
+    assert_eq!(kept(&simulation, &planned("a")).deletion.unwrap().reason, DeletionReason::LaunchTimeout);
+    assert_eq!(health(&simulation).unwrap().0, ConditionStatus::Unknown, "one failure proves nothing");
+    run(&simulation);
+    keep(&simulation, &step(&planned("b"), &erred, super::now()).unwrap());
+    run(&simulation);
+    assert_eq!(health(&simulation).unwrap(), (ConditionStatus::False, "UnauthorizedOperation".into()));
+}
+
+#[test]
+fn machines_that_do_not_join_make_the_pool_unhealthy_and_one_that_joins_does_not_mend_it() {
+    let mut simulation = still();
+    let id = |claim: &mut Claim, id: &str| {
+        if let Phase::Launched { machine } = &mut claim.phase {
+            machine.instance_id = id.into();
+            machine.provider_id = whittle_units::ProviderId::of_instance("z", &machine.instance_id);
+        }
+    };
+    for name in ["a", "b"] {
+        let mut silent = owned(claim(), name);
+        id(&mut silent, &format!("i-{name}"));
+        keep(&simulation, &silent);
+    }
+    simulation.run_for(SignedDuration::from_mins(15));
+    run(&simulation);
+    assert_eq!(kept(&simulation, &planned("a")).deletion.unwrap().reason, DeletionReason::RegistrationTimeout);
+    assert_eq!(health(&simulation).unwrap(), (ConditionStatus::False, "RegistrationFailed".into()));
+    let mut joins = owned(claim(), "c");
+    joins.conditions.iter_mut().for_each(|condition| condition.last_transition_time = Some(simulation.world().now()));
+    keep(&simulation, &joins);
+    create(&simulation, node());
+    run(&simulation);
+    assert_eq!(health(&simulation).unwrap().0, ConditionStatus::False, "two of the last four failed");
+}
+
+#[test]
+fn a_node_that_joins_makes_its_pool_healthy_once() {
+    let simulation = still();
+    keep(&simulation, &owned(claim(), "a"));
+    create(&simulation, ready(node()));
+    let report = run(&simulation);
+    assert_eq!((report.counted("registered"), report.counted("initialized")), (1, 0), "startup taints were put on it");
+    assert_eq!(health(&simulation).unwrap().0, ConditionStatus::True);
+    assert_eq!(run(&simulation).counted("registered"), 0);
+}
+
+#[test]
+fn the_health_of_a_pool_that_was_made_anew_is_not_touched_by_claims_of_the_old_one() {
+    let simulation = still();
+    let mut stranger = owned(claim(), "a");
+    stranger.spec.owner.uid = "of-the-old-pool".into();
+    keep(&simulation, &stranger);
+    create(&simulation, node());
+    assert_eq!(run(&simulation).counted("registered"), 1);
+    assert_eq!(health(&simulation), None);
+}
+
+#[test]
+fn a_claim_registers_although_its_pool_is_gone() {
+    let simulation = still();
+    let now = super::now();
+    simulation.world().cluster.objects.delete::<NodePool>("default", now);
+    keep(&simulation, &owned(claim(), "a"));
+    create(&simulation, node());
+    assert_eq!(run(&simulation).counted("registered"), 1);
+}
+
+#[test]
+fn two_nodes_of_one_machine_register_none_and_the_timeout_decides() {
+    let mut simulation = still();
+    let twins = owned(claim(), "a");
+    keep(&simulation, &twins);
+    let named = |name: &str| Node { metadata: ObjectMeta::named(name), ..node() };
+    create(&simulation, named("n"));
+    create(&simulation, named("m"));
+    run(&simulation);
+    let shown = |simulation: &Simulation| conditions::find(&kept(simulation, &twins).conditions, REGISTERED).cloned().unwrap();
+    assert_eq!((shown(&simulation).status, shown(&simulation).reason.as_str()), (ConditionStatus::False, "MultipleNodesFound"));
+    let now = super::now();
+    simulation.world().cluster.objects.delete::<Node>("m", now);
+    run(&simulation);
+    assert_eq!(shown(&simulation).status, ConditionStatus::False, "not looked at again");
+    assert_eq!(kept(&simulation, &twins).deletion, None);
+    simulation.run_for(SignedDuration::from_mins(15));
+    run(&simulation);
+    assert_eq!(kept(&simulation, &twins).deletion.unwrap().reason, DeletionReason::RegistrationTimeout);
+}
+
+#[test]
+fn a_node_without_a_provider_id_is_nobodys() {
+    let simulation = still();
+    let waiting = owned(claim(), "a");
+    keep(&simulation, &waiting);
+    let mut nameless = node();
+    nameless.spec.provider_id.clear();
+    create(&simulation, nameless.clone());
+    run(&simulation);
+    assert_eq!(kept(&simulation, &waiting).phase.word(), "Launched");
+    let world = simulation.world();
+    let there = world.cluster.objects.get::<Node>("n").unwrap();
+    assert_eq!((&there.spec, &there.metadata.labels), (&nameless.spec, &nameless.metadata.labels), "it is left as it is");
+}
+
+#[test]
+fn what_is_taken_off_a_registered_node_does_not_come_back() {
+    let simulation = still();
+    let own = owned(claim(), "a");
+    keep(&simulation, &own);
+    create(&simulation, mirror(&own));
+    create(&simulation, ready(node()));
+    run(&simulation);
+    simulation.world().cluster.objects.change::<Node>("n", |node| {
+        assert_eq!(node.metadata.owner_references.len(), 1);
+        assert_eq!(node.spec.taints.len(), 2);
+        node.spec.taints.clear();
+        node.metadata.labels.remove("team");
+    });
+    let report = run(&simulation);
+    assert_eq!(report.counted("initialized"), 1);
+    let world = simulation.world();
+    let node = world.cluster.objects.get::<Node>("n").unwrap();
+    assert!(node.spec.taints.is_empty(), "a startup taint that was removed stays away");
+    assert_eq!((node.metadata.label("team"), node.metadata.label(labels::INITIALIZED)), (None, Some("true")));
+    let shown = world.cluster.objects.get::<NodeClaim>("a").unwrap();
+    assert!(conditions::is_true(&shown.status.conditions, INITIALIZED));
+    assert_eq!(shown.status.node_name, "n");
+}
+
+#[test]
+fn a_node_that_is_no_longer_ready_stays_initialized() {
+    let simulation = still();
+    let own = owned(claim(), "a");
+    keep(&simulation, &own);
+    create(&simulation, ready(node()));
+    run(&simulation);
+    simulation.world().cluster.objects.change::<Node>("n", |node| node.spec.taints.clear());
+    run(&simulation);
+    simulation.world().cluster.objects.change::<Node>("n", |node| node.status.conditions[0].status = ConditionStatus::False);
+    run(&simulation);
+    assert!(conditions::is_true(&kept(&simulation, &own).conditions, INITIALIZED));
+}
+
+#[test]
+fn a_startup_taint_that_nobody_removes_ends_nothing() {
+    let mut simulation = still();
+    let own = owned(claim(), "a");
+    keep(&simulation, &own);
+    create(&simulation, ready(node()));
+    run(&simulation);
+    simulation.run_for(SignedDuration::from_hours(24));
+    run(&simulation);
+    let after = kept(&simulation, &own);
+    assert_eq!((after.phase.word(), after.deletion), ("Registered", None));
+    let reason = conditions::find(&after.conditions, INITIALIZED).unwrap().reason.clone();
+    assert_eq!(reason, "StartupTaintsExist");
+}

@@ -1,0 +1,232 @@
+//! Whether a NodePool's machines join: the outcomes of its last launches (disruption 17.5).
+
+use crate::claim::Claim;
+use crate::record::Record;
+use serde::{Deserialize, Serialize};
+use whittle_api::conditions::{self, LAUNCHED, NODE_REGISTRATION_HEALTHY};
+use whittle_api::karpenter::NodePool;
+use whittle_api::{Condition, ConditionStatus};
+use whittle_units::Timestamp;
+
+/// So many outcomes are remembered.
+const REMEMBERED: usize = 4;
+/// So many failures among them make a pool unhealthy, however few outcomes there are.
+const UNHEALTHY_FROM: usize = 2;
+
+/// How the launch of one claim came out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "camelCase")]
+pub enum LaunchOutcome {
+    /// Its node joined.
+    Registered,
+    /// It was given up, for the reason that the pool's condition shows.
+    Failed { reason: String, message: String },
+}
+
+impl LaunchOutcome {
+    /// What a claim that is given up by a timeout says about its pool.
+    #[must_use]
+    pub fn given_up(claim: &Claim) -> Self {
+        let launched = conditions::find(&claim.conditions, LAUNCHED);
+        match launched.filter(|launched| launched.status != ConditionStatus::True) {
+            Some(launched) => Self::Failed { reason: launched.reason.clone(), message: launched.message.clone() },
+            None => Self::Failed { reason: "RegistrationFailed".to_owned(), message: "Failed to register node".to_owned() },
+        }
+    }
+}
+
+/// The last outcomes of a pool under one version of its spec and its class. Written by `register` alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolHealth {
+    pub pool: String,
+    pub pool_uid: String,
+    pub pool_generation: Option<i64>,
+    pub class_generation: Option<i64>,
+    /// Oldest first.
+    pub outcomes: Vec<LaunchOutcome>,
+}
+
+impl Record for PoolHealth {
+    const KIND: &'static str = "pool-health";
+    fn name(&self) -> String {
+        self.pool.clone()
+    }
+}
+
+impl PoolHealth {
+    /// The memory after more outcomes of a pool. What was remembered of another version of pool or class is dropped; where
+    /// nothing is remembered, the condition that the pool shows stands for it.
+    #[must_use]
+    pub fn after(known: Option<&Self>, pool: &NodePool, class_generation: Option<i64>, new: &[LaunchOutcome]) -> Self {
+        let mut outcomes = match known.filter(|known| known.is_of(pool, class_generation)) {
+            Some(known) => known.outcomes.clone(),
+            None => seeds(pool, class_generation),
+        };
+        outcomes.extend_from_slice(new);
+        outcomes.drain(..outcomes.len().saturating_sub(REMEMBERED));
+        Self {
+            pool: pool.metadata.name.clone(),
+            pool_uid: pool.metadata.uid.clone(),
+            pool_generation: pool.metadata.generation,
+            class_generation,
+            outcomes,
+        }
+    }
+
+    fn is_of(&self, pool: &NodePool, class_generation: Option<i64>) -> bool {
+        let meta = &pool.metadata;
+        self.pool_uid == meta.uid && self.pool_generation == meta.generation && self.class_generation == class_generation
+    }
+
+    fn verdict(&self) -> Option<(ConditionStatus, &str, &str)> {
+        let failures = || self.outcomes.iter().filter(|outcome| matches!(outcome, LaunchOutcome::Failed { .. }));
+        if failures().count() >= UNHEALTHY_FROM
+            && let Some(LaunchOutcome::Failed { reason, message }) = failures().next_back()
+        {
+            return Some((ConditionStatus::False, reason, message));
+        }
+        // A single failure is no proof, and without a success nothing is known.
+        let joined = self.outcomes.contains(&LaunchOutcome::Registered);
+        joined.then_some((ConditionStatus::True, NODE_REGISTRATION_HEALTHY, ""))
+    }
+}
+
+fn shown(pool: &NodePool, class_generation: Option<i64>) -> Option<&Condition> {
+    let known = conditions::find(&pool.status.conditions, NODE_REGISTRATION_HEALTHY)?;
+    let current = pool.status.node_class_observed_generation == class_generation && known.observed_generation == pool.metadata.generation;
+    current.then_some(known)
+}
+
+fn seeds(pool: &NodePool, class_generation: Option<i64>) -> Vec<LaunchOutcome> {
+    match shown(pool, class_generation) {
+        Some(known) if known.status == ConditionStatus::True => vec![LaunchOutcome::Registered],
+        Some(known) if known.status == ConditionStatus::False => {
+            let failed = LaunchOutcome::Failed { reason: known.reason.clone(), message: known.message.clone() };
+            vec![failed; UNHEALTHY_FROM]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Brings `NodeRegistrationHealthy` of a pool up to date. `class_generation` is that of the class that the pool names.
+pub fn show_health(pool: &mut NodePool, class_generation: Option<i64>, health: Option<&PoolHealth>, now: Timestamp) {
+    let health = health.filter(|health| health.is_of(pool, class_generation));
+    let fresh = shown(pool, class_generation).is_none();
+    let generation = pool.metadata.generation;
+    let list = &mut pool.status.conditions;
+    match health.and_then(PoolHealth::verdict) {
+        Some((status, reason, message)) => conditions::set(list, NODE_REGISTRATION_HEALTHY, status, reason, message, now),
+        None if fresh => {
+            let (reason, message) = ("AwaitingReconciliation", "object is awaiting reconciliation");
+            conditions::set(list, NODE_REGISTRATION_HEALTHY, ConditionStatus::Unknown, reason, message, now)
+        }
+        None => false,
+    };
+    if let Some(condition) = list.iter_mut().find(|condition| condition.type_ == NODE_REGISTRATION_HEALTHY) {
+        condition.observed_generation = generation;
+    }
+    pool.status.node_class_observed_generation = class_generation;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ConditionStatus::{False, True, Unknown};
+    use whittle_api::ObjectMeta;
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_800_000_000).unwrap()
+    }
+
+    fn pool(generation: i64) -> NodePool {
+        let metadata = ObjectMeta { uid: "uid".into(), generation: Some(generation), ..ObjectMeta::named("default") };
+        NodePool { metadata, ..NodePool::default() }
+    }
+
+    /// `s` joins, `f` fails; the pool shows every outcome before the next.
+    fn play(pool: &mut NodePool, known: Option<PoolHealth>, class_generation: i64, outcomes: &str) -> PoolHealth {
+        let mut health = known;
+        for outcome in outcomes.chars() {
+            let failed = || LaunchOutcome::Failed { reason: format!("Reason{outcome}"), message: "why".into() };
+            let outcome = if outcome == 's' { LaunchOutcome::Registered } else { failed() };
+            let next = PoolHealth::after(health.as_ref(), pool, Some(class_generation), &[outcome]);
+            show_health(pool, Some(class_generation), Some(&next), now());
+            health = Some(next);
+        }
+        health.unwrap()
+    }
+
+    fn status(pool: &NodePool) -> ConditionStatus {
+        conditions::find(&pool.status.conditions, NODE_REGISTRATION_HEALTHY).unwrap().status
+    }
+
+    #[track_caller]
+    fn check(outcomes: &str, expected: ConditionStatus) {
+        let mut pool = pool(1);
+        show_health(&mut pool, Some(1), None, now());
+        assert_eq!(status(&pool), Unknown, "nothing is known at first");
+        let health = play(&mut pool, None, 1, outcomes);
+        assert!(health.outcomes.len() <= 4);
+        assert_eq!(status(&pool), expected, "{outcomes}");
+    }
+
+    #[test]
+    fn two_failures_of_the_last_four_launches_make_a_pool_unhealthy() {
+        check("s", True);
+        check("f", Unknown);
+        check("sf", True);
+        check("ff", False);
+        check("ffs", False);
+        check("ffss", False);
+        check("ffsss", True);
+        check("ssff", False);
+        check("fsssf", True);
+    }
+
+    #[test]
+    fn the_condition_says_why_the_last_one_failed() {
+        let mut pool = pool(1);
+        play(&mut pool, None, 1, "xy");
+        let shown = conditions::find(&pool.status.conditions, NODE_REGISTRATION_HEALTHY).unwrap();
+        assert_eq!((shown.reason.as_str(), shown.message.as_str()), ("Reasony", "why"));
+    }
+
+    #[test]
+    fn a_change_of_pool_or_class_starts_anew() {
+        let mut changed = pool(1);
+        let health = play(&mut changed, None, 1, "ff");
+        changed.metadata.generation = Some(2);
+        show_health(&mut changed, Some(1), Some(&health), now());
+        assert_eq!(status(&changed), Unknown);
+        let mut class_changed = pool(1);
+        let health = play(&mut class_changed, None, 1, "ff");
+        show_health(&mut class_changed, Some(2), Some(&health), now());
+        assert_eq!((status(&class_changed), class_changed.status.node_class_observed_generation), (Unknown, Some(2)));
+        let again = play(&mut class_changed, Some(health), 2, "f");
+        assert_eq!((again.outcomes.len(), status(&class_changed)), (1, Unknown));
+    }
+
+    #[test]
+    fn what_another_controller_showed_before_us_counts() {
+        let mut healthy = pool(1);
+        play(&mut healthy, None, 1, "s");
+        assert_eq!(play(&mut healthy, None, 1, "f").outcomes.len(), 2);
+        assert_eq!(status(&healthy), True);
+        let mut unhealthy = pool(1);
+        play(&mut unhealthy, None, 1, "ff");
+        assert_eq!(play(&mut unhealthy, None, 1, "s").outcomes.len(), 3);
+        assert_eq!(status(&unhealthy), False);
+        show_health(&mut unhealthy, Some(1), None, now());
+        assert_eq!(status(&unhealthy), False, "without a memory the condition stays");
+    }
+
+    #[test]
+    fn a_pool_of_the_same_name_made_anew_is_another() {
+        let mut old = pool(1);
+        let health = play(&mut old, None, 1, "ff");
+        let mut new = pool(1);
+        new.metadata.uid = "another".into();
+        show_health(&mut new, Some(1), Some(&health), now());
+        assert_eq!(status(&new), Unknown);
+    }
+}
