@@ -42,7 +42,7 @@ pub(super) fn compute(world: &World<'_>, simulator: &mut Simulator<'_>, nodes: &
         }
     }
     if method == Method::MultiNode {
-        apart_from_own_types(&mut replacement, nodes)?;
+        apart_from_own_types(world, &mut replacement, nodes)?;
     }
     if let Some((at, types)) = stepped {
         replacement.retain(|instance_type| !types.contains(instance_type.name.as_str()));
@@ -77,14 +77,15 @@ fn spot_to_spot(world: &World<'_>, replacement: &mut Replacement<'_>, ceiling: P
 
 /// Replacing {large, large, small} by a small one is no better than deleting the large ones (disruption 8.7): what comes
 /// must be cheaper than the cheapest node of a type that it may become.
-fn apart_from_own_types(replacement: &mut Replacement<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
+fn apart_from_own_types(world: &World<'_>, replacement: &mut Replacement<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
     let mut price_of: BTreeMap<&str, Price> = BTreeMap::new();
     for node in nodes {
         let Some(instance_type) = node.instance_type else { continue };
         let own: Requirements = from_labels(node.machine.state.labels());
-        let fitting = instance_type.offerings.iter().filter(|offering| super::options::admits(&own, offering));
+        let admitted = world.offers.admitted(&own);
+        let fitting = world.offers.kinds_of(instance_type).filter(|(kind, _)| admitted[*kind]);
         // A type whose price is not known says nothing.
-        let Some(price) = fitting.map(|offering| offering.price).min() else { continue };
+        let Some(price) = fitting.map(|(_, offering)| offering.price).min() else { continue };
         price_of.entry(&instance_type.name).and_modify(|known| *known = price.min(*known)).or_insert(price);
     }
     let shared = replacement.type_names().filter_map(|name| price_of.get(name)).min().copied();

@@ -21,7 +21,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     // Nodes without pods to move first, then the one that drifted first.
     drifted.sort_by_key(|node| (!node.pods.is_empty(), drifted_since(node, now), node.name()));
     let left = pass.budget(Reason::Drifted);
-    let mut simulator = Simulator::new(pass.world, pass.world.input.settings.simulations_max);
+    let mut simulator = Simulator::of_pass(pass);
     let mut command = None;
     for node in &drifted {
         if command.is_some() || simulator.is_spent() {
@@ -39,6 +39,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
             }
         }
     }
+    simulator.put_away(pass);
     command.into_iter().collect()
 }
 

@@ -47,7 +47,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What a cluster uses unless told otherwise: all gates off, as many simulations as 100 nodes need several times over.
+    /// What a cluster uses unless told otherwise: all gates off, as many simulations as a large cluster needs.
     #[must_use]
     pub fn standard() -> Self {
         Self {
@@ -59,8 +59,8 @@ impl Settings {
     }
 }
 
-/// Enough for every node of a cluster of a thousand to be looked at in one pass.
-const SIMULATIONS_MAX: u32 = 2_000;
+/// Enough for every node of a cluster of five thousand to be looked at in one pass, with some to spare.
+const SIMULATIONS_MAX: u32 = 6_000;
 
 /// A feature gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -73,10 +73,9 @@ pub(super) fn refuse_restlessness(memory: &Memory, world: &World<'_>, nodes: &[&
     if moving.is_empty() {
         return Ok(());
     }
-    let alive = count(world.input.cluster.objects.pods.iter().filter(|pod| !pod.is_terminal()), &moving);
     for (workload, now) in &moving {
         let before = moved.get(workload).copied().unwrap_or(0);
-        if before + now > MOVES_MAX * alive.get(workload).copied().unwrap_or(0) {
+        if before + now > MOVES_MAX * world.alive(workload) {
             return Err(Keep::MovedTooOften { workload: workload.clone() });
         }
     }

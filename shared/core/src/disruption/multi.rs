@@ -27,13 +27,15 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         return Vec::new();
     }
     let totals = Totals::new(pass);
-    let mut simulator = Simulator::new(pass.world, pass.world.input.settings.simulations_max);
+    let mut simulator = Simulator::of_pass(pass);
     let mut search = Search { pass, totals: &totals, simulator: &mut simulator };
     let mut found = search.prefix(&nodes);
     if pass.world.input.settings.solve.packing == Packing::Best {
         let mut search = Search { pass, totals: &totals, simulator: &mut simulator };
         found = search.better(&nodes, found);
     }
+    let spent = simulator.is_spent();
+    simulator.put_away(pass);
     match found {
         Some((_, command)) => {
             pass.notes.chosen(&command);
@@ -41,7 +43,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
             vec![command]
         }
         None => {
-            if !constrained && !simulator.is_spent() {
+            if !constrained && !spent {
                 pass.remember_nothing(Method::MultiNode, &nodes);
             }
             Vec::new()

@@ -1,5 +1,6 @@
 //! The instance types that a replacement may become, and their prices under its requirements.
 
+use super::offers::Offers;
 use super::state::World;
 use crate::requirements::{Allowed, Requirements, from_requirements};
 use crate::schedule::NewClaim;
@@ -9,10 +10,13 @@ use whittle_api::labels;
 use whittle_units::Price;
 
 /// A replacement with its types at hand.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Replacement<'w> {
+    offers: &'w Offers,
     claim: NewClaim,
     requirements: Requirements,
+    /// By kind of offering: whether the requirements admit it.
+    admitted: Vec<bool>,
     /// Cheapest first, then by name.
     types: Vec<&'w InstanceType>,
 }
@@ -21,14 +25,16 @@ pub(super) struct Replacement<'w> {
 pub(super) type Unmet = Vec<String>;
 
 impl<'w> Replacement<'w> {
-    pub(super) fn new(world: &World<'w>, claim: NewClaim) -> Self {
+    pub(super) fn new(world: &'w World<'w>, claim: NewClaim) -> Self {
         let types = claim.instance_types.iter().filter_map(|name| world.instance_type(&claim.node_pool, name)).collect();
         let mut requirements = from_requirements(&claim.requirements);
         if claim.instance_type_min_values.is_some() {
             let names = Allowed::one_of(claim.instance_types.iter().cloned());
             requirements.add(labels::INSTANCE_TYPE.to_owned(), names.with_min_values(claim.instance_type_min_values));
         }
-        let mut replacement = Self { claim, requirements, types };
+        let offers = &world.offers;
+        let admitted = offers.admitted(&requirements);
+        let mut replacement = Self { offers, claim, requirements, admitted, types };
         replacement.sort();
         replacement
     }
@@ -46,12 +52,12 @@ impl<'w> Replacement<'w> {
     /// Leaves one capacity type. Types that do not offer it stay listed, as the launch decides among offerings.
     pub(super) fn narrow_to(&mut self, capacity_type: &str) {
         self.requirements.add(labels::CAPACITY_TYPE.to_owned(), Allowed::one(capacity_type.to_owned()));
+        self.admitted = self.offers.admitted(&self.requirements);
         self.sort();
     }
     /// Keeps types that have something to launch under the requirements.
     pub(super) fn keep_offered(&mut self) {
-        let requirements = self.requirements.clone();
-        self.types.retain(|instance_type| cheapest(instance_type, &requirements).is_some());
+        self.keep(|this, instance_type| this.cheapest(instance_type).is_some());
     }
     pub(super) fn retain(&mut self, keep: impl Fn(&InstanceType) -> bool) {
         self.types.retain(|instance_type| keep(instance_type));
@@ -59,8 +65,7 @@ impl<'w> Replacement<'w> {
 
     /// Keeps types whose launch costs less than `ceiling` even at its worst.
     pub(super) fn below(&mut self, ceiling: Price) -> Result<(), Unmet> {
-        let requirements = self.requirements.clone();
-        self.types.retain(|instance_type| worst_launch_price(instance_type, &requirements).is_some_and(|price| price < ceiling));
+        self.keep(|this, instance_type| this.worst_launch_price(instance_type).is_some_and(|price| price < ceiling));
         let unmet = unmet_min_values(&self.requirements, &self.types);
         if unmet.is_empty() { Ok(()) } else { Err(unmet) }
     }
@@ -76,7 +81,7 @@ impl<'w> Replacement<'w> {
 
     /// Of the first type: what the replacement is expected to cost. Nothing when it cannot be launched.
     pub(super) fn expected_price(&self) -> Price {
-        self.types.first().and_then(|first| cheapest(first, &self.requirements)).unwrap_or(Price::ZERO)
+        self.types.first().and_then(|first| self.cheapest(first)).unwrap_or(Price::ZERO)
     }
 
     /// As it is to be asked for.
@@ -85,7 +90,7 @@ impl<'w> Replacement<'w> {
         if self.claim.instance_type_min_values.is_some() {
             written.remove(labels::INSTANCE_TYPE);
         }
-        let offerings = self.types.iter().map(|instance_type| offerings(instance_type, &self.requirements).count()).sum();
+        let offerings = self.types.iter().map(|instance_type| self.offerings(instance_type).count()).sum();
         NewClaim {
             cheapest_price: self.expected_price(),
             instance_types: self.types.iter().map(|instance_type| instance_type.name.clone()).collect(),
@@ -96,37 +101,35 @@ impl<'w> Replacement<'w> {
     }
 
     fn sort(&mut self) {
-        let price = |instance_type: &InstanceType| cheapest(instance_type, &self.requirements).unwrap_or(Price::MAX);
+        let price = |instance_type: &InstanceType| self.cheapest(instance_type).unwrap_or(Price::MAX);
         let mut keyed: Vec<(Price, &'w InstanceType)> =
             self.types.iter().map(|instance_type| (price(instance_type), *instance_type)).collect();
         keyed.sort_by(|a, b| (a.0, &a.1.name).cmp(&(b.0, &b.1.name)));
         self.types = keyed.into_iter().map(|(_, instance_type)| instance_type).collect();
     }
-}
 
-/// Available offerings that the requirements admit.
-fn offerings<'t>(instance_type: &'t InstanceType, requirements: &Requirements) -> impl Iterator<Item = &'t Offering> {
-    instance_type.offerings.iter().filter(move |offering| offering.available && admits(requirements, offering))
-}
+    fn keep(&mut self, keep: impl Fn(&Self, &InstanceType) -> bool) {
+        let kept = self.types.iter().copied().filter(|instance_type| keep(self, instance_type)).collect();
+        self.types = kept;
+    }
 
-/// Whether requirements, of a claim or of a node's labels, admit an offering.
-pub(super) fn admits(requirements: &Requirements, offering: &Offering) -> bool {
-    let open = |key: &String| labels::WELL_KNOWN.contains(&key.as_str());
-    requirements.compatible(&from_requirements(&offering.requirements), open).is_ok()
-}
+    /// Available offerings that the requirements admit.
+    fn offerings<'t>(&self, instance_type: &'t InstanceType) -> impl Iterator<Item = &'t Offering> {
+        let available = self.offers.kinds_of(instance_type).filter(|(kind, offering)| offering.available && self.admitted[*kind]);
+        available.map(|(_, offering)| offering)
+    }
 
-fn cheapest(instance_type: &InstanceType, requirements: &Requirements) -> Option<Price> {
-    offerings(instance_type, requirements).map(|offering| offering.price).min()
-}
+    fn cheapest(&self, instance_type: &InstanceType) -> Option<Price> {
+        self.offerings(instance_type).map(|offering| offering.price).min()
+    }
 
-/// What a launch may cost: capacity types are taken in the order reserved, spot, on-demand, zones as they come.
-pub(super) fn worst_launch_price(instance_type: &InstanceType, requirements: &Requirements) -> Option<Price> {
-    [labels::CAPACITY_RESERVED, labels::CAPACITY_SPOT, labels::CAPACITY_ON_DEMAND].into_iter().find_map(|capacity_type| {
-        offerings(instance_type, requirements)
-            .filter(|offering| offering.capacity_type() == capacity_type)
-            .map(|offering| offering.price)
-            .max()
-    })
+    /// What a launch may cost: capacity types are taken in the order reserved, spot, on-demand, zones as they come.
+    fn worst_launch_price(&self, instance_type: &InstanceType) -> Option<Price> {
+        [labels::CAPACITY_RESERVED, labels::CAPACITY_SPOT, labels::CAPACITY_ON_DEMAND].into_iter().find_map(|capacity_type| {
+            let of_kind = self.offerings(instance_type).filter(|offering| offering.capacity_type() == capacity_type);
+            of_kind.map(|offering| offering.price).max()
+        })
+    }
 }
 
 /// Keys that ask for more distinct values than the types have.

@@ -9,7 +9,7 @@ use super::notes::{Note, Notes};
 use super::state::{Machine, World};
 use super::verdict::{Blocker, Keep, Verdict, Why};
 use super::{drift_execution, emptiness, memory, multi, single, static_drift};
-use crate::schedule::Packing;
+use crate::schedule::{Packing, Prepared};
 use std::collections::BTreeMap;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
@@ -104,6 +104,8 @@ pub(super) struct Pass<'w> {
     pub(super) notes: Notes,
     eligible: BTreeMap<Method, usize>,
     pub(super) memory: Memory,
+    /// What the methods' simulations have in common, once one has needed it.
+    pub(super) prepared: Option<Option<Prepared<'w>>>,
 }
 
 impl<'w> Pass<'w> {
@@ -117,6 +119,7 @@ impl<'w> Pass<'w> {
             notes: Notes::default(),
             eligible: BTreeMap::new(),
             memory: world.input.memory.clone(),
+            prepared: None,
         };
         pass.memory.forget_old(world.now());
         for machine in &world.machines {

@@ -1,11 +1,11 @@
 //! What the cluster would look like without some nodes (disruption 7): the solver's own answer.
 
 use super::candidates::Candidate;
-use super::slim::Slim;
+use super::pass::Pass;
 use super::state::World;
 use super::verdict::Keep;
 use crate::pods::is_provisionable;
-use crate::schedule::{self, NewClaim, Options, Packing, Plan, ReservedMode, Simulation, solve};
+use crate::schedule::{NewClaim, Options, Packing, Plan, PodRef, Prepared, Simulation, solve};
 use std::collections::BTreeSet;
 use whittle_api::k8s::Pod;
 
@@ -35,18 +35,25 @@ pub(super) struct Simulator<'w> {
     world: &'w World<'w>,
     /// Pods that wait already, by key: they may stay without a place.
     waiting: BTreeSet<String>,
-    /// The same cluster with less to look at.
-    slim: Option<Slim<'w>>,
+    /// The cluster made ready for many questions; `Some(None)` where only a solve from scratch is right.
+    prepared: Option<Option<Prepared<'w>>>,
     left: u32,
 }
 
 impl<'w> Simulator<'w> {
+    /// For the methods of a pass, which share what is prepared: [`Simulator::put_away`] gives it back.
+    pub(super) fn of_pass(pass: &mut Pass<'w>) -> Self {
+        let prepared = pass.prepared.take();
+        Self { prepared, ..Self::new(pass.world, pass.world.input.settings.simulations_max) }
+    }
+    /// A single question is asked of the cluster as it is: preparing costs as much.
     pub(super) fn new(world: &'w World<'w>, simulations: u32) -> Self {
         let pods = world.input.cluster.objects.pods.iter();
         let waiting = pods.filter(|pod| is_provisionable(pod)).map(|pod| pod.metadata.key()).collect();
-        // A single question is asked of the whole cluster: making it smaller costs as much.
-        let slim = if simulations > 1 && world.input.settings.solve.packing == Packing::Best { Slim::new(world) } else { None };
-        Self { world, waiting, slim, left: simulations }
+        Self { world, waiting, prepared: (simulations <= 1).then_some(None), left: simulations }
+    }
+    pub(super) fn put_away(self, pass: &mut Pass<'w>) {
+        pass.prepared = self.prepared;
     }
 
     /// No more simulations in this pass.
@@ -57,24 +64,26 @@ impl<'w> Simulator<'w> {
     /// Imagines the candidates gone. Fails when a pod that runs now would have no place.
     pub(super) fn without(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Result<Outcome, Keep> {
         self.left = self.left.saturating_sub(1);
-        let options = self.options(candidates, targets, packing);
-        let plan = match self.slim.as_ref().and_then(|slim| slim.nodes(candidates)) {
-            Some(nodes) => solve(&schedule::Input { nodes: &nodes, ..self.world.input.cluster }, &options),
-            None => solve(&self.world.input.cluster, &options),
-        };
+        let plan = self.solve(candidates, targets, packing);
         self.all_placed(&plan)?;
-        let moving: BTreeSet<String> =
-            candidates.iter().flat_map(|candidate| candidate.pods.iter().map(|pod| pod.metadata.key())).collect();
-        let takes_moving = |pods: &[crate::schedule::PodRef]| pods.iter().any(|pod| moving.contains(&pod.key()));
+        let moving: BTreeSet<(&str, &str)> =
+            candidates.iter().flat_map(|candidate| candidate.pods.iter().map(|pod| name_of(pod))).collect();
+        let takes_moving = |pods: &[PodRef]| pods.iter().any(|pod| moving.contains(&(&*pod.namespace, &*pod.name)));
         let destinations = plan.placements.iter().filter(|placement| takes_moving(&placement.pods));
         Ok(Outcome { destinations: destinations.map(|placement| placement.node.clone()).collect(), claims: plan.claims })
     }
 
-    fn options(&self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Options {
-        let names = candidates.iter().map(|candidate| candidate.name().to_owned()).collect();
+    fn solve(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Plan {
+        let names: BTreeSet<String> = candidates.iter().map(|candidate| candidate.name().to_owned()).collect();
+        let world = self.world;
+        if packing == Packing::Reference {
+            let prepared = self.prepared.get_or_insert_with(|| Prepared::new(&world.input.cluster, &world.questions));
+            if let Some(prepared) = prepared.as_mut().filter(|prepared| prepared.knows(&names)) {
+                return prepared.without(&names, targets == Targets::Quiet);
+            }
+        }
         let simulation = Simulation { candidates: names, spare_recent: targets == Targets::Quiet };
-        let base = self.world.input.settings.solve.clone();
-        Options { packing, reserved: ReservedMode::Fallback, work_budget: None, simulation: Some(simulation), ..base }
+        solve(&world.input.cluster, &Options { packing, simulation: Some(simulation), ..world.questions.clone() })
     }
 
     fn all_placed(&self, plan: &Plan) -> Result<(), Keep> {
@@ -88,6 +97,11 @@ impl<'w> Simulator<'w> {
         listed.truncate(LISTED_MAX);
         Err(Keep::PodsStay { listed, others })
     }
+}
+
+/// Namespace and name.
+fn name_of(pod: &Pod) -> (&str, &str) {
+    (&pod.metadata.namespace, &pod.metadata.name)
 }
 
 /// The workload that a pod belongs to, `namespace/kind/name`; the pod itself when nothing owns it.

@@ -27,7 +27,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     }
     let left = pass.budget(Reason::Underutilized);
     let totals = Totals::new(pass);
-    let mut simulator = Simulator::new(pass.world, pass.world.input.settings.simulations_max);
+    let mut simulator = Simulator::of_pass(pass);
     let first_wins = pass.world.input.settings.solve.packing == Packing::Reference;
     // The reference simulates always, and so tells other reasons.
     let outlook = (!first_wins).then(|| Outlook::new(pass.world));
@@ -55,6 +55,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
             }
         }
     }
+    simulator.put_away(pass);
     // What a finished pass did not reach because of a find is not starved: the find changes everything anyway.
     pass.memory.unreached = if first_wins && best.is_some() { BTreeSet::new() } else { unreached };
     if aim == Aim::Verdicts {

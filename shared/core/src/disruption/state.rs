@@ -1,10 +1,14 @@
 //! The cluster as disruption sees it: machines, pools and what they can buy, indexed once per decision.
 
-use super::input::{ClaimFacts, Input};
+use super::input::{ClaimFacts, Input, Settings};
+use super::offers::Offers;
 use super::pdb::Pdbs;
+use super::simulate::workload_of;
+use crate::schedule::{Cursor, Options, Packing, ReservedMode, Simulation};
 use crate::state::StateNode;
 use jiff::Timestamp;
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::conditions;
 use whittle_api::k8s::Pod;
@@ -94,6 +98,11 @@ pub(crate) struct World<'a> {
     pools: BTreeMap<&'a str, &'a NodePool>,
     types: BTreeMap<&'a str, BTreeMap<&'a str, &'a InstanceType>>,
     pub(crate) pdbs: Pdbs<'a>,
+    /// How simulations pack, save for whom they are about.
+    pub(crate) questions: Options,
+    pub(crate) offers: Offers,
+    /// Pods that have not finished, by workload; counted when first asked.
+    alive: OnceCell<BTreeMap<String, u64>>,
 }
 
 impl<'a> World<'a> {
@@ -112,6 +121,9 @@ impl<'a> World<'a> {
             pools: pools.map(|pool| (pool.metadata.name.as_str(), pool)).collect(),
             types: types.collect(),
             pdbs: Pdbs::new(&objects.disruption_budgets),
+            questions: questions(input.settings),
+            offers: Offers::of(input.cluster.catalog),
+            alive: OnceCell::new(),
         }
     }
 
@@ -133,6 +145,17 @@ impl<'a> World<'a> {
     pub(crate) fn instance_type(&self, pool: &str, name: &str) -> Option<&'a InstanceType> {
         self.types.get(pool)?.get(name).copied()
     }
+    /// How many pods of a workload have not finished.
+    pub(crate) fn alive(&self, workload: &str) -> u64 {
+        let count = || {
+            let mut counted: BTreeMap<String, u64> = BTreeMap::new();
+            for pod in self.input.cluster.objects.pods.iter().filter(|pod| !pod.is_terminal()) {
+                *counted.entry(workload_of(pod)).or_default() += 1;
+            }
+            counted
+        };
+        self.alive.get_or_init(count).get(workload).copied().unwrap_or(0)
+    }
     /// What the machine costs: the first offering of its type, zone and capacity type, available or not; zero when unknown.
     pub(crate) fn price(&self, machine: &Machine<'_>) -> Price {
         let offering = (|| {
@@ -142,6 +165,13 @@ impl<'a> World<'a> {
         })();
         offering.map_or(Price::ZERO, |offering| offering.price)
     }
+}
+
+fn questions(settings: &Settings) -> Options {
+    let simulation = Simulation { candidates: BTreeSet::new(), spare_recent: true };
+    let base = settings.solve.clone();
+    let (reserved, simulation) = (ReservedMode::Fallback, Some(simulation));
+    Options { packing: Packing::Reference, reserved, work_budget: None, cursor: Cursor::default(), simulation, ..base }
 }
 
 fn machine<'a>(input: &Input<'a>, state: &'a StateNode) -> Machine<'a> {

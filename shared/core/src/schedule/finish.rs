@@ -30,7 +30,7 @@ struct Final {
 
 /// Spells out a solve.
 pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Plan {
-    let mut out = Plan { pods: p.pods.len() + p.refused.len(), work: outcome.work, ..Plan::default() };
+    let mut out = Plan { pods: p.queue.len() + p.refused.len(), work: outcome.work, ..Plan::default() };
     out.left_out.append(&mut p.refused.clone());
     for claim in &outcome.state.claims {
         let last = finalize(p, options, claim);

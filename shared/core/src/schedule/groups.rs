@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::intern::{Key, Names, SetId, Sets};
+use super::intern::{Key, Names, SetId, Sets, Val};
 use super::pod::{LabelsId, TolerationId};
 use super::topology::{Counts, Filter, Group, GroupId, Kind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -233,4 +233,90 @@ pub(crate) fn count(
         out.push(counts);
     }
     out
+}
+
+/// Where the machines that exist stand in the groups, to take some of them out of the counts again.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// By machine: its labels as requirements.
+    labels: Vec<Option<SetId>>,
+    /// By machine: whether it is offered to the pass.
+    offered: Vec<bool>,
+    /// By group: position in `passing`.
+    filter: Vec<usize>,
+    /// By filter: the machines that count under it.
+    passing: Vec<Bits>,
+    /// By group: how many machines make a domain known.
+    known_by: Vec<BTreeMap<Val, u32>>,
+}
+
+/// What a machine is to a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    Host,
+    Domain(Val),
+}
+
+/// A domain that NodePools could open is known whatever machines there are.
+const ALWAYS_KNOWN: u32 = u32::MAX / 2;
+
+impl Standing {
+    pub(crate) fn of(
+        groups: &[Group],
+        machines: &[Counted],
+        sets: &Sets,
+        domains: impl Fn(GroupId) -> Vec<Val>,
+        passes: impl Fn(&Filter, &Counted) -> bool,
+    ) -> Self {
+        let mut out = Self {
+            labels: machines.iter().map(|machine| machine.labels).collect(),
+            offered: machines.iter().map(|machine| machine.offered).collect(),
+            ..Self::default()
+        };
+        let mut filters: Map<&Filter, usize> = Map::default();
+        for (g, group) in groups.iter().enumerate() {
+            let filter = *filters.entry(&group.filter).or_insert_with(|| {
+                let mut passing = Bits::none(machines.len());
+                for (at, _) in machines.iter().enumerate().filter(|(_, machine)| passes(&group.filter, machine)) {
+                    passing.insert(at);
+                }
+                out.passing.push(passing);
+                out.passing.len() - 1
+            });
+            out.filter.push(filter);
+            let mut known: BTreeMap<Val, u32> = BTreeMap::new();
+            if !group.by_host {
+                let id = GroupId(u32::try_from(g).expect("fewer than 2^32 groups"));
+                known.extend(domains(id).into_iter().map(|val| (val, ALWAYS_KNOWN)));
+                for host in (0..machines.len()).filter(|host| machines[*host].offered) {
+                    if let Some(Stand::Domain(val)) = out.stand(g, group, host, sets) {
+                        *known.entry(val).or_default() += 1;
+                    }
+                }
+            }
+            out.known_by.push(known);
+        }
+        out
+    }
+
+    /// What a machine is to a group; nothing when the group does not count it.
+    pub(crate) fn stand(&self, at: usize, group: &Group, host: usize, sets: &Sets) -> Option<Stand> {
+        let labels = self.labels[host]?;
+        if !self.passing[self.filter[at]].has(host) {
+            return None;
+        }
+        if group.by_host {
+            return Some(Stand::Host);
+        }
+        sets.get(labels).get(&group.key).and_then(|allowed| allowed.single().copied()).map(Stand::Domain)
+    }
+
+    /// Whether no machine but `leaving` makes the domain known.
+    pub(crate) fn known_only_by(&self, at: usize, val: Val, leaving: u32) -> bool {
+        self.known_by[at].get(&val).is_none_or(|known| *known <= leaving)
+    }
+
+    pub(crate) fn offered(&self, host: usize) -> bool {
+        self.offered[host]
+    }
 }

@@ -14,8 +14,8 @@ use whittle_api::k8s::{Affinity, Pod, PodSpec, Toleration, TopologySpreadConstra
 use whittle_api::labels;
 use whittle_units::Resources;
 
-/// The pods to place, and those refused beforehand.
-pub(crate) fn pods_of<'a>(ground: &Ground<'a>) -> (Vec<Candidate<'a>>, Vec<LeftOut>) {
+/// The pods to place, and those refused beforehand with the machine that they leave only in a simulation.
+pub(crate) fn pods_of<'a>(ground: &Ground<'a>) -> (Vec<Candidate<'a>>, Vec<(Option<usize>, LeftOut)>) {
     let input = ground.input;
     let objects = input.objects;
     let mut out = Vec::new();
@@ -23,26 +23,27 @@ pub(crate) fn pods_of<'a>(ground: &Ground<'a>) -> (Vec<Candidate<'a>>, Vec<LeftO
     for pod in objects.pods.iter().filter(|p| pods::is_provisionable(p)) {
         let faults = faults(ground, pod);
         if faults.is_empty() {
-            out.push(Candidate { pod, avoids_resting: false });
+            out.push(Candidate { pod, avoids_resting: false, leaves: None });
         } else {
-            refused.push(refuse(pod, Reason::Ignored(faults)));
+            refused.push((None, refuse(pod, Reason::Ignored(faults))));
         }
     }
-    out.extend(input.virtual_pods.iter().map(|pod| Candidate { pod, avoids_resting: false }));
+    out.extend(input.virtual_pods.iter().map(|pod| Candidate { pod, avoids_resting: false, leaves: None }));
     let simulation = ground.options.simulation.as_ref();
-    for node in input.nodes {
-        let candidate = simulation.is_some_and(|s| s.candidates.contains(node.name()));
+    for (host, node) in input.nodes.iter().enumerate() {
+        let candidate = ground.open || simulation.is_some_and(|s| s.candidates.contains(node.name()));
         if node.node.is_none() || !(node.marked_for_deletion || candidate) {
             continue;
         }
+        let leaves = (!node.marked_for_deletion).then_some(host);
         for pod in node.pods.iter().map(|&p| &objects.pods[p]) {
             if !pods::moves_with_its_node(pod, &objects.disruption_budgets, input.now) {
                 continue;
             }
             if let Err(fault) = ground.volumes.alternatives(pod) {
-                refused.push(refuse(pod, Reason::Ignored(vec![fault])));
+                refused.push((leaves, refuse(pod, Reason::Ignored(vec![fault]))));
             } else {
-                out.push(Candidate { pod, avoids_resting: candidate && !node.marked_for_deletion && pod.status.phase != "Pending" });
+                out.push(Candidate { pod, avoids_resting: leaves.is_some() && pod.status.phase != "Pending", leaves });
             }
         }
     }

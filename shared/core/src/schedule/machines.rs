@@ -15,7 +15,8 @@ use whittle_api::{conditions, labels};
 use whittle_units::{Quantity, Resources, SignedDuration};
 
 fn is_offered(ground: &Ground<'_>, node: &StateNode) -> bool {
-    !node.marked_for_deletion && ground.options.simulation.as_ref().is_none_or(|s| !s.candidates.contains(node.name()))
+    let goes = || ground.options.simulation.as_ref().is_some_and(|s| s.candidates.contains(node.name()));
+    !node.marked_for_deletion && (ground.open || !goes())
 }
 
 /// What each machine contributes to topology, by position in the input. `in_pass` are pods that are being placed.

@@ -18,6 +18,7 @@ mod place;
 mod plan;
 mod pod;
 mod pools;
+mod prepared;
 mod problem;
 mod reason;
 mod state;
@@ -25,6 +26,8 @@ mod state;
 mod tests;
 mod thrift;
 mod topology;
+
+pub(crate) use prepared::Prepared;
 
 pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef};
 pub use reason::{Cause, ClaimWhy, Finding, NearestMiss, PoolSays, Reason, RuledOut};
@@ -162,7 +165,8 @@ pub fn solve(input: &Input<'_>, options: &Options) -> Plan {
 
 fn nobody(problem: &problem::Problem<'_>) -> Plan {
     let mut left_out = problem.refused.clone();
-    left_out.extend(problem.pods.iter().map(|p| LeftOut { pod: PodRef::of(p), reason: Reason::NoNodePools }));
+    let pods = problem.queue.iter().map(|entry| problem.pods[entry.pod]);
+    left_out.extend(pods.map(|p| LeftOut { pod: PodRef::of(p), reason: Reason::NoNodePools }));
     left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
     Plan { pods: left_out.len(), left_out, ..Plan::default() }
 }

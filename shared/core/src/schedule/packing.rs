@@ -33,7 +33,8 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
             }
         }
     }
-    let bound = lower_bound(p, &won);
+    // Nobody asks what a simulation could cost at least, and there are many of them.
+    let bound = if options.simulation.is_none() { lower_bound(p, &won) } else { None };
     let mut plan = finish::plan(p, options, &won);
     plan.packing = name;
     plan.work = work;

@@ -127,7 +127,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     fn try_all(&mut self, class: &Class, form: &Form, pod: u32, dead: &mut Dead) -> Result<(), No> {
         dead.machines.grow(self.st.machines.len());
         for m in 0..self.st.machines.len() {
-            if dead.machines.has(m) {
+            if dead.machines.has(m) || self.p.gone.has(m) {
                 continue;
             }
             self.work += 1;

@@ -124,7 +124,7 @@ pub(crate) fn build<'a>(
         let taints = ground.marks.taints(&source.spec.template.spec.taints);
         let types = view.usable;
         let daemons = daemon_groups(ground, daemons, set, &source.spec.template.spec.taints, shelved, &types, dims);
-        let (limits, node_limit) = remaining_limits(ground.input, ground.options, source, dims);
+        let (limits, node_limit) = remaining_limits(ground, source, dims);
         list.push(Pool { source, catalog, set, labels, taints, types, daemons, limits, node_limit });
     }
     Pools { list, any: !pools.is_empty() }
@@ -188,10 +188,11 @@ fn daemon_groups(
 }
 
 /// What a NodePool's limits leave beside its machines that stay.
-fn remaining_limits(input: &Input<'_>, options: &super::Options, pool: &NodePool, dims: &Dims) -> (Vec<Option<i64>>, Option<i64>) {
+fn remaining_limits(ground: &Ground<'_>, pool: &NodePool, dims: &Dims) -> (Vec<Option<i64>>, Option<i64>) {
+    let input = ground.input;
     let mut left = pool.spec.limits.clone();
     let limited = left.clone();
-    let candidates = options.simulation.as_ref().map(|s| &s.candidates);
+    let candidates = ground.options.simulation.as_ref().map(|s| &s.candidates).filter(|_| !ground.open);
     let staying = input.nodes.iter().filter(|n| !n.marked_for_deletion && candidates.is_none_or(|c| !c.contains(n.name())));
     for node in staying.filter(|n| n.node_pool() == Some(&pool.metadata.name)) {
         left.subtract(&node.capacity());

@@ -1,12 +1,13 @@
 //! The question in the solver's own terms: everything interned, equal pods joined, counts taken.
 
+use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
-use super::groups::{self, Counted, Groups};
+use super::groups::{self, Counted, Groups, Standing};
 use super::hash::Map;
 use super::intern::{Key, Names, SetId, Sets, Val, Vals};
 use super::pod::{Class, Entry, TaintsId, TolerationId};
 use super::pools::{Pool, Universe};
-use super::topology::{Counts, Group};
+use super::topology::{Counts, Group, GroupId};
 use super::{Input, LeftOut, Options, PodRef, Reason};
 use crate::pods::{HostPort, Volumes};
 use crate::requirements::Requirements;
@@ -94,6 +95,8 @@ pub(crate) struct Problem<'a> {
     /// Pods that were refused before solving.
     pub(crate) refused: Vec<LeftOut>,
     pub(crate) state_nodes: &'a [StateNode],
+    /// Positions in `machines` of those that are imagined gone after all.
+    pub(crate) gone: Bits,
     /// By tolerations, then taints: whether all are tolerated.
     tolerated: Vec<Vec<bool>>,
     views: Map<(usize, SetId), Rc<View>>,
@@ -121,6 +124,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) soft_taints: bool,
     /// Some NodePool has taints at all.
     pub(crate) pool_taints: bool,
+    /// Which machines are imagined gone is not decided yet: any may be.
+    pub(crate) open: bool,
 }
 
 impl Ground<'_> {
@@ -142,25 +147,34 @@ pub(crate) struct Candidate<'a> {
     pub(crate) pod: &'a Pod,
     /// Comes from a simulated candidate and is not pending.
     pub(crate) avoids_resting: bool,
+    /// The machine that it leaves only in a simulation; nothing for pods that are to be placed anyway.
+    pub(crate) leaves: Option<usize>,
+}
+
+/// A problem that can be narrowed to many questions about the same moment.
+pub(crate) struct Open<'a> {
+    /// With all pods that may have to move in its queue, and counted where they are.
+    pub(crate) problem: Problem<'a>,
+    /// By position of a pod: the machine that it leaves only in a simulation.
+    pub(crate) leaves: Vec<Option<usize>>,
+    /// Pods that are refused, by the machine that they leave only in a simulation.
+    pub(crate) refused: Vec<(Option<usize>, LeftOut)>,
+    pub(crate) standing: Standing,
 }
 
 /// Builds the problem of `input`.
 pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'a> {
+    assemble(input, options, false).problem
+}
+
+/// Builds the problem of `input` with every machine in place and all pods of machines in the queue, to be narrowed.
+pub(crate) fn open<'a>(input: &'a Input<'a>, options: &'a Options) -> Open<'a> {
+    assemble(input, options, true)
+}
+
+fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<'a> {
     let pools = super::pools::ordered(&input.objects.node_pools);
-    let mut ground = Ground {
-        input,
-        options,
-        names: Names::default(),
-        sets: Sets::default(),
-        marks: Marks::default(),
-        groups: Groups::default(),
-        well_known: super::pools::well_known(input),
-        volumes: Volumes::of(input.objects),
-        soft_taints: pools
-            .iter()
-            .any(|p| p.spec.template.spec.taints.iter().any(|t| t.effect == whittle_api::k8s::TaintEffect::PreferNoSchedule)),
-        pool_taints: pools.iter().any(|p| !p.spec.template.spec.taints.is_empty()),
-    };
+    let mut ground = ground(input, options, &pools, open);
     let (candidates, refused) = super::intake::pods_of(&ground);
     let in_pass: BTreeSet<*const Pod> = candidates.iter().map(|c| std::ptr::from_ref(c.pod)).collect();
     let mut classes = super::intake::classes(&mut ground, &candidates);
@@ -183,6 +197,9 @@ pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'
         |id| universe.domains(groups[id.0 as usize].key, ground.groups.reach(id), &ground.marks),
         |filter, machine: &Counted| machine_passes(&ground, filter, machine),
     );
+    let reachable = |id: GroupId| universe.domains(groups[id.0 as usize].key, ground.groups.reach(id), &ground.marks);
+    let passes = |filter: &super::topology::Filter, machine: &Counted| machine_passes(&ground, filter, machine);
+    let standing = if open { Standing::of(&groups, &counted, &ground.sets, reachable, passes) } else { Standing::default() };
     let relevant = super::machines::relevant_keys(&ground, &classes.list, &groups);
     let machines = super::machines::build(&mut ground, &dims, &daemons, &relevant);
     let key = Keys {
@@ -193,7 +210,7 @@ pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'
     let well_known: Vec<String> = ground.well_known.iter().cloned().collect();
     let well_known = well_known.iter().map(|k| ground.names.key(k)).collect();
     let tolerated = tolerations_by_taints(&ground.marks);
-    Problem {
+    let problem = Problem {
         queue: classes.queue(&candidates),
         pods: candidates.iter().map(|c| c.pod).collect(),
         classes: classes.list.into_iter().map(Rc::new).collect(),
@@ -211,10 +228,30 @@ pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'
         first_new_host: input.nodes.len(),
         well_known,
         key,
-        refused,
+        refused: refused.iter().map(|(_, left)| left.clone()).collect(),
         state_nodes: input.nodes,
+        gone: Bits::default(),
         tolerated,
         views: Map::default(),
+    };
+    Open { problem, leaves: candidates.iter().map(|c| c.leaves).collect(), refused, standing }
+}
+
+fn ground<'a>(input: &'a Input<'a>, options: &'a Options, pools: &[&whittle_api::karpenter::NodePool], open: bool) -> Ground<'a> {
+    Ground {
+        input,
+        options,
+        names: Names::default(),
+        sets: Sets::default(),
+        marks: Marks::default(),
+        groups: Groups::default(),
+        well_known: super::pools::well_known(input),
+        volumes: Volumes::of(input.objects),
+        soft_taints: pools
+            .iter()
+            .any(|p| p.spec.template.spec.taints.iter().any(|t| t.effect == whittle_api::k8s::TaintEffect::PreferNoSchedule)),
+        pool_taints: pools.iter().any(|p| !p.spec.template.spec.taints.is_empty()),
+        open,
     }
 }
 

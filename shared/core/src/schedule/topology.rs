@@ -68,6 +68,25 @@ impl Counts {
         self.hosts[host] += 1;
     }
 
+    /// Takes back one pod of a host.
+    pub(crate) fn take_host(&mut self, host: usize) {
+        let Some(count) = self.hosts.get_mut(host).filter(|count| **count > 0) else { return };
+        *count -= 1;
+        self.populated -= u32::from(*count == 0);
+    }
+
+    /// Takes back one pod of a domain.
+    pub(crate) fn take(&mut self, val: Val) {
+        let Some((_, count)) = self.domains.iter_mut().find(|(v, n)| *v == val && *n > 0) else { return };
+        *count -= 1;
+        self.populated -= u32::from(*count == 0);
+    }
+
+    /// Forgets a domain in which nothing is counted.
+    pub(crate) fn forget(&mut self, val: Val) {
+        self.domains.retain(|(v, n)| *v != val || *n > 0);
+    }
+
     /// Makes `val` a domain, with what it has counted so far.
     pub(crate) fn know(&mut self, val: Val, names: &Names) -> usize {
         if let Some(at) = self.domains.iter().position(|(v, _)| *v == val) {

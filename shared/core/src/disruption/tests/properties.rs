@@ -1,14 +1,15 @@
 //! What holds for any cluster. The clusters are drawn from a fixed seed.
 
 use crate::disruption::candidates::candidate;
-use crate::disruption::simulate::{Simulator, Targets};
+use crate::disruption::simulate::{Outcome, Simulator, Targets};
 use crate::disruption::state::World;
 use crate::disruption::testing::{Scene, noon, render};
-use crate::disruption::{Decision, Gate, Reason};
+use crate::disruption::{Decision, Gate, Keep, Reason};
 use crate::schedule::Packing;
 use std::collections::BTreeMap;
-use whittle_api::k8s::IntOrString;
+use whittle_api::k8s::{Affinity, IntOrString, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint};
 use whittle_api::karpenter::Budget;
+use whittle_api::{LabelSelector, labels};
 use whittle_units::Quantity;
 
 /// Clusters per property: what a few seconds allow without optimisation.
@@ -42,34 +43,69 @@ fn drawn(seed: u64) -> Scene {
         let pool = if dice.roll(3) == 0 { "other" } else { "default" };
         scene.node(&name, pool, 1 << (1 + dice.roll(4)));
         for pod in 0..dice.roll(4) {
-            scene.pod(&format!("p-{name}-{pod}"), &name, &format!("{}m", 200 + 100 * dice.roll(8)));
+            let cpu = format!("{}m", 200 + 100 * dice.roll(8));
+            company(scene.pod(&format!("p-{name}-{pod}"), &name, &cpu), &mut dice);
         }
         if dice.roll(6) == 0 {
             scene.marks.insert(name, (true, None));
         }
     }
     for pending in 0..dice.roll(2) {
-        scene.pod(&format!("pending-{pending}"), "", &format!("{}m", 500 * (1 + dice.roll(6))));
+        let cpu = format!("{}m", 500 * (1 + dice.roll(6)));
+        company(scene.pod(&format!("pending-{pending}"), "", &cpu), &mut dice);
     }
     scene
 }
 
+/// Lets one pod in three look at others: by zone, by host or by a label of the pool.
+fn company(pod: &mut Pod, dice: &mut Dice) {
+    let app = ["a", "b"][usize::from(dice.roll(2) == 0)];
+    pod.metadata.labels.insert("app".to_owned(), app.to_owned());
+    let others = LabelSelector { match_labels: BTreeMap::from([("app".to_owned(), app.to_owned())]), ..LabelSelector::default() };
+    let topology_key = [labels::ZONE, labels::HOSTNAME, labels::NODE_POOL][usize::try_from(dice.roll(3)).unwrap()].to_owned();
+    let term =
+        || PodAffinityTerm { label_selector: Some(others.clone()), topology_key: topology_key.clone(), ..PodAffinityTerm::default() };
+    let affinity = || PodAffinity { required: vec![term()], ..PodAffinity::default() };
+    match dice.roll(9) {
+        0 => {
+            let when = ["DoNotSchedule", "ScheduleAnyway"][usize::from(dice.roll(2) == 0)].to_owned();
+            pod.spec.topology_spread_constraints = vec![TopologySpreadConstraint {
+                max_skew: 1,
+                label_selector: Some(others.clone()),
+                topology_key: topology_key.clone(),
+                when_unsatisfiable: when,
+                ..TopologySpreadConstraint::default()
+            }];
+        }
+        1 => pod.spec.affinity = Some(Affinity { pod_affinity: Some(affinity()), ..Affinity::default() }),
+        2 => pod.spec.affinity = Some(Affinity { pod_anti_affinity: Some(affinity()), ..Affinity::default() }),
+        _ => {}
+    }
+}
+
 #[test]
-fn a_smaller_cluster_answers_as_the_whole_one() {
+fn a_prepared_question_answers_as_a_solve_from_scratch() {
     for seed in 0..DRAWN {
         drawn(seed).with(|input| {
             let world = World::new(input);
+            let mut prepared = Simulator::new(&world, 100);
             for machine in &world.machines {
                 let Ok(node) = candidate(&world, machine) else { continue };
-                let ask = |simulations| {
-                    let outcome = Simulator::new(&world, simulations).without(&[&node], Targets::Quiet, Packing::Reference);
-                    outcome.map(|outcome| (outcome.claims, outcome.destinations)).map_err(|keep| match keep {
-                        crate::disruption::Keep::PodsStay { listed, .. } => listed.into_iter().map(|(pod, _)| pod).collect::<Vec<_>>(),
-                        other => vec![other.to_string()],
-                    })
-                };
-                assert_eq!(ask(100), ask(1), "seed {seed}, node {}", machine.name());
+                for targets in [Targets::Quiet, Targets::All] {
+                    let anew = Simulator::new(&world, 1).without(&[&node], targets, Packing::Reference);
+                    let asked = prepared.without(&[&node], targets, Packing::Reference);
+                    let told = |outcome: Result<Outcome, Keep>| {
+                        outcome.map(|found| (found.claims, found.destinations)).map_err(|keep| keep.to_string())
+                    };
+                    assert_eq!(told(asked), told(anew), "seed {seed}, node {}", machine.name());
+                }
             }
+            let nodes: Vec<_> = world.machines.iter().filter_map(|machine| candidate(&world, machine).ok()).collect();
+            let all: Vec<_> = nodes.iter().collect();
+            let told = |mut simulator: Simulator<'_>| {
+                simulator.without(&all, Targets::Quiet, Packing::Reference).map(|found| found.claims).map_err(|keep| keep.to_string())
+            };
+            assert_eq!(told(prepared), told(Simulator::new(&world, 1)), "seed {seed}, all nodes at once");
         });
     }
 }

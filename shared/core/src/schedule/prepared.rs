@@ -1,0 +1,185 @@
+//! One moment, many questions: what if these machines were gone?
+//!
+//! A consolidation pass asks that of every machine. The problem is built once with all machines in place; a question
+//! takes some of them out, puts their pods into the queue, and is solved. The answers are those of [`super::solve`].
+
+use super::bits::Bits;
+use super::groups::{Stand, Standing};
+use super::pod::Entry;
+use super::problem::{self, Open, Problem};
+use super::topology::Counts;
+use super::{Input, LeftOut, Options, Packing, Plan, nobody, packing};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The question in the making.
+pub(crate) struct Prepared<'a> {
+    input: &'a Input<'a>,
+    options: &'a Options,
+    problem: Problem<'a>,
+    standing: Standing,
+    /// Pods to place in every question, in queue order.
+    always: Vec<Ranked>,
+    /// By machine: its pods that would have to move, in queue order.
+    moving: Vec<Vec<Ranked>>,
+    refused: Vec<(Option<usize>, LeftOut)>,
+    /// Counts with every pod where it is.
+    counts: Vec<Counts>,
+    /// By NodePool: what its limits leave beside all machines.
+    limits: Vec<(Vec<Option<i64>>, Option<i64>)>,
+    /// By name: position in the input.
+    host_of: BTreeMap<&'a str, usize>,
+    /// By position in the input: position among the machines.
+    machine_of: Vec<Option<usize>>,
+    /// By position among the machines: whether it takes pending pods only.
+    rests: Vec<bool>,
+}
+
+/// An entry with its place in the queue of all pods.
+#[derive(Clone, Copy, Debug)]
+struct Ranked {
+    rank: usize,
+    entry: Entry,
+}
+
+impl<'a> Prepared<'a> {
+    /// `options` are those of a simulation that spares recent machines; its candidates are ignored. Nothing where only a
+    /// solve from scratch gives the right answer.
+    pub(crate) fn new(input: &'a Input<'a>, options: &'a Options) -> Option<Self> {
+        // Other packings compare pods of the question with all others.
+        if options.packing != Packing::Reference || options.work_budget.is_some() {
+            return None;
+        }
+        // A pod that is ending on a machine that stays repels nobody, but would while it moves.
+        let repels = |pod: &whittle_api::k8s::Pod| pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_anti_affinity.is_some());
+        if input.objects.pods.iter().any(|pod| pod.metadata.is_deleting() && repels(pod)) {
+            return None;
+        }
+        let Open { problem, leaves, refused, standing } = problem::open(input, options);
+        let mut always = Vec::new();
+        let mut moving = vec![Vec::new(); input.nodes.len()];
+        for (rank, entry) in problem.queue.iter().enumerate() {
+            let ranked = Ranked { rank, entry: *entry };
+            leaves[entry.pod].map_or(&mut always, |host| &mut moving[host]).push(ranked);
+        }
+        let mut machine_of = vec![None; input.nodes.len()];
+        for (at, machine) in problem.machines.iter().enumerate() {
+            machine_of[machine.host] = Some(at);
+        }
+        let mut out = Self {
+            input,
+            options,
+            standing,
+            always,
+            moving,
+            refused,
+            counts: problem.counts.clone(),
+            limits: problem.pools.iter().map(|pool| (pool.limits.clone(), pool.node_limit)).collect(),
+            host_of: input.nodes.iter().enumerate().map(|(host, node)| (node.name(), host)).collect(),
+            machine_of,
+            rests: problem.machines.iter().map(|machine| machine.rests).collect(),
+            problem,
+        };
+        for host in 0..input.nodes.len() {
+            for (group, stand) in out.counted_on(host) {
+                match stand {
+                    Stand::Host => out.counts[group].add_host(host),
+                    Stand::Domain(val) => out.counts[group].add(val, 1, &out.problem.names),
+                }
+            }
+        }
+        Some(out)
+    }
+
+    /// Whether the question can be asked at all: its machines are known and stay otherwise.
+    pub(crate) fn knows(&self, candidates: &BTreeSet<String>) -> bool {
+        candidates.iter().all(|name| self.host_of.get(name.as_str()).is_some_and(|host| self.standing.offered(*host)))
+    }
+
+    /// The plan without `candidates`, as a solve from scratch would find it. With `spare_recent` the pods that move do not
+    /// use machines whose own pods came or went lately.
+    pub(crate) fn without(&mut self, candidates: &BTreeSet<String>, spare_recent: bool) -> Plan {
+        let hosts: Vec<usize> = candidates.iter().filter_map(|name| self.host_of.get(name.as_str()).copied()).collect();
+        let mut queue: Vec<Ranked> = self.always.clone();
+        queue.extend(hosts.iter().flat_map(|host| &self.moving[*host]));
+        queue.sort_unstable_by_key(|ranked| ranked.rank);
+        self.problem.queue = queue.into_iter().map(|ranked| ranked.entry).collect();
+        let refused = self.refused.iter().filter(|(leaves, _)| leaves.is_none_or(|host| hosts.contains(&host)));
+        self.problem.refused = refused.map(|(_, left)| left.clone()).collect();
+        self.problem.gone = Bits::none(self.problem.machines.len());
+        for machine in hosts.iter().filter_map(|host| self.machine_of[*host]) {
+            self.problem.gone.insert(machine);
+        }
+        for (machine, rests) in self.problem.machines.iter_mut().zip(&self.rests) {
+            machine.rests = *rests && spare_recent;
+        }
+        self.problem.counts = self.counts_without(&hosts);
+        self.leave_limits(&hosts);
+        if !self.problem.any_pool {
+            return nobody(&self.problem);
+        }
+        packing::best(&mut self.problem, self.options)
+    }
+
+    /// The groups that count a moving pod of the machine, once for each pod.
+    fn counted_on(&self, host: usize) -> Vec<(usize, Stand)> {
+        let mut out = Vec::new();
+        for ranked in &self.moving[host] {
+            if self.problem.pods[ranked.entry.pod].metadata.is_deleting() {
+                continue;
+            }
+            let class = &self.problem.classes[ranked.entry.class.0 as usize];
+            for id in class.counted_by.iter().chain(&class.repels) {
+                let at = id.0 as usize;
+                let stand = self.standing.stand(at, &self.problem.groups[at], host, &self.problem.sets);
+                out.extend(stand.map(|stand| (at, stand)));
+            }
+        }
+        out
+    }
+
+    fn counts_without(&self, hosts: &[usize]) -> Vec<Counts> {
+        let mut out = self.counts.clone();
+        for &host in hosts {
+            for (group, stand) in self.counted_on(host) {
+                match stand {
+                    Stand::Host => out[group].take_host(host),
+                    Stand::Domain(val) => out[group].take(val),
+                }
+            }
+        }
+        // A domain that only these machines made known, and in which nothing stays, is no domain any more.
+        for (at, group) in self.problem.groups.iter().enumerate().filter(|(_, group)| !group.by_host) {
+            let mut leaving: BTreeMap<super::intern::Val, u32> = BTreeMap::new();
+            for &host in hosts {
+                if let Some(Stand::Domain(val)) = self.standing.stand(at, group, host, &self.problem.sets) {
+                    *leaving.entry(val).or_default() += 1;
+                }
+            }
+            for (val, count) in leaving {
+                if self.standing.known_only_by(at, val, count) {
+                    out[at].forget(val);
+                }
+            }
+        }
+        out
+    }
+
+    /// NodePools' limits without the machines that go.
+    fn leave_limits(&mut self, hosts: &[usize]) {
+        for (pool, (limits, node_limit)) in self.problem.pools.iter_mut().zip(&self.limits) {
+            pool.limits.clone_from(limits);
+            pool.node_limit = *node_limit;
+            if node_limit.is_none() && limits.iter().all(Option::is_none) {
+                continue;
+            }
+            let own = |host: &&usize| self.input.nodes[**host].node_pool() == Some(pool.source.metadata.name.as_str());
+            for host in hosts.iter().filter(own) {
+                let capacity = self.input.nodes[*host].capacity();
+                for (left, name) in pool.limits.iter_mut().zip(&self.problem.dims.names) {
+                    *left = left.map(|left| left.saturating_add(capacity.get(name).milli()));
+                }
+                pool.node_limit = pool.node_limit.map(|left| left.saturating_add(capacity.get("nodes").milli()));
+            }
+        }
+    }
+}
