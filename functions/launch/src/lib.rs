@@ -122,8 +122,9 @@ where
     let catalog = warm::catalog(&blob.value)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
     let classes = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let stock_outs = world.store.stock_outs(world.clock.now()).await?;
-    Ok(Some(Facts { catalog, classes, stock_outs, access: access_of(&record.value) }))
+    let now = world.clock.now();
+    let stock_outs = world.store.stock_outs(now).await?;
+    Ok(Some(Facts { catalog, classes, stock_outs, access: access_of(&record.value), now }))
 }
 
 fn access_of(record: &ClusterRecord) -> ClusterAccess {

@@ -33,7 +33,7 @@ pub(crate) fn machine(facts: &Facts, batch: &Batch, instance: &FleetInstance, no
         ]),
         launched_at: now,
     };
-    let known = unavailable(&[]);
+    let known = unavailable(&[], facts.now);
     let Some(parts) = facts.class(&batch.node_class).and_then(|record| ClassParts::of(record).ok()) else { return out };
     let context = parts.context(&known);
     let Some(found) = facts.catalog.facts(&instance.instance_type) else { return out };
@@ -69,7 +69,7 @@ pub(crate) fn as_answered(instance: &Instance) -> FleetInstance {
 /// The offerings that an answer closes for a while, also where machines came.
 pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, known: &[StockOut], now: Timestamp) -> Vec<StockOut> {
     let Some(parts) = facts.class(&batch.node_class).and_then(|record| ClassParts::of(record).ok()) else { return Vec::new() };
-    let none = unavailable(&[]);
+    let none = unavailable(&[], facts.now);
     let closed = marks(&batch.launch(), answer, &parts.context(&none));
     let pools = closed.pools.into_iter().map(|pool| OfferingKey {
         instance_type: pool.instance_type,

@@ -20,6 +20,8 @@ pub(crate) struct Facts {
     pub(crate) classes: Vec<NodeClassRecord>,
     pub(crate) stock_outs: Vec<whittle_claims::StockOut>,
     pub(crate) access: ClusterAccess,
+    /// When all this was read.
+    pub(crate) now: Timestamp,
 }
 
 /// Claims that ask for the same machine.
@@ -50,7 +52,7 @@ impl Facts {
             return Err(LaunchError::NodeClassNotReady { class: name.clone(), message: record.problems.join("; ") });
         }
         let failed = |source| LaunchError::Kubelet { class: name.clone(), source: Box::new(source) };
-        let unavailable = unavailable(&self.stock_outs);
+        let unavailable = unavailable(&self.stock_outs, self.now);
         let parts = ClassParts::of(record).map_err(failed)?;
         let context = parts.context(&unavailable);
         let types = self.types(&context, claim);

@@ -91,7 +91,7 @@ impl RegionStore for DynamoStore {
                 Err(error) => tracing::error!(%error, "a stock-out is left out"),
             }
         }
-        stock_outs.retain(|stock_out| stock_out.holds(now));
+        stock_outs.retain(|stock_out| stock_out.is_remembered(now));
         Ok(stock_outs)
     }
 

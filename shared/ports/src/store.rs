@@ -60,7 +60,8 @@ pub trait Records: Sync {
 
 /// What the clusters of a region share.
 pub trait RegionStore: Sync {
-    /// Stock-outs that hold at `now`.
+    /// Stock-outs that hold at `now`, and those that ended within the last hour: the next strike counts on from them. Ask
+    /// each whether it still holds.
     fn stock_outs(&self, now: Timestamp) -> impl Answer<Vec<StockOut>, StoreError>;
     /// Stores or replaces stock-outs; the later `until` wins.
     fn put_stock_outs(&self, stock_outs: &[StockOut]) -> impl Answer<(), StoreError>;

@@ -22,12 +22,13 @@ pub(crate) fn of_pools(
     classes: &[NodeClassRecord],
     stock_outs: &[StockOut],
     blob: Option<&[u8]>,
+    now: Timestamp,
 ) -> Result<BTreeMap<String, Arc<Vec<InstanceType>>>, HandleError> {
     let Some(blob) = blob else { return Ok(BTreeMap::new()) };
     let catalog = warm::catalog(blob)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
-    let unavailable = unavailable(stock_outs);
-    let stock_outs = stock_out_key(stock_outs);
+    let unavailable = unavailable(stock_outs, now);
+    let stock_outs = stock_out_key(stock_outs, now);
     let wanted: BTreeSet<&str> = pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
     let ready = classes.iter().filter(|record| record.problems.is_empty() && wanted.contains(record.class.metadata.name.as_str()));
     let by_class: BTreeMap<&str, Arc<Vec<InstanceType>>> = ready
@@ -56,17 +57,18 @@ fn class_key(record: &NodeClassRecord) -> String {
 }
 
 /// Names the offerings that are left alone.
-fn stock_out_key(stock_outs: &[StockOut]) -> String {
-    let names: BTreeSet<String> = stock_outs.iter().map(|out| out.offering.to_string()).collect();
+fn stock_out_key(stock_outs: &[StockOut], now: Timestamp) -> String {
+    let names: BTreeSet<String> = stock_outs.iter().filter(|out| out.holds(now)).map(|out| out.offering.to_string()).collect();
     names.into_iter().collect::<Vec<_>>().join(",")
 }
 
 /// Stands in a stock-out for every type or zone.
 pub const EVERY: &str = "*";
 
-/// The stock-outs as the catalog asks for them.
-pub fn unavailable(stock_outs: &[StockOut]) -> Unavailable {
-    let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) = stock_outs.iter().partition(|out| out.offering.instance_type == EVERY);
+/// The stock-outs that hold at `now`, as the catalog asks for them.
+pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
+    let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) =
+        stock_outs.iter().filter(|out| out.holds(now)).partition(|out| out.offering.instance_type == EVERY);
     let pool = |out: &&StockOut| Pool {
         capacity_type: out.offering.capacity_type.clone(),
         instance_type: out.offering.instance_type.clone(),

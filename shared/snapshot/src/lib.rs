@@ -4,6 +4,8 @@
 //! way. Reading is [`load`]; the joining is pure.
 
 mod catalog;
+#[cfg(test)]
+mod catalog_tests;
 mod inflight;
 #[cfg(test)]
 mod inflight_tests;
@@ -88,7 +90,7 @@ where
     let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let stock_outs = world.store.stock_outs(world.clock.now()).await?;
     let blob = world.store.catalog().await?.map(|stored| stored.value);
-    let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, blob.as_deref())?;
+    let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, blob.as_deref(), world.clock.now())?;
     Ok(Snapshot::of(world.clock.now(), read, claims, classes, catalog))
 }
 

@@ -42,8 +42,11 @@ async fn the_longer_stock_out_wins(store: &impl RegionStore, now: Timestamp) {
     assert_eq!(read(now).await, [a, b.clone()], "and changes nothing");
     let longer = stock_out("us-west-2a", 900, 3);
     store.put_stock_outs(std::slice::from_ref(&longer)).await.expect("the store answers");
-    assert_eq!(read(after(now, 200)).await, [longer.clone(), b]);
-    assert_eq!(read(after(now, 600)).await, [longer]);
+    let held = async |at| read(at).await.into_iter().filter(|out| out.holds(at)).collect::<Vec<_>>();
+    assert_eq!(held(after(now, 200)).await, [longer.clone(), b.clone()]);
+    assert_eq!(held(after(now, 600)).await, std::slice::from_ref(&longer));
+    assert_eq!(read(after(now, 600)).await, [longer.clone(), b], "one that has ended is remembered, so that strikes add up");
+    assert_eq!(read(after(now, 360 + 3600)).await, [longer], "for an hour");
 }
 
 async fn a_bucket_gives_no_more_than_it_has(store: &impl RegionStore, now: Timestamp) {

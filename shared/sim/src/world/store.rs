@@ -152,9 +152,9 @@ impl Store {
         if there == expected { Ok(()) } else { Err(StoreError::Conflict { what: format!("{} {}", key.1, key.2) }) }
     }
 
-    /// Stock-outs that hold at `now`.
+    /// Stock-outs that hold at `now` or ended not long ago.
     pub fn stock_outs(&self, now: Timestamp) -> Vec<StockOut> {
-        self.stock_outs.values().filter(|stock_out| stock_out.holds(now)).cloned().collect()
+        self.stock_outs.values().filter(|stock_out| stock_out.is_remembered(now)).cloned().collect()
     }
     /// Keeps the stock-out with the later end.
     pub fn put_stock_out(&mut self, stock_out: &StockOut) {
