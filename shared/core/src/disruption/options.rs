@@ -3,7 +3,7 @@
 use super::offers::Offers;
 use super::state::World;
 use crate::requirements::{Allowed, Requirements, from_requirements};
-use crate::schedule::NewClaim;
+use crate::schedule::{NewClaim, by_price};
 use std::collections::BTreeSet;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::labels;
@@ -17,7 +17,7 @@ pub(super) struct Replacement<'w> {
     requirements: Requirements,
     /// By kind of offering: whether the requirements admit it.
     admitted: Vec<bool>,
-    /// Cheapest first, then by name.
+    /// Cheapest first; equal prices as the reference leaves them.
     types: Vec<&'w InstanceType>,
 }
 
@@ -101,11 +101,10 @@ impl<'w> Replacement<'w> {
     }
 
     fn sort(&mut self) {
-        let price = |instance_type: &InstanceType| self.cheapest(instance_type).unwrap_or(Price::MAX);
-        let mut keyed: Vec<(Price, &'w InstanceType)> =
-            self.types.iter().map(|instance_type| (price(instance_type), *instance_type)).collect();
-        keyed.sort_by(|a, b| (a.0, &a.1.name).cmp(&(b.0, &b.1.name)));
-        self.types = keyed.into_iter().map(|(_, instance_type)| instance_type).collect();
+        let price = |instance_type: &InstanceType| self.cheapest(instance_type).map_or(u64::MAX, Price::nanos);
+        let mut priced: Vec<(u64, usize)> = self.types.iter().map(|instance_type| price(instance_type)).zip(0..).collect();
+        by_price(&mut priced);
+        self.types = priced.into_iter().map(|(_, at)| self.types[at]).collect();
     }
 
     fn keep(&mut self, keep: impl Fn(&Self, &InstanceType) -> bool) {

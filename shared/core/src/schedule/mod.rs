@@ -27,6 +27,7 @@ mod tests;
 mod thrift;
 mod topology;
 
+pub(crate) use order::by_price;
 pub(crate) use prepared::Prepared;
 
 pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef};
