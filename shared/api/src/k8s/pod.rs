@@ -72,6 +72,24 @@ pub struct PodStatus {
     pub start_time: Option<Timestamp>,
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub nominated_node_name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub container_statuses: Vec<ContainerStatus>,
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+}
+
+/// What the kubelet says of a container: its resources while it is being resized in place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    #[serde(deserialize_with = "null_as_default")]
+    pub name: String,
+    /// What runs now; absent on kubelets that do not resize.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// What the node has set aside for the container.
+    #[serde(skip_serializing_if = "Resources::is_empty", deserialize_with = "null_as_default")]
+    pub allocated_resources: Resources,
 }
 
 /// A pod's condition; the status stays text because controllers add their own types.

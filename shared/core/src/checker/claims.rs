@@ -11,7 +11,7 @@ use whittle_api::{ObjectMeta, labels};
 use whittle_units::{Quantity, Resources};
 
 pub(crate) fn check(input: &Input<'_>, options: &Options, plan: &Plan, pods: &BTreeMap<String, &Pod>, findings: &mut Findings) {
-    let daemons: Vec<Pod> = input.objects.daemon_sets.iter().map(daemon).collect();
+    let daemons: Vec<Pod> = input.objects.daemon_sets.iter().map(|set| daemon(set, &input.objects.pods)).collect();
     for (n, claim) in plan.claims.iter().enumerate() {
         let object = format!("claim {n}");
         let Some(pool) = input.objects.node_pools.iter().find(|p| p.metadata.name == claim.node_pool) else {
@@ -48,9 +48,19 @@ pub(crate) fn check(input: &Input<'_>, options: &Options, plan: &Plan, pods: &BT
     reservations(input, plan, findings);
 }
 
-/// A pod as the DaemonSet would make it.
-fn daemon(set: &DaemonSet) -> Pod {
-    let spec: PodSpec = set.spec.template.spec.clone();
+/// A pod as the DaemonSet would make it; where one runs already, with the containers that admission left it.
+fn daemon(set: &DaemonSet, pods: &[Pod]) -> Pod {
+    let mut spec: PodSpec = set.spec.template.spec.clone();
+    let own = |p: &&Pod| {
+        let owners = &p.metadata.owner_references;
+        p.metadata.namespace == set.metadata.namespace && owners.iter().any(|o| o.kind == "DaemonSet" && o.name == set.metadata.name)
+    };
+    if let Some(live) = pods.iter().filter(own).max_by_key(|p| (p.metadata.creation_timestamp, &p.metadata.uid)) {
+        spec.containers.clone_from(&live.spec.containers);
+        spec.init_containers.clone_from(&live.spec.init_containers);
+        spec.resources.clone_from(&live.spec.resources);
+        spec.overhead.clone_from(&live.spec.overhead);
+    }
     Pod { metadata: ObjectMeta::namespaced(set.metadata.namespace.clone(), set.metadata.name.clone()), spec, ..Pod::default() }
 }
 

@@ -7,7 +7,18 @@ use whittle_units::{Quantity, Resources};
 
 /// What a pod takes: containers and sidecars, or the start-up peak where that is more, and overhead.
 pub(crate) fn requests(pod: &Pod) -> Resources {
-    let of = |c: &whittle_api::k8s::Container| c.resources.as_ref().map(|r| r.requests.clone()).unwrap_or_default();
+    let infeasible = pod.status.conditions.iter().any(|c| c.type_ == "PodResizePending" && c.reason == "Infeasible");
+    let of = |c: &whittle_api::k8s::Container| {
+        let spec = c.resources.as_ref().map(|r| r.requests.clone()).unwrap_or_default();
+        // Ordinary init containers are never resized.
+        let init = pod.spec.init_containers.iter().any(|i| i.name == c.name && i.restart_policy != "Always");
+        let mut all = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
+        let Some(status) = all.find(|s| s.name == c.name && s.resources.is_some() && !init) else { return spec };
+        let mut most = if infeasible { Resources::new() } else { spec };
+        most.raise_to(&status.resources.as_ref().map(|r| r.requests.clone()).unwrap_or_default());
+        most.raise_to(&status.allocated_resources);
+        most
+    };
     let mut running = Resources::new();
     pod.spec.containers.iter().for_each(|c| running.add(&of(c)));
     let mut sidecars = Resources::new();

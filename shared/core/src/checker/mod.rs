@@ -16,6 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use whittle_api::k8s::Pod;
 
+/// What a pod takes by the checker's own reckoning, to be held against the solver's.
+#[cfg(test)]
+pub(crate) fn requests_again(pod: &Pod) -> whittle_units::Resources {
+    kube::requests(pod)
+}
+
 /// What is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {

@@ -8,13 +8,16 @@ use whittle_units::{Quantity, Resources};
 pub fn effective_requests(pod: &Pod) -> Resources {
     let spec = &pod.spec;
     let mut total = Resources::new();
-    for container in spec.containers.iter().chain(spec.init_containers.iter().filter(|c| is_sidecar(c))) {
-        add_requests(&mut total, container);
+    for container in &spec.containers {
+        add_requests(&mut total, pod, container, true);
+    }
+    for sidecar in spec.init_containers.iter().filter(|c| is_sidecar(c)) {
+        add_requests(&mut total, pod, sidecar, true);
     }
     let mut sidecars = Resources::new();
     for container in &spec.init_containers {
         let mut at_once = sidecars.clone();
-        add_requests(&mut at_once, container);
+        add_requests(&mut at_once, pod, container, is_sidecar(container));
         if is_sidecar(container) {
             sidecars = at_once.clone();
         }
@@ -45,8 +48,23 @@ fn is_sidecar(container: &Container) -> bool {
     container.restart_policy == "Always"
 }
 
-fn add_requests(total: &mut Resources, container: &Container) {
-    if let Some(resources) = &container.resources {
-        total.add(&resources.requests);
+/// Adds what a container takes. While one that `stays` is being resized in place, it takes the most of what is asked,
+/// what runs and what the node has set aside; a growth that the node has refused for good does not count.
+fn add_requests(total: &mut Resources, pod: &Pod, container: &Container, stays: bool) {
+    let asked = container.resources.as_ref().map(|r| &r.requests);
+    let statuses = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
+    let status = statuses.filter(|_| stays).find(|s| s.name == container.name);
+    let Some((status, running)) = status.and_then(|s| Some((s, s.resources.as_ref()?))) else {
+        if let Some(asked) = asked {
+            total.add(asked);
+        }
+        return;
+    };
+    let mut most = running.requests.clone();
+    most.raise_to(&status.allocated_resources);
+    let refused = pod.condition("PodResizePending").is_some_and(|c| c.reason == "Infeasible");
+    if let (Some(asked), false) = (asked, refused) {
+        most.raise_to(asked);
     }
+    total.add(&most);
 }

@@ -44,8 +44,10 @@ impl Operator {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Allowed<V> {
     complement: bool,
-    /// Set when a contradiction emptied the set: unlike a deliberate `DoesNotExist`, nothing can satisfy it.
-    contradiction: bool,
+    /// Whether a node without the label satisfies this. `Exists`, `In` and bounds demand a label, and the demand outlives
+    /// every narrowing: a set that was emptied and still demands one is a contradiction, unlike a deliberate
+    /// `DoesNotExist`.
+    absence: bool,
     values: Vec<V>,
     gte: Option<i64>,
     lte: Option<i64>,
@@ -56,12 +58,17 @@ impl<V: Value> Allowed<V> {
     /// `Exists`: any value.
     #[must_use]
     pub fn any() -> Self {
-        Self { complement: true, contradiction: false, values: Vec::new(), gte: None, lte: None, min_values: None }
+        Self { complement: true, absence: false, values: Vec::new(), gte: None, lte: None, min_values: None }
     }
 
     /// `DoesNotExist`: the label is absent.
     #[must_use]
     pub fn none() -> Self {
+        Self { complement: false, absence: true, ..Self::any() }
+    }
+
+    /// A label that no value satisfies.
+    fn never() -> Self {
         Self { complement: false, ..Self::any() }
     }
 
@@ -74,7 +81,7 @@ impl<V: Value> Allowed<V> {
     /// `In values`.
     #[must_use]
     pub fn one_of(values: impl IntoIterator<Item = V>) -> Self {
-        Self { complement: false, ..Self::except(values) }
+        Self { complement: false, absence: false, ..Self::except(values) }
     }
 
     /// `NotIn values`.
@@ -83,7 +90,7 @@ impl<V: Value> Allowed<V> {
         let mut values: Vec<V> = values.into_iter().collect();
         values.sort();
         values.dedup();
-        Self { values, ..Self::any() }
+        Self { values, absence: true, ..Self::any() }
     }
 
     /// `Gte bound`.
@@ -101,13 +108,13 @@ impl<V: Value> Allowed<V> {
     /// `Gt bound`; nothing is above the largest integer.
     #[must_use]
     pub fn above(bound: i64) -> Self {
-        bound.checked_add(1).map_or_else(Self::none, Self::at_least)
+        bound.checked_add(1).map_or_else(Self::never, Self::at_least)
     }
 
     /// `Lt bound`; nothing is below the smallest integer.
     #[must_use]
     pub fn below(bound: i64) -> Self {
-        bound.checked_sub(1).map_or_else(Self::none, Self::at_most)
+        bound.checked_sub(1).map_or_else(Self::never, Self::at_most)
     }
 
     /// The same values with a demand for this many distinct ones.
@@ -153,7 +160,7 @@ impl<V: Value> Allowed<V> {
     /// Whether two constraints on this label contradict each other.
     #[must_use]
     pub fn is_contradiction(&self) -> bool {
-        self.contradiction
+        self.is_empty() && !self.absence
     }
 
     /// Whether no node could carry a fitting value: `DoesNotExist` or a contradiction.
@@ -176,7 +183,7 @@ impl<V: Value> Allowed<V> {
     /// Whether absence of the label satisfies this.
     #[must_use]
     pub fn allows_absence(&self) -> bool {
-        !self.contradiction && matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
+        self.absence
     }
 
     /// Whether `value` satisfies this.
@@ -191,8 +198,14 @@ impl<V: Value> Allowed<V> {
         let gte = self.gte.max(other.gte);
         let lte = least(self.lte, other.lte);
         let min_values = self.min_values.max(other.min_values);
-        let mut out =
-            Self { complement: self.complement && other.complement, contradiction: false, values: Vec::new(), gte, lte, min_values };
+        let mut out = Self {
+            complement: self.complement && other.complement,
+            absence: self.absence && other.absence,
+            values: Vec::new(),
+            gte,
+            lte,
+            min_values,
+        };
         if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
             out.complement = false;
         } else {
@@ -208,8 +221,6 @@ impl<V: Value> Allowed<V> {
             out.gte = None;
             out.lte = None;
         }
-        let meant = self.is_empty() || other.is_empty();
-        out.contradiction = self.contradiction || other.contradiction || (out.is_empty() && !meant);
         out
     }
 
@@ -243,14 +254,7 @@ impl<V: Value> Allowed<V> {
     pub fn map<W: Value>(&self, mut to: impl FnMut(&V) -> W) -> Allowed<W> {
         let mut values: Vec<W> = self.values.iter().map(&mut to).collect();
         values.sort();
-        Allowed {
-            complement: self.complement,
-            contradiction: self.contradiction,
-            values,
-            gte: self.gte,
-            lte: self.lte,
-            min_values: self.min_values,
-        }
+        Allowed { complement: self.complement, absence: self.absence, values, gte: self.gte, lte: self.lte, min_values: self.min_values }
     }
 }
 

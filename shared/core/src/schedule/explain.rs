@@ -6,6 +6,7 @@ use super::fit::No;
 use super::intern::{Set, SetId, Vals};
 use super::place::{FirstFit, Outcome};
 use super::pod::{Class, ClassId, Form};
+use super::pools::Empty;
 use super::problem::Problem;
 use super::reason::{Cause, Finding, NearestMiss, PoolSays, Reason, RuledOut};
 use super::state::State;
@@ -18,7 +19,7 @@ use whittle_api::labels;
 use whittle_units::{Quantity, Resources};
 
 /// The reason of each pod that was left, by its position. Pods of a class share theirs.
-pub(crate) fn reasons(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Vec<(usize, Reason)> {
+pub(crate) fn reasons(p: &mut Problem<'_>, options: &Options, outcome: &Outcome, empty: &[PoolSays]) -> Vec<(usize, Reason)> {
     let mut known: BTreeMap<(ClassId, bool), Reason> = BTreeMap::new();
     let mut out = Vec::with_capacity(outcome.left.len());
     for (entry, no) in &outcome.left {
@@ -27,7 +28,7 @@ pub(crate) fn reasons(p: &mut Problem<'_>, options: &Options, outcome: &Outcome)
             Some(reason) => reason.clone(),
             None => {
                 let class = Rc::clone(&p.classes[entry.class.0 as usize]);
-                let reason = reason(p, options, &outcome.state, &class, *no);
+                let reason = reason(p, options, &outcome.state, &class, *no, empty);
                 known.insert((entry.class, reserved), reason.clone());
                 reason
             }
@@ -37,7 +38,41 @@ pub(crate) fn reasons(p: &mut Problem<'_>, options: &Options, outcome: &Outcome)
     out
 }
 
-fn reason(p: &mut Problem<'_>, options: &Options, st: &State, class: &Class, no: Option<No>) -> Reason {
+/// Why nothing can be bought for some NodePools: their own requirements, held against no pod at all.
+pub(crate) fn empty_pools(p: &mut Problem<'_>) -> Vec<PoolSays> {
+    let empty = p.empty_pools.clone();
+    empty.iter().map(|pool| empty_pool(p, pool)).collect()
+}
+
+fn empty_pool(p: &mut Problem<'_>, pool: &Empty<'_>) -> PoolSays {
+    let node_pool = pool.source.metadata.name.clone();
+    let Some((at, set)) = pool.offered else {
+        let class = &pool.source.spec.template.spec.node_class_ref;
+        let cause = Cause::NothingOffered { node_class: format!("{} {:?}", class.kind, class.name) };
+        return PoolSays { node_pool, cause, ruled_out: Vec::new(), nearest: None };
+    };
+    let view = p.view(at, set);
+    let all = Bits::all(p.catalogs[at].len());
+    let requirements = p.names.spell(p.sets.get(set));
+    let cause = if view.usable.is_empty() {
+        let flags: Vec<(bool, bool, bool)> = all.iter().map(|t| (view.met.has(t), true, view.offered.has(t))).collect();
+        Cause::InstanceTypes {
+            finding: finding(&flags, Quantity::ZERO),
+            requirements,
+            resources: Resources::new(),
+            daemons: Resources::new(),
+        }
+    } else {
+        let catalog = &p.catalogs[at];
+        let short = view.min_values.iter().filter(|(key, wanted)| catalog.distinct(*key, &view.usable) < *wanted);
+        let labels = short.map(|(key, _)| p.names.key_name(*key).to_owned()).collect();
+        Cause::MinValues { labels, requirements, resources: Resources::new() }
+    };
+    let ruled_out = ruled_out(p, at, set, &all, &all, &view.offered);
+    PoolSays { node_pool, cause, ruled_out, nearest: None }
+}
+
+fn reason(p: &mut Problem<'_>, options: &Options, st: &State, class: &Class, no: Option<No>, empty: &[PoolSays]) -> Reason {
     if !p.any_pool {
         return Reason::NoNodePools;
     }
@@ -50,10 +85,11 @@ fn reason(p: &mut Problem<'_>, options: &Options, st: &State, class: &Class, no:
         _ => {}
     }
     if p.pools.is_empty() {
-        return Reason::NoTemplates;
+        return Reason::NoTemplates(empty.to_vec());
     }
     let form = class.forms.last().expect("a class has at least one form");
-    Reason::Pools((0..p.pools.len()).map(|pool| says(p, options, st, class, form, pool)).collect())
+    let said = (0..p.pools.len()).map(|pool| says(p, options, st, class, form, pool));
+    Reason::Pools(said.chain(empty.iter().cloned()).collect())
 }
 
 fn says(p: &mut Problem<'_>, options: &Options, st: &State, class: &Class, form: &Form, pool: usize) -> PoolSays {
@@ -122,12 +158,12 @@ fn agree(p: &Problem<'_>, offered: SetId, asked: SetId, host: Option<&Vals>) -> 
     }
 }
 
-/// The label whose name looks like `key`: one that contains it, or ends like it.
+/// The label whose name looks like `key`: one that contains it, or ends like it; best one with the very same last part.
 fn probably_meant(p: &Problem<'_>, offered: &Set, key: &str) -> Option<String> {
     let tail = key.split_once('/').map_or(key, |(_, tail)| tail);
     let looks = |name: &str| name.contains(key) || name.ends_with(tail);
     let mut known: Vec<&str> = p.well_known.iter().map(|k| p.names.key_name(*k)).collect();
-    known.sort_unstable();
+    known.sort_unstable_by_key(|name| (!name.split_once('/').is_some_and(|(_, last)| last == tail), *name));
     let own = offered.iter().map(|(k, _)| p.names.key_name(*k));
     known.into_iter().chain(own).find(|name| looks(name)).map(str::to_owned)
 }

@@ -13,7 +13,7 @@ use super::{LeftOut, MinValuesPolicy, NewClaim, Options, Placement, Plan, PodRef
 use crate::pods;
 use crate::requirements::{Allowed, Operator, Requirements};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::labels;
+use whittle_api::{hashes, labels};
 use whittle_units::{Price, Resources};
 
 /// How many instance types a claim may list.
@@ -53,7 +53,8 @@ pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) ->
             out.placements.push(Placement { node: node.name().to_owned(), initialized: node.initialized(), pods });
         }
     }
-    let reasons = explain::reasons(p, options, outcome);
+    out.empty_pools = explain::empty_pools(p);
+    let reasons = explain::reasons(p, options, outcome, &out.empty_pools);
     out.left_out.extend(reasons.into_iter().map(|(pod, reason)| left(p, u32::try_from(pod).unwrap_or(u32::MAX), reason)));
     out.left_out.extend(outcome.unseen.iter().map(|e| LeftOut { pod: PodRef::of(p.pods[e.pod]), reason: Reason::OutOfBudget }));
     out.claims.sort_by(|a, b| (&a.node_pool, &a.pods).cmp(&(&b.node_pool, &b.pods)));
@@ -178,11 +179,9 @@ fn claim_labels(p: &Problem<'_>, pool: usize, reqs: &Requirements) -> BTreeMap<S
 
 fn annotations(pool: &whittle_api::karpenter::NodePool, relaxed: bool) -> BTreeMap<String, String> {
     let mut out = pool.spec.template.metadata.annotations.clone();
-    for key in [labels::NODE_POOL_HASH, labels::NODE_POOL_HASH_VERSION] {
-        if let Some(value) = pool.metadata.annotation(key) {
-            out.insert(key.to_owned(), value.to_owned());
-        }
-    }
+    // Of the NodePool as this pass sees it: an edit from now on shows as drift.
+    out.insert(labels::NODE_POOL_HASH.to_owned(), hashes::node_pool(pool));
+    out.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), hashes::NODE_POOL_VERSION.to_owned());
     out.insert(labels::MIN_VALUES_RELAXED.to_owned(), relaxed.to_string());
     out
 }

@@ -8,7 +8,7 @@ use super::problem::{Candidate, Ground, refuse};
 use super::topology::{Group, GroupId, Kind};
 use super::{Input, LeftOut, PreferencePolicy, Reason};
 use crate::pods::{self, HostPort, VolumeUse};
-use crate::requirements::{Operator, Requirements, from_selector, term_requirements};
+use crate::requirements::{Allowed, Operator, Requirements, from_selector, term_requirements};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Affinity, Pod, PodSpec, Toleration, TopologySpreadConstraint};
 use whittle_api::labels;
@@ -53,8 +53,7 @@ pub(crate) fn pods_of<'a>(ground: &Ground<'a>) -> (Vec<Candidate<'a>>, Vec<(Opti
 /// All faults of a pending pod, in the order in which they are looked for.
 fn faults(ground: &Ground<'_>, pod: &Pod) -> Vec<String> {
     let mut out = Vec::new();
-    let full = requirements_of(&pod.spec, PreferencePolicy::Respect);
-    if full.get(labels::NODE_POOL).is_some_and(|a| a.operator() == Operator::DoesNotExist && !a.is_contradiction()) {
+    if opts_out(&pod.spec) {
         out.push(format!("configured to not run on a Karpenter provisioned node (requirement={} DoesNotExist)", labels::NODE_POOL));
     }
     out.extend(pods::faults(pod, |key| ground.well_known(key)));
@@ -63,6 +62,20 @@ fn faults(ground: &Ground<'_>, pod: &Pod) -> Vec<String> {
         out.push(format!("it requests {amount} of {name}: a request cannot be negative"));
     }
     out
+}
+
+/// Whether the pod wants no node of ours: what it asks of the NodePool's label, its heaviest wish included, comes to
+/// `DoesNotExist`, and not only because its demands contradict each other.
+fn opts_out(spec: &PodSpec) -> bool {
+    let full = requirements_of(spec, PreferencePolicy::Respect);
+    if !full.get(labels::NODE_POOL).is_some_and(|a| a.operator() == Operator::DoesNotExist) {
+        return false;
+    }
+    let Some(affinity) = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()) else { return false };
+    let wish = forms::heaviest(&affinity.preferred, |t| t.weight).map(|at| &affinity.preferred[at].preference);
+    let first = affinity.required.as_ref().and_then(|r| r.node_selector_terms.first());
+    let shuns = |a: &Allowed<String>| a.operator() == Operator::DoesNotExist && !a.is_contradiction();
+    wish.into_iter().chain(first).any(|term| term_requirements(term).get(labels::NODE_POOL).is_some_and(shuns))
 }
 
 /// What a pod asks of its node's labels: selector and first required term, with the heaviest preference if wishes count.

@@ -29,10 +29,13 @@ pub(crate) fn counted(ground: &mut Ground<'_>, in_pass: &BTreeSet<*const Pod>) -
         let mut counted = Counted { labels, taints, offered: is_offered(ground, node), pods: Vec::new(), repels: Vec::new() };
         let mut by_labels = BTreeMap::new();
         for pod in node.pods.iter().map(|&p| &input.objects.pods[p]) {
-            if pod.metadata.is_deleting() || in_pass.contains(&std::ptr::from_ref(pod)) {
+            if in_pass.contains(&std::ptr::from_ref(pod)) {
                 continue;
             }
-            *by_labels.entry(ground.groups.labels(&pod.metadata.namespace, &pod.metadata.labels)).or_insert(0) += 1;
+            // A pod on its way out is not counted any more, but repels others until it is gone.
+            if !pod.metadata.is_deleting() {
+                *by_labels.entry(ground.groups.labels(&pod.metadata.namespace, &pod.metadata.labels)).or_insert(0) += 1;
+            }
             let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
             for term in anti.map(|a| &a.required[..]).unwrap_or_default() {
                 let reach = ground.pool_taints.then(|| ground.marks.tolerations(&pod.spec.tolerations));

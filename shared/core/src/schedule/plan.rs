@@ -1,6 +1,6 @@
 //! The answer to "where do these pods go": an immutable value that leaves its executor no choice.
 
-use super::reason::{ClaimWhy, Reason};
+use super::reason::{ClaimWhy, PoolSays, Reason};
 use std::collections::BTreeMap;
 use whittle_api::duration::{GoDuration, NillableDuration};
 use whittle_api::k8s::{Pod, Taint};
@@ -106,6 +106,8 @@ pub struct Plan {
     pub placements: Vec<Placement>,
     /// By pod.
     pub left_out: Vec<LeftOut>,
+    /// NodePools whose own requirements leave no instance type, and why, in trial order.
+    pub empty_pools: Vec<PoolSays>,
     /// How many pods were to be placed.
     pub pods: usize,
     /// No plan for the placed pods can cost less on new machines, if that is known.

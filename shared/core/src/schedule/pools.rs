@@ -50,8 +50,18 @@ pub(crate) struct Shelf {
     of: BTreeMap<usize, usize>,
 }
 
+/// A NodePool that nothing can be bought for.
+#[derive(Clone, Debug)]
+pub(crate) struct Empty<'a> {
+    pub(crate) source: &'a NodePool,
+    /// Its catalog, and its requirements and labels; nothing when it is offered no type at all.
+    pub(crate) offered: Option<(usize, SetId)>,
+}
+
 pub(crate) struct Pools<'a> {
     pub(crate) list: Vec<Pool<'a>>,
+    /// In trial order.
+    pub(crate) empty: Vec<Empty<'a>>,
     /// Some NodePool was there, even if none is usable.
     pub(crate) any: bool,
 }
@@ -91,8 +101,12 @@ pub(crate) fn build<'a>(
     shelf: &mut Shelf,
 ) -> Pools<'a> {
     let mut list = Vec::new();
+    let mut empty = Vec::new();
     for source in pools {
-        let Some(types) = ground.input.catalog.get(&source.metadata.name).filter(|t| !t.is_empty()) else { continue };
+        let Some(types) = ground.input.catalog.get(&source.metadata.name).filter(|t| !t.is_empty()) else {
+            empty.push(Empty { source, offered: None });
+            continue;
+        };
         let at = std::sync::Arc::as_ptr(types) as usize;
         let catalog = *shelf.of.entry(at).or_insert_with(|| {
             shelf.catalogs.push(Catalog::build(types, &mut ground.names, dims, reservations));
@@ -119,6 +133,7 @@ pub(crate) fn build<'a>(
         let view = shelved.view(ground.sets.get(set), |k| well_known.contains(k));
         let strict = ground.options.min_values == MinValuesPolicy::Strict;
         if view.usable.is_empty() || strict && !min_values_met(shelved, &view, &view.usable) {
+            empty.push(Empty { source, offered: Some((catalog, set)) });
             continue;
         }
         let taints = ground.marks.taints(&source.spec.template.spec.taints);
@@ -127,7 +142,7 @@ pub(crate) fn build<'a>(
         let (limits, node_limit) = remaining_limits(ground, source, dims);
         list.push(Pool { source, catalog, set, labels, taints, types, daemons, limits, node_limit });
     }
-    Pools { list, any: !pools.is_empty() }
+    Pools { list, empty, any: !pools.is_empty() }
 }
 
 /// Whether `types` keep as many distinct values as every key demands.

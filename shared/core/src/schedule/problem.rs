@@ -6,7 +6,7 @@ use super::groups::{self, Counted, Groups, Standing};
 use super::hash::Map;
 use super::intern::{Key, Names, SetId, Sets, Val, Vals};
 use super::pod::{Class, Entry, TaintsId, TolerationId};
-use super::pools::{Pool, Universe};
+use super::pools::{Empty, Pool, Universe};
 use super::topology::{Counts, Group, GroupId};
 use super::{Input, LeftOut, Options, PodRef, Reason};
 use crate::pods::{HostPort, Volumes};
@@ -79,6 +79,8 @@ pub(crate) struct Problem<'a> {
     pub(crate) reservations: Reservations,
     /// In trial order; only those with a usable type.
     pub(crate) pools: Vec<Pool<'a>>,
+    /// Those that nothing can be bought for.
+    pub(crate) empty_pools: Vec<Empty<'a>>,
     /// Dynamic NodePools were there, usable or not.
     pub(crate) any_pool: bool,
     pub(crate) machines: Vec<Machine>,
@@ -221,6 +223,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
         catalogs: shelf.catalogs,
         reservations,
         pools: pools.list,
+        empty_pools: pools.empty,
         any_pool,
         machines,
         groups,

@@ -12,8 +12,8 @@ pub enum Reason {
     Ignored(Vec<String>),
     /// There is no NodePool that could grow.
     NoNodePools,
-    /// No NodePool has an instance type that its own requirements allow.
-    NoTemplates,
+    /// No NodePool has an instance type that its own requirements allow: what each said, in trial order.
+    NoTemplates(Vec<PoolSays>),
     /// The pod asks for dynamic resources.
     ResourceClaims,
     /// Reserved capacity fits but is promised to others in this pass; the next pass tries again.
@@ -92,6 +92,11 @@ pub enum Cause {
         requirements: Requirements,
         resources: Resources,
     },
+    /// The NodePool is offered no instance type at all.
+    NothingOffered {
+        /// Kind and name of its node class.
+        node_class: String,
+    },
     LimitsExceeded {
         node_pool: String,
     },
@@ -168,7 +173,7 @@ impl Cause {
             Cause::Volumes(_) => "volumes",
             Cause::HostPort { .. } => "host-port",
             Cause::Topology { .. } => "topology",
-            Cause::InstanceTypes { .. } => "instance-types",
+            Cause::InstanceTypes { .. } | Cause::NothingOffered { .. } => "instance-types",
             Cause::MinValues { .. } => "min-values",
             Cause::LimitsExceeded { .. } | Cause::NodeLimit { .. } => "limits",
             Cause::ReservedUnavailable | Cause::ReservedLost => "reserved",
@@ -183,7 +188,7 @@ impl Reason {
         match self {
             Reason::Ignored(_) => "ignored",
             Reason::NoNodePools => "no-node-pools",
-            Reason::NoTemplates => "no-templates",
+            Reason::NoTemplates(_) => "no-templates",
             Reason::ResourceClaims => "resource-claims",
             Reason::Reserved(_) => "reserved",
             Reason::Pools(says) => says.first().map_or("no-node-pools", |s| s.cause.category()),
@@ -242,6 +247,9 @@ impl Display for Cause {
                 set_text(requirements),
                 resources_text(resources)
             ),
+            Cause::NothingOffered { node_class } => {
+                write!(f, "no instance types are offered to it: {node_class} is missing or not ready, see its conditions")
+            }
             Cause::LimitsExceeded { node_pool } => {
                 write!(f, "all available instance types exceed limits for nodepool (NodePool={node_pool})")
             }
@@ -261,7 +269,10 @@ impl Display for Reason {
         match self {
             Reason::Ignored(faults) => write!(f, "ignoring pod, {}", faults.join("; ")),
             Reason::NoNodePools => f.write_str("no dynamic nodepools found"),
-            Reason::NoTemplates => f.write_str("nodepool requirements filtered out all available instance types"),
+            Reason::NoTemplates(says) => {
+                f.write_str("nodepool requirements filtered out all available instance types")?;
+                says.iter().try_for_each(|say| write!(f, "; nodepool {}: {}", say.node_pool, say.cause))
+            }
             Reason::ResourceClaims => {
                 f.write_str("pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter (nor by Whittle)")
             }

@@ -1,11 +1,11 @@
 //! Properties of whole solves, on a small twin of the benchmark.
 
 #[allow(dead_code, reason = "shared with the benchmark, which uses all of it")]
-#[path = "../../benches/mix.rs"]
+#[path = "../../../benches/mix.rs"]
 mod mix;
 
-use super::{Input, Options, Packing, Plan, Workloads, solve};
 use crate::checker;
+use crate::schedule::{Input, Options, Packing, Plan, Workloads, solve};
 use crate::state::ClusterState;
 use std::collections::BTreeSet;
 use whittle_api::SelectorRequirement;

@@ -1,0 +1,10 @@
+//! The rules of scheduling as tables, on the reference's own test catalogue, and properties of whole solves.
+
+mod daemons;
+mod pools;
+mod properties;
+mod relaxing;
+mod resources;
+mod selection;
+mod volumes;
+mod world;

@@ -1,0 +1,343 @@
+//! Volumes: where they pin pods, and how many a node attaches. Host ports.
+
+use super::world::{World, Z, all, expr, hard, left, near, reasons, spread};
+use serde_json::{Value, json};
+use whittle_api::labels;
+
+fn in_zone(zone: &str) -> Value {
+    json!({"matchExpressions": [expr(labels::ZONE, "In", &[zone])]})
+}
+
+/// A bound claim `name` with a CSI volume in `zone`.
+pub(super) fn bound(world: &mut World, name: &str, zone: &str) {
+    volume(world, name, csi(json!([in_zone(zone)])));
+}
+
+fn csi(terms: Value) -> Value {
+    json!({"csi": {"driver": "ebs.csi.aws.com"}, "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}})
+}
+
+/// A bound claim and its volume.
+fn volume(world: &mut World, name: &str, spec: Value) {
+    let volume = format!("pv-{name}");
+    claim(world, name, json!({"volumeName": volume})).metadata.annotations.insert("pv.kubernetes.io/bind-completed".into(), "yes".into());
+    world.objects.volumes.push(serde_json::from_value(json!({"metadata": {"name": volume}, "spec": spec})).unwrap());
+}
+
+fn claim<'w>(world: &'w mut World, name: &str, spec: Value) -> &'w mut whittle_api::k8s::PersistentVolumeClaim {
+    let claim = json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
+    world.objects.volume_claims.push(serde_json::from_value(claim).unwrap());
+    world.objects.volume_claims.last_mut().unwrap()
+}
+
+fn class(world: &mut World, name: &str, mode: &str, provisioner: &str, topologies: Value) {
+    let class = json!({"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode, "allowedTopologies": topologies});
+    world.objects.storage_classes.push(serde_json::from_value(class).unwrap());
+}
+
+fn waiting(world: &mut World, name: &str, zones: &[&str]) {
+    let terms: Vec<Value> = zones.iter().map(|z| json!({"matchLabelExpressions": [{"key": labels::ZONE, "values": [z]}]})).collect();
+    class(world, name, "WaitForFirstConsumer", "ebs.csi.aws.com", json!(terms));
+}
+
+fn using(claims: &[&str]) -> Value {
+    let volumes: Vec<Value> = claims.iter().map(|c| json!({"name": c, "persistentVolumeClaim": {"claimName": c}})).collect();
+    json!({"volumes": volumes})
+}
+
+fn ephemeral() -> Value {
+    json!({"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]})
+}
+
+#[track_caller]
+fn zone_of(world: &mut World, expected: Option<&str>) {
+    world.pass();
+    assert_eq!(world.label_of("it", labels::ZONE), expected);
+}
+
+#[test]
+fn claims_that_cannot_be_served_refuse_their_pod_alone() {
+    type Make = fn(&mut World);
+    let cases: [(&str, Make, bool); 12] = [
+        ("unknown", |_| (), false),
+        (
+            "unbound without class",
+            |w| {
+                claim(w, "data", json!({}));
+            },
+            false,
+        ),
+        (
+            "unbound, unknown class",
+            |w| {
+                claim(w, "data", json!({"storageClassName": "x"}));
+            },
+            false,
+        ),
+        ("bound without class", |w| volume(w, "data", csi(json!([]))), true),
+        (
+            "unbound, immediate",
+            |w| {
+                class(w, "now", "Immediate", "ebs.csi.aws.com", json!([]));
+                claim(w, "data", json!({"storageClassName": "now"}));
+            },
+            false,
+        ),
+        (
+            "unbound, waiting",
+            |w| {
+                waiting(w, "wait", &[]);
+                claim(w, "data", json!({"storageClassName": "wait"}));
+            },
+            true,
+        ),
+        (
+            "no such volume",
+            |w| {
+                claim(w, "data", json!({"volumeName": "gone"}));
+            },
+            false,
+        ),
+        (
+            "not bound completely",
+            |w| {
+                volume(w, "data", csi(json!([])));
+                w.objects.volume_claims[0].metadata.annotations.clear();
+            },
+            false,
+        ),
+        (
+            "claim being deleted",
+            |w| {
+                volume(w, "data", csi(json!([])));
+                w.objects.volume_claims[0].metadata.deletion_timestamp = Some(super::world::now());
+            },
+            false,
+        ),
+        (
+            "volume being deleted",
+            |w| {
+                volume(w, "data", csi(json!([])));
+                w.objects.volumes[0].metadata.deletion_timestamp = Some(super::world::now());
+            },
+            false,
+        ),
+        (
+            "claim lost",
+            |w| {
+                volume(w, "data", csi(json!([])));
+                w.objects.volume_claims[0].status = json!({"phase": "Lost"});
+            },
+            false,
+        ),
+        ("network file system", |w| volume(w, "data", json!({"nfs": {"server": "x", "path": "/"}})), true),
+    ];
+    for (what, make, placed) in cases {
+        let mut world = World::new();
+        make(&mut world);
+        world.pod("it", using(&["data"]));
+        world.pod("good", json!({}));
+        let plan = world.plan();
+        assert_eq!(left(&plan), if placed { vec![] } else { vec!["it"] }, "{what}: {:?}", reasons(&plan));
+        assert!(reasons(&plan).iter().all(|r| r.starts_with("ignoring pod, ")), "{what}: {:?}", reasons(&plan));
+    }
+}
+
+#[test]
+fn ephemeral_volumes_have_claims_named_after_their_pod() {
+    let mut world = World::new();
+    world.pod("it", ephemeral());
+    assert_eq!(left(&world.plan()), ["it"], "its claim has not been made yet");
+    waiting(&mut world, "wait", &[Z[2]]);
+    claim(&mut world, "it-scratch", json!({"storageClassName": "wait"}));
+    zone_of(&mut world, Some(Z[2]));
+    let mut world = World::new();
+    bound(&mut world, "it-scratch", Z[1]);
+    world.pod("it", ephemeral());
+    zone_of(&mut world, Some(Z[1]));
+}
+
+#[test]
+fn zones_of_classes_and_volumes_pin_the_pod() {
+    let mut world = World::new();
+    waiting(&mut world, "wait", &[Z[2]]);
+    claim(&mut world, "data", json!({"storageClassName": "wait"}));
+    world.pod("it", using(&["data"]));
+    zone_of(&mut world.clone(), Some(Z[2]));
+    world.objects.pods[0].spec.node_selector.insert(labels::ZONE.into(), Z[0].into());
+    zone_of(&mut world, None);
+    let mut world = World::new();
+    bound(&mut world, "data", Z[1]);
+    world.pod("it", using(&["data"]));
+    zone_of(&mut world.clone(), Some(Z[1]));
+    world.objects.pods[0].spec.node_selector.insert(labels::ZONE.into(), Z[0].into());
+    let plan = world.plan();
+    assert!(reasons(&plan)[0].contains("incompatible volume requirements"), "{:?}", reasons(&plan));
+}
+
+#[test]
+fn the_host_of_a_local_volume_is_not_asked_for_again() {
+    let host = || expr(labels::HOSTNAME, "In", &["gone"]);
+    for (kind, hosts_count) in [("local", false), ("hostPath", false), ("csi", true)] {
+        let source = if kind == "csi" { json!({"driver": "x"}) } else { json!({"path": "/data"}) };
+        let spec = |terms: Value| json!({kind: source, "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}});
+        let mut world = World::new();
+        volume(&mut world, "data", spec(json!([{"matchExpressions": [host()]}])));
+        world.pod("it", using(&["data"]));
+        assert_eq!(left(&world.plan()).is_empty(), !hosts_count, "{kind}");
+        let mut world = World::new();
+        volume(
+            &mut world,
+            "data",
+            spec(json!([{"matchExpressions": [host(), expr(labels::ZONE, "In", &["nowhere"])]}, {"matchExpressions": [host()]}])),
+        );
+        world.pod("it", using(&["data"]));
+        assert_eq!(left(&world.plan()).is_empty(), !hosts_count, "{kind}, with an alternative");
+    }
+}
+
+#[test]
+fn alternatives_of_a_volume_are_tried_in_turn() {
+    let apart = all(&[json!({"labels": {"app": "web"}}), hard("podAntiAffinity", near(labels::ZONE, "web"))]);
+    for by_class in [false, true] {
+        let mut world = World::new();
+        for name in ["a", "b"] {
+            if by_class {
+                if name == "a" {
+                    waiting(&mut world, "wait", &Z[..2]);
+                }
+                claim(&mut world, name, json!({"storageClassName": "wait"}));
+            } else {
+                volume(&mut world, name, csi(json!([in_zone(Z[0]), in_zone(Z[1])])));
+            }
+            world.pod(name, all(&[apart.clone(), using(&[name])]));
+        }
+        world.pass();
+        assert_eq!(world.counts(labels::ZONE, "web"), [1, 1], "by class: {by_class}");
+    }
+}
+
+#[test]
+fn several_volumes_leave_the_combinations_that_agree() {
+    let mut world = World::new();
+    world.pool("default", json!({"labels": {"rack": "r1"}}));
+    volume(&mut world, "a", csi(json!([in_zone(Z[0]), in_zone(Z[1])])));
+    volume(
+        &mut world,
+        "b",
+        csi(json!([in_zone(Z[2]), {"matchExpressions": [expr(labels::ZONE, "In", &[Z[1]]), expr("rack", "In", &["r1"])]}])),
+    );
+    world.pod("it", using(&["a", "b"]));
+    zone_of(&mut world, Some(Z[1]));
+    let mut world = World::new();
+    bound(&mut world, "a", Z[0]);
+    bound(&mut world, "b", Z[1]);
+    world.pod("it", using(&["a", "b"]));
+    zone_of(&mut world, None);
+}
+
+/// A node that attaches `limit` volumes of `driver`.
+fn attaching(world: &mut World, limit: i64, driver: &str) {
+    world.managed("old", "initialized", 64, json!({labels::ZONE: Z[0]}));
+    let csi =
+        json!({"metadata": {"name": "old"}, "spec": {"drivers": [{"name": driver, "nodeID": "old", "allocatable": {"count": limit}}]}});
+    world.objects.csi_nodes.push(serde_json::from_value(csi).unwrap());
+}
+
+#[test]
+fn a_node_attaches_so_many_volumes_and_shared_ones_once() {
+    let mut world = World::new();
+    attaching(&mut world, 10, "ebs.csi.aws.com");
+    waiting(&mut world, "wait", &[]);
+    for n in 0..6 {
+        let names = [format!("a{n}"), format!("b{n}")];
+        for c in &names {
+            claim(&mut world, c, json!({"storageClassName": "wait"}));
+        }
+        world.pod(&format!("p{n}"), using(&[&names[0], &names[1]]));
+    }
+    let plan = world.plan();
+    assert_eq!((plan.placements[0].pods.len(), plan.claims.len()), (5, 1));
+    let mut world = World::new();
+    attaching(&mut world, 10, "ebs.csi.aws.com");
+    waiting(&mut world, "wait", &[]);
+    claim(&mut world, "shared", json!({"storageClassName": "wait"}));
+    world.pods("web", 100, &using(&["shared"]));
+    assert_eq!(world.plan().claims.len(), 0);
+}
+
+#[test]
+fn the_driver_is_found_through_class_volume_and_migration() {
+    let counted = |make: fn(&mut World, &str), driver: &str| {
+        let mut world = World::new();
+        attaching(&mut world, 1, driver);
+        for name in ["a", "b"] {
+            make(&mut world, name);
+            world.pod(name, using(&[name]));
+        }
+        let plan = world.plan();
+        (plan.placements.iter().map(|p| p.pods.len()).sum::<usize>(), plan.claims.len())
+    };
+    let in_tree = |w: &mut World, name: &str| {
+        class(w, &format!("class-{name}"), "WaitForFirstConsumer", "kubernetes.io/aws-ebs", json!([]));
+        claim(w, name, json!({"storageClassName": format!("class-{name}")}));
+    };
+    assert_eq!(counted(in_tree, "ebs.csi.aws.com"), (1, 1));
+    let disk: fn(&mut World, &str) = |w, name| volume(w, name, json!({"awsElasticBlockStore": {"volumeID": "vol-1"}}));
+    assert_eq!(counted(disk, "ebs.csi.aws.com"), (1, 1));
+    let own: fn(&mut World, &str) = |w, name| volume(w, name, csi(json!([])));
+    assert_eq!(counted(own, "ebs.csi.aws.com"), (1, 1));
+    assert_eq!(counted(own, "other.driver"), (2, 0), "the limit is another driver's");
+    let files: fn(&mut World, &str) = |w, name| volume(w, name, json!({"nfs": {"server": "x", "path": "/"}}));
+    assert_eq!(counted(files, "ebs.csi.aws.com"), (2, 0), "what has no driver is not limited");
+}
+
+#[test]
+fn ephemeral_volumes_count_by_the_class_of_their_claim() {
+    let mut world = World::new();
+    attaching(&mut world, 1, "ebs.csi.aws.com");
+    waiting(&mut world, "wait", &[]);
+    for name in ["a", "b"] {
+        claim(&mut world, &format!("{name}-scratch"), json!({"storageClassName": "wait"}));
+        world.pod(name, ephemeral());
+    }
+    let plan = world.plan();
+    assert_eq!((plan.placements[0].pods.len(), plan.claims.len()), (1, 1));
+}
+
+#[test]
+fn a_volumes_zone_does_not_shrink_the_domains_of_a_spread() {
+    let mut world = World::new();
+    let mut over = spread(labels::ZONE, "web", 1);
+    over["minDomains"] = json!(3);
+    for (n, zone) in Z.iter().enumerate() {
+        world.node(&format!("n{n}"), 1, json!({labels::ZONE: zone}));
+        world.pod(&format!("old{n}"), json!({"cpu": "1", "labels": {"app": "web"}, "nodeName": format!("n{n}")})).status =
+            serde_json::from_value(json!({"phase": "Running"})).unwrap();
+    }
+    bound(&mut world, "data", Z[0]);
+    world.pod("it", all(&[json!({"labels": {"app": "web"}, "topologySpreadConstraints": [over]}), using(&["data"])]));
+    world.pass();
+    assert_eq!(world.counts(labels::ZONE, "web"), [1, 1, 2]);
+}
+
+#[test]
+fn host_ports_clash_by_port_protocol_and_address() {
+    let clash = |a: Value, b: Value| {
+        let mut world = World::new();
+        world.pod("a", json!({"ports": [a]}));
+        world.pod("b", json!({"ports": [b]}));
+        world.plan().claims.len() == 2
+    };
+    let port = |port: i32, protocol: &str, ip: &str| json!({"containerPort": 80, "hostPort": port, "protocol": protocol, "hostIP": ip});
+    assert!(clash(port(80, "TCP", ""), port(80, "TCP", "")));
+    assert!(clash(port(80, "TCP", "1.1.1.1"), port(80, "TCP", "1.1.1.1")));
+    assert!(clash(port(80, "TCP", "0.0.0.0"), port(80, "TCP", "1.1.1.1")));
+    assert!(clash(port(80, "TCP", "fd00::1"), port(80, "TCP", "::")));
+    assert!(!clash(port(80, "TCP", ""), port(80, "UDP", "")));
+    assert!(!clash(port(80, "TCP", ""), port(81, "TCP", "")));
+    assert!(!clash(port(80, "TCP", "1.1.1.1"), port(80, "TCP", "2.2.2.2")));
+    let mut world = World::new();
+    world.pod("own", json!({"ports": [port(80, "TCP", ""), port(80, "TCP", "1.1.1.1")]}));
+    assert!(left(&world.plan()).is_empty(), "a pod does not clash with itself");
+}
