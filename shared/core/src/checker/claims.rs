@@ -11,7 +11,7 @@ use whittle_api::{ObjectMeta, labels};
 use whittle_units::{Quantity, Resources};
 
 pub(crate) fn check(input: &Input<'_>, options: &Options, plan: &Plan, pods: &BTreeMap<String, &Pod>, findings: &mut Findings) {
-    let daemons: Vec<Pod> = input.objects.daemon_sets.iter().map(|set| daemon(set, &input.objects.pods)).collect();
+    let daemons: Vec<Pod> = input.objects.daemon_sets.iter().map(|set| daemon(set, &input.objects.pods)).filter(placeable).collect();
     for (n, claim) in plan.claims.iter().enumerate() {
         let object = format!("claim {n}");
         let Some(pool) = input.objects.node_pools.iter().find(|p| p.metadata.name == claim.node_pool) else {
@@ -46,6 +46,12 @@ pub(crate) fn check(input: &Input<'_>, options: &Options, plan: &Plan, pods: &BT
     }
     limits(input, options, plan, findings);
     reservations(input, plan, findings);
+}
+
+/// Dynamic resources are nobody's business here, so neither are daemons that wait for them.
+fn placeable(daemon: &Pod) -> bool {
+    let mut containers = daemon.spec.containers.iter().chain(&daemon.spec.init_containers);
+    daemon.spec.resource_claims.is_empty() && containers.all(|c| c.resources.as_ref().is_none_or(|r| r.claims.is_empty()))
 }
 
 /// A pod as the DaemonSet would make it; where one runs already, with the containers that admission left it.
@@ -98,6 +104,14 @@ fn agrees(asked: &[Requirement], has: &[Requirement]) -> bool {
     })
 }
 
+/// What a claim asks of its types. One that holds reservations also lists types that were not reserved: they cannot be
+/// launched, which is what [`launchable`] is about.
+fn of_the_type(claim: &NewClaim) -> Vec<Requirement> {
+    let pinned = claim.requirements.iter().any(|r| r.key == labels::CAPACITY_TYPE && r.values == [labels::CAPACITY_RESERVED]);
+    let of_offering = |r: &&Requirement| pinned && [labels::CAPACITY_TYPE, labels::RESERVATION_ID].contains(&r.key.as_str());
+    claim.requirements.iter().filter(|r| !of_offering(r)).cloned().collect()
+}
+
 fn launchable<'c>(claim: &NewClaim, t: &'c InstanceType) -> Vec<&'c Offering> {
     if !agrees(&claim.requirements, &t.requirements) {
         return Vec::new();
@@ -125,7 +139,7 @@ fn types_hold(
             findings.add(object, "type-unknown", format!("NodePool {} cannot buy {name}", claim.node_pool));
             continue;
         };
-        findings.expect(agrees(&claim.requirements, &t.requirements), object, "type-requirements", || {
+        findings.expect(agrees(&of_the_type(claim), &t.requirements), object, "type-requirements", || {
             format!("{name} contradicts its requirements")
         });
         let allowed = pool.spec.template.spec.requirements.iter().filter(|r| labels::normalized(&r.key) == labels::INSTANCE_TYPE);

@@ -115,8 +115,13 @@ fn repelled(input: &Input<'_>, places: &[Place<'_>], place: &Place<'_>, owner: &
 
 fn together(input: &Input<'_>, places: &[Place<'_>], place: &Place<'_>, pod: &Pod, term: &PodAffinityTerm, findings: &mut Findings) {
     let wanted = |p: &&&Pod| kube::selects(term, pod, p, &input.objects.namespaces);
-    let elsewhere = places.iter().flat_map(|o| o.bound.iter().chain(&o.placed)).filter(|p| !std::ptr::eq(**p, pod)).any(|p| wanted(&p));
-    // The first of a kind that attracts itself may go anywhere.
+    let within_reach = |o: &&Place<'_>| {
+        let domains = o.domains.get(&term.topology_key);
+        domains.is_none_or(|d| d.iter().any(|value| kube::may_be_in(pod, &term.topology_key, value)))
+    };
+    let others = places.iter().filter(within_reach).flat_map(|o| o.bound.iter().chain(&o.placed));
+    let elsewhere = others.filter(|p| !std::ptr::eq(**p, pod)).any(|p| wanted(&p));
+    // The first of a kind that attracts itself may go anywhere, and so may one that cannot go where its kind is.
     if !elsewhere && kube::selects(term, pod, pod, &input.objects.namespaces) {
         return;
     }
@@ -143,7 +148,10 @@ fn skews(input: &Input<'_>, places: &[Place<'_>], findings: &mut Findings) {
 }
 
 fn skew(input: &Input<'_>, places: &[Place<'_>], namespace: &str, constraint: &TopologySpreadConstraint, findings: &mut Findings) {
-    let Some(selector) = constraint.label_selector.as_ref().filter(|_| constraint.match_label_keys.is_empty()) else { return };
+    // Which nodes count is then a matter of each pod's tolerations, which is more than is checked here.
+    let by_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
+    let plain = constraint.match_label_keys.is_empty() && !by_taints;
+    let Some(selector) = constraint.label_selector.as_ref().filter(|_| plain) else { return };
     let selected = |p: &&&Pod| p.metadata.namespace == namespace && selector.matches(&p.metadata.labels);
     let mixed = places.iter().flat_map(|p| &p.placed).filter(selected).any(|p| {
         let plain = p.spec.node_selector.is_empty() && p.spec.affinity.is_none();

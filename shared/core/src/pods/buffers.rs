@@ -43,3 +43,10 @@ fn one(buffer: &CapacityBuffer, template: &PodTemplate, n: i32) -> Pod {
         status: PodStatus { conditions: vec![condition], ..PodStatus::default() },
     }
 }
+
+/// Whether the pod is a pretend one.
+#[must_use]
+pub fn is_virtual(pod: &Pod) -> bool {
+    let given = |key| pod.metadata.annotation(key).is_some_and(|value| !value.is_empty());
+    pod.metadata.annotation(FAKE_POD) == Some("true") && given(BUFFER_NAME) && given(BUFFER_NAMESPACE)
+}

@@ -41,7 +41,7 @@ pub fn is_reschedulable(pod: &Pod) -> bool {
     comes_back && !is_daemon_owned(pod) && !is_mirror(pod)
 }
 
-/// What `karpenter.sh/do-not-disrupt` says.
+/// What `karpenter.sh/do-not-disrupt`, or its old form `karpenter.sh/do-not-evict`, says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// No annotation, or one whose time is over.
@@ -54,10 +54,14 @@ pub enum Protection {
 /// Whether the pod's owner asked to leave it alone, as of `now`. Pods that do not run any more have no protection.
 #[must_use]
 pub fn do_not_disrupt(pod: &Pod, now: Timestamp) -> Protection {
-    let Some(text) = pod.metadata.annotation(labels::DO_NOT_DISRUPT) else { return Protection::None };
     if !is_active(pod) {
         return Protection::None;
     }
+    // The old form knows only yes and no.
+    if pod.metadata.annotation(labels::DO_NOT_EVICT) == Some("true") {
+        return Protection::Active;
+    }
+    let Some(text) = pod.metadata.annotation(labels::DO_NOT_DISRUPT) else { return Protection::None };
     if text == "true" {
         return Protection::Active;
     }

@@ -9,7 +9,7 @@ mod tolerations;
 mod validation;
 mod volumes;
 
-pub use buffers::{BUFFER_NAME, BUFFER_NAMESPACE, FAKE_POD, virtual_pods};
+pub use buffers::{BUFFER_NAME, BUFFER_NAMESPACE, FAKE_POD, is_virtual, virtual_pods};
 pub use daemons::{daemon_pods, daemon_terms};
 pub use eligibility::{
     Protection, do_not_disrupt, is_active, is_daemon_owned, is_provisionable, is_reschedulable, moves_with_its_node, needs_resource_claims,

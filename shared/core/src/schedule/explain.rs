@@ -163,7 +163,7 @@ fn probably_meant(p: &Problem<'_>, offered: &Set, key: &str) -> Option<String> {
     let tail = key.split_once('/').map_or(key, |(_, tail)| tail);
     let looks = |name: &str| name.contains(key) || name.ends_with(tail);
     let mut known: Vec<&str> = p.well_known.iter().map(|k| p.names.key_name(*k)).collect();
-    known.sort_unstable_by_key(|name| (!name.split_once('/').is_some_and(|(_, last)| last == tail), *name));
+    known.sort_unstable_by_key(|name| (name.split_once('/').is_none_or(|(_, last)| last != tail), *name));
     let own = offered.iter().map(|(k, _)| p.names.key_name(*k));
     known.into_iter().chain(own).find(|name| looks(name)).map(str::to_owned)
 }

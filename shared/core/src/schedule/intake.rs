@@ -68,7 +68,7 @@ fn faults(ground: &Ground<'_>, pod: &Pod) -> Vec<String> {
 /// `DoesNotExist`, and not only because its demands contradict each other.
 fn opts_out(spec: &PodSpec) -> bool {
     let full = requirements_of(spec, PreferencePolicy::Respect);
-    if !full.get(labels::NODE_POOL).is_some_and(|a| a.operator() == Operator::DoesNotExist) {
+    if full.get(labels::NODE_POOL).is_none_or(|a| a.operator() != Operator::DoesNotExist) {
         return false;
     }
     let Some(affinity) = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()) else { return false };

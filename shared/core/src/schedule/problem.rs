@@ -112,6 +112,16 @@ pub(crate) struct Keys {
     pub(crate) reserved: Val,
 }
 
+impl Keys {
+    fn of(names: &mut Names) -> Self {
+        Self {
+            capacity_type: names.key(labels::CAPACITY_TYPE),
+            reservation: names.key(labels::RESERVATION_ID),
+            reserved: names.val(labels::CAPACITY_RESERVED),
+        }
+    }
+}
+
 /// What is collected before the pods' classes are known.
 pub(crate) struct Ground<'a> {
     pub(crate) input: &'a Input<'a>,
@@ -204,11 +214,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
     let standing = if open { Standing::of(&groups, &counted, &ground.sets, reachable, passes) } else { Standing::default() };
     let relevant = super::machines::relevant_keys(&ground, &classes.list, &groups);
     let machines = super::machines::build(&mut ground, &dims, &daemons, &relevant);
-    let key = Keys {
-        capacity_type: ground.names.key(labels::CAPACITY_TYPE),
-        reservation: ground.names.key(labels::RESERVATION_ID),
-        reserved: ground.names.val(labels::CAPACITY_RESERVED),
-    };
+    let key = Keys::of(&mut ground.names);
     let well_known: Vec<String> = ground.well_known.iter().cloned().collect();
     let well_known = well_known.iter().map(|k| ground.names.key(k)).collect();
     let tolerated = tolerations_by_taints(&ground.marks);

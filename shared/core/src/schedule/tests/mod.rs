@@ -1,10 +1,14 @@
 //! The rules of scheduling as tables, on the reference's own test catalogue, and properties of whole solves.
 
 mod daemons;
+mod defaults;
+mod existing;
+mod neighbours;
 mod pools;
 mod properties;
 mod relaxing;
 mod resources;
 mod selection;
+mod spreading;
 mod volumes;
 mod world;

@@ -252,9 +252,9 @@ impl World {
     /// Pods `name-0`, `name-1`, …, labelled `app: name` unless told otherwise.
     pub(super) fn pods(&mut self, name: &str, count: usize, spec: &Value) {
         let spec = all(&[json!({"labels": {"app": name}}), spec.clone()]);
-        for n in 0..count {
-            // Names stay unique over several batches.
-            let n = n + self.objects.pods.len();
+        // Names stay unique over several batches.
+        let first = self.objects.pods.len();
+        for n in first..first + count {
             self.pod(&format!("{name}-{n}"), spec.clone());
         }
     }

@@ -1,0 +1,405 @@
+//! Topology spread.
+
+use super::world::{World, Z, all, assorted, expr, left, now, preferred, required, spread};
+use serde_json::{Value, json};
+use whittle_api::labels;
+
+/// Pods `web` with these constraints, one CPU each unless told otherwise.
+fn web(constraints: &[Value], more: Value) -> Value {
+    all(&[json!({"requests": {"cpu": "10m"}, "topologySpreadConstraints": constraints}), more])
+}
+
+fn by_zone() -> Value {
+    spread(labels::ZONE, "web", 1)
+}
+
+fn zones(zones: &[&str]) -> Value {
+    json!({"requirements": [expr(labels::ZONE, "In", zones)]})
+}
+
+/// Pods that run already, one per entry, in these values of `key`.
+fn running(world: &mut World, key: &str, values: &[&str]) {
+    for value in values {
+        let name = format!("old{}", world.objects.nodes.len());
+        world.node(&name, 1, json!({key: value}));
+        world.pod(&name, json!({"cpu": "1", "labels": {"app": "web"}, "nodeName": name})).status =
+            serde_json::from_value(json!({"phase": "Running"})).unwrap();
+    }
+}
+
+#[track_caller]
+fn after(world: &mut World, key: &str, expected: &[usize]) {
+    world.pass();
+    assert_eq!(world.counts(key, "web"), expected);
+}
+
+#[test]
+fn a_spread_over_an_unknown_key_leaves_only_its_own_pods_out() {
+    let mut world = World::new();
+    world.pods("web", 1, &web(&[spread("unknown", "web", 1)], json!({})));
+    world.pods("good", 1, &json!({}));
+    assert_eq!(left(&world.plan()), ["web-0"]);
+}
+
+#[test]
+fn without_a_selector_nothing_is_spread() {
+    let mut world = World::new();
+    let mut over = by_zone();
+    over.as_object_mut().unwrap().remove("labelSelector");
+    world.pods("web", 2, &web(&[over.clone()], json!({})));
+    after(&mut world, labels::ZONE, &[2]);
+    let mut world = World::new();
+    world.pods("web", 1, &web(&[over], json!({})));
+    after(&mut world, labels::ZONE, &[1]);
+    let mut world = World::new();
+    world.pods("web", 5, &web(&[spread(labels::HOSTNAME, "somebody-else", 1)], json!({})));
+    after(&mut world, labels::HOSTNAME, &[5]);
+}
+
+#[test]
+fn pods_are_balanced_over_zones() {
+    let mut world = World::new();
+    world.pods("web", 4, &web(&[by_zone()], json!({})));
+    after(&mut world, labels::ZONE, &[1, 1, 2]);
+    let mut over = by_zone();
+    over["labelSelector"] = json!({"matchExpressions": [expr("app", "In", &["web"])]});
+    let mut world = World::new();
+    world.pods("web", 4, &web(&[over], json!({})));
+    after(&mut world, labels::ZONE, &[1, 1, 2]);
+}
+
+#[test]
+fn the_zones_of_pools_are_the_domains() {
+    let spread_over = |pools: &[Value]| {
+        let mut world = World::new();
+        for (n, pool) in pools.iter().enumerate() {
+            world.pool(["default", "other"][n], pool.clone());
+        }
+        world.pods("web", 4, &web(&[by_zone()], json!({})));
+        world.pass();
+        world.counts(labels::ZONE, "web")
+    };
+    assert_eq!(spread_over(&[zones(&Z[..2])]), [2, 2]);
+    assert_eq!(spread_over(&[json!({"labels": {labels::ZONE: Z[0]}}), json!({"labels": {labels::ZONE: Z[1]}})]), [2, 2]);
+    assert_eq!(spread_over(&[json!({"labels": {labels::ZONE: Z[0]}}), zones(&[Z[1]])]), [2, 2]);
+    assert_eq!(spread_over(&[all(&[zones(&Z[..2]), json!({"labels": {labels::ZONE: Z[0]}})]), zones(&[Z[1]])]), [2, 2]);
+}
+
+#[test]
+fn pods_in_zones_that_no_pool_offers_still_count() {
+    let mut world = World::new();
+    running(&mut world, labels::ZONE, &[Z[2]]);
+    world.pool("default", zones(&Z[..2]));
+    world.pods("web", 6, &web(&[by_zone()], json!({"cpu": "1"})));
+    after(&mut world, labels::ZONE, &[1, 2, 2]);
+    let mut world = World::new();
+    running(&mut world, labels::ZONE, &Z[..2]);
+    world.pool("default", zones(&[Z[2]]));
+    world.pods("web", 10, &web(&[spread(labels::ZONE, "web", 5)], json!({})));
+    after(&mut world, labels::ZONE, &[1, 1, 6]);
+    for own in [false, true] {
+        let mut world = World::new();
+        running(&mut world, labels::ZONE, &[Z[0]]);
+        if own {
+            world.objects.pods[0].spec.topology_spread_constraints = serde_json::from_value(json!([by_zone()])).unwrap();
+        }
+        world.pool("default", zones(&Z[1..]));
+        world.pods("web", 10, &web(&[by_zone()], json!({})));
+        after(&mut world, labels::ZONE, &[1, 2, 2]);
+    }
+}
+
+#[test]
+fn only_the_emptiest_domains_are_filled() {
+    let mut world = World::new();
+    world.pods("web", 9, &web(&[by_zone()], json!({"cpu": "1"})));
+    after(&mut world, labels::ZONE, &[3, 3, 3]);
+    let elsewhere: Vec<String> =
+        world.objects.pods.iter().map(|p| p.metadata.name.clone()).filter(|p| world.label_of(p, labels::ZONE) != Some(Z[0])).collect();
+    world.objects.pods.retain(|p| !elsewhere.contains(&p.metadata.name));
+    world.pods("web", 3, &web(&[by_zone()], json!({"cpu": "1"})));
+    after(&mut world, labels::ZONE, &[1, 2, 3]);
+}
+
+#[test]
+fn pods_that_do_not_run_here_are_not_counted() {
+    for (key, values, expected) in
+        [(labels::ZONE, [Z[0], Z[1]], [1, 2, 2].as_slice()), (labels::CAPACITY_TYPE, ["spot", "on-demand"], &[2, 3])]
+    {
+        let mut world = World::new();
+        world.node("first", 64, json!({key: values[0]}));
+        world.node("second", 64, json!({key: values[1]}));
+        world.node("blank", 64, json!({}));
+        for node in &mut world.objects.nodes {
+            node.spec.taints = serde_json::from_value(json!([{"key": "full", "effect": "NoSchedule"}])).unwrap();
+        }
+        let mut add = |name: &str, node: &str, change: fn(&mut whittle_api::k8s::Pod)| {
+            let pod = world.pod(name, json!({"labels": {"app": "web"}, "nodeName": node}));
+            pod.status = serde_json::from_value(json!({"phase": "Running"})).unwrap();
+            change(pod);
+        };
+        add("a", "first", |_| ());
+        add("b", "first", |_| ());
+        add("c", "second", |_| ());
+        add("other-label", "second", |p| p.metadata.labels.clear());
+        add("finished", "second", |p| p.status.phase = "Succeeded".into());
+        add("failed", "second", |p| p.status.phase = "Failed".into());
+        add("leaving", "second", |p| p.metadata.deletion_timestamp = Some(now()));
+        add("elsewhere", "second", |p| p.metadata.namespace = "other".into());
+        add("no-label", "blank", |_| ());
+        add("leaked", "gone", |_| ());
+        world.pods("web", 2, &web(&[spread(key, "web", 1)], json!({})));
+        world.pass();
+        // What is not counted is not shown either.
+        world.objects.pods.retain(|p| p.metadata.namespace == "default" && !p.metadata.is_deleting());
+        assert_eq!(world.counts(key, "web"), expected);
+    }
+}
+
+#[test]
+fn min_domains_hold_pods_back_until_there_are_enough() {
+    let placed = |pool_zones: &[&str], min: i32, count: usize| {
+        let mut world = World::new();
+        world.pool("default", zones(pool_zones));
+        let mut over = by_zone();
+        over["minDomains"] = json!(min);
+        world.pods("web", count, &web(&[over], json!({})));
+        world.pass();
+        world.counts(labels::ZONE, "web")
+    };
+    assert_eq!(placed(&Z[..2], 3, 3), [1, 1]);
+    assert_eq!(placed(&Z, 3, 11), [3, 4, 4]);
+    assert_eq!(placed(&Z, 2, 11), [3, 4, 4]);
+}
+
+#[test]
+fn hosts_are_domains_of_their_own() {
+    for (skew, expected) in [(1, vec![1, 1, 1, 1]), (4, vec![4])] {
+        let mut world = World::new();
+        world.pods("web", 4, &web(&[spread(labels::HOSTNAME, "web", skew)], json!({})));
+        after(&mut world, labels::HOSTNAME, &expected);
+    }
+    let two = |arch: bool| {
+        let mut world = World::new();
+        for (app, wanted) in [("web", "amd64"), ("db", "arm64")] {
+            let selector = if arch { json!({"nodeSelector": {labels::ARCH: wanted}}) } else { json!({}) };
+            world.pods(app, 2, &web(&[spread(labels::HOSTNAME, app, 1)], selector));
+        }
+        world.plan().claims.len()
+    };
+    assert_eq!((two(false), two(true)), (2, 4));
+}
+
+#[test]
+fn capacity_types_can_be_balanced() {
+    for pool in [json!({}), json!({"requirements": [expr(labels::CAPACITY_TYPE, "In", &["spot", "on-demand"])]})] {
+        let mut world = World::new();
+        world.pool("default", pool);
+        world.pods("web", 4, &web(&[spread(labels::CAPACITY_TYPE, "web", 1)], json!({})));
+        after(&mut world, labels::CAPACITY_TYPE, &[2, 2]);
+    }
+    for (action, expected) in [("DoNotSchedule", [1, 2]), ("ScheduleAnyway", [1, 5])] {
+        let mut world = World::new();
+        running(&mut world, labels::CAPACITY_TYPE, &["spot"]);
+        world.pool("default", json!({"requirements": [expr(labels::CAPACITY_TYPE, "In", &["on-demand"])]}));
+        let mut over = spread(labels::CAPACITY_TYPE, "web", 1);
+        over["whenUnsatisfiable"] = json!(action);
+        world.pods("web", 5, &web(&[over], json!({})));
+        after(&mut world, labels::CAPACITY_TYPE, &expected);
+    }
+}
+
+#[test]
+fn nodes_that_the_pods_may_not_use_are_not_counted() {
+    let mut world = World::new();
+    running(&mut world, labels::CAPACITY_TYPE, &["on-demand"]);
+    world.objects.nodes[0].metadata.labels.insert(labels::ZONE.into(), Z[0].into());
+    let only = required(&[&[expr(labels::ZONE, "In", &[Z[1]]), expr(labels::CAPACITY_TYPE, "In", &["spot"])]]);
+    world.pods("web", 5, &web(&[spread(labels::CAPACITY_TYPE, "web", 1)], only));
+    after(&mut world, labels::CAPACITY_TYPE, &[1, 5]);
+}
+
+#[test]
+fn values_that_only_exist_elsewhere_bound_those_that_can_be_had() {
+    for (key, old, new) in [(labels::CAPACITY_TYPE, "spot", "on-demand"), (labels::ARCH, "amd64", "arm64")] {
+        let mut world = World::new();
+        running(&mut world, key, &[old]);
+        world.pool("default", json!({"requirements": [expr(key, "In", &[new])]}));
+        world.pods("web", 5, &web(&[spread(key, "web", 1)], json!({})));
+        after(&mut world, key, &[1, 2]);
+    }
+}
+
+#[test]
+fn several_constraints_hold_together() {
+    let mut world = World::new();
+    for (count, expected) in [(2, vec![1, 1]), (3, vec![1, 2, 2]), (5, vec![3, 3, 4]), (11, vec![7, 7, 7])] {
+        world.pods("web", count, &web(&[by_zone(), spread(labels::HOSTNAME, "web", 3)], json!({})));
+        after(&mut world, labels::ZONE, &expected);
+        assert!(world.counts(labels::HOSTNAME, "web").iter().all(|n| *n <= 3));
+    }
+    let mut world = World::new();
+    for (count, expected) in [(2, vec![1, 1]), (3, vec![2, 3]), (5, vec![5, 5]), (11, vec![10, 11])] {
+        world.pods("web", count, &web(&[spread(labels::CAPACITY_TYPE, "web", 1), spread(labels::HOSTNAME, "web", 3)], json!({})));
+        after(&mut world, labels::CAPACITY_TYPE, &expected);
+        assert!(world.counts(labels::HOSTNAME, "web").iter().all(|n| *n <= 3));
+    }
+    let mut world = World::new();
+    for count in [2, 3, 3, 11] {
+        world.pods("web", count, &web(&[spread(labels::CAPACITY_TYPE, "web", 1), by_zone()], json!({})));
+        world.pass();
+        for key in [labels::CAPACITY_TYPE, labels::ZONE] {
+            let counts = world.counts(key, "web");
+            assert!(counts.last().unwrap() - counts[0] <= 1, "{key}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn three_skews_hold_step_by_step_on_a_large_catalogue() {
+    let mut world = World::new();
+    world.types = assorted()
+        .into_iter()
+        .filter(|t| t.label("integer").is_some_and(|n| ["2", "16"].contains(&n)) && t.label(labels::ARCH) == Some("amd64"))
+        .collect();
+    for count in [1, 4, 7, 2, 9] {
+        let three = [spread(labels::CAPACITY_TYPE, "web", 1), spread(labels::ZONE, "web", 2), spread(labels::HOSTNAME, "web", 3)];
+        world.pods("web", count, &web(&three, json!({})));
+        world.pass();
+        for (key, skew) in [(labels::CAPACITY_TYPE, 1), (labels::ZONE, 2)] {
+            let counts = world.counts(key, "web");
+            let domains = if key == labels::ZONE { 3 } else { 2 };
+            let least = if counts.len() < domains { 0 } else { counts[0] };
+            assert!(counts.last().unwrap() - least <= skew, "{key}: {counts:?}");
+        }
+        assert!(world.counts(labels::HOSTNAME, "web").iter().all(|n| *n <= 3));
+    }
+}
+
+#[test]
+fn values_of_a_custom_label_express_a_ratio() {
+    let mut world = World::new();
+    let pool = |values: &[&str], capacity_type: &str| json!({"requirements": [expr("slot", "In", values), expr(labels::CAPACITY_TYPE, "In", &[capacity_type])]});
+    world.pool("default", pool(&["2", "3", "4", "5"], "spot"));
+    world.pool("base", pool(&["1"], "on-demand"));
+    world.pods("web", 20, &web(&[spread("slot", "web", 1)], json!({})));
+    after(&mut world, "slot", &[4; 5]);
+    assert_eq!(world.counts(labels::CAPACITY_TYPE, "web"), [4, 16]);
+}
+
+#[test]
+fn an_exhausted_zone_stays_a_domain() {
+    let mut world = World::new();
+    world.pool("default", zones(&Z[..2]));
+    world.pool("empty", all(&[zones(&[Z[2]]), json!({"limits": {"cpu": "0"}})]));
+    let mut anyway = spread(labels::HOSTNAME, "web", 1);
+    anyway["whenUnsatisfiable"] = json!("ScheduleAnyway");
+    world.pods("web", 10, &web(&[by_zone(), anyway], json!({})));
+    after(&mut world, labels::ZONE, &[1, 1]);
+}
+
+#[test]
+fn match_label_keys_spread_each_revision_alone() {
+    let mut over = spread(labels::HOSTNAME, "web", 1);
+    over["matchLabelKeys"] = json!(["revision", "unknown"]);
+    let mut world = World::new();
+    for revision in ["a", "b"] {
+        world.pods("web", 2, &web(&[over.clone()], json!({"labels": {"app": "web", "revision": revision}})));
+    }
+    after(&mut world, labels::HOSTNAME, &[2, 2]);
+}
+
+#[test]
+fn taints_count_when_the_policy_says_so() {
+    let taint = |value: &str| json!([{"key": "k", "value": value, "effect": "NoSchedule"}]);
+    let over = |policy: &str| {
+        let mut over = spread("fake", "web", 1);
+        over["nodeTaintsPolicy"] = json!(policy);
+        over
+    };
+    for (policy, expected) in [("Ignore", vec![1]), ("Honor", vec![5])] {
+        let mut world = World::new();
+        world.pool("default", json!({"labels": {"fake": "baz"}}));
+        for value in ["foo", "bar"] {
+            world.node(value, 4, json!({"fake": value})).spec.taints = serde_json::from_value(taint("x")).unwrap();
+        }
+        world.pods("web", 5, &web(&[over(policy)], json!({})));
+        after(&mut world, "fake", &expected);
+    }
+    for (policy, expected) in [("Ignore", vec![1]), ("Honor", vec![2])] {
+        let mut world = World::new();
+        world.pool("default", json!({"labels": {"fake": "foo"}}));
+        world.pool("tainted", json!({"taints": taint("x"), "requirements": [expr("fake", "In", &["bar"])]}));
+        world.pods("web", 2, &web(&[over(policy)], json!({})));
+        after(&mut world, "fake", &expected);
+    }
+    let mut world = World::new();
+    world.objects.node_pools.clear();
+    world.pool("a", json!({"taints": taint("a"), "requirements": [expr("fake", "In", &["foo", "bar"])]}));
+    world.pool("b", json!({"taints": taint("b"), "requirements": [expr("fake", "In", &["foo", "baz"])]}));
+    for (value, count) in [("a", 2), ("b", 4)] {
+        let tolerating = json!({"tolerations": [{"key": "k", "value": value}]});
+        world.pods("web", count, &web(&[over("Honor")], tolerating));
+    }
+    after(&mut world, "fake", &[1, 2, 3]);
+}
+
+#[test]
+fn node_affinity_counts_when_the_policy_says_so() {
+    for (policy, expected) in [("Ignore", vec![1]), ("Honor", vec![5])] {
+        let mut world = World::new();
+        world.pool("default", json!({"labels": {"fake": "baz", "selected": "yes"}}));
+        for value in ["foo", "bar"] {
+            world.node(value, 4, json!({"fake": value, "selected": "no"}));
+        }
+        let mut over = spread("fake", "web", 1);
+        over["nodeAffinityPolicy"] = json!(policy);
+        world.pods("web", 5, &web(&[over], json!({"nodeSelector": {"selected": "yes"}})));
+        after(&mut world, "fake", &expected);
+    }
+}
+
+#[test]
+fn pods_with_different_selectors_balance_in_their_own_domains() {
+    let mut world = World::new();
+    for (zone, count) in [(Z[0], 5), (Z[1], 10)] {
+        world.pods("web", count, &web(&[by_zone()], json!({"nodeSelector": {labels::ZONE: zone}})));
+    }
+    after(&mut world, labels::ZONE, &[5, 10]);
+    let mut world = World::new();
+    for capacity_type in ["spot", "on-demand"] {
+        world.pods(
+            "web",
+            5,
+            &web(&[spread(labels::CAPACITY_TYPE, "web", 1)], json!({"nodeSelector": {labels::CAPACITY_TYPE: capacity_type}})),
+        );
+    }
+    after(&mut world, labels::CAPACITY_TYPE, &[5, 5]);
+}
+
+#[test]
+fn a_required_affinity_limits_the_domains_and_a_preferred_one_does_not() {
+    let only = |zones: &[&str]| required(&[&[expr(labels::ZONE, "In", zones)]]);
+    let mut world = World::new();
+    world.pods("web", 10, &web(&[by_zone()], only(&Z[..2])));
+    after(&mut world, labels::ZONE, &[5, 5]);
+    let mut world = World::new();
+    world.pods("web", 6, &web(&[by_zone()], only(&Z[..2])));
+    after(&mut world, labels::ZONE, &[3, 3]);
+    world.pods("web", 1, &web(&[by_zone()], only(&Z)));
+    after(&mut world, labels::ZONE, &[1, 3, 3]);
+    world.pods("web", 5, &web(&[by_zone()], only(&Z)));
+    after(&mut world, labels::ZONE, &[4, 4, 4]);
+    let mut world = World::new();
+    world.pods("web", 6, &web(&[by_zone()], preferred(&[(1, expr(labels::ZONE, "In", &Z[..2]))])));
+    after(&mut world, labels::ZONE, &[2, 2, 2]);
+    let by_type =
+        |values: &[&str]| web(&[spread(labels::CAPACITY_TYPE, "web", 1)], required(&[&[expr(labels::CAPACITY_TYPE, "In", values)]]));
+    let mut world = World::new();
+    world.pods("web", 3, &by_type(&["spot"]));
+    after(&mut world, labels::CAPACITY_TYPE, &[3]);
+    world.pods("web", 1, &by_type(&["spot", "on-demand"]));
+    after(&mut world, labels::CAPACITY_TYPE, &[1, 3]);
+    world.pods("web", 5, &web(&[spread(labels::CAPACITY_TYPE, "web", 1)], json!({})));
+    after(&mut world, labels::CAPACITY_TYPE, &[4, 5]);
+}
