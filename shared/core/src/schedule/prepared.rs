@@ -49,7 +49,7 @@ impl<'a> Prepared<'a> {
         if options.packing != Packing::Reference || options.work_budget.is_some() {
             return None;
         }
-        // A pod that is ending on a machine that stays repels nobody, but would while it moves.
+        // A pod that is ending counts for nobody where it is, and repels all the same: taking it out again is not worth it.
         let repels = |pod: &whittle_api::k8s::Pod| pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_anti_affinity.is_some());
         if input.objects.pods.iter().any(|pod| pod.metadata.is_deleting() && repels(pod)) {
             return None;

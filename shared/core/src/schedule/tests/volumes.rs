@@ -55,84 +55,87 @@ fn zone_of(world: &mut World, expected: Option<&str>) {
     assert_eq!(world.label_of("it", labels::ZONE), expected);
 }
 
+type Make = fn(&mut World);
+
+/// Claims named `data`, and whether a pod that uses one is placed.
+const CLAIMS: [(&str, Make, bool); 12] = [
+    ("unknown", |_| (), false),
+    (
+        "unbound without class",
+        |w| {
+            claim(w, "data", json!({}));
+        },
+        false,
+    ),
+    (
+        "unbound, unknown class",
+        |w| {
+            claim(w, "data", json!({"storageClassName": "x"}));
+        },
+        false,
+    ),
+    ("bound without class", |w| volume(w, "data", csi(json!([]))), true),
+    (
+        "unbound, immediate",
+        |w| {
+            class(w, "now", "Immediate", "ebs.csi.aws.com", json!([]));
+            claim(w, "data", json!({"storageClassName": "now"}));
+        },
+        false,
+    ),
+    (
+        "unbound, waiting",
+        |w| {
+            waiting(w, "wait", &[]);
+            claim(w, "data", json!({"storageClassName": "wait"}));
+        },
+        true,
+    ),
+    (
+        "no such volume",
+        |w| {
+            claim(w, "data", json!({"volumeName": "gone"}));
+        },
+        false,
+    ),
+    (
+        "not bound completely",
+        |w| {
+            volume(w, "data", csi(json!([])));
+            w.objects.volume_claims[0].metadata.annotations.clear();
+        },
+        false,
+    ),
+    (
+        "claim being deleted",
+        |w| {
+            volume(w, "data", csi(json!([])));
+            w.objects.volume_claims[0].metadata.deletion_timestamp = Some(super::world::now());
+        },
+        false,
+    ),
+    (
+        "volume being deleted",
+        |w| {
+            volume(w, "data", csi(json!([])));
+            w.objects.volumes[0].metadata.deletion_timestamp = Some(super::world::now());
+        },
+        false,
+    ),
+    (
+        "claim lost",
+        |w| {
+            volume(w, "data", csi(json!([])));
+            w.objects.volume_claims[0].status = json!({"phase": "Lost"});
+        },
+        false,
+    ),
+    ("network file system", |w| volume(w, "data", json!({"nfs": {"server": "x", "path": "/"}})), true),
+];
+
 #[test]
 fn claims_that_cannot_be_served_refuse_their_pod_alone() {
-    type Make = fn(&mut World);
-    let cases: [(&str, Make, bool); 12] = [
-        ("unknown", |_| (), false),
-        (
-            "unbound without class",
-            |w| {
-                claim(w, "data", json!({}));
-            },
-            false,
-        ),
-        (
-            "unbound, unknown class",
-            |w| {
-                claim(w, "data", json!({"storageClassName": "x"}));
-            },
-            false,
-        ),
-        ("bound without class", |w| volume(w, "data", csi(json!([]))), true),
-        (
-            "unbound, immediate",
-            |w| {
-                class(w, "now", "Immediate", "ebs.csi.aws.com", json!([]));
-                claim(w, "data", json!({"storageClassName": "now"}));
-            },
-            false,
-        ),
-        (
-            "unbound, waiting",
-            |w| {
-                waiting(w, "wait", &[]);
-                claim(w, "data", json!({"storageClassName": "wait"}));
-            },
-            true,
-        ),
-        (
-            "no such volume",
-            |w| {
-                claim(w, "data", json!({"volumeName": "gone"}));
-            },
-            false,
-        ),
-        (
-            "not bound completely",
-            |w| {
-                volume(w, "data", csi(json!([])));
-                w.objects.volume_claims[0].metadata.annotations.clear();
-            },
-            false,
-        ),
-        (
-            "claim being deleted",
-            |w| {
-                volume(w, "data", csi(json!([])));
-                w.objects.volume_claims[0].metadata.deletion_timestamp = Some(super::world::now());
-            },
-            false,
-        ),
-        (
-            "volume being deleted",
-            |w| {
-                volume(w, "data", csi(json!([])));
-                w.objects.volumes[0].metadata.deletion_timestamp = Some(super::world::now());
-            },
-            false,
-        ),
-        (
-            "claim lost",
-            |w| {
-                volume(w, "data", csi(json!([])));
-                w.objects.volume_claims[0].status = json!({"phase": "Lost"});
-            },
-            false,
-        ),
-        ("network file system", |w| volume(w, "data", json!({"nfs": {"server": "x", "path": "/"}})), true),
-    ];
-    for (what, make, placed) in cases {
+    for (what, make, placed) in CLAIMS {
         let mut world = World::new();
         make(&mut world);
         world.pod("it", using(&["data"]));
