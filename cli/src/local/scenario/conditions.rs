@@ -5,6 +5,7 @@ use serde::de::{self, Deserializer, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use whittle_api::k8s::{Node, Pod};
+use whittle_api::karpenter::NodePool;
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_sim::World;
 
@@ -81,6 +82,11 @@ pub struct Condition {
     pub class: Option<Class>,
     pub budget: Option<Budget>,
     pub launch_templates: Option<Count>,
+    pub node_pool: Option<PoolObject>,
+    /// All instance profiles that there are, with their roles.
+    pub profiles: Option<BTreeMap<String, String>>,
+    /// Texts that stand in no launch template, tag, decision or event.
+    pub nowhere: Vec<String>,
     /// Several of the same sort.
     pub all: Vec<Condition>,
 }
@@ -97,6 +103,8 @@ pub struct Pods {
     pub total: Option<Count>,
     /// Every bound one is on a node of this pool.
     pub pool: Option<String>,
+    /// Every bound one is on a node of a pool that came from a Provisioner, or of one that did not.
+    pub converted: Option<bool>,
     /// No bound one is on a node of any pool.
     pub unmanaged: Option<bool>,
     /// How many nodes they are spread over.
@@ -112,6 +120,10 @@ pub struct Nodes {
     pub pool: Option<String>,
     /// Of a managed node group.
     pub group: Option<String>,
+    /// Of a pool that came from a Provisioner, or of one that did not.
+    pub converted: Option<bool>,
+    /// Only those with a taint of this key.
+    pub tainted: Option<String>,
     pub count: Option<Count>,
     pub ready: Option<bool>,
     /// On each of them.
@@ -134,6 +146,8 @@ pub struct Nodes {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Claims {
     pub pool: Option<String>,
+    /// Of a pool that came from a Provisioner, or of one that did not.
+    pub converted: Option<bool>,
     pub live: Option<Count>,
     /// Ever made.
     pub made: Option<Count>,
@@ -185,7 +199,24 @@ pub struct Class {
     pub says: Vec<String>,
     pub subnets: Option<Count>,
     pub security_groups: Option<Count>,
+    /// These among others.
     pub images: Vec<String>,
+    /// These and no others, where any are given.
+    pub only_images: Vec<String>,
+    pub only_groups: Vec<String>,
+}
+
+/// A NodePool object.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct PoolObject {
+    pub name: String,
+    pub converted: bool,
+    /// False: there must be none of that name.
+    pub exists: Option<bool>,
+    pub ready: Option<bool>,
+    /// Values of fields, by their path from the top with slashes, as JSON or text.
+    pub fields: BTreeMap<String, String>,
 }
 
 /// A disruption budget.
@@ -246,12 +277,39 @@ impl Condition {
         if let Some(budget) = &self.budget {
             budget.check(world, &mut faults);
         }
+        if let Some(pool) = &self.node_pool {
+            pool.check(world, &mut faults);
+        }
+        if let Some(profiles) = self.profiles.as_ref().filter(|wanted| **wanted != world.region.network.profiles) {
+            faults.0.push(format!("instance profiles: wanted {profiles:?}, found {:?}", world.region.network.profiles));
+        }
+        if !self.nowhere.is_empty() {
+            nowhere(&self.nowhere, world, &mut faults);
+        }
         faults.count("launch templates", self.launch_templates, world.region.launch_templates.len());
         for part in &self.all {
             faults.0.extend(part.faults(world));
         }
         faults.0
     }
+}
+
+/// Looks for texts in everything that Whittle wrote to EC2, into the cluster's events and into its own log.
+fn nowhere(texts: &[String], world: &World, faults: &mut Faults) {
+    let templates = world.region.launch_templates.values().map(|template| format!("{template:?}"));
+    let tags = world.region.machines.values().map(|machine| format!("{:?}", machine.instance.tags));
+    let decisions = world.store.decisions(&world.name()).iter().map(|decision| format!("{} {}", decision.message, decision.detail));
+    let events = world.cluster.events.iter().map(|kept| kept.event.message.clone());
+    for written in templates.chain(tags).chain(decisions).chain(events) {
+        for text in texts.iter().filter(|text| written.contains(text.as_str())) {
+            faults.0.push(format!("{text:?} stands in {written}"));
+        }
+    }
+}
+
+/// Whether a Node is of a pool that came from a Provisioner.
+fn is_converted(node: &Node) -> bool {
+    node.metadata.label(labels::PROVISIONER_NAME).is_some()
 }
 
 impl Pods {
@@ -270,6 +328,9 @@ impl Pods {
         for node in nodes.iter().filter_map(|name| objects.nodes.get(*name)) {
             let pool = node.metadata.label(labels::NODE_POOL).unwrap_or_default();
             faults.text(&format!("pool of node {} under {who}", node.metadata.name), self.pool.as_deref(), pool);
+            if self.converted.is_some_and(|wanted| wanted != is_converted(node)) {
+                faults.0.push(format!("a pod of {who} runs on node {} of the other pool {pool}", node.metadata.name));
+            }
             if self.unmanaged == Some(true) && !pool.is_empty() {
                 faults.0.push(format!("a pod of {who} runs on node {} of pool {pool}", node.metadata.name));
             }
@@ -289,7 +350,9 @@ impl Nodes {
         let pool = self.pool.as_ref().is_none_or(|pool| node.metadata.label(labels::NODE_POOL) == Some(pool));
         let group = self.group.as_ref().is_none_or(|group| node.metadata.label("eks.amazonaws.com/nodegroup") == Some(group));
         let ready = self.ready.is_none_or(|ready| conditions::is_true(&node.status.conditions, conditions::READY) == ready);
-        pool && group && ready
+        let converted = self.converted.is_none_or(|wanted| wanted == is_converted(node));
+        let tainted = self.tainted.as_ref().is_none_or(|key| node.spec.taints.iter().any(|taint| taint.key == *key));
+        pool && group && ready && converted && tainted
     }
 
     fn check(&self, world: &World, faults: &mut Faults) {
@@ -336,7 +399,10 @@ impl Nodes {
 impl Claims {
     fn check(&self, world: &World, faults: &mut Faults) {
         let cluster = world.name();
-        let of = |claim: &&whittle_claims::Claim| self.pool.as_ref().is_none_or(|pool| claim.spec.node_pool == *pool);
+        let of = |claim: &&whittle_claims::Claim| {
+            let converted = claim.spec.owner.kind == "Provisioner";
+            self.pool.as_ref().is_none_or(|pool| claim.spec.node_pool == *pool) && self.converted.is_none_or(|wanted| wanted == converted)
+        };
         let all: Vec<_> = world.store.claims(&cluster).map(|stored| &stored.value).filter(of).collect();
         faults.count("live claims", self.live, all.iter().filter(|claim| claim.is_live()).count());
         faults.count("claims ever made", self.made, all.len());
@@ -435,6 +501,42 @@ impl Class {
         faults.count("security groups of the class", self.security_groups, class.status.security_groups.len());
         for image in self.images.iter().filter(|image| !class.status.amis.iter().any(|ami| ami.id == **image)) {
             faults.0.push(format!("class {} does not use image {image}", self.name));
+        }
+        let images = class.status.amis.iter().map(|ami| ami.id.as_str());
+        only(&format!("images of class {}", self.name), &self.only_images, images, faults);
+        let groups = class.status.security_groups.iter().map(|group| group.id.as_str());
+        only(&format!("security groups of class {}", self.name), &self.only_groups, groups, faults);
+    }
+}
+
+fn only<'a>(what: &str, wanted: &[String], found: impl Iterator<Item = &'a str>, faults: &mut Faults) {
+    let (wanted, found): (BTreeSet<&str>, BTreeSet<&str>) = (wanted.iter().map(String::as_str).collect(), found.collect());
+    if !wanted.is_empty() && wanted != found {
+        faults.0.push(format!("{what}: wanted {wanted:?}, found {found:?}"));
+    }
+}
+
+impl PoolObject {
+    fn check(&self, world: &World, faults: &mut Faults) {
+        let named = |pool: &&NodePool| pool.metadata.name == self.name && pool.is_converted_provisioner() == self.converted;
+        let found = world.cluster.objects.node_pools.values().find(named);
+        if self.exists == Some(false) {
+            faults.0.extend(found.map(|_| format!("there is still a pool {}", self.name)));
+            return;
+        }
+        let Some(pool) = found else {
+            faults.0.push(format!("there is no pool {}", self.name));
+            return;
+        };
+        let ready = conditions::is_true(&pool.status.conditions, conditions::READY);
+        if self.ready.is_some_and(|wanted| wanted != ready) {
+            faults.0.push(format!("pool {} is {}", self.name, if ready { "ready" } else { "not ready" }));
+        }
+        let json = serde_json::to_value(pool).unwrap_or_default();
+        for (path, wanted) in &self.fields {
+            let value = json.pointer(&format!("/{path}"));
+            let value = value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).unwrap_or_default();
+            faults.text(&format!("{path} of pool {}", self.name), Some(wanted), &value);
         }
     }
 }

@@ -79,7 +79,10 @@ pub enum Step {
     Settings(SettingsChange),
     Faults(FaultChange),
     Image(NewImage),
+    SecurityGroup(NewGroup),
     Annotate(Annotation),
+    /// How far apart the scheduled doorbells are from here on. Long spans in which nothing happens pass sooner.
+    Ticks(GoDuration),
 }
 
 /// A file with texts replaced.
@@ -131,6 +134,8 @@ pub struct Stays {
 #[serde(deny_unknown_fields, default)]
 pub struct Target {
     pub pool: Option<String>,
+    /// Of a pool that came from a Provisioner, or of one that did not.
+    pub converted: Option<bool>,
     pub node: Option<String>,
 }
 
@@ -219,15 +224,31 @@ pub struct NewImage {
     pub created: whittle_units::Timestamp,
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
+    /// The account that it belongs to; this one when absent.
+    #[serde(default)]
+    pub owner: Option<String>,
     /// Takes the image away instead.
     #[serde(default)]
     pub gone: bool,
 }
 
-/// An annotation on the first Node of a pool.
+/// A security group that appears in the region.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewGroup {
+    pub id: String,
+    pub name: String,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+}
+
+/// An annotation on a Node of a pool: on the one under a pod, or on the first.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Annotation {
+    /// Beginning of the name of a pod.
+    #[serde(default)]
+    pub under: Option<String>,
     pub pool: String,
     pub key: String,
     pub value: String,

@@ -10,7 +10,7 @@ use std::path::Path;
 use whittle_api::k8s::Node;
 use whittle_api::labels;
 use whittle_api::manifest::{self, Object};
-use whittle_ec2::network::{Image, ImageVariant};
+use whittle_ec2::network::{Image, ImageVariant, SecurityGroup};
 use whittle_sim::region::notices;
 use whittle_sim::{Line, World};
 use whittle_units::{InstanceId, Timestamp};
@@ -222,10 +222,19 @@ impl<'a> Player<'a> {
             }
             Step::Faults(change) => self.faults(change),
             Step::Image(image) => self.image(image),
+            Step::SecurityGroup(group) => {
+                let group = SecurityGroup { id: group.id.clone(), name: group.name.clone(), tags: group.tags.clone() };
+                self.session.simulation.world().region.network.groups.push(group);
+            }
+            Step::Ticks(span) => self.session.simulation.world().set_tick(span.span()),
             Step::Annotate(annotation) => {
-                let nodes = self.nodes(&Target { pool: Some(annotation.pool.clone()), node: None });
-                let Some(node) = nodes.first() else { return Ok(Err(format!("pool {} has no node", annotation.pool))) };
+                let nodes = self.nodes(&Target { pool: Some(annotation.pool.clone()), ..Target::default() });
                 let mut world = self.session.simulation.world();
+                let carries = |node: &&String| {
+                    let mut pods = world.cluster.objects.pods_on(node);
+                    annotation.under.as_ref().is_none_or(|prefix| pods.any(|pod| pod.metadata.name.starts_with(prefix.as_str())))
+                };
+                let Some(node) = nodes.iter().find(carries) else { return Ok(Err(format!("pool {} has no such node", annotation.pool))) };
                 world.cluster.objects.change::<Node>(node, |node| {
                     node.metadata.annotations.insert(annotation.key.clone(), annotation.value.clone());
                 });
@@ -254,7 +263,9 @@ impl<'a> Player<'a> {
         let world = self.session.simulation.world();
         let of = |node: &&Node| {
             let pool = target.pool.as_ref().is_none_or(|pool| node.metadata.label(labels::NODE_POOL) == Some(pool));
-            pool && target.node.as_ref().is_none_or(|name| node.metadata.name == *name)
+            let converted = node.metadata.label(labels::PROVISIONER_NAME).is_some();
+            let converted = target.converted.is_none_or(|wanted| wanted == converted);
+            pool && converted && target.node.as_ref().is_none_or(|name| node.metadata.name == *name)
         };
         world.cluster.objects.nodes.values().filter(of).map(|node| node.metadata.name.clone()).collect()
     }
@@ -271,7 +282,7 @@ impl<'a> Player<'a> {
         let id = match (&notice.instance, &notice.pool) {
             (Some(id), _) => InstanceId::new(id.clone()),
             (None, pool) => {
-                let nodes = self.nodes(&Target { pool: pool.clone(), node: None });
+                let nodes = self.nodes(&Target { pool: pool.clone(), ..Target::default() });
                 let Some(node) = nodes.first() else { return Ok(Err("there is no such node to send a notice about".to_owned())) };
                 self.session.machine_of(node)?
             }
@@ -334,7 +345,7 @@ impl<'a> Player<'a> {
             images.push(Image {
                 id: image.id.clone(),
                 name: image.name.clone(),
-                owner: "000000000000".to_owned(),
+                owner: image.owner.clone().unwrap_or_else(|| "000000000000".to_owned()),
                 architecture: image.architecture.clone(),
                 created_at: image.created,
                 deprecated: false,

@@ -1,6 +1,6 @@
 //! Managed node groups: machines that EKS keeps, and that Whittle must leave alone.
 
-use super::{Cluster, ClusterEffect, Eviction};
+use super::{Cluster, ClusterEffect};
 use crate::dice::Dice;
 use crate::region::Region;
 use jiff::{SignedDuration, Timestamp};
@@ -10,8 +10,8 @@ use whittle_units::{InstanceId, ProviderId};
 
 /// Label by which EKS marks the Nodes of a group.
 pub(crate) const GROUP_LABEL: &str = "eks.amazonaws.com/nodegroup";
-/// A refused eviction is tried again after this time.
-const EVICTION_RETRY: SignedDuration = SignedDuration::from_secs(5);
+/// A drain looks again after this time: refused evictions are tried again, granted ones have an end.
+const DRAIN_RETRY: SignedDuration = SignedDuration::from_secs(5);
 
 /// A managed node group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,11 +57,12 @@ impl Cluster {
         }
         for (key, uid) in keys {
             if self.objects.pods.get(&key).is_some_and(|pod| pod.metadata.is_deleting()) {
+                // It has a second to stop: the Node goes after it.
+                self.retry(now.checked_add(DRAIN_RETRY).unwrap_or(now));
                 continue;
             }
-            if self.evict(&key, &uid, now) != Eviction::Granted {
-                self.retry(now.checked_add(EVICTION_RETRY).unwrap_or(now));
-            }
+            self.evict(&key, &uid, now);
+            self.retry(now.checked_add(DRAIN_RETRY).unwrap_or(now));
         }
     }
 

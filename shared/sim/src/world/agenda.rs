@@ -1,6 +1,6 @@
 //! Virtual time: what happens when, in a total order.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 
 /// Events by time, then by the order in which they were set.
@@ -24,10 +24,6 @@ impl<E> Agenda<E> {
     pub(super) fn at(&mut self, time: Timestamp, event: E) {
         self.sequence += 1;
         self.events.insert((time.max(self.now), self.sequence), event);
-    }
-    /// Sets an event some time from now.
-    pub(super) fn after(&mut self, span: SignedDuration, event: E) {
-        self.at(self.now.checked_add(span).unwrap_or(Timestamp::MAX), event);
     }
     /// Moves to the next event, unless it lies after `limit`.
     pub(super) fn pop(&mut self, limit: Timestamp) -> Option<E> {

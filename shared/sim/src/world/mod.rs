@@ -23,8 +23,8 @@ use whittle_units::{ClusterName, InstanceId, Price};
 
 /// The scheduled doorbell, at most this far apart.
 const TICK: SignedDuration = SignedDuration::from_secs(60);
-/// Node classes are looked at this often.
-const REFRESH: SignedDuration = SignedDuration::from_mins(5);
+/// Node classes are looked at once in so many ticks: every five minutes.
+const REFRESH_TICKS: i32 = 5;
 /// How long an invocation may last.
 const TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 /// Kept back of an invocation's time for handing work over.
@@ -134,6 +134,10 @@ pub struct World {
     task_sequence: u64,
     unique: u64,
     ticking: bool,
+    tick: SignedDuration,
+    /// When the next scheduled doorbell and the next refresh are due: others in the agenda are stale.
+    tick_at: Option<Timestamp>,
+    refresh_at: Option<Timestamp>,
     cluster_at: Option<Timestamp>,
     region_at: Option<Timestamp>,
     /// What was told last about each subject.
@@ -161,6 +165,9 @@ impl World {
             task_sequence: 0,
             unique: 0,
             ticking: false,
+            tick: TICK,
+            tick_at: None,
+            refresh_at: None,
             cluster_at: None,
             region_at: None,
             last_words: BTreeMap::new(),
@@ -186,9 +193,29 @@ impl World {
     pub fn switch_on(&mut self) {
         if !self.ticking {
             self.ticking = true;
-            self.agenda.after(SignedDuration::ZERO, Event::Refresh);
-            self.agenda.after(TICK, Event::Tick);
+            self.plan_refresh(SignedDuration::ZERO);
+            self.plan_tick(self.tick);
         }
+    }
+
+    /// Changes how far apart the scheduled doorbells are. Refreshes follow, five ticks apart as ever. Where ticks are
+    /// slower than usual, the looks that `consolidate` orders for itself are lost: the tick makes up for them.
+    pub fn set_tick(&mut self, span: SignedDuration) {
+        self.tick = span;
+        if self.ticking {
+            self.plan_tick(span);
+            self.plan_refresh(span.saturating_mul(REFRESH_TICKS));
+        }
+    }
+    fn plan_tick(&mut self, after: SignedDuration) {
+        let at = self.now().checked_add(after).unwrap_or(Timestamp::MAX);
+        self.tick_at = Some(at);
+        self.agenda.at(at, Event::Tick);
+    }
+    fn plan_refresh(&mut self, after: SignedDuration) {
+        let at = self.now().checked_add(after).unwrap_or(Timestamp::MAX);
+        self.refresh_at = Some(at);
+        self.agenda.at(at, Event::Refresh);
     }
 
     /// Whether Whittle is switched on.
@@ -242,8 +269,11 @@ impl World {
     }
 
     fn tick(&mut self) -> Due {
+        if self.tick_at != Some(self.now()) {
+            return Due::Nothing;
+        }
         let cluster = self.name();
-        self.agenda.after(TICK, Event::Tick);
+        self.plan_tick(self.tick);
         for bell in [
             Doorbell::Sweep { cluster: cluster.clone() },
             Doorbell::Register { cluster: cluster.clone() },
@@ -256,7 +286,10 @@ impl World {
     }
 
     fn refresh(&mut self) -> Due {
-        self.agenda.after(REFRESH, Event::Refresh);
+        if self.refresh_at != Some(self.now()) {
+            return Due::Nothing;
+        }
+        self.plan_refresh(self.tick.saturating_mul(REFRESH_TICKS));
         let cluster = self.name();
         self.ring(Doorbell::Refresh { cluster }, SignedDuration::ZERO);
         Due::Nothing
@@ -325,6 +358,9 @@ impl World {
 
     /// Rings a doorbell, unless chance loses it.
     pub fn ring(&mut self, bell: Doorbell, delay: SignedDuration) {
+        if self.tick > TICK && !delay.is_zero() && matches!(bell, Doorbell::Consolidate { .. }) {
+            return;
+        }
         if self.dice.happens(self.faults.lost_messages) {
             self.counts.faults += 1;
             return;
