@@ -1,17 +1,22 @@
 //! What there is to buy, and for whom: the region's catalog, node classes resolved, pools judged.
 
 mod classes;
+mod ending;
 #[cfg(test)]
 mod tests;
 
+use ending::Ending;
 use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, ClusterRecord, Discovery, HandleError, Queues, Records, RegionStore, Report, Scope, Settings,
-    StatusWriter, StoreError, World,
+    ClaimStore, Clock, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Queues, Records, RegionStore, Report, Scope,
+    Settings, StatusWriter, StoreError, World,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::{ClusterName, SignedDuration};
+
+/// How long a class that is to end has been closed to launches before it is looked whether anything uses it.
+const CLOSED_FOR: SignedDuration = SignedDuration::from_secs(15);
 
 /// Refreshes catalog, cluster facts, classes and pools. Each part goes on when another fails; the first error is given back
 /// at the end.
@@ -21,7 +26,7 @@ pub async fn handle<S, C, K, Q, T>(
     cluster: &ClusterName,
 ) -> Result<Report, HandleError>
 where
-    S: ClaimStore + Records + RegionStore,
+    S: ClaimStore + Records + RegionStore + DecisionLog,
     C: Discovery,
     K: ClusterReader + StatusWriter,
     Q: Queues,
@@ -33,7 +38,7 @@ where
     keep(world, cluster, &ClusterRecord { info: info.clone() }, &mut report).await?;
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
     let mut failure = None;
-    for class in &objects.node_classes {
+    for class in objects.node_classes.iter().filter(|class| !class.metadata.is_deleting()) {
         let class = classes::with_defaults(class, settings);
         match classes::find(world.cloud, cluster, &info, &class).await {
             Ok((found, free)) => resolve(world, settings, cluster, &info, &class, (found, free), &mut report).await?,
@@ -44,8 +49,18 @@ where
             }
         }
     }
-    forget_deleted(world, cluster, &objects, &mut report).await?;
+    let records = world.store.read_all::<NodeClassRecord>(cluster).await?;
+    // After the records: a claim that was made with one of them is seen.
+    let claims = world.store.list(cluster).await?;
+    let ending = Ending { cluster, objects: &objects, claims: &claims, records: &records };
+    if let Err(error) = ending.run(world, settings, &mut report).await {
+        failure.get_or_insert(error);
+    }
     judge_pools(world, settings, cluster, &objects, &mut report).await?;
+    if report.counted("classes_closed") > 0 {
+        // What was decided with the class before it was closed has been stored by then.
+        world.queues.ring(Doorbell::Refresh { cluster: cluster.clone() }, CLOSED_FOR).await?;
+    }
     if report.counted("changed") > 0 {
         world.queues.ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
     }
@@ -122,34 +137,11 @@ where
         }
     }
     keep(world, cluster, &record, report).await?;
+    let shown = if settings.shadow { shown } else { ending::held(&shown) };
     if shown != *class && !settings.shadow && world.cluster.write_node_class_status(cluster, &shown).await.is_err() {
         report.count("statuses_failed");
     }
     report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
-    Ok(())
-}
-
-/// A class that is gone from the cluster can launch nothing any more. Its claims keep what they were launched with.
-async fn forget_deleted<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    objects: &whittle_api::ClusterObjects,
-    report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: Records,
-{
-    for known in world.store.read_all::<NodeClassRecord>(cluster).await? {
-        let name = known.value.name();
-        if objects.node_classes.iter().any(|class| class.metadata.name == name) {
-            continue;
-        }
-        match world.store.remove::<NodeClassRecord>(cluster, &name, known.revision).await {
-            Ok(()) => report.count("classes_forgotten"),
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
     Ok(())
 }
 

@@ -1,1 +1,193 @@
+//! The whole handler over the memory adapters, in a world where nothing moves by itself.
 
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use whittle_api::karpenter::{Ec2NodeClass, NodeClassReference, NodePool};
+use whittle_api::{ObjectMeta, conditions, labels};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason, Event, NodeClassRecord, step};
+use whittle_ec2::fleet::LaunchTemplate;
+use whittle_ports::{ClaimStore, Fleets, Leases, Records, Report, Settings, World};
+use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+struct Nothing;
+
+impl Functions for Nothing {
+    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn cluster() -> ClusterName {
+    ClusterName::new("c")
+}
+
+/// A world with a class, a pool of it and a launch template of it, looked at once.
+fn world() -> Simulation {
+    let options = WorldOptions {
+        seed: 1,
+        cluster: cluster(),
+        region: "us-west-2".into(),
+        kubernetes_version: "1.33".into(),
+        start: now(),
+    };
+    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+    let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
+    class.spec.role = Some("node".into());
+    let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+    pool.spec.template.spec.node_class_ref = reference();
+    {
+        let mut world = simulation.world();
+        world.cluster.objects.create(class, now());
+        world.cluster.objects.create(pool, now());
+    }
+    let tags = [(labels::EC2_NODE_CLASS.to_owned(), "default".to_owned())].into();
+    block_on(simulation.ports().ensure_launch_template(&LaunchTemplate { name: "t".into(), tags, ..LaunchTemplate::default() })).unwrap();
+    run(&simulation);
+    simulation
+}
+
+fn reference() -> NodeClassReference {
+    NodeClassReference { group: "karpenter.k8s.aws".into(), kind: "EC2NodeClass".into(), name: "default".into() }
+}
+
+fn run(simulation: &Simulation) -> Report {
+    let ports = simulation.ports();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(world, &Settings::default(), &cluster())).unwrap()
+}
+
+fn class(simulation: &Simulation) -> Option<Ec2NodeClass> {
+    simulation.world().cluster.objects.get::<Ec2NodeClass>("default").cloned()
+}
+
+fn delete_class(simulation: &Simulation) {
+    let mut world = simulation.world();
+    world.cluster.objects.delete::<Ec2NodeClass>("default", now());
+}
+
+fn record(simulation: &Simulation) -> Option<NodeClassRecord> {
+    block_on(simulation.ports().read::<NodeClassRecord>(&cluster(), "default")).unwrap().map(|stored| stored.value)
+}
+
+/// Templates and profiles that are left.
+fn made(simulation: &Simulation) -> (usize, usize) {
+    let world = simulation.world();
+    (world.region.launch_templates.len(), world.region.network.profiles.len())
+}
+
+fn pool_reason(simulation: &Simulation) -> String {
+    let world = simulation.world();
+    let pool = world.cluster.objects.get::<NodePool>("default").unwrap();
+    conditions::find(&pool.status.conditions, conditions::NODE_CLASS_READY).unwrap().reason.clone()
+}
+
+fn keep_claim(simulation: &Simulation) -> Claim {
+    let spec = ClaimSpec { node_class: reference(), ..ClaimSpec::default() };
+    let claim = Claim::planned(ClaimKey { cluster: cluster(), name: "default-1".into() }, "uid".into(), spec, now());
+    let ports = simulation.ports();
+    block_on(async {
+        let lease = ports.acquire(&cluster(), "test", now(), SignedDuration::from_secs(5)).await.unwrap();
+        ports.create(&lease, &claim).await.unwrap();
+        ports.release(&lease).await.unwrap();
+    });
+    claim
+}
+
+fn end_claim(simulation: &Simulation, claim: &Claim) {
+    let ports = simulation.ports();
+    let stored = block_on(ports.get(&claim.key)).unwrap().unwrap();
+    let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
+    block_on(ports.update(&step(&stored.value, &failed, now()).unwrap(), stored.revision)).unwrap();
+}
+
+#[test]
+fn a_class_is_held_from_its_first_look_on() {
+    let simulation = world();
+    assert_eq!(class(&simulation).unwrap().metadata.finalizers, [labels::NODE_CLASS_FINALIZER]);
+    assert!(record(&simulation).is_some());
+    assert_eq!(made(&simulation), (1, 1));
+}
+
+#[test]
+fn a_class_in_use_is_held_until_its_last_claim_has_ended() {
+    let simulation = world();
+    let claim = keep_claim(&simulation);
+    delete_class(&simulation);
+    for _ in 0..3 {
+        run(&simulation);
+        assert!(class(&simulation).is_some());
+        assert_eq!(made(&simulation), (1, 1), "nothing is deleted that a machine may still need");
+    }
+    let told = simulation.world().cluster.events.iter().any(|kept| {
+        kept.event.reason == "WaitingOnNodeClaimTermination" && kept.event.message.contains("default-1") && !kept.event.warning
+    });
+    assert!(told);
+    assert_eq!(pool_reason(&simulation), "NodeClassTerminating");
+    end_claim(&simulation, &claim);
+    assert_eq!(run(&simulation).counted("classes_ended"), 1);
+    assert_eq!((class(&simulation), made(&simulation), record(&simulation)), (None, (0, 0), None));
+}
+
+#[test]
+fn a_class_is_closed_to_launches_before_anything_of_it_is_deleted() {
+    let simulation = world();
+    delete_class(&simulation);
+    let first = run(&simulation);
+    assert_eq!((first.counted("classes_closed"), first.counted("classes_ended")), (1, 0));
+    assert!(!record(&simulation).unwrap().is_ready());
+    assert_eq!(made(&simulation), (1, 1));
+    // A claim that was made meanwhile holds it.
+    let claim = keep_claim(&simulation);
+    assert_eq!(run(&simulation).counted("classes_held"), 1);
+    end_claim(&simulation, &claim);
+    assert_eq!(run(&simulation).counted("classes_ended"), 1);
+    assert_eq!(run(&simulation).counted("classes_ended"), 0, "once");
+}
+
+#[test]
+fn a_class_whose_finalizer_was_taken_off_by_hand_is_cleaned_up_when_its_claims_are_gone() {
+    let simulation = world();
+    let claim = keep_claim(&simulation);
+    simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.metadata.finalizers.clear());
+    delete_class(&simulation);
+    assert_eq!(class(&simulation), None);
+    run(&simulation);
+    run(&simulation);
+    assert_eq!(made(&simulation), (1, 1));
+    assert!(!record(&simulation).unwrap().is_ready(), "nothing is launched with it any more");
+    assert_eq!(pool_reason(&simulation), "NodeClassNotFound");
+    end_claim(&simulation, &claim);
+    run(&simulation);
+    assert_eq!((made(&simulation), record(&simulation)), ((0, 0), None));
+}
+
+#[test]
+fn a_claim_of_another_controller_holds_the_class_too() {
+    let simulation = world();
+    let mut theirs = whittle_api::karpenter::NodeClaim { metadata: ObjectMeta::named("theirs"), ..Default::default() };
+    theirs.spec.node_class_ref = reference();
+    simulation.world().cluster.objects.create(theirs, now());
+    delete_class(&simulation);
+    run(&simulation);
+    assert_eq!(run(&simulation).counted("classes_held"), 1);
+    assert!(class(&simulation).is_some());
+}
+
+#[test]
+fn in_shadow_mode_no_class_is_held_and_none_released() {
+    let simulation = world();
+    delete_class(&simulation);
+    let ports = simulation.ports();
+    let settings = Settings { shadow: true, ..Settings::default() };
+    for _ in 0..3 {
+        let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+        block_on(crate::handle(world, &settings, &cluster())).unwrap();
+    }
+    assert_eq!((class(&simulation).is_some(), made(&simulation)), (true, (1, 1)));
+}

@@ -98,6 +98,10 @@ where
             let outcome = self.world.queues.ring(bell, SignedDuration::ZERO).await;
             self.tried(outcome);
         }
+        if findings.refresh {
+            let outcome = self.world.queues.ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await;
+            self.tried(outcome);
+        }
         for claim in &findings.terminate {
             report.count("endings_sent_again");
             let bell = Doorbell::Terminate { cluster: cluster.clone(), claim: claim.clone() };

@@ -74,6 +74,8 @@ pub(crate) struct Findings {
     pub(crate) consistency: Vec<Consistency>,
     /// Nodes that lack the label of their class, with its name.
     pub(crate) hydrate: Vec<(String, String)>,
+    /// A class is on its way out and nothing uses it any more.
+    pub(crate) refresh: bool,
     /// What people have to be told.
     pub(crate) events: Vec<ClusterEvent>,
     /// Contradictions seen now for the first time.
@@ -125,6 +127,7 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
         lost(claim, seen.now, &mut out);
         mirrored(claim, seen.objects, &mut out);
     }
+    out.refresh = seen.objects.node_classes.iter().any(|class| is_to_go(&class.metadata, seen.claims));
     health::repair(seen, &mut sights, &mut out);
     health::consistency(seen, &mut out);
     health::hydration(seen, &mut out);
@@ -138,6 +141,12 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
     out.note = std::mem::take(&mut sights.note);
     out.forget = seen.sightings.iter().map(|known| known.subject.clone()).filter(|subject| !sights.seen.contains(subject)).collect();
     out
+}
+
+/// A class that only our finalizer holds: `refresh` lets it go.
+fn is_to_go(class: &whittle_api::ObjectMeta, claims: &[Stored<Claim>]) -> bool {
+    let held = class.is_deleting() && class.finalizers.iter().any(|finalizer| finalizer == labels::NODE_CLASS_FINALIZER);
+    held && !claims.iter().any(|claim| claim.value.is_live() && claim.value.spec.node_class.name == class.name)
 }
 
 /// Templates are named by content; one is in use while any machine might still be launched from it.

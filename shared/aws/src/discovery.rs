@@ -3,16 +3,18 @@
 use crate::budget::ask;
 use crate::describe;
 use crate::errors::incomplete;
+use crate::machines::{Machines, filter};
 use aws_sdk_ec2::types as sdk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::labels;
 use whittle_ec2::network::{ClusterInfo, Image, ImageVariant, SecurityGroup, Subnet};
 use whittle_ec2::node_class::{
-    InstanceProfile, Query, image_queries, instance_profile, matches_tags, security_group_queries, ssm_images, ssm_parameters,
-    subnet_queries,
+    InstanceProfile, Query, image_queries, instance_profile, matches_tags, profile_path, security_group_queries, ssm_images,
+    ssm_parameters, subnet_queries,
 };
-use whittle_ports::{Clock, CloudError, CloudErrorKind, Discovery};
+use whittle_ports::{Clock, CloudError, CloudErrorKind, Discovery, Fleets};
 use whittle_units::{ClusterName, Region};
 
 /// The clients of the function that learns what there is.
@@ -214,12 +216,59 @@ impl Discovery for Explorer {
         Ok(wanted.name)
     }
 
+    async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<(), CloudError> {
+        let of_class = vec![
+            filter(format!("tag:{}", labels::TAG_CLUSTER), &[cluster.as_str()]),
+            filter(format!("tag:{}", labels::EC2_NODE_CLASS), &[class]),
+        ];
+        let machines = Machines::new(self.ec2.clone(), Arc::clone(&self.clock));
+        for template in machines.template_names(of_class).await? {
+            machines.delete_launch_template(&template).await?;
+        }
+        let path = profile_path(cluster.as_str(), self.region.as_str(), class);
+        for (profile, roles) in self.profiles_under(&path).await? {
+            for role in roles {
+                let request = self.iam.remove_role_from_instance_profile().instance_profile_name(&profile).role_name(role);
+                unless_gone(ask!(self, aws_sdk_iam, "RemoveRoleFromInstanceProfile", request))?;
+            }
+            let request = self.iam.delete_instance_profile().instance_profile_name(&profile);
+            unless_gone(ask!(self, aws_sdk_iam, "DeleteInstanceProfile", request))?;
+        }
+        Ok(())
+    }
+
     async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
         Ok(self.read_catalog().await?.encode())
     }
 }
 
+/// What is gone already is as good as deleted.
+fn unless_gone<T>(outcome: Result<T, CloudError>) -> Result<(), CloudError> {
+    match outcome {
+        Err(error) if error.kind != CloudErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 impl Explorer {
+    /// Profiles under a path, with their roles.
+    async fn profiles_under(&self, path: &str) -> Result<Vec<(String, Vec<String>)>, CloudError> {
+        let mut found = Vec::new();
+        let mut next = None;
+        loop {
+            let request = self.iam.list_instance_profiles().path_prefix(path).set_marker(next);
+            let page = ask!(self, aws_sdk_iam, "ListInstanceProfiles", request)?;
+            next = page.marker.filter(|_| page.is_truncated);
+            found.extend(page.instance_profiles.into_iter().map(|profile| {
+                let roles = profile.roles.into_iter().map(|role| role.role_name).collect();
+                (profile.instance_profile_name, roles)
+            }));
+            if next.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
     /// Roles of a profile; `None` when it does not exist.
     async fn profile_roles(&self, profile: &InstanceProfile) -> Result<Option<Vec<String>>, CloudError> {
         match ask!(self, aws_sdk_iam, "GetInstanceProfile", self.iam.get_instance_profile().instance_profile_name(&profile.name)) {

@@ -52,6 +52,23 @@ impl Machines {
             }
         }
     }
+
+    /// Names of the launch templates that pass the filters, in order.
+    pub(crate) async fn template_names(&self, filters: Vec<sdk::Filter>) -> Result<Vec<String>, CloudError> {
+        let mut names = Vec::new();
+        let mut next = None;
+        loop {
+            let request =
+                self.ec2.describe_launch_templates().set_filters(Some(filters.clone())).max_results(TEMPLATE_PAGE).set_next_token(next);
+            let page = ask!(self, aws_sdk_ec2, "DescribeLaunchTemplates", request)?;
+            names.extend(page.launch_templates().iter().filter_map(|template| template.launch_template_name.clone()));
+            next = page.next_token.filter(|token| !token.is_empty());
+            if next.is_none() {
+                names.sort();
+                return Ok(names);
+            }
+        }
+    }
 }
 
 impl Fleets for Machines {
@@ -72,19 +89,7 @@ impl Fleets for Machines {
 
     async fn launch_templates(&self, cluster: &ClusterName) -> Result<Vec<String>, CloudError> {
         let filters = vec![filter(format!("tag:{}", labels::TAG_CLUSTER), &[cluster.as_str()])];
-        let mut names = Vec::new();
-        let mut next = None;
-        loop {
-            let request =
-                self.ec2.describe_launch_templates().set_filters(Some(filters.clone())).max_results(TEMPLATE_PAGE).set_next_token(next);
-            let page = ask!(self, aws_sdk_ec2, "DescribeLaunchTemplates", request)?;
-            names.extend(page.launch_templates().iter().filter_map(|template| template.launch_template_name.clone()));
-            next = page.next_token.filter(|token| !token.is_empty());
-            if next.is_none() {
-                names.sort();
-                return Ok(names);
-            }
-        }
+        self.template_names(filters).await
     }
 
     async fn delete_launch_template(&self, name: &str) -> Result<(), CloudError> {

@@ -21,7 +21,10 @@ pub fn pool_status(pool: &NodePool, facts: PoolFacts<'_>, now: Timestamp) -> Nod
     let mut out = pool.clone();
     let PoolFacts { classes, claims, .. } = facts;
     let (valid, valid_reason, valid_message) = validation(pool);
-    let (class, class_reason, class_message) = node_class(pool, classes);
+    let (class, class_reason, class_message) = match pool.class_in(&facts.objects.node_classes) {
+        Some(_) => node_class(pool, classes),
+        None => no_such_class(pool),
+    };
     let generation = pool.metadata.generation;
     let list = &mut out.status.conditions;
     let mut set = |type_: &str, status, reason: &str, message: &str| {
@@ -64,10 +67,15 @@ fn validation(pool: &NodePool) -> (ConditionStatus, &'static str, String) {
     (ConditionStatus::False, "NodePoolValidationFailed", texts.join("; "))
 }
 
+fn no_such_class(pool: &NodePool) -> (ConditionStatus, &'static str, String) {
+    let name = &pool.spec.template.spec.node_class_ref.name;
+    (ConditionStatus::False, "NodeClassNotFound", format!("EC2NodeClass {name} does not exist"))
+}
+
 fn node_class(pool: &NodePool, classes: &[NodeClassRecord]) -> (ConditionStatus, &'static str, String) {
     let name = &pool.spec.template.spec.node_class_ref.name;
     let Some(record) = classes.iter().find(|record| record.class.metadata.name == *name) else {
-        return (ConditionStatus::False, "NodeClassNotFound", format!("EC2NodeClass {name} does not exist"));
+        return (ConditionStatus::False, "NodeClassReadinessUnknown", format!("EC2NodeClass {name} has not been resolved yet"));
     };
     if record.class.metadata.is_deleting() {
         return (ConditionStatus::False, "NodeClassTerminating", format!("EC2NodeClass {name} is being deleted"));

@@ -48,6 +48,31 @@ fn a_profile_is_made_once_and_mended_when_half_made() {
     assert_eq!(actions(&other), ["GetInstanceProfile", "RemoveRoleFromInstanceProfile", "AddRoleToInstanceProfile"]);
 }
 
+#[test]
+fn what_was_made_for_a_class_is_deleted_templates_first() {
+    let templates = "<DescribeLaunchTemplatesResponse><launchTemplates><item><launchTemplateName>t</launchTemplateName></item></launchTemplates></DescribeLaunchTemplatesResponse>";
+    let listed = profile(&role("NodeRole"))
+        .replace("GetInstanceProfile", "ListInstanceProfiles")
+        .replace("<InstanceProfile>", "<InstanceProfiles><member>")
+        .replace("</InstanceProfile>", "</member></InstanceProfiles><IsTruncated>false</IsTruncated>");
+    let wire = Wire::answering([(200, templates), (200, DONE), (200, &listed), (200, DONE), (404, NO_SUCH)]);
+    let explorer = Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
+    run(explorer.release_class(&"demo".into(), "default")).unwrap();
+    let actions: Vec<String> = (0..wire.bodies().len()).map(|index| wire.form(index)["Action"].clone()).collect();
+    let expected = [
+        "DescribeLaunchTemplates",
+        "DeleteLaunchTemplate",
+        "ListInstanceProfiles",
+        "RemoveRoleFromInstanceProfile",
+        "DeleteInstanceProfile",
+    ];
+    assert_eq!(actions, expected);
+    assert_eq!(wire.form(0)["Filter.2.Value.1"], "default");
+    assert_eq!(wire.form(1)["LaunchTemplateName"], "t");
+    assert_eq!(wire.form(2)["PathPrefix"], "/karpenter/us-east-1/demo/default/");
+    assert_eq!(wire.form(3)["RoleName"], "NodeRole");
+}
+
 fn access(wire: &Wire, region: &str) -> EksAccess {
     let eks = aws_sdk_eks::Client::new(&wire.config());
     EksAccess::new(eks, SharedCredentialsProvider::new(credentials()), region.into(), clock())

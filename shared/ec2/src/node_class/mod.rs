@@ -5,7 +5,7 @@ mod profile;
 mod queries;
 
 pub use images::{AliasError, SsmImage, choose_images, ssm_images};
-pub use profile::{InstanceProfile, instance_profile};
+pub use profile::{InstanceProfile, instance_profile, profile_path};
 pub use queries::{Query, image_queries, matches_tags, security_group_queries, ssm_parameters, subnet_queries};
 
 use crate::fleet::is_reserved_tag;

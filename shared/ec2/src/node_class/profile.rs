@@ -22,7 +22,7 @@ pub fn instance_profile(cluster: &str, region: &str, class: &str, role: &str) ->
     let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     InstanceProfile {
         name: format!("{cluster}_{}", fnv64(&format!("{region}{class}{role}"))),
-        path: format!("/karpenter/{region}/{cluster}/{class}/"),
+        path: profile_path(cluster, region, class),
         role: role.to_owned(),
         tags: BTreeMap::from([
             (format!("{}{cluster}", labels::TAG_CLUSTER_OWNED_PREFIX), "owned".to_owned()),
@@ -31,6 +31,11 @@ pub fn instance_profile(cluster: &str, region: &str, class: &str, role: &str) ->
             text(labels::REGION, region),
         ]),
     }
+}
+
+/// The path of all profiles that were made for a class.
+pub fn profile_path(cluster: &str, region: &str, class: &str) -> String {
+    format!("/karpenter/{region}/{cluster}/{class}/")
 }
 
 /// FNV-1, 64 bits: the reference's hash for profile names.

@@ -118,6 +118,17 @@ impl Discovery for SimPorts {
         })
         .await
     }
+    async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<(), CloudError> {
+        self.call(EC2, "DeleteInstanceProfile", |world| {
+            let of_class = |tags: &std::collections::BTreeMap<String, String>| {
+                tags.get(whittle_api::labels::EC2_NODE_CLASS).is_some_and(|tag| tag == class)
+            };
+            world.region.launch_templates.retain(|_, template| !of_class(&template.tags));
+            world.region.network.profiles.remove(&format!("{cluster}_{class}"));
+            Ok(())
+        })
+        .await
+    }
     async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
         self.call(EC2, "DescribeInstanceTypes", |world| Ok(world.region.catalog_blob())).await
     }

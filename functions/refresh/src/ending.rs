@@ -1,0 +1,182 @@
+//! A class that is being deleted, or is gone: held while a claim uses it, then what was made for it goes, then its
+//! finalizer (aws 18).
+
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::{ClusterObjects, labels};
+use whittle_claims::{Claim, DecisionKind, NodeClassRecord, Record, Stored};
+use whittle_ports::{
+    ClaimStore, Clock, ClusterEvent, DecisionLog, Discovery, HandleError, Records, Report, Settings, StatusWriter, StoreError, World,
+};
+use whittle_units::ClusterName;
+
+/// Claims that an event names.
+const NAMED: usize = 5;
+
+/// The class with our finalizer, unless there is nothing to hold: objects of old kinds never had one.
+pub(crate) fn held(class: &Ec2NodeClass) -> Ec2NodeClass {
+    let mut held = class.clone();
+    let meta = &mut held.metadata;
+    let has = meta.finalizers.iter().any(|finalizer| finalizer == labels::NODE_CLASS_FINALIZER);
+    if !has && !meta.is_deleting() && !is_converted(class) {
+        held.metadata.finalizers.push(labels::NODE_CLASS_FINALIZER.to_owned());
+    }
+    held
+}
+
+fn is_converted(class: &Ec2NodeClass) -> bool {
+    class.metadata.annotation(labels::CONVERTED_FROM) == Some("AWSNodeTemplate")
+}
+
+/// Names of the claims that use a class, those of another controller included.
+pub(crate) fn users(class: &str, claims: &[Stored<Claim>], objects: &ClusterObjects) -> Vec<String> {
+    let ours = claims.iter().map(|claim| &claim.value).filter(|claim| claim.is_live() && claim.spec.node_class.name == class);
+    let mut names: Vec<String> = ours.map(|claim| claim.key.name.to_string()).collect();
+    let known = |name: &str| claims.iter().any(|claim| claim.value.key.name.as_str() == name);
+    let shown = objects.node_claims.iter().filter(|shown| shown.spec.node_class_ref.name == class && !known(&shown.metadata.name));
+    names.extend(shown.map(|shown| shown.metadata.name.clone()));
+    names.sort();
+    names
+}
+
+/// The record of a class that launches nothing any more: in-flight launches still read what they were made from.
+fn closed(known: &NodeClassRecord, class: Option<&Ec2NodeClass>, now: whittle_units::Timestamp) -> NodeClassRecord {
+    let mut record = known.clone();
+    let deleted_at = class.and_then(|class| class.metadata.deletion_timestamp).or(known.class.metadata.deletion_timestamp).unwrap_or(now);
+    record.class.metadata.deletion_timestamp = Some(deleted_at);
+    record.problems = vec![if class.is_some() { "the class is being deleted" } else { "the class does not exist any more" }.to_owned()];
+    record
+}
+
+/// What the end of a class is judged by.
+pub(crate) struct Ending<'a> {
+    pub(crate) cluster: &'a ClusterName,
+    pub(crate) objects: &'a ClusterObjects,
+    pub(crate) claims: &'a [Stored<Claim>],
+    pub(crate) records: &'a [Stored<NodeClassRecord>],
+}
+
+impl Ending<'_> {
+    fn record(&self, name: &str) -> Option<&Stored<NodeClassRecord>> {
+        self.records.iter().find(|known| known.value.name() == name)
+    }
+
+    /// Classes that are on their way out, and classes that are gone but whose record is there.
+    fn names(&self) -> Vec<(String, Option<&Ec2NodeClass>)> {
+        let there = |name: &str| self.objects.node_classes.iter().any(|class| class.metadata.name == name && !class.metadata.is_deleting());
+        let deleting = self.objects.node_classes.iter().filter(|class| class.metadata.is_deleting() && !there(&class.metadata.name));
+        let mut names: Vec<_> = deleting.map(|class| (class.metadata.name.clone(), Some(class))).collect();
+        for known in self.records {
+            let name = known.value.name();
+            if !there(&name) && !names.iter().any(|(known, _)| *known == name) {
+                names.push((name, None));
+            }
+        }
+        names
+    }
+
+    /// Moves the end of every such class as far as it can go now. One that fails holds up no other.
+    pub(crate) async fn run<S, C, K, Q, T>(
+        &self,
+        world: World<'_, S, C, K, Q, T>,
+        settings: &Settings,
+        report: &mut Report,
+    ) -> Result<(), HandleError>
+    where
+        S: ClaimStore + Records + DecisionLog,
+        C: Discovery,
+        K: StatusWriter,
+        T: Clock,
+    {
+        let mut failure = None;
+        for (name, class) in self.names() {
+            if let Err(error) = self.end(world, settings, &name, class, report).await {
+                report.count("classes_failed");
+                failure.get_or_insert(error);
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    async fn end<S, C, K, Q, T>(
+        &self,
+        world: World<'_, S, C, K, Q, T>,
+        settings: &Settings,
+        name: &str,
+        class: Option<&Ec2NodeClass>,
+        report: &mut Report,
+    ) -> Result<(), HandleError>
+    where
+        S: ClaimStore + Records + DecisionLog,
+        C: Discovery,
+        K: StatusWriter,
+        T: Clock,
+    {
+        // First nothing new may be launched with it, then it is looked whether anything is left.
+        let now = world.clock.now();
+        if let Some(known) = self.record(name) {
+            let record = closed(&known.value, class, now);
+            if record != known.value {
+                unless_changed(world.store.write(self.cluster, &record, known.revision).await)?;
+                report.count("classes_closed");
+                return Ok(());
+            }
+        }
+        let users = users(name, self.claims, self.objects);
+        if !users.is_empty() {
+            report.count("classes_held");
+            if let Some(class) = class.filter(|_| !settings.shadow) {
+                // That nobody can be told stops nothing.
+                let _ = world.cluster.publish(self.cluster, &waiting(class, &users)).await;
+            }
+            return Ok(());
+        }
+        if settings.shadow {
+            return Ok(());
+        }
+        world.cloud.release_class(self.cluster, name).await?;
+        if let Some(class) = class.filter(|class| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER)) {
+            let mut released = class.clone();
+            released.metadata.finalizers.retain(|held| held != labels::NODE_CLASS_FINALIZER);
+            world.cluster.write_node_class_status(self.cluster, &released).await?;
+        }
+        if let Some(known) = self.record(name) {
+            unless_changed(world.store.remove::<NodeClassRecord>(self.cluster, name, known.revision).await)?;
+        }
+        report.count("classes_ended");
+        let mut told = Report::default();
+        told.decide(
+            now,
+            DecisionKind::Collected,
+            format!("ec2nodeclass/{name}"),
+            "no claim uses it; what was made for it has been deleted",
+        );
+        world.store.append(self.cluster, &told.decisions).await?;
+        report.absorb(told);
+        Ok(())
+    }
+}
+
+/// Losing to a twin of this run is a normal outcome.
+fn unless_changed<V>(outcome: Result<V, StoreError>) -> Result<(), StoreError> {
+    match outcome {
+        Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn waiting(class: &Ec2NodeClass, users: &[String]) -> ClusterEvent {
+    let shown = users.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let more = users.len().saturating_sub(NAMED);
+    let rest = if more == 0 { String::new() } else { format!(" and {more} other(s)") };
+    ClusterEvent {
+        api_version: Ec2NodeClass::API_VERSION.to_owned(),
+        kind: Ec2NodeClass::KIND.to_owned(),
+        namespace: String::new(),
+        name: class.metadata.name.clone(),
+        uid: class.metadata.uid.clone(),
+        warning: false,
+        reason: "WaitingOnNodeClaimTermination".to_owned(),
+        message: format!("Waiting on NodeClaim termination for {shown}{rest}"),
+    }
+}
