@@ -3,6 +3,7 @@
 //! `cargo xtask ci` is the one command; its steps can be chosen with `--only`.
 
 mod artifacts;
+mod bench;
 mod ci;
 mod deploy;
 mod edges;
@@ -28,6 +29,11 @@ struct Arguments {
 enum Command {
     /// Runs every check and test, as CI does.
     Ci(ci::Options),
+    /// Measures what is promised as a number.
+    Bench {
+        #[command(subcommand)]
+        what: bench::Bench,
+    },
     /// Sets up the tools of the slow tests and prints the variables that lead to them.
     Env,
     /// Breaks the functions in the simulator: `sim crash`, `sim storm --seeds N --from S`.
@@ -41,6 +47,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ci(options) => ci::run(&options),
+        Command::Bench { what } => bench::run(&what),
         Command::Env => print_environment(),
         Command::Sim { arguments } => sim::run(&arguments),
     };

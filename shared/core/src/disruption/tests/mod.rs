@@ -4,5 +4,6 @@ mod blocking;
 mod empty;
 mod properties;
 mod repairing;
+mod scale;
 mod statics;
 mod underused;
