@@ -6,6 +6,7 @@ pub mod convert;
 pub mod input;
 pub mod local;
 pub mod plan;
+pub mod savings;
 pub mod sim;
 
 use clap::{Parser, Subcommand};
@@ -25,6 +26,7 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Decide which nodes of some manifests would be disrupted now, and why the others stay
     Consolidate(consolidate::ConsolidateArgs),
+    Savings(savings::SavingsArgs),
     /// Convert manifests of versions before v1
     Convert(convert::Args),
     /// Say what is wrong with manifests and settings, without a cluster
@@ -42,6 +44,7 @@ pub fn run(cli: &Cli) -> ExitCode {
     match &cli.command {
         Command::Plan(args) => plan::run(args),
         Command::Consolidate(args) => consolidate::run(args),
+        Command::Savings(args) => savings::run(args),
         Command::Convert(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
             // What cannot be printed has nobody to be told to.

@@ -2,11 +2,14 @@
 
 use super::report;
 use super::session::{Place, Session};
+use crate::savings;
+use jiff::{SignedDuration, Timestamp};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use whittle_api::k8s::Node;
 use whittle_api::{GoDuration, conditions, labels};
+use whittle_core::disruption;
 use whittle_sim::World;
 use whittle_units::Price;
 
@@ -18,6 +21,7 @@ advance 10m                       let time pass
 get nodes|nodeclaims|pods|events  what there is
 interrupt NODE                    EC2 takes a spot node back in two minutes
 explain POD|NODE                  why it is as it is
+savings                           what disruption did to the bill
 help, quit
 ";
 
@@ -86,6 +90,7 @@ impl Prompt {
                 format!("EC2 announces that it takes {node} ({id}) back in two minutes\n")
             }
             ["explain", name] => self.explain(name)?,
+            ["savings"] => self.savings(),
             _ => return Err(format!("{line:?} is no command; `help` lists them")),
         };
         Ok(Some(text))
@@ -128,6 +133,14 @@ impl Prompt {
             "events" | "event" | "ev" => Ok(events(&world)),
             other => Err(format!("{other:?} cannot be shown: nodes, nodeclaims, pods or events")),
         }
+    }
+
+    fn savings(&self) -> String {
+        let world = self.session.simulation.world();
+        let entries = savings::ledger_of(world.store.decisions(&world.name()));
+        // What was done this very moment counts as well.
+        let until = world.now().checked_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX);
+        savings::text(&disruption::savings(&entries, Timestamp::MIN, until))
     }
 
     fn explain(&self, name: &str) -> Result<String, String> {

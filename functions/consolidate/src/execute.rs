@@ -6,9 +6,10 @@ use crate::state::{Disruptions, Going, Running};
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, Lease, Stored};
-use whittle_core::disruption::Command;
+use whittle_core::disruption::{Command, LedgerEntry};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter, StoreError, World,
+    ClaimStore, Clock, ClusterError, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter,
+    StoreError, World,
 };
 use whittle_snapshot::{Snapshot, claim_of};
 use whittle_units::{ClaimName, SignedDuration};
@@ -28,7 +29,7 @@ pub(crate) async fn start<S, C, K, Q, T>(
     report: &mut Report,
 ) -> Result<(), HandleError>
 where
-    S: ClaimStore + Records,
+    S: ClaimStore + Records + DecisionLog,
     K: Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,
@@ -39,13 +40,13 @@ where
     let launched = replacements.iter().map(|claim| claim.key.name.as_str().to_owned()).collect();
     let removals = command.removals.iter().map(|removal| Going { claim: removal.node_claim.as_str().into(), node: removal.node.clone() });
     let running = Running {
+        ledger: LedgerEntry::of(command, &id, seen.now),
         id,
         method: command.method,
         started_at: seen.now,
         removals: removals.collect(),
         replacements,
         stored: false,
-        savings_nanos: command.savings.nanos(),
     };
     stored.value.memory.record(command, launched, &seen.read, seen.now);
     stored.value.running.push(running);
@@ -55,24 +56,17 @@ where
     let mut running = stored.value.running[last].clone();
     let outcome = progress::step(world, lease, seen, &mut running, report).await?;
     progress::settle(&mut stored.value.running, last, running, outcome);
-    ledger(report, command, seen);
+    told(report, command, seen);
     Ok(())
 }
 
-/// The money of a command, for `whittle savings`.
-fn ledger(report: &mut Report, command: &Command, seen: &Snapshot) {
-    let before = command.price_before();
-    let pods: usize = command.removals.iter().map(|removal| removal.pods.len()).sum();
-    let detail = serde_json::json!({
-        "ledger": true, "reason": command.method.reason().as_str(), "method": command.method.consolidation_type(),
-        "beforeNanos": before.nanos(), "savingsNanos": command.savings.nanos(), "podsMoved": pods,
-        "nodes": command.removals.iter().map(|removal| removal.node.as_str()).collect::<Vec<_>>(),
-    });
+/// Tells each node's part in a command.
+fn told(report: &mut Report, command: &Command, seen: &Snapshot) {
     for removal in &command.removals {
         let subject = format!("node/{}", removal.node);
         let kind = format!("{}/{}", removal.instance_type, removal.capacity_type);
         let message = format!("{}: {} ({kind})", command.method.reason(), command.text_for(&removal.node));
-        report.explain(seen.now, DecisionKind::Disrupted, subject, message, detail.clone());
+        report.decide(seen.now, DecisionKind::Disrupted, subject, message);
     }
 }
 

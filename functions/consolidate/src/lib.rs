@@ -115,7 +115,7 @@ async fn act<S, C, K, Q, T>(
     report: &mut Report,
 ) -> Result<Option<SignedDuration>, HandleError>
 where
-    S: ClaimStore + Records,
+    S: ClaimStore + Records + DecisionLog,
     K: Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,
@@ -160,7 +160,7 @@ async fn validated<S, C, K, Q, T>(
     report: &mut Report,
 ) -> Result<(), HandleError>
 where
-    S: ClaimStore + Records,
+    S: ClaimStore + Records + DecisionLog,
     K: Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,

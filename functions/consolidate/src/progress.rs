@@ -4,13 +4,14 @@ use crate::execute::{self, find};
 use crate::state::{COMMAND_TIMEOUT, Disruptions, Running, deletion_reason};
 use std::collections::BTreeSet;
 use whittle_api::conditions;
-use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, Event, Lease, Phase, Stored};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Lease, Phase, Stored};
+use whittle_core::disruption::LedgerEntry;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter, StoreError, World,
-    advance,
+    ClaimStore, Clock, ClusterError, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter,
+    StoreError, World, advance,
 };
 use whittle_snapshot::Snapshot;
-use whittle_units::SignedDuration;
+use whittle_units::{Price, SignedDuration};
 
 /// How a command stands after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub(crate) async fn go_on<S, C, K, Q, T>(
     report: &mut Report,
 ) -> Result<bool, HandleError>
 where
-    S: ClaimStore + Records,
+    S: ClaimStore + Records + DecisionLog,
     K: Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,
@@ -104,7 +105,7 @@ pub(crate) async fn step<S, C, K, Q, T>(
     report: &mut Report,
 ) -> Result<Outcome, HandleError>
 where
-    S: ClaimStore,
+    S: ClaimStore + DecisionLog,
     K: Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,
@@ -116,7 +117,14 @@ where
     }
     match readiness(seen, running) {
         Readiness::Waiting => Ok(Outcome::Waits),
-        Readiness::Ready => end_old(world, lease, seen, running, report).await,
+        Readiness::Ready => {
+            let outcome = end_old(world, lease, seen, running, report).await?;
+            if outcome == Outcome::Done {
+                // Before the command leaves its record: rather entered twice, under one id, than never.
+                world.store.append(&lease.cluster, &[entry(seen, running)]).await?;
+            }
+            Ok(outcome)
+        }
         Readiness::Lost(why) => {
             for going in &running.removals {
                 unmark(world, lease, &going.node).await?;
@@ -127,6 +135,19 @@ where
             Ok(Outcome::RolledBack)
         }
     }
+}
+
+/// The ledger's record of a command whose old machines end now. Pure.
+pub(crate) fn entry(seen: &Snapshot, running: &Running) -> DecisionRecord {
+    let prices =
+        running.replacements.iter().map(|replacement| find(seen, &replacement.key.name)?.value.machine().map(|machine| machine.price));
+    // What was launched may cost something else than the cheapest that was asked for.
+    let after: Option<Price> = prices.map(|price| price.filter(|price| *price > Price::ZERO)).sum();
+    let mut entry = LedgerEntry { at: seen.now, ..running.ledger.clone() };
+    entry.after_nanos = after.unwrap_or(entry.after_nanos);
+    let message = entry.to_string();
+    let detail = serde_json::json!({ LedgerEntry::KEY: entry });
+    DecisionRecord { at: seen.now, kind: DecisionKind::Disrupted, subject: LedgerEntry::KEY.to_owned(), message, detail }
 }
 
 /// Asks for the end of the old claims. One that somebody changed meanwhile is asked again in the next step.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use whittle_claims::{Claim, DeletionReason, Record};
-use whittle_core::disruption::{ClaimFacts, Memory, Method, Proposal, Reason};
+use whittle_core::disruption::{ClaimFacts, LedgerEntry, Memory, Method, Proposal, Reason};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
 /// There is one such record in a cluster.
@@ -39,8 +39,8 @@ pub struct Running {
     pub replacements: Vec<Claim>,
     /// The replacements are in the claim store; one that is missing from now on was deleted.
     pub stored: bool,
-    /// Billionths of a dollar per hour.
-    pub savings_nanos: i64,
+    /// What is entered in the ledger once the old machines go; prices of replacements as expected.
+    pub ledger: LedgerEntry,
 }
 
 /// A machine that is to go.

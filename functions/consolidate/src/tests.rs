@@ -1,12 +1,14 @@
 use super::*;
 use crate::observe::fingerprint;
-use crate::progress::{Readiness, readiness};
+use crate::progress::{Readiness, entry, readiness};
 use crate::state::Going;
 use std::collections::BTreeMap;
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::Pod;
 use whittle_api::{ObjectMeta, OwnerReference};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, step};
+use whittle_core::disruption::LedgerEntry;
+use whittle_units::Price;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_790_000_000 + seconds).unwrap()
@@ -50,6 +52,20 @@ fn snapshot(claims: Vec<Claim>, now: Timestamp) -> Snapshot {
     Snapshot::of(now, ClusterObjects::default(), claims, Vec::new(), BTreeMap::new())
 }
 
+fn ledger() -> LedgerEntry {
+    LedgerEntry {
+        id: "c1".to_owned(),
+        at: at(0),
+        reason: "Underutilized".to_owned(),
+        action: "replace".to_owned(),
+        nodes: vec!["node-old".to_owned()],
+        node_pools: vec!["default".to_owned()],
+        before_nanos: Price::from_nanos(500),
+        after_nanos: Price::from_nanos(100),
+        pods_moved: 3,
+    }
+}
+
 fn running(replacements: Vec<Claim>) -> Running {
     Running {
         id: "c1".to_owned(),
@@ -58,7 +74,7 @@ fn running(replacements: Vec<Claim>) -> Running {
         removals: vec![Going { claim: "old".into(), node: "node-old".to_owned() }],
         replacements,
         stored: true,
-        savings_nanos: 1,
+        ledger: ledger(),
     }
 }
 
@@ -72,6 +88,21 @@ fn old_nodes_go_only_when_every_replacement_is_initialized() {
     assert_eq!(readiness(&snapshot(vec![joined], at(5)), &command), Readiness::Waiting);
     assert_eq!(readiness(&snapshot(vec![ready], at(5)), &command), Readiness::Ready);
     assert_eq!(readiness(&snapshot(vec![], at(5)), &running(vec![])), Readiness::Ready, "nothing to wait for");
+}
+
+#[test]
+fn the_ledger_names_what_the_replacements_really_cost() {
+    let entered = |price: u64| {
+        let young = claim("new");
+        let fleet = Machine { price: Price::from_nanos(price), ..machine() };
+        let launched = after(&young, &[Event::LaunchBegun { client_token: "t".to_owned() }, Event::FleetAnswered(fleet)]);
+        let record = entry(&snapshot(vec![launched], at(60)), &running(vec![young]));
+        assert_eq!((record.subject.as_str(), record.at), ("ledger", at(60)));
+        serde_json::from_value::<LedgerEntry>(record.detail["ledger"].clone()).unwrap()
+    };
+    assert_eq!(entered(150).after_nanos, Price::from_nanos(150));
+    assert_eq!(entered(0).after_nanos, Price::from_nanos(100), "without a price, what was expected stands");
+    assert_eq!(entered(150).at, at(60), "when the old machines go");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::conditions::Condition;
 use super::{FaultChange, NewImage, Notice, NoticeKind, Scenario, Step, Stock, Tags, Target};
 use crate::local::session::{Place, Session, SessionError};
+use crate::savings::ledger_of;
 use jiff::SignedDuration;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use std::path::Path;
 use whittle_api::k8s::Node;
 use whittle_api::labels;
 use whittle_api::manifest::{self, Object};
+use whittle_core::disruption::LedgerEntry;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup};
 use whittle_sim::region::notices;
 use whittle_sim::{Line, World};
@@ -35,6 +37,8 @@ pub struct Outcome {
     /// Expectations that failed and invariants that were broken; empty when all is well.
     pub failures: Vec<String>,
     pub lines: Vec<Line>,
+    /// What executed disruptions did to the bill; `whittle savings` sums it.
+    pub ledger: Vec<LedgerEntry>,
     pub summary: Summary,
 }
 
@@ -428,7 +432,9 @@ impl<'a> Player<'a> {
         let told = world.story.lines();
         // What came while settling is told only when something is wrong.
         let lines = if self.failures.is_empty() { &told[..lines] } else { told }.to_vec();
-        Outcome { name: scenario.name.clone(), shows: scenario.shows.clone(), seed, failures: self.failures.clone(), lines, summary }
+        let ledger = ledger_of(world.store.decisions(&world.name()));
+        let (name, shows, failures) = (scenario.name.clone(), scenario.shows.clone(), self.failures.clone());
+        Outcome { name, shows, seed, failures, lines, ledger, summary }
     }
 }
 

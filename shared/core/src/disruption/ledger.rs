@@ -2,13 +2,17 @@
 
 use super::command::Command;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use whittle_units::{Price, Timestamp};
 
 /// What an executed command did to the bill and to the pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerEntry {
+    /// Of the command; an entry that was written twice bears it twice. Empty in records of before there were ids.
+    #[serde(default)]
+    pub id: String,
     pub at: Timestamp,
     /// Empty, Drifted or Underutilized.
     pub reason: String,
@@ -25,15 +29,19 @@ pub struct LedgerEntry {
 }
 
 impl LedgerEntry {
+    /// Subject of the ledger's decision records, and the key of the entry in their detail.
+    pub const KEY: &'static str = "ledger";
+
     /// The entry of a command that is being executed.
     #[must_use]
-    pub fn of(command: &Command, at: Timestamp) -> Self {
+    pub fn of(command: &Command, id: &str, at: Timestamp) -> Self {
         let before = command.price_before();
         let after = i128::from(before.nanos()) - i128::from(command.savings.nanos());
         let mut node_pools: Vec<String> = command.removals.iter().map(|removal| removal.node_pool.clone()).collect();
         node_pools.sort();
         node_pools.dedup();
         Self {
+            id: id.to_owned(),
             at,
             reason: command.method.reason().as_str().to_owned(),
             action: command.action().as_str().to_owned(),
@@ -52,34 +60,56 @@ impl LedgerEntry {
     }
 }
 
-/// Sums over a part of the ledger.
+impl fmt::Display for LedgerEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (pools, nodes) = (self.node_pools.join(", "), self.nodes.join(", "));
+        write!(f, "{}: {}: nodepools=[{pools}]: [{nodes}] moved {} pods, ", self.reason, self.action, self.pods_moved)?;
+        write!(f, "${:.4} to ${:.4} an hour", self.before_nanos.dollars(), self.after_nanos.dollars())
+    }
+}
+
+/// Sums over a part of the ledger. Amounts are billionths of a dollar; absurd ones stay at the limits of their type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavingsReport {
     pub commands: usize,
     pub nodes_removed: usize,
     pub pods_moved: u64,
-    /// What the bill per hour fell by, in billionths of a dollar.
-    pub rate_nanos: i128,
-    /// What was not paid until the end of the report, in billionths of a dollar: each rate times the time since.
+    /// Price per hour of what was removed.
+    pub before_nanos: i128,
+    /// Price per hour of what replaced it.
+    pub after_nanos: i128,
+    /// What was not paid until the end of the report: each rate times the time since.
     pub total_nanos: i128,
-    /// The rate by reason.
+    /// What the price per hour fell by, by reason.
     pub by_reason: BTreeMap<String, i128>,
-    /// The rate by pool; a command over several pools is shared equally.
+    /// The same by pool; a command over several pools is shared equally.
     pub by_pool: BTreeMap<String, i128>,
 }
 
-/// Sums the entries of `[from, until)`.
+impl SavingsReport {
+    /// What the price per hour fell by.
+    #[must_use]
+    pub fn rate_nanos(&self) -> i128 {
+        self.before_nanos.saturating_sub(self.after_nanos)
+    }
+}
+
+/// Sums the entries of `[from, until)`, each command once.
 #[must_use]
 pub fn savings(entries: &[LedgerEntry], from: Timestamp, until: Timestamp) -> SavingsReport {
     const HOUR: i128 = 3_600_000_000_000;
     let mut report = SavingsReport::default();
-    for entry in entries.iter().filter(|entry| from <= entry.at && entry.at < until) {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let within = entries.iter().filter(|entry| from <= entry.at && entry.at < until);
+    for entry in within.filter(|entry| entry.id.is_empty() || seen.insert(&entry.id)) {
         let rate = entry.saved_nanos();
         report.commands += 1;
         report.nodes_removed += entry.nodes.len();
         report.pods_moved += u64::from(entry.pods_moved);
-        report.rate_nanos += rate;
-        report.total_nanos += rate * until.duration_since(entry.at).as_nanos() / HOUR;
+        report.before_nanos += i128::from(entry.before_nanos.nanos());
+        report.after_nanos += i128::from(entry.after_nanos.nanos());
+        let total = rate.saturating_mul(until.duration_since(entry.at).as_nanos()) / HOUR;
+        report.total_nanos = report.total_nanos.saturating_add(total);
         *report.by_reason.entry(entry.reason.clone()).or_default() += rate;
         let shares = i128::try_from(entry.node_pools.len().max(1)).unwrap_or(1);
         for pool in &entry.node_pools {
@@ -95,6 +125,7 @@ mod tests {
 
     fn entry(minute: i64, before: u64, after: u64, pools: &[&str]) -> LedgerEntry {
         LedgerEntry {
+            id: String::new(),
             at: Timestamp::from_second(minute * 60).unwrap(),
             reason: "Underutilized".to_owned(),
             action: "replace".to_owned(),
@@ -111,10 +142,26 @@ mod tests {
         let entries = [entry(0, 100, 40, &["a"]), entry(30, 100, 40, &["a", "b"]), entry(60, 10, 30, &["b"]), entry(120, 9, 0, &["c"])];
         let report = savings(&entries, Timestamp::UNIX_EPOCH, Timestamp::from_second(7200).unwrap());
         assert_eq!((report.commands, report.nodes_removed, report.pods_moved), (3, 3, 9));
-        assert_eq!(report.rate_nanos, 60 + 60 - 20);
+        assert_eq!(report.rate_nanos(), 60 + 60 - 20);
         assert_eq!(report.total_nanos, 120 + 90 - 20);
         assert_eq!(report.by_pool["a"], 90);
         assert_eq!(report.by_pool["b"], 10);
         assert_eq!(report.by_reason["Underutilized"], 100);
+    }
+    #[test]
+    fn an_entry_that_was_written_twice_counts_once() {
+        let twice = LedgerEntry { id: "c1".to_owned(), ..entry(0, 100, 40, &["a"]) };
+        let later = LedgerEntry { at: Timestamp::from_second(60).unwrap(), ..twice.clone() };
+        let other = LedgerEntry { id: "c2".to_owned(), ..twice.clone() };
+        let report = savings(&[twice, later, other], Timestamp::UNIX_EPOCH, Timestamp::from_second(7200).unwrap());
+        assert_eq!((report.commands, report.rate_nanos()), (2, 120));
+    }
+
+    #[test]
+    fn absurd_amounts_end_at_the_limits() {
+        let dear = LedgerEntry { before_nanos: Price::MAX, at: Timestamp::MIN, ..entry(0, 0, 0, &[]) };
+        let report = savings(&vec![dear; 3], Timestamp::MIN, Timestamp::MAX);
+        assert!(report.total_nanos > 0);
+        assert_eq!(report.rate_nanos(), 3 * i128::from(u64::MAX));
     }
 }

@@ -1,0 +1,143 @@
+//! `whittle savings`: what consolidation and drift did to the bill, from the ledger.
+//!
+//! Every executed command leaves one record among the decisions, under the subject `ledger`. This command sums such
+//! records from files, so that it needs no access to an account: what the table holds is exported with the AWS CLI,
+//! what a simulation did stands in its JSON.
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+use crate::local::Output;
+use clap::Args;
+use jiff::Timestamp;
+use read::Ledger;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use whittle_api::GoDuration;
+use whittle_claims::DecisionRecord;
+use whittle_core::disruption::{LedgerEntry, SavingsReport, savings};
+
+/// Sum the ledger: dollars per hour before and after, and the pods that were moved
+///
+/// Reads decision records or ledger entries as JSON, one or many, in arrays or line by line; the output of
+/// `whittle local run -o json`; and exports of the table such as
+/// `aws dynamodb scan --table-name TABLE --filter-expression 'subject = :s' --expression-attribute-values
+/// '{":s": {"S": "ledger"}}'`. Exit status 1: some records could not be read and are left out; 2: nothing could.
+#[derive(Debug, Args)]
+pub struct SavingsArgs {
+    /// Files, or - for standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub files: Vec<PathBuf>,
+    /// Only what was done within this time before the end, such as 24h
+    #[arg(long, value_name = "DURATION")]
+    pub since: Option<GoDuration>,
+    /// The end, until which savings run up; now unless given
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<Timestamp>,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// What is printed, what could not be read, and how the command ends.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Told {
+    pub text: String,
+    pub faults: Vec<String>,
+    pub status: u8,
+}
+
+/// Runs `whittle savings`.
+pub fn run(args: &SavingsArgs) -> ExitCode {
+    let told = tell(args, args.until.unwrap_or_else(Timestamp::now), &mut std::io::stdin());
+    for fault in &told.faults {
+        eprintln!("{fault}");
+    }
+    print!("{}", told.text);
+    ExitCode::from(told.status)
+}
+
+/// The command without a clock or streams of its own.
+pub fn tell(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> Told {
+    let mut ledger = Ledger::default();
+    for path in &args.files {
+        let name = path.display().to_string();
+        if name == "-" {
+            ledger.read("standard input", &mut *stdin);
+            continue;
+        }
+        match std::fs::File::open(path) {
+            Ok(file) => ledger.read(&name, std::io::BufReader::new(file)),
+            Err(error) => ledger.fail(format!("{name} cannot be read: {error}")),
+        }
+    }
+    let from = args.since.as_ref().map_or(Timestamp::MIN, |since| until.checked_sub(since.span()).unwrap_or(Timestamp::MIN));
+    let report = savings(&ledger.entries, from, until);
+    let status = match (ledger.faults.is_empty(), ledger.entries.is_empty()) {
+        (true, _) => 0,
+        (false, false) => 1,
+        (false, true) => 2,
+    };
+    let text = match (status, args.output) {
+        (2, _) => String::new(),
+        (_, Output::Json) => json(&report),
+        (_, Output::Text) => text(&report),
+    };
+    Told { text, faults: ledger.faults, status }
+}
+
+/// The ledger's entries among decisions.
+pub fn ledger_of(decisions: &[DecisionRecord]) -> Vec<LedgerEntry> {
+    let entries = decisions.iter().filter_map(|decision| decision.detail.get(LedgerEntry::KEY));
+    entries.filter_map(|entry| serde_json::from_value(entry.clone()).ok()).collect()
+}
+
+/// Billionths of a dollar as dollars.
+#[expect(clippy::cast_precision_loss, reason = "output; sums are made of integers")]
+fn dollars(nanos: i128) -> f64 {
+    nanos as f64 / 1e9
+}
+
+/// For programs: dollars per hour, and dollars.
+pub fn json(report: &SavingsReport) -> String {
+    let shares = |by: &BTreeMap<String, i128>| by.iter().map(|(name, rate)| (name.clone(), dollars(*rate))).collect::<BTreeMap<_, _>>();
+    let value = serde_json::json!({
+        "commands": report.commands,
+        "nodesRemoved": report.nodes_removed,
+        "podsMoved": report.pods_moved,
+        "dollarsPerHour": {
+            "before": dollars(report.before_nanos), "after": dollars(report.after_nanos), "saved": dollars(report.rate_nanos()),
+        },
+        "dollarsSaved": dollars(report.total_nanos),
+        "byReason": shares(&report.by_reason),
+        "byNodePool": shares(&report.by_pool),
+    });
+    format!("{}\n", serde_json::to_string_pretty(&value).unwrap_or_default())
+}
+
+/// For people.
+pub fn text(report: &SavingsReport) -> String {
+    if report.commands == 0 {
+        return "No command was executed: nothing was saved.\n".to_owned();
+    }
+    let mut out = format!(
+        "{} commands removed {} nodes and moved {} pods.\n${:.4} an hour became ${:.4}: ${:.4} an hour saved, ${:.2} so far.\n",
+        report.commands,
+        report.nodes_removed,
+        report.pods_moved,
+        dollars(report.before_nanos),
+        dollars(report.after_nanos),
+        dollars(report.rate_nanos()),
+        dollars(report.total_nanos),
+    );
+    for (what, by) in [("reason", &report.by_reason), ("NodePool", &report.by_pool)] {
+        for (name, rate) in by {
+            let _ = writeln!(out, "  {what} {name}: ${:.4} an hour", dollars(*rate));
+        }
+    }
+    out
+}

@@ -1,0 +1,82 @@
+//! Finding ledger entries in whatever holds them.
+
+use serde_json::Value;
+use std::io::Read;
+use whittle_core::disruption::LedgerEntry;
+
+/// Faults that are told; more are counted only.
+const TOLD_MAX: usize = 20;
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) entries: Vec<LedgerEntry>,
+    pub(super) faults: Vec<String>,
+    untold: usize,
+}
+
+impl Ledger {
+    /// Reads all JSON values of a stream, one after the other: a long export by lines never stands in memory as a whole.
+    pub(super) fn read(&mut self, name: &str, input: impl Read) {
+        let values = serde_json::Deserializer::from_reader(input).into_iter::<Value>();
+        for (number, value) in (1..).zip(values) {
+            match value {
+                Ok(value) => self.take(&format!("{name}: value {number}"), value),
+                Err(error) => {
+                    self.fail(format!("{name}: value {number} is not JSON, the rest is left out: {error}"));
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn fail(&mut self, fault: String) {
+        if self.faults.len() < TOLD_MAX {
+            self.faults.push(fault);
+            return;
+        }
+        self.untold += 1;
+        self.faults.truncate(TOLD_MAX - 1);
+        self.faults.push(format!("and {} more faults", self.untold + 1));
+    }
+
+    fn take(&mut self, place: &str, value: Value) {
+        match value {
+            Value::Array(values) => {
+                for (number, value) in (1..).zip(values) {
+                    self.take(&format!("{place}, item {number}"), value);
+                }
+            }
+            Value::Object(mut object) => {
+                // An export of the table; an outcome of a simulation; an item of the table; a decision; an entry.
+                if let Some(items) = object.remove("Items").or_else(|| object.remove(LedgerEntry::KEY)) {
+                    return self.take(place, items);
+                }
+                if let Some(data) = object.get("data").and_then(|data| data.get("S")).and_then(Value::as_str) {
+                    return match serde_json::from_str(data) {
+                        Ok(value) => self.take(place, value),
+                        Err(error) => self.fail(format!("{place}: its data are not JSON: {error}")),
+                    };
+                }
+                if object.contains_key("beforeNanos") {
+                    return self.enter(place, Value::Object(object));
+                }
+                match object.remove("detail").map(|mut detail| detail.get_mut(LedgerEntry::KEY).map(Value::take)) {
+                    Some(Some(entry)) => self.enter(place, entry),
+                    // Another decision, which has nothing to do with money.
+                    Some(None) => {}
+                    None if object.contains_key("subject") || object.contains_key("Count") => {}
+                    None => self.fail(format!("{place} is neither a ledger entry nor a decision")),
+                }
+            }
+            _ => self.fail(format!("{place} is neither a ledger entry nor a decision")),
+        }
+    }
+
+    fn enter(&mut self, place: &str, value: Value) {
+        match serde_json::from_value::<LedgerEntry>(value) {
+            Ok(entry) => self.entries.push(entry),
+            Err(error) => self.fail(format!("{place} is no ledger entry: {error}")),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+use super::*;
+use serde_json::{Value, json};
+
+fn entry(id: &str, before: u64, after: u64) -> Value {
+    json!({
+        "id": id, "at": "2026-01-05T10:00:00Z", "reason": "Underutilized", "action": "replace", "nodes": ["n1"],
+        "nodePools": ["default"], "beforeNanos": before, "afterNanos": after, "podsMoved": 4,
+    })
+}
+
+fn record(id: &str, before: u64, after: u64) -> Value {
+    let detail = json!({ "ledger": entry(id, before, after) });
+    json!({"at": "2026-01-05T10:00:00Z", "kind": "disrupted", "subject": "ledger", "message": "…", "detail": detail})
+}
+
+fn told(input: &str, output: Output) -> Told {
+    let args = SavingsArgs { files: vec!["-".into()], since: None, until: None, output };
+    tell(&args, "2026-01-05T12:00:00Z".parse().unwrap(), &mut input.as_bytes())
+}
+
+#[track_caller]
+fn check(input: &str, commands: u64, saved: f64) {
+    let told = told(input, Output::Json);
+    assert_eq!((told.status, &told.faults), (0, &Vec::new()), "{input}");
+    let value: Value = serde_json::from_str(&told.text).unwrap();
+    assert_eq!((value["commands"].as_u64(), value["dollarsPerHour"]["saved"].as_f64()), (Some(commands), Some(saved)), "{input}");
+}
+
+#[test]
+fn entries_are_found_wherever_they_stand() {
+    let (a, b) = (record("a", 3_000_000_000, 1_000_000_000), record("b", 500_000_000, 0));
+    check(&format!("{a}\n{b}\n"), 2, 2.5);
+    check(&json!([a, b]).to_string(), 2, 2.5);
+    check(&entry("a", 2_000_000_000, 0).to_string(), 1, 2.0);
+    check(&json!([{"name": "a scenario", "failures": [], "ledger": [entry("a", 2_000_000_000, 0)]}]).to_string(), 1, 2.0);
+    let item = json!({"pk": {"S": "DECISION#c#1"}, "subject": {"S": "ledger"}, "data": {"S": a.to_string()}});
+    check(&json!({"Items": [item], "Count": 1, "ScannedCount": 900}).to_string(), 1, 2.0);
+}
+
+#[test]
+fn other_decisions_are_passed_over_and_an_entry_that_comes_twice_counts_once() {
+    let other = json!({"at": "2026-01-05T10:00:00Z", "kind": "kept", "subject": "node/n", "message": "…", "detail": null});
+    let twice = record("a", 2_000_000_000, 0);
+    check(&json!([other, twice, twice]).to_string(), 1, 2.0);
+}
+
+#[test]
+fn nothing_is_no_error() {
+    check("", 0, 0.0);
+    check("[]", 0, 0.0);
+    check(r#"{"Items": [], "Count": 0}"#, 0, 0.0);
+    assert_eq!(told("", Output::Text).text, "No command was executed: nothing was saved.\n");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_left_out() {
+    let good = record("a", 2_000_000_000, 0);
+    let mut negative = record("b", 0, 0);
+    negative["detail"]["ledger"]["beforeNanos"] = json!(-5);
+    let some = told(&format!("{good} {negative} 7"), Output::Json);
+    assert_eq!(some.status, 1);
+    assert_eq!(some.faults.len(), 2, "{:?}", some.faults);
+    assert!(some.faults[0].starts_with("standard input: value 2 is no ledger entry"), "{}", some.faults[0]);
+    let broken = told(&format!("{good}\n{{\"at\": "), Output::Text);
+    assert_eq!(broken.status, 1);
+    assert!(broken.faults[0].contains("value 2 is not JSON"), "{:?}", broken.faults);
+    assert_eq!((told("nonsense", Output::Text).status, told("nonsense", Output::Text).text.as_str()), (2, ""));
+    let args = SavingsArgs { files: vec!["/nowhere/ledger.json".into()], since: None, until: None, output: Output::Text };
+    assert_eq!(tell(&args, Timestamp::UNIX_EPOCH, &mut std::io::empty()).status, 2);
+}
+
+#[test]
+fn a_flood_of_faults_is_told_in_short() {
+    let told = told(&"7 ".repeat(1_000), Output::Text);
+    assert_eq!(told.faults.len(), 20);
+    assert_eq!(told.faults[19], "and 981 more faults");
+}
+
+#[test]
+fn absurd_sums_are_printed_all_the_same() {
+    let lines: String = (0..1_000).map(|n| format!("{}\n", record(&n.to_string(), u64::MAX, 0))).collect();
+    let told = told(&lines, Output::Text);
+    assert_eq!(told.status, 0);
+    assert!(told.text.starts_with("1000 commands removed 1000 nodes and moved 4000 pods.\n"), "{}", told.text);
+}
+
+#[test]
+fn only_the_time_asked_for_counts_and_savings_run_up_until_its_end() {
+    let args =
+        |since: &str| SavingsArgs { files: vec!["-".into()], since: Some(since.parse().unwrap()), until: None, output: Output::Json };
+    let until: Timestamp = "2026-01-05T12:00:00Z".parse().unwrap();
+    let input = record("a", 2_000_000_000, 500_000_000).to_string();
+    let counted = |since: &str| -> Value { serde_json::from_str(&tell(&args(since), until, &mut input.as_bytes()).text).unwrap() };
+    assert_eq!(counted("1h")["commands"], 0);
+    assert_eq!(counted("3h")["commands"], 1);
+    assert_eq!(counted("3h")["dollarsSaved"], 3.0, "two hours at 1.5 dollars");
+}
