@@ -1,8 +1,9 @@
-//! Canned wire exchanges: what goes out byte for byte, and what comes of the answers.
+//! Canned wire exchanges: what goes out byte for byte, and what comes of the answers. Queues are tried in an emulator.
 
 mod discovering;
 mod machines;
 mod neighbours;
+mod queues;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;

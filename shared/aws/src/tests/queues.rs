@@ -1,0 +1,139 @@
+//! Doorbells in real queues, made as the template makes them, in an emulator.
+
+use crate::{QueueUrls, SqsQueues};
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
+use std::sync::Arc;
+use whittle_backends::ministack::Ministack;
+use whittle_claims::Doorbell;
+use whittle_ports::{Clock, Deadline, Queues};
+use whittle_units::{SignedDuration, Timestamp};
+
+use super::{clock, credentials};
+
+fn client(ministack: &Ministack) -> Client {
+    let config = SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(Ministack::REGION))
+        .endpoint_url(ministack.endpoint())
+        .credentials_provider(SharedCredentialsProvider::new(credentials()))
+        .build();
+    Client::new(&config)
+}
+
+/// The tests' clock, so many seconds later.
+struct Later(i64);
+
+impl Clock for Later {
+    fn now(&self) -> Timestamp {
+        clock().now() + SignedDuration::from_secs(self.0)
+    }
+    fn deadline(&self) -> Deadline {
+        Deadline(self.now() + SignedDuration::from_mins(1))
+    }
+    fn unique(&self) -> String {
+        clock().unique()
+    }
+}
+
+/// Creates a queue and returns its URL.
+async fn queue(sqs: &Client, name: &str, attributes: &[(QueueAttributeName, &str)]) -> String {
+    let request = attributes
+        .iter()
+        .fold(sqs.create_queue().queue_name(name), |request, (attribute, value)| request.attributes(attribute.clone(), *value));
+    request.send().await.unwrap().queue_url.unwrap()
+}
+
+/// A FIFO queue that forgets no group, as the template's.
+async fn fifo(sqs: &Client, name: &str) -> String {
+    let attributes = [(QueueAttributeName::FifoQueue, "true"), (QueueAttributeName::VisibilityTimeout, "180")];
+    queue(sqs, name, &attributes).await
+}
+
+/// All messages that can be received now.
+async fn receive(sqs: &Client, url: &str) -> Vec<Message> {
+    let request = sqs.receive_message().queue_url(url).max_number_of_messages(10);
+    let answer = request.message_system_attribute_names(MessageSystemAttributeName::All).send().await.unwrap();
+    answer.messages.unwrap_or_default()
+}
+
+async fn count(sqs: &Client, url: &str, attribute: QueueAttributeName) -> String {
+    let answer = sqs.get_queue_attributes().queue_url(url).attribute_names(attribute.clone()).send().await.unwrap();
+    answer.attributes.unwrap().remove(&attribute).unwrap()
+}
+
+fn bell(message: &Message) -> Doorbell {
+    serde_json::from_str(message.body().unwrap()).unwrap()
+}
+
+fn group(message: &Message) -> &str {
+    &message.attributes().unwrap()[&MessageSystemAttributeName::MessageGroupId]
+}
+
+fn schedule(cluster: &str) -> Doorbell {
+    Doorbell::Schedule { cluster: cluster.into() }
+}
+
+#[tokio::test]
+async fn bells_of_one_cluster_wait_for_each_other_and_for_no_other_cluster() {
+    let Some(ministack) = Ministack::start() else { return };
+    let sqs = client(&ministack);
+    let plan = fifo(&sqs, "plan.fifo").await;
+    let at = |second: i64| SqsQueues::new(sqs.clone(), QueueUrls { plan: plan.clone(), ..QueueUrls::default() }, Arc::new(Later(second)));
+    for second in [0, 0, 1] {
+        at(second).ring(schedule("prod"), SignedDuration::ZERO).await.unwrap();
+    }
+    at(0).ring(schedule("test"), SignedDuration::ZERO).await.unwrap();
+    assert_eq!(count(&sqs, &plan, QueueAttributeName::ApproximateNumberOfMessages).await, "3", "two bells of one second are one");
+
+    let first =
+        sqs.receive_message().queue_url(&plan).message_system_attribute_names(MessageSystemAttributeName::All).send().await.unwrap();
+    let first = &first.messages()[0];
+    assert_eq!((bell(first), group(first)), (schedule("prod"), "prod"));
+    let meanwhile = receive(&sqs, &plan).await;
+    assert_eq!(meanwhile.iter().map(group).collect::<Vec<_>>(), ["test"], "prod is being worked on");
+
+    sqs.delete_message().queue_url(&plan).receipt_handle(first.receipt_handle().unwrap()).send().await.unwrap();
+    let next = receive(&sqs, &plan).await;
+    assert_eq!(next.iter().map(bell).collect::<Vec<_>>(), [schedule("prod")]);
+}
+
+#[tokio::test]
+async fn a_bell_for_later_is_not_heard_now() {
+    let Some(ministack) = Ministack::start() else { return };
+    let sqs = client(&ministack);
+    let terminate = queue(&sqs, "terminate", &[]).await;
+    let queues = SqsQueues::new(sqs.clone(), QueueUrls { terminate: terminate.clone(), ..QueueUrls::default() }, clock());
+    let ring = |claim: &str| Doorbell::Terminate { cluster: "prod".into(), claim: claim.into() };
+    queues.ring(ring("later"), SignedDuration::from_mins(5)).await.unwrap();
+    queues.ring(ring("now"), SignedDuration::ZERO).await.unwrap();
+    assert_eq!(receive(&sqs, &terminate).await.iter().map(bell).collect::<Vec<_>>(), [ring("now")]);
+    assert_eq!(count(&sqs, &terminate, QueueAttributeName::ApproximateNumberOfMessagesDelayed).await, "1");
+}
+
+#[tokio::test]
+async fn a_message_that_nobody_can_work_on_is_parked_and_comes_back_when_it_is_redriven() {
+    let Some(ministack) = Ministack::start() else { return };
+    let sqs = client(&ministack);
+    let dead = queue(&sqs, "launch-dead-letters", &[]).await;
+    let arn = count(&sqs, &dead, QueueAttributeName::QueueArn).await;
+    let redrive = format!(r#"{{"deadLetterTargetArn":"{arn}","maxReceiveCount":"2"}}"#);
+    let attributes = [(QueueAttributeName::VisibilityTimeout, "0"), (QueueAttributeName::RedrivePolicy, redrive.as_str())];
+    let launch = queue(&sqs, "launch", &attributes).await;
+    let queues = SqsQueues::new(sqs.clone(), QueueUrls { launch: launch.clone(), ..QueueUrls::default() }, clock());
+    let ring = Doorbell::Launch { cluster: "prod".into(), claims: vec!["c-1".into()] };
+    queues.ring(ring.clone(), SignedDuration::ZERO).await.unwrap();
+
+    for _ in 0..2 {
+        assert_eq!(receive(&sqs, &launch).await.iter().map(bell).collect::<Vec<_>>(), std::slice::from_ref(&ring));
+    }
+    assert!(receive(&sqs, &launch).await.is_empty(), "two tries are all");
+    assert_eq!(count(&sqs, &dead, QueueAttributeName::ApproximateNumberOfMessages).await, "1", "nothing is lost");
+
+    // The emulator has no move tasks: this is what one does.
+    let parked = receive(&sqs, &dead).await;
+    queues.ring(bell(&parked[0]), SignedDuration::ZERO).await.unwrap();
+    assert_eq!(receive(&sqs, &launch).await.iter().map(bell).collect::<Vec<_>>(), [ring]);
+}
