@@ -8,7 +8,7 @@ use crate::telemetry;
 use crate::wiring::{Connections, Shell};
 use base64::Engine;
 use futures::stream::{self, StreamExt};
-use lambda_runtime::{Error, LambdaEvent, service_fn};
+use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -38,7 +38,7 @@ where
             Ok(decoded) => decoded,
             Err(reason) => {
                 tracing::error!(%reason, "the event cannot be decoded");
-                return Err(Error::from(reason));
+                return Err(diagnostic("Unreadable", reason));
             }
         };
         let mut failed: Vec<String> = Vec::new();
@@ -57,11 +57,16 @@ where
         }
         match broken {
             // A batch names what comes back; a tick has no other way to be counted as failed.
-            Some(reason) if !decoded.is_batch => Err(Error::from(reason)),
+            Some(reason) if !decoded.is_batch => Err(diagnostic("Failed", reason)),
             _ => Ok(events::batch_answer(&failed)),
         }
     }))
     .await
+}
+
+/// What Lambda reports of an invocation that failed, and counts as an error.
+fn diagnostic(error_type: &str, reason: String) -> Diagnostic {
+    Diagnostic { error_type: error_type.to_owned(), error_message: reason }
 }
 
 /// How a piece of work ended.
