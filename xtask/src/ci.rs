@@ -46,9 +46,6 @@ enum Step {
 const STEPS: &[Step] =
     &[Step::Fmt, Step::Edges, Step::Tidy, Step::Licences, Step::Template, Step::Clippy, Step::Test, Step::Lambda, Step::Deploy];
 
-/// Steps that run only when they are named, until every function's binary does its work.
-const PENDING: &[Step] = &[Step::Lambda, Step::Deploy];
-
 impl Step {
     fn name(self) -> &'static str {
         match self {
@@ -97,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut outcomes: Vec<(Step, Outcome, Duration)> = Vec::new();
     let mut failed = false;
     for &step in STEPS {
-        let chosen = if options.only.is_empty() { !PENDING.contains(&step) } else { options.only.contains(&step) };
+        let chosen = options.only.is_empty() || options.only.contains(&step);
         if !chosen || options.skip.contains(&step) {
             continue;
         }
