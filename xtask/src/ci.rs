@@ -1,6 +1,6 @@
 //! The steps of CI, in order, with their times.
 
-use crate::{artifacts, deploy, edges, environment, licences, shell, template, tidy, workspace};
+use crate::{artifacts, deploy, edges, environment, licences, shell, sim, template, tidy, workspace};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::Path;
@@ -37,6 +37,8 @@ enum Step {
     Clippy,
     /// Every test.
     Test,
+    /// Functions that die at every few await points, and a thousand storms.
+    Sim,
     /// Every function's artifact builds and is as small as promised.
     Lambda,
     /// The application deploys into an emulator, and every function answers its events.
@@ -44,7 +46,7 @@ enum Step {
 }
 
 const STEPS: &[Step] =
-    &[Step::Fmt, Step::Edges, Step::Tidy, Step::Licences, Step::Template, Step::Clippy, Step::Test, Step::Lambda, Step::Deploy];
+    &[Step::Fmt, Step::Edges, Step::Tidy, Step::Licences, Step::Template, Step::Clippy, Step::Test, Step::Sim, Step::Lambda, Step::Deploy];
 
 impl Step {
     fn name(self) -> &'static str {
@@ -56,6 +58,7 @@ impl Step {
             Step::Template => "template",
             Step::Clippy => "clippy",
             Step::Test => "test",
+            Step::Sim => "sim",
             Step::Lambda => "lambda",
             Step::Deploy => "deploy",
         }
@@ -75,6 +78,7 @@ impl Step {
             Step::Template => template::check(root),
             Step::Clippy => cargo(root, &["clippy", "--locked", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]),
             Step::Test => test(root),
+            Step::Sim => sim::check(),
             Step::Lambda => artifacts::check(root),
             Step::Deploy => deploy::check(root),
         }

@@ -5,6 +5,18 @@ use anyhow::{Context, ensure};
 use std::path::PathBuf;
 use std::process::Command;
 
+/// What CI runs: each scenario killed at some 20 to 200 of its await points, spread evenly, and a thousand storms. All await
+/// points take half an hour: `cargo xtask sim crash`.
+const IN_CI: [&[&str]; 2] = [&["crash", "--every", "31"], &["storm", "--seeds", "1000", "--from", "1"]];
+
+/// The fault commands as CI runs them.
+pub(crate) fn check() -> anyhow::Result<()> {
+    for arguments in IN_CI {
+        run(&arguments.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
 /// Passes `crash …` or `storm …` on to the command.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = workspace::root();

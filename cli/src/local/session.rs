@@ -229,11 +229,9 @@ impl Session {
     pub fn interrupt(&mut self, node: &str) -> Result<InstanceId, SessionError> {
         let id = self.machine_of(node)?;
         let mut world = self.simulation.world();
-        let now = world.now();
-        let notice = world.region.interrupt(&id, now);
+        let notice = world.take_back(&id);
         let notice = notice.ok_or_else(|| SessionError::Refused(format!("machine {id} of node {node} does not run any more")))?;
         world.notice(notice);
-        world.touch_region();
         Ok(id)
     }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 use whittle_sim::Faults;
 
 /// `whittle sim`
@@ -61,6 +62,7 @@ pub struct Tally {
 
 /// Runs `whittle sim`. Exit status 1: something was left behind; 2: the input is wrong.
 pub fn main(args: &SimArgs) -> ExitCode {
+    name_panics();
     let done = match &args.command {
         SimCommand::Crash(args) => crash_files(args),
         SimCommand::Storm(args) => storm_files(args),
@@ -87,8 +89,10 @@ fn crash_files(args: &CrashArgs) -> Result<(String, Tally), String> {
     for scenario in read(&args.scenarios)? {
         let points = await_points(&scenario).map_err(|error| error.to_string())?;
         let chosen: Vec<u64> = (1..=points).step_by(usize::try_from(args.every.max(1)).unwrap_or(1)).collect();
+        let begun = Instant::now();
         let tally = crash(&scenario, &chosen).map_err(|error| error.to_string())?;
-        println!("{}: {} of {points} await points, {} violations", scenario.name, tally.plays, tally.violations.len());
+        let (seconds, broken) = (begun.elapsed().as_secs_f64(), tally.violations.len());
+        println!("{}: {} of {points} await points, {broken} violations, {seconds:.1} s", scenario.name, tally.plays);
         all.add(tally);
     }
     Ok((format!("crash points: {}, violations: {}", all.plays, all.violations.len()), all))
@@ -149,16 +153,42 @@ pub fn storm(scenarios: &[Scenario], seeds: &[u64]) -> Result<Tally, SessionErro
 
 /// The faults of a storm: each seed has its own mixture.
 fn weather(seed: u64) -> Faults {
-    let part = |shift: u32, most: u32| u32::try_from((seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) % u64::from(most)).unwrap_or(0);
+    // Each kind of fault is drawn for itself, and a third of them stay away: alone they show what a mixture hides.
+    let part = |kind: u64, most: u32| {
+        let mixed = (seed ^ kind.wrapping_mul(0xbf58_476d_1ce4_e5b9)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let drawn = (mixed ^ (mixed >> 31)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 16;
+        if drawn.is_multiple_of(3) { 0 } else { u32::try_from(drawn / 3 % u64::from(most)).unwrap_or(0) }
+    };
     Faults {
-        crashes: part(8, 6),
-        throttles: part(16, 20),
-        lost_replies: part(24, 15),
-        lost_messages: part(32, 200),
-        repeated_messages: part(40, 200),
-        late_messages: part(48, 300),
+        crashes: part(0, 6),
+        throttles: part(1, 20),
+        lost_replies: part(2, 15),
+        slow_replies: part(3, 15),
+        conflicts: part(4, 40),
+        stale_reads: part(5, 150),
+        partial_reads: part(6, 30),
+        partial_fleets: part(7, 300),
+        lost_messages: part(8, 200),
+        repeated_messages: part(9, 200),
+        late_messages: part(10, 300),
+        doubled_runs: part(11, 150),
+        clock_skew_ms: part(12, 2001),
         ..Faults::default()
     }
+}
+
+thread_local! {
+    /// What this thread plays, for the last words of a panic.
+    static PLAYED: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+}
+
+/// A function that panics ends the whole program in a release build: what was played is said first.
+fn name_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        eprintln!("while playing {}:", PLAYED.with_borrow(String::clone));
+        before(info);
+    }));
 }
 
 /// Plays on all processors; the order of the results is that of the plays.
@@ -172,6 +202,7 @@ fn play_all(plays: &[(&Scenario, Play, String)]) -> Result<Tally, SessionError> 
                 loop {
                     let number = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
                     let Some((scenario, play, _)) = plays.get(number) else { break };
+                    PLAYED.set(format!("{}, seed {}, {:?}", scenario.name, play.seed, play.faults));
                     let outcome = scenario::play(scenario, play);
                     results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((number, outcome));
                 }

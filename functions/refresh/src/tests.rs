@@ -29,13 +29,7 @@ fn cluster() -> ClusterName {
 
 /// A world with a class, a pool of it and a launch template of it, looked at once.
 fn world() -> Simulation {
-    let options = WorldOptions {
-        seed: 1,
-        cluster: cluster(),
-        region: "us-west-2".into(),
-        kubernetes_version: "1.33".into(),
-        start: now(),
-    };
+    let options = WorldOptions { seed: 1, cluster: cluster(), region: "us-west-2".into(), kubernetes_version: "1.33".into(), start: now() };
     let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
     let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
     class.spec.role = Some("node".into());

@@ -80,7 +80,7 @@ impl Simulation {
     }
 
     fn start(&mut self, start: Start) {
-        let ports = SimPorts::of_task(Arc::clone(&self.world), start.task, start.deadline);
+        let ports = SimPorts::of_task(Arc::clone(&self.world), &start);
         let future = self.functions.call(start.function, ports, start.input);
         self.tasks.insert(start.task, future);
         self.poll(start.task);

@@ -9,14 +9,17 @@ pub mod cluster;
 mod dice;
 mod exec;
 mod function;
+mod mutants;
 mod ports;
 pub mod region;
 mod story;
+mod watch;
 pub mod world;
 
 pub use dice::{Dice, Stream};
 pub use exec::Simulation;
 pub use function::{Function, Functions, Input, TaskId};
+pub use mutants::Mutant;
 pub use ports::SimPorts;
 pub use story::{Line, LineKind, Story};
 pub use world::{Faults, World, WorldOptions};

@@ -62,6 +62,12 @@ pub enum Step {
     DeleteFiles(Vec<String>),
     /// Deletes the first Node of a pool.
     DeleteFirst(Target),
+    /// Deletes the oldest NodeClaim of a pool that is not being deleted.
+    DeleteFirstClaim(Target),
+    /// Deletes the youngest one.
+    DeleteNewestClaim(Target),
+    /// A machine with our tags appears that no claim asked for.
+    Stray,
     Scale(Scale),
     Resize(Resize),
     Advance(GoDuration),
@@ -206,6 +212,12 @@ pub struct FaultChange {
     pub repeated_messages: Option<u32>,
     pub late_messages: Option<u32>,
     pub crashes: Option<u32>,
+    pub slow_replies: Option<u32>,
+    pub conflicts: Option<u32>,
+    pub stale_reads: Option<u32>,
+    pub partial_reads: Option<u32>,
+    /// CreateFleet is refused for so long.
+    pub fleets_throttled: Option<GoDuration>,
     /// The API server answers nothing for so long.
     pub api_server_down: Option<GoDuration>,
     /// The table answers nothing for so long.

@@ -9,12 +9,13 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
 use whittle_api::k8s::Node;
+use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
 use whittle_api::manifest::{self, Object};
 use whittle_core::disruption::LedgerEntry;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup};
 use whittle_sim::region::notices;
-use whittle_sim::{Line, World};
+use whittle_sim::{Faults, Function, Line, LineKind, Mutant, World};
 use whittle_units::{InstanceId, Timestamp};
 
 /// How long a world may take to come to rest before the invariants are looked at.
@@ -40,6 +41,9 @@ pub struct Outcome {
     /// What executed disruptions did to the bill; `whittle savings` sums it.
     pub ledger: Vec<LedgerEntry>,
     pub summary: Summary,
+    /// Which function stood at each await point, in order; only of lenient plays.
+    #[serde(skip)]
+    pub gates: Vec<Function>,
 }
 
 /// Figures of a run.
@@ -62,15 +66,17 @@ pub struct Summary {
 pub struct Play {
     pub seed: u64,
     /// What goes wrong until the last step is done.
-    pub faults: whittle_sim::Faults,
+    pub faults: Faults,
     /// Only what is waited for and the invariants count, and waiting may take much longer: a fault costs time.
     pub lenient: bool,
+    /// A protection that is taken away, to see whether anybody notices.
+    pub mutant: Option<Mutant>,
 }
 
 impl Play {
     /// Faults for a scenario of which only the end counts.
-    pub fn lenient(seed: u64, faults: whittle_sim::Faults) -> Self {
-        Self { seed, faults, lenient: true }
+    pub fn lenient(seed: u64, faults: Faults) -> Self {
+        Self { seed, faults, lenient: true, mutant: None }
     }
 }
 
@@ -80,7 +86,7 @@ impl Play {
 /// The file names something that cannot be done; expectations that fail are no error but part of the outcome.
 pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, SessionError> {
     let seed = seed.unwrap_or(scenario.seed);
-    play(scenario, &Play { seed, faults: whittle_sim::Faults::default(), lenient: false })
+    play(scenario, &Play { seed, faults: Faults::default(), lenient: false, mutant: None })
 }
 
 /// Plays a scenario in a fresh world.
@@ -111,6 +117,8 @@ pub(crate) struct Player<'a> {
     begun: Timestamp,
     always: Vec<Condition>,
     broken: BTreeSet<String>,
+    /// Reached until the world had come to rest.
+    await_points: u64,
     pub(crate) failures: Vec<String>,
 }
 
@@ -136,9 +144,27 @@ impl<'a> Player<'a> {
         }
         let session = Session::new(&place);
         let begun = session.now();
-        session.simulation.world().faults = play.faults.clone();
-        let mut player =
-            Self { lenient: play.lenient, scenario, session, begun, always: Vec::new(), broken: BTreeSet::new(), failures: Vec::new() };
+        {
+            let mut world = session.simulation.world();
+            world.faults = play.faults.clone();
+            if let Some(mutant) = play.mutant {
+                world.mutate(mutant);
+            }
+            if play.lenient {
+                world.region.make_lean();
+                world.gates = Some(Vec::new());
+            }
+        }
+        let mut player = Self {
+            lenient: play.lenient,
+            scenario,
+            session,
+            begun,
+            always: Vec::new(),
+            broken: BTreeSet::new(),
+            await_points: 0,
+            failures: Vec::new(),
+        };
         for file in &scenario.setup {
             player.session.apply_file(&scenario.file(file))?;
         }
@@ -179,6 +205,8 @@ impl<'a> Player<'a> {
                 self.session.tell(&format!("delete node/{node}"));
                 self.session.delete("node", node)?;
             }
+            Step::DeleteFirstClaim(target) => return self.delete_claim(target, false),
+            Step::DeleteNewestClaim(target) => return self.delete_claim(target, true),
             Step::Scale(scale) => {
                 self.session.tell(&format!("scale {} to {}", scale.deployment, scale.replicas));
                 self.session.scale(&scale.deployment, scale.replicas)?;
@@ -231,6 +259,13 @@ impl<'a> Player<'a> {
                 self.session.simulation.world().region.network.groups.push(group);
             }
             Step::Ticks(span) => self.session.simulation.world().set_tick(span.span()),
+            Step::Stray => {
+                let mut world = self.session.simulation.world();
+                let world = &mut *world;
+                let now = world.now();
+                let Some(id) = world.region.stray(now, &mut world.dice) else { return Ok(Err("no machine runs".to_owned())) };
+                world.tell(LineKind::Step, format!("machine {id} appears, and no claim asked for it"));
+            }
             Step::Annotate(annotation) => {
                 let nodes = self.nodes(&Target { pool: Some(annotation.pool.clone()), ..Target::default() });
                 let mut world = self.session.simulation.world();
@@ -261,6 +296,25 @@ impl<'a> Player<'a> {
         self.session.tell(&format!("apply {file}, changed"));
         self.session.apply_text(&path.display().to_string(), &text)?;
         Ok(())
+    }
+
+    fn delete_claim(&mut self, target: &Target, newest: bool) -> Played {
+        let name = {
+            let world = self.session.simulation.world();
+            let of = |claim: &&NodeClaim| {
+                let pool = target.pool.as_ref().is_none_or(|pool| claim.metadata.label(labels::NODE_POOL) == Some(pool));
+                pool && !claim.metadata.is_deleting()
+            };
+            let mut claims: Vec<&NodeClaim> = world.cluster.objects.node_claims.values().filter(of).collect();
+            claims.sort_by_key(|claim| (claim.metadata.creation_timestamp, claim.metadata.name.clone()));
+            let chosen = if newest { claims.last() } else { claims.first() };
+            chosen.map(|claim| claim.metadata.name.clone())
+        };
+        // Under faults there may be none at this moment: then there is nothing to delete by hand.
+        let Some(name) = name else { return Ok(if self.lenient { Ok(()) } else { Err("there is no such NodeClaim".to_owned()) }) };
+        self.session.tell(&format!("delete nodeclaim/{name}"));
+        self.session.delete("nodeclaim", &name)?;
+        Ok(Ok(()))
     }
 
     fn nodes(&self, target: &Target) -> Vec<String> {
@@ -295,8 +349,7 @@ impl<'a> Player<'a> {
         let mut world = self.session.simulation.world();
         let now = world.now();
         if matches!(notice.kind, NoticeKind::Spot) && world.region.machines.contains_key(&id) {
-            world.region.interrupt(&id, now);
-            world.touch_region();
+            world.take_back(&id);
         }
         for _ in 0..notice.times {
             let text = match notice.kind {
@@ -334,6 +387,11 @@ impl<'a> Player<'a> {
         faults.repeated_messages = change.repeated_messages.unwrap_or(faults.repeated_messages);
         faults.late_messages = change.late_messages.unwrap_or(faults.late_messages);
         faults.crashes = change.crashes.unwrap_or(faults.crashes);
+        faults.slow_replies = change.slow_replies.unwrap_or(faults.slow_replies);
+        faults.conflicts = change.conflicts.unwrap_or(faults.conflicts);
+        faults.stale_reads = change.stale_reads.unwrap_or(faults.stale_reads);
+        faults.partial_reads = change.partial_reads.unwrap_or(faults.partial_reads);
+        faults.fleets_throttled_until = change.fleets_throttled.as_ref().map(until).or(faults.fleets_throttled_until);
         faults.api_server_down_until = change.api_server_down.as_ref().map(until).or(faults.api_server_down_until);
         faults.table_throttled_until = change.table_throttled.as_ref().map(until).or(faults.table_throttled_until);
         if let Some(mute) = change.mute_launches {
@@ -399,15 +457,22 @@ impl<'a> Player<'a> {
         if faults.is_empty() { Ok(()) } else { Err(format!("did not stay so for {span:#}: {}", faults.join("; "))) }
     }
 
-    /// Lets the world come to rest, then looks at all invariants.
+    /// Lets the world come to rest, then looks at all invariants. The death of one invocation may still come: while
+    /// nothing is left to do, functions run too.
     pub(crate) fn settle(&mut self) {
-        let calm = whittle_sim::Faults::default();
-        self.session.simulation.world().faults = calm;
+        let crash_at_gate = self.session.simulation.world().faults.crash_at_gate;
+        self.session.simulation.world().faults = Faults { crash_at_gate, ..Faults::default() };
+        let gates = self.session.simulation.world().counts.gates;
         if self.lenient {
             self.run_for(REDELIVERED);
         }
+        self.await_points = self.session.simulation.world().counts.gates;
+        self.session.simulation.world().faults = Faults::default();
+        if crash_at_gate.is_some_and(|gate| gates < gate && gate <= self.await_points) {
+            self.run_for(REDELIVERED);
+        }
         let limit = self.session.now().checked_add(SETTLE).unwrap_or(Timestamp::MAX);
-        self.run_until(limit, |world| world.verdict().is_empty() && world.is_quiet());
+        self.run_until(limit, |world| world.is_quiet() && world.verdict().is_empty());
         let verdict = self.session.simulation.world().verdict();
         self.failures.extend(verdict.into_iter().map(|text| format!("invariant: {text}")));
         self.failures.extend(self.broken.iter().map(|text| format!("did not hold always: {text}")));
@@ -426,15 +491,16 @@ impl<'a> Player<'a> {
             pods_running: running,
             pods_pending: starting + pending,
             invocations: world.counts.invocations,
-            await_points: world.counts.gates,
+            await_points: self.await_points,
             faults: world.counts.faults,
         };
+        let gates = world.gates.clone().unwrap_or_default();
         let told = world.story.lines();
         // What came while settling is told only when something is wrong.
         let lines = if self.failures.is_empty() { &told[..lines] } else { told }.to_vec();
         let ledger = ledger_of(world.store.decisions(&world.name()));
         let (name, shows, failures) = (scenario.name.clone(), scenario.shows.clone(), self.failures.clone());
-        Outcome { name, shows, seed, failures, lines, ledger, summary }
+        Outcome { name, shows, seed, failures, lines, ledger, summary, gates }
     }
 }
 

@@ -1,6 +1,7 @@
 //! EC2 and its neighbours.
 
 use super::{EC2, SimPorts};
+use crate::mutants::Mutant;
 use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
@@ -39,17 +40,26 @@ impl Instances for SimPorts {
                 let tagged = instance.tags.get(whittle_api::labels::TAG_CLUSTER).is_some_and(|tag| *tag == cluster.to_string());
                 instance.state != InstanceState::Terminated && (tagged || instance.tags.contains_key(&owned))
             };
-            Ok(world.region.machines.values().map(|machine| &machine.instance).filter(ours).cloned().collect())
+            world.watch_listed();
+            Ok(world.machines_seen(|instance| ours(&instance)))
         })
         .await
     }
     async fn instance(&self, id: &InstanceId) -> Result<Option<Instance>, CloudError> {
-        self.call(EC2, "DescribeInstances", |world| Ok(world.region.machines.get(id).map(|machine| machine.instance.clone()))).await
+        self.call(EC2, "DescribeInstances", |world| {
+            let mut found = world.machines_seen(|instance| instance.id == *id).pop();
+            if let Some(instance) = found.as_mut().filter(|_| world.is(Mutant::EndUnconfirmed))
+                && instance.state == InstanceState::ShuttingDown
+            {
+                instance.state = InstanceState::Terminated;
+            }
+            Ok(found)
+        })
+        .await
     }
     async fn tagged(&self, key: &str, value: &str) -> Result<Vec<Instance>, CloudError> {
         self.call(EC2, "DescribeInstances", |world| {
-            let instances = world.region.machines.values().map(|machine| &machine.instance);
-            Ok(instances.filter(|instance| instance.tags.get(key).is_some_and(|there| there == value)).cloned().collect())
+            Ok(world.machines_seen(|instance| instance.tags.get(key).is_some_and(|there| there == value)))
         })
         .await
     }
@@ -72,7 +82,11 @@ impl Instances for SimPorts {
 impl Terminator for SimPorts {
     async fn terminate(&self, id: &InstanceId) -> Result<(), CloudError> {
         self.call(EC2, "TerminateInstances", |world| {
+            world.watch_terminated(id);
             world.terminate(id);
+            if world.is(Mutant::FinalizersGoEarly) {
+                world.let_all_go(id);
+            }
             Ok(())
         })
         .await

@@ -1,7 +1,9 @@
 //! The Kubernetes API.
 
 use super::{API_SERVER, SimPorts};
-use crate::cluster::{Cluster, Eviction};
+use crate::cluster::{Eviction, Objects, Table, Tabled};
+use crate::function::Function;
+use crate::mutants::Mutant;
 use crate::world::World;
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::{Node, PodDisruptionBudget};
@@ -9,7 +11,7 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::labels::TERMINATION_FINALIZER;
 use whittle_claims::PodKey;
 use whittle_ports::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter};
-use whittle_units::ClusterName;
+use whittle_units::{ClusterName, InstanceId, ProviderId};
 
 impl SimPorts {
     /// A call to the API server of a cluster that exists.
@@ -42,30 +44,50 @@ impl SimPorts {
         };
         self.ask(cluster, what, effect).await
     }
+
+    /// A change that may lose against another writer.
+    async fn contend<R>(
+        &self,
+        cluster: &ClusterName,
+        what: &str,
+        effect: impl FnOnce(&mut World) -> Result<R, ClusterError>,
+    ) -> Result<R, ClusterError> {
+        let there = cluster.clone();
+        self.race(API_SERVER, what, move |world| {
+            if world.cluster.name != there {
+                return Err(ClusterError::NotFound { what: format!("cluster {there}") });
+            }
+            world.touch_cluster();
+            effect(world)
+        })
+        .await
+    }
 }
 
-/// What a reader of a scope gets.
-fn read(cluster: &Cluster, scope: Scope, node: Option<&str>) -> ClusterObjects {
-    let all = cluster.objects.snapshot();
+/// What a reader of a scope gets. Only what the scope has is copied.
+fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
+    fn all<T: Clone>(table: &Table<T>) -> Vec<T> {
+        table.values().cloned().collect()
+    }
     match scope {
-        Scope::All => all,
+        Scope::All => objects.snapshot(),
         Scope::Nodes => ClusterObjects {
-            nodes: all.nodes,
-            node_claims: all.node_claims,
-            node_pools: all.node_pools,
-            node_classes: all.node_classes,
+            nodes: all(&objects.nodes),
+            node_claims: all(&objects.node_claims),
+            node_pools: all(&objects.node_pools),
+            node_classes: all(&objects.node_classes),
             ..ClusterObjects::default()
         },
         Scope::Drain => {
             let wanted = node.unwrap_or_default();
-            let pods: Vec<_> = all.pods.into_iter().filter(|pod| pod.spec.node_name == wanted).collect();
-            let near = |budget: &PodDisruptionBudget| pods.iter().any(|pod| pod.metadata.namespace == budget.metadata.namespace);
+            let pods: Vec<_> = objects.pods_on(wanted).cloned().collect();
+            let near = |budget: &&PodDisruptionBudget| pods.iter().any(|pod| pod.metadata.namespace == budget.metadata.namespace);
             ClusterObjects {
-                nodes: all.nodes.into_iter().filter(|node| node.metadata.name == wanted).collect(),
-                disruption_budgets: all.disruption_budgets.into_iter().filter(near).collect(),
-                volume_attachments: all.volume_attachments.into_iter().filter(|one| one.spec.node_name == wanted).collect(),
-                volumes: all.volumes,
-                volume_claims: all.volume_claims,
+                nodes: objects.nodes.get(wanted).cloned().into_iter().collect(),
+                disruption_budgets: objects.budgets.values().filter(near).cloned().collect(),
+                volume_attachments: objects.volume_attachments.values().filter(|one| one.spec.node_name == wanted).cloned().collect(),
+                volumes: all(&objects.volumes),
+                volume_claims: all(&objects.volume_claims),
                 pods,
                 ..ClusterObjects::default()
             }
@@ -75,7 +97,44 @@ fn read(cluster: &Cluster, scope: Scope, node: Option<&str>) -> ClusterObjects {
 
 impl ClusterReader for SimPorts {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
-        self.ask(cluster, "a snapshot", |world| Ok(read(&world.cluster, scope, node))).await
+        self.ask(cluster, "a snapshot", |world| {
+            let mut seen = world.with_objects(|objects| read(objects, scope, node));
+            let caller = self.caller(world);
+            if world.is(Mutant::PoolBudgetsIgnored) {
+                seen.node_pools.iter_mut().for_each(|pool| pool.spec.disruption.budgets.clear());
+            }
+            if world.is(Mutant::ReplacementNotAhead) && caller == Some(Function::Schedule) {
+                seen.nodes.retain(|node| !node.metadata.is_deleting());
+            }
+            Ok(seen)
+        })
+        .await
+    }
+}
+
+impl World {
+    /// The mutant that lets objects go before their machine has ended.
+    pub(super) fn let_all_go(&mut self, id: &InstanceId) {
+        let provider = self.region.machines.get(id).map(|machine| machine.instance.provider_id());
+        let Some(provider) = provider else { return };
+        let of_machine = |node: &&Node| node.spec.provider_id == provider.as_str();
+        let name = self.cluster.objects.nodes.values().find(of_machine).map(|node| node.metadata.name.clone());
+        if let Some(name) = name {
+            self.take_finalizer::<Node>(&name, &provider);
+        }
+    }
+
+    /// Takes our finalizer off an object that stands for a machine.
+    fn take_finalizer<T: Tabled>(&mut self, name: &str, provider: &ProviderId) {
+        let held = self
+            .cluster
+            .objects
+            .get::<T>(name)
+            .is_some_and(|object| object.meta().finalizers.iter().any(|one| one == TERMINATION_FINALIZER));
+        if held {
+            self.watch_let_go(&format!("{} {name}", T::KIND), provider);
+        }
+        self.cluster.objects.change::<T>(name, |object| object.meta_mut().finalizers.retain(|one| one != TERMINATION_FINALIZER));
     }
 }
 
@@ -114,7 +173,8 @@ impl Mirrors for SimPorts {
     }
     async fn release_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
         self.change(cluster, "a NodeClaim", |world| {
-            world.cluster.objects.change::<NodeClaim>(name, |mirror| mirror.metadata.finalizers.retain(|one| one != TERMINATION_FINALIZER));
+            let provider = world.cluster.objects.get::<NodeClaim>(name).map(|mirror| ProviderId::new(mirror.status.provider_id.clone()));
+            world.take_finalizer::<NodeClaim>(name, &provider.unwrap_or_default());
             Ok(())
         })
         .await
@@ -150,11 +210,15 @@ fn patch(node: &mut Node, patch: &NodePatch) {
 
 impl Nodes for SimPorts {
     async fn patch_node(&self, cluster: &ClusterName, name: &str, resource_version: &str, change: &NodePatch) -> Result<(), ClusterError> {
-        self.change(cluster, "a Node", |world| {
+        self.contend(cluster, "a Node", |world| {
             let what = || format!("node {name}");
             let known = world.cluster.objects.get::<Node>(name).ok_or_else(|| ClusterError::NotFound { what: what() })?;
             if !resource_version.is_empty() && known.metadata.resource_version != resource_version {
                 return Err(ClusterError::Conflict { what: what() });
+            }
+            if change.remove_finalizer.as_deref() == Some(TERMINATION_FINALIZER) {
+                let provider = ProviderId::new(known.spec.provider_id.clone());
+                world.watch_let_go(&format!("Node {name}"), &provider);
             }
             world.cluster.objects.change::<Node>(name, |node| patch(node, change));
             Ok(())
@@ -178,6 +242,10 @@ impl Evictions for SimPorts {
             let key = format!("{}/{}", pod.namespace, pod.name);
             match world.evict(&key, &pod.uid, now) {
                 Eviction::Granted => Ok(()),
+                Eviction::Refused(_) if world.is(Mutant::RefusedPodsDeleted) => {
+                    world.force(&key, 30, now);
+                    Ok(())
+                }
                 Eviction::Refused(message) | Eviction::Confused(message) => {
                     Err(ClusterError::EvictionForbidden { what: format!("pod {key}"), message })
                 }

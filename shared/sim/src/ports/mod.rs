@@ -5,8 +5,8 @@ mod cluster;
 mod store;
 
 use crate::exec::lock;
-use crate::function::TaskId;
-use crate::world::World;
+use crate::function::{Function, TaskId};
+use crate::world::{Start, World};
 use jiff::{SignedDuration, Timestamp};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -22,6 +22,8 @@ pub struct SimPorts {
     /// `None` for callers outside of any function: their calls take no time and never fail.
     task: Option<TaskId>,
     deadline: Timestamp,
+    /// By how much the clock of this run is wrong.
+    skew: SignedDuration,
 }
 
 /// How long half of a call takes, in milliseconds.
@@ -32,6 +34,8 @@ pub(crate) const TABLE: Pace = Pace(2, 6);
 pub(crate) const API_SERVER: Pace = Pace(5, 20);
 pub(crate) const EC2: Pace = Pace(50, 200);
 pub(crate) const QUEUE: Pace = Pace(3, 8);
+/// What a reply takes that is slow.
+const SLOW: Pace = Pace(1_000, 10_000);
 
 /// An error that can be made of an injected fault.
 pub(crate) trait Injected {
@@ -39,8 +43,12 @@ pub(crate) trait Injected {
     fn throttled(what: &str) -> Self;
     /// It is not known whether the call did anything.
     fn unanswered(what: &str) -> Self;
-    /// Whether this port is cut off at this moment.
-    fn is_cut(world: &World) -> bool;
+    /// Another writer came first, where that can be.
+    fn lost_race(what: &str) -> Option<Self>
+    where
+        Self: Sized;
+    /// Whether this port is cut off for this call at this moment.
+    fn is_cut(world: &World, what: &str) -> bool;
 }
 
 impl Injected for StoreError {
@@ -50,7 +58,10 @@ impl Injected for StoreError {
     fn unanswered(what: &str) -> Self {
         Self::Unavailable { what: what.to_owned(), reason: "the reply was lost".to_owned() }
     }
-    fn is_cut(world: &World) -> bool {
+    fn lost_race(what: &str) -> Option<Self> {
+        Some(Self::Conflict { what: what.to_owned() })
+    }
+    fn is_cut(world: &World, _: &str) -> bool {
         world.faults.table_throttled_until.is_some_and(|until| world.now() < until)
     }
 }
@@ -62,7 +73,10 @@ impl Injected for ClusterError {
     fn unanswered(what: &str) -> Self {
         Self::Unavailable { cluster: "simulated".into(), what: what.to_owned(), message: "the reply was lost".to_owned() }
     }
-    fn is_cut(world: &World) -> bool {
+    fn lost_race(what: &str) -> Option<Self> {
+        Some(Self::Conflict { what: what.to_owned() })
+    }
+    fn is_cut(world: &World, _: &str) -> bool {
         world.faults.api_server_down_until.is_some_and(|until| world.now() < until)
     }
 }
@@ -76,8 +90,11 @@ impl Injected for CloudError {
         let message = format!("the reply of {what} was lost");
         Self { kind: CloudErrorKind::Unknown, call: "EC2", code: "RequestTimeout".to_owned(), message }
     }
-    fn is_cut(_: &World) -> bool {
-        false
+    fn lost_race(_: &str) -> Option<Self> {
+        None
+    }
+    fn is_cut(world: &World, what: &str) -> bool {
+        what == "CreateFleet" && world.faults.fleets_throttled_until.is_some_and(|until| world.now() < until)
     }
 }
 
@@ -88,7 +105,10 @@ impl Injected for QueueError {
     fn unanswered(what: &str) -> Self {
         Self { cluster: what.to_owned(), reason: "the reply was lost".to_owned() }
     }
-    fn is_cut(_: &World) -> bool {
+    fn lost_race(_: &str) -> Option<Self> {
+        None
+    }
+    fn is_cut(_: &World, _: &str) -> bool {
         false
     }
 }
@@ -120,11 +140,16 @@ impl Future for Gate<'_> {
 }
 
 impl SimPorts {
-    pub(crate) fn of_task(world: Arc<Mutex<World>>, task: TaskId, deadline: Timestamp) -> Self {
-        Self { world, task: Some(task), deadline }
+    pub(crate) fn of_task(world: Arc<Mutex<World>>, start: &Start) -> Self {
+        Self { world, task: Some(start.task), deadline: start.deadline, skew: start.skew }
     }
     pub(crate) fn idle(world: Arc<Mutex<World>>) -> Self {
-        Self { world, task: None, deadline: Timestamp::MAX }
+        Self { world, task: None, deadline: Timestamp::MAX, skew: SignedDuration::ZERO }
+    }
+
+    /// The function that calls, as mutants tell their victims.
+    fn caller(&self, world: &World) -> Option<Function> {
+        self.task.and_then(|task| world.function_of(task))
     }
 
     /// The name of the simulated cluster.
@@ -144,27 +169,49 @@ impl SimPorts {
         let answer = {
             let mut world = lock(&self.world);
             let throttles = world.faults.throttles;
-            if self.task.is_some() && (E::is_cut(&world) || world.dice.happens(throttles)) {
+            if self.task.is_none() {
+                return effect(&mut world);
+            }
+            if E::is_cut(&world, what) {
                 world.counts.faults += 1;
+                Err(E::throttled(what))
+            } else if world.strikes(throttles) {
                 Err(E::throttled(what))
             } else {
                 effect(&mut world)
             }
         };
-        self.gate(pace).await;
+        let slow = {
+            let mut world = lock(&self.world);
+            let slow = world.faults.slow_replies;
+            world.strikes(slow)
+        };
+        self.gate(if slow { SLOW } else { pace }).await;
         let mut world = lock(&self.world);
         let lost = world.faults.lost_replies;
-        if self.task.is_some() && answer.is_ok() && world.dice.happens(lost) {
-            world.counts.faults += 1;
+        if answer.is_ok() && world.strikes(lost) {
             return Err(E::unanswered(what));
         }
         answer
+    }
+
+    /// A call that replaces what its caller has read: it may lose against another writer.
+    async fn race<R, E: Injected>(&self, pace: Pace, what: &str, effect: impl FnOnce(&mut World) -> Result<R, E>) -> Result<R, E> {
+        let may_lose = self.task.is_some();
+        self.call(pace, what, |world| {
+            let conflicts = world.faults.conflicts;
+            match E::lost_race(what).filter(|_| may_lose && conflicts > 0) {
+                Some(lost) if world.strikes(conflicts) => Err(lost),
+                _ => effect(world),
+            }
+        })
+        .await
     }
 }
 
 impl Clock for SimPorts {
     fn now(&self) -> Timestamp {
-        lock(&self.world).now()
+        lock(&self.world).now() + self.skew
     }
     fn deadline(&self) -> Deadline {
         Deadline(self.deadline)

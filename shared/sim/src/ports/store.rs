@@ -1,17 +1,50 @@
 //! State at rest.
 
 use super::{SimPorts, TABLE};
+use crate::function::Function;
+use crate::mutants::Mutant;
+use crate::world::World;
 use jiff::{SignedDuration, Timestamp};
-use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
+use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, Sighting, StockOut, Stored};
 use whittle_ports::{ClaimStore, DecisionLog, Leases, Records, RegionStore, StoreError};
 use whittle_units::{ClusterName, InstanceId};
+
+impl SimPorts {
+    /// The mutant that plans for the pods of ending nodes only once they wait: its scheduler does not see that they end.
+    fn hide_endings(&self, world: &World, mut claims: Vec<Stored<Claim>>) -> Vec<Stored<Claim>> {
+        if world.is(Mutant::ReplacementNotAhead) && self.caller(world) == Some(Function::Schedule) {
+            claims.retain(|claim| claim.value.deletion.is_none());
+        }
+        claims
+    }
+}
+
+impl World {
+    /// The mutants that need one look only: whatever a sweep might see for the first time counts as seen before.
+    fn age_sightings(&mut self, cluster: &ClusterName) {
+        let mut subjects: Vec<String> = Vec::new();
+        if self.is(Mutant::OrphanAtFirstSight) {
+            subjects.extend(self.region.machines.keys().map(|id| format!("instance/{id} without claim")));
+        }
+        if self.is(Mutant::OneLookBelieved) {
+            subjects.extend(self.store.claims(cluster).map(|claim| format!("claim/{} without NodePool", claim.value.key.name)));
+        }
+        let now = self.now();
+        let hour = SignedDuration::from_hours(1);
+        for subject in subjects {
+            let sighting = Sighting { subject, first_seen_at: now - hour, expires_at: now + hour };
+            // One that is there already is old enough, or becomes so.
+            let _ = self.store.write(cluster, &sighting, Revision::ABSENT, now);
+        }
+    }
+}
 
 impl ClaimStore for SimPorts {
     async fn get(&self, key: &ClaimKey) -> Result<Option<Stored<Claim>>, StoreError> {
         self.call(TABLE, "a claim", |world| Ok(world.store.claim(key).cloned())).await
     }
     async fn list(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
-        self.call(TABLE, "the claims", |world| Ok(world.store.claims(cluster).cloned().collect())).await
+        self.call(TABLE, "the claims", |world| Ok(self.hide_endings(world, world.claims_seen(cluster)))).await
     }
     async fn unreadable(&self, cluster: &ClusterName) -> Result<Vec<String>, StoreError> {
         self.call(TABLE, "the claims", |world| Ok(world.store.unreadable(cluster))).await
@@ -23,17 +56,24 @@ impl ClaimStore for SimPorts {
         self.call(TABLE, "a new claim", |world| world.create_claim(lease, claim)).await
     }
     async fn update(&self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
-        self.call(TABLE, "a claim", |world| world.update_claim(claim, expected)).await
+        self.race(TABLE, "a claim", |world| world.update_claim(claim, expected)).await
     }
 }
 
 impl Leases for SimPorts {
     async fn acquire(&self, cluster: &ClusterName, owner: &str, now: Timestamp, ttl: SignedDuration) -> Result<Lease, StoreError> {
-        self.call(TABLE, "the lease", |world| world.store.acquire(cluster, owner, now, ttl)).await
+        self.call(TABLE, "the lease", |world| {
+            let held = world.is(Mutant::LeaseIgnored);
+            let lease = if held { world.store.share(cluster, owner, now, ttl) } else { world.store.acquire(cluster, owner, now, ttl)? };
+            world.watch_lease(&lease);
+            Ok(lease)
+        })
+        .await
     }
     async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
         self.call(TABLE, "the lease", |world| {
             world.store.release(lease);
+            world.watch_release(lease);
             Ok(())
         })
         .await
@@ -45,17 +85,23 @@ impl Records for SimPorts {
         self.call(TABLE, R::KIND, |world| world.store.read(cluster, name, world.now())).await
     }
     async fn read_all<R: Record>(&self, cluster: &ClusterName) -> Result<Vec<Stored<R>>, StoreError> {
-        self.call(TABLE, R::KIND, |world| world.store.read_all(cluster, world.now())).await
+        self.call(TABLE, R::KIND, |world| {
+            if R::KIND == Sighting::KIND {
+                world.age_sightings(cluster);
+            }
+            world.store.read_all(cluster, world.now())
+        })
+        .await
     }
     async fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> Result<Revision, StoreError> {
-        self.call(TABLE, R::KIND, |world| {
+        self.race(TABLE, R::KIND, |world| {
             let now = world.now();
             world.store.write(cluster, record, expected, now)
         })
         .await
     }
     async fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
-        self.call(TABLE, R::KIND, |world| world.store.remove::<R>(cluster, name, expected)).await
+        self.race(TABLE, R::KIND, |world| world.store.remove::<R>(cluster, name, expected)).await
     }
 }
 

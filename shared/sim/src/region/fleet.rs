@@ -13,6 +13,19 @@ fn failed(kind: CloudErrorKind, code: &str, message: impl Into<String>) -> Cloud
     CloudError { kind, call: "CreateFleet", code: code.to_owned(), message: message.into() }
 }
 
+/// EC2's words for a pool that is empty.
+fn short_of(pool: &FleetOverride) -> FleetPoolError {
+    FleetPoolError {
+        code: "InsufficientInstanceCapacity".to_owned(),
+        message: format!(
+            "We currently do not have sufficient {} capacity in the Availability Zone you requested ({}).",
+            pool.instance_type, pool.zone
+        ),
+        instance_type: pool.instance_type.clone(),
+        zone: pool.zone.clone(),
+    }
+}
+
 impl Region {
     /// Whether EC2 has machines of a type left.
     pub fn in_stock(&self, instance_type: &str, zone: &str, capacity_type: &str) -> bool {
@@ -21,7 +34,14 @@ impl Region {
     }
 
     /// Starts machines. The same token answers with the same machines; with other parameters it is an error.
-    pub fn create_fleet(&mut self, request: &FleetRequest, now: Timestamp, dice: &mut Dice) -> Result<FleetAnswer, CloudError> {
+    /// A partial fleet brings one machine less than was asked for, and says so.
+    pub fn create_fleet(
+        &mut self,
+        request: &FleetRequest,
+        partial: bool,
+        now: Timestamp,
+        dice: &mut Dice,
+    ) -> Result<FleetAnswer, CloudError> {
         if let Some((known, answer)) = self.fleets.get(&request.client_token).filter(|_| !self.forget_tokens) {
             if known != request {
                 let text = "the client token came with other parameters before";
@@ -39,7 +59,11 @@ impl Region {
         if let Some((config, pool)) = pool {
             // Stock was asked for, so errors of other pools are of no interest.
             answer.errors.clear();
-            for _ in 0..request.target_capacity {
+            let missing = u32::from(partial);
+            if partial {
+                answer.errors.push(short_of(pool));
+            }
+            for _ in 0..request.target_capacity.saturating_sub(missing) {
                 let started = self.start_machine(request, config, pool, now, dice);
                 answer.instances.push(started);
             }
@@ -61,15 +85,7 @@ impl Region {
             if self.in_stock(&pool.instance_type, &pool.zone, &request.capacity_type) {
                 return Some((config, pool));
             }
-            errors.push(FleetPoolError {
-                code: "InsufficientInstanceCapacity".to_owned(),
-                message: format!(
-                    "We currently do not have sufficient {} capacity in the Availability Zone you requested ({}).",
-                    pool.instance_type, pool.zone
-                ),
-                instance_type: pool.instance_type.clone(),
-                zone: pool.zone.clone(),
-            });
+            errors.push(short_of(pool));
         }
         None
     }

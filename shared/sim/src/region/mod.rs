@@ -52,6 +52,8 @@ enum Change {
 pub enum RegionEffect {
     Told(String),
     Notice(String),
+    /// A spot machine is taken back now.
+    Reclaimed(InstanceId),
     Join(Box<JoiningMachine>),
     Lost(String),
 }
@@ -81,6 +83,9 @@ pub struct Region {
 fn is_chinese(region: &str) -> bool {
     region.starts_with("cn-")
 }
+
+/// The families of a lean region: every size of three shapes, so that there is still something to choose.
+const LEAN_FAMILIES: &[&str] = &["c5", "m5", "r5"];
 
 /// The catalog of a region: its own tables, or the types of us-east-1 at the region's own prices where there are any.
 fn catalog_of(region: &str) -> Catalog {
@@ -117,10 +122,21 @@ fn catalog_of(region: &str) -> Catalog {
 type Shelved = (Arc<Catalog>, Arc<OnceLock<Vec<u8>>>);
 
 /// The catalogs of all regions that were simulated in this process: they never change, and making one takes a while.
-fn shelved(region: &str) -> Shelved {
-    static SHELF: Mutex<BTreeMap<String, Shelved>> = Mutex::new(BTreeMap::new());
+fn shelved(region: &str, lean: bool) -> Shelved {
+    static SHELF: Mutex<BTreeMap<(String, bool), Shelved>> = Mutex::new(BTreeMap::new());
     let mut shelf = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
-    shelf.entry(region.to_owned()).or_insert_with(|| (Arc::new(catalog_of(region)), Arc::default())).clone()
+    let make = || {
+        let mut catalog = catalog_of(region);
+        if lean {
+            catalog.types.retain(|facts| LEAN_FAMILIES.contains(&facts.name.split('.').next().unwrap_or_default()));
+            let kept: BTreeSet<String> = catalog.types.iter().map(|facts| facts.name.clone()).collect();
+            catalog.offered.retain(|name, _| kept.contains(name));
+            catalog.on_demand.retain(|name, _| kept.contains(name));
+            catalog.spot.retain(|name, _| kept.contains(name));
+        }
+        (Arc::new(catalog), Arc::default())
+    };
+    shelf.entry((region.to_owned(), lean)).or_insert_with(make).clone()
 }
 
 /// `cn-north-1` becomes `cnn1`.
@@ -160,7 +176,7 @@ fn with_retired_types(mut catalog: Catalog) -> Catalog {
 impl Region {
     /// A region with the network that a cluster needs, and no machine.
     pub fn new(name: &str, cluster: &ClusterName) -> Self {
-        let (catalog, blob) = shelved(name);
+        let (catalog, blob) = shelved(name, false);
         let network = Network::of_cluster(cluster, &catalog.zones[..catalog.zones.len().min(3)], "1.33");
         Self {
             name: name.to_owned(),
@@ -177,6 +193,12 @@ impl Region {
             fleet_sequence: 0,
             started: 0,
         }
+    }
+
+    /// Offers a few families only. What breaks functions does not depend on how many types there are, but what a decision
+    /// costs does: plays with faults are many.
+    pub fn make_lean(&mut self) {
+        (self.catalog, self.blob) = shelved(&self.name, true);
     }
 
     /// Its name.
@@ -297,6 +319,7 @@ impl Region {
                 effects.extend(joining.map(|machine| RegionEffect::Join(Box::new(machine))));
             }
             Change::Reclaim if machine.instance.is_alive() => {
+                effects.push(RegionEffect::Reclaimed(id.clone()));
                 effects.push(RegionEffect::Told(format!("EC2 takes spot machine {id} back")));
                 self.begin_end(id, now, dice, effects);
             }
@@ -335,6 +358,21 @@ impl Region {
         self.machines.get(id).filter(|machine| machine.instance.is_alive())?;
         self.plan(now.checked_add(SPOT_WARNING).unwrap_or(Timestamp::MAX), id, Change::Reclaim);
         Some(notices::spot_interruption(id.as_str(), now))
+    }
+
+    /// A machine appears that carries our tags and that no claim ever asked for: what a lost record leaves behind. It is made
+    /// after the first machine that runs; none when there is none.
+    pub fn stray(&mut self, now: Timestamp, dice: &mut Dice) -> Option<InstanceId> {
+        let mut machine = self.machines.values().find(|machine| machine.instance.is_alive())?.clone();
+        let id = InstanceId::new(format!("i-{}", dice.hex(17)));
+        machine.instance.id = id.clone();
+        machine.instance.launched_at = now;
+        machine.instance.private_dns_name = self.private_name(dice);
+        machine.instance.tags.remove(whittle_api::labels::TAG_NODE_CLAIM);
+        machine.instance.tags.insert(whittle_api::labels::TAG_LAUNCH.to_owned(), "lost".to_owned());
+        machine.mute = true;
+        self.machines.insert(id.clone(), machine);
+        Some(id)
     }
 
     fn joining(&self, id: &InstanceId) -> Option<JoiningMachine> {

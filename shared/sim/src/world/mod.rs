@@ -1,6 +1,7 @@
 //! The world: everything that is not a function, and the order in which it happens.
 
 mod agenda;
+mod faults;
 pub mod queues;
 pub mod store;
 
@@ -8,9 +9,13 @@ use crate::check::Foreign;
 use crate::cluster::{Cluster, ClusterEffect, Eviction};
 use crate::dice::{Dice, Stream};
 use crate::function::{Function, Input, TaskId};
+use crate::mutants::Mutant;
 use crate::region::{Region, RegionEffect};
 use crate::story::{LineKind, Story};
+use crate::watch::Watched;
 use agenda::Agenda;
+pub use faults::Faults;
+use faults::Past;
 use jiff::{SignedDuration, Timestamp};
 use queues::MessageQueues;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,29 +50,6 @@ pub struct WorldOptions {
     pub start: Timestamp,
 }
 
-/// What goes wrong, per thousand; all zero for a calm world.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
-    /// The invocation that reaches this gate (counted over the whole run, from 1) dies there.
-    pub crash_at_gate: Option<u64>,
-    /// Invocations that die at a gate.
-    pub crashes: u32,
-    /// Calls that fail before they do anything.
-    pub throttles: u32,
-    /// Calls that happen and whose answer is lost.
-    pub lost_replies: u32,
-    /// Messages that vanish.
-    pub lost_messages: u32,
-    /// Messages that come twice.
-    pub repeated_messages: u32,
-    /// Messages that come up to 30 s late, behind others.
-    pub late_messages: u32,
-    /// The API server does not answer before this moment.
-    pub api_server_down_until: Option<Timestamp>,
-    /// The table answers nothing before this moment.
-    pub table_throttled_until: Option<Timestamp>,
-}
-
 enum Event {
     Wake { task: TaskId, waker: Waker },
     Expire { task: TaskId },
@@ -92,6 +74,7 @@ pub(crate) struct Start {
     pub(crate) function: Function,
     pub(crate) input: Input,
     pub(crate) deadline: Timestamp,
+    pub(crate) skew: SignedDuration,
 }
 
 #[derive(Debug)]
@@ -129,6 +112,11 @@ pub struct World {
     pub counts: Counts,
     /// Broken invariants, in words.
     pub violations: Vec<String>,
+    /// Which function stood at each gate, kept for the fault commands when asked for.
+    pub gates: Option<Vec<Function>>,
+    pub(crate) mutant: Option<Mutant>,
+    pub(crate) watched: Watched,
+    pub(crate) past: Past,
     running: BTreeMap<TaskId, Running>,
     doomed: BTreeSet<TaskId>,
     task_sequence: u64,
@@ -160,6 +148,10 @@ impl World {
             story: Story::default(),
             counts: Counts::default(),
             violations: Vec::new(),
+            gates: None,
+            mutant: None,
+            watched: Watched::default(),
+            past: Past::default(),
             running: BTreeMap::new(),
             doomed: BTreeSet::new(),
             task_sequence: 0,
@@ -318,6 +310,7 @@ impl World {
             }
         }
         self.watch_foreign_nodes();
+        self.remember_cluster();
         if let Some(at) = self.cluster.next_at(now) {
             self.plan_cluster(at);
         }
@@ -339,6 +332,7 @@ impl World {
             match effect {
                 RegionEffect::Told(text) => self.tell(LineKind::Cloud, text),
                 RegionEffect::Notice(json) => self.notice(json),
+                RegionEffect::Reclaimed(id) => self.watch_reclaimed(&id),
                 RegionEffect::Join(machine) => {
                     self.cluster.join(&machine, now);
                     self.touch_cluster();
@@ -349,6 +343,15 @@ impl World {
                 }
             }
         }
+    }
+
+    /// EC2 announces that it takes a spot machine back, if there is such a machine. The notice, to be delivered.
+    pub fn take_back(&mut self, id: &InstanceId) -> Option<String> {
+        let now = self.now();
+        let notice = self.region.interrupt(id, now)?;
+        self.watch_noticed(id);
+        self.touch_region();
+        Some(notice)
     }
 
     /// An event of EventBridge arrives in the interruption queue.
@@ -366,12 +369,7 @@ impl World {
             return;
         }
         let now = self.now();
-        let mut late = SignedDuration::ZERO;
-        if self.dice.happens(self.faults.late_messages) {
-            self.counts.faults += 1;
-            late = SignedDuration::from_millis(i64::try_from(self.dice.below(Stream::Faults, 30_000)).unwrap_or(0));
-        }
-        let delay = delay.checked_add(late).unwrap_or(delay);
+        let delay = delay.checked_add(self.lateness()).unwrap_or(delay);
         if let Some(at) = self.queues.ring(bell.clone(), delay, now) {
             self.agenda.at(at, Event::Deliver);
         }
@@ -384,11 +382,20 @@ impl World {
         }
     }
 
+    /// By how much a message comes late: behind others that were sent after it.
+    fn lateness(&mut self) -> SignedDuration {
+        if !self.strikes(self.faults.late_messages) {
+            return SignedDuration::ZERO;
+        }
+        SignedDuration::from_millis(i64::try_from(self.dice.below(Stream::Faults, 30_000)).unwrap_or(0))
+    }
+
     fn send(&mut self, function: Function, input: Input) {
-        let now = self.now();
-        let copies = if self.dice.happens(self.faults.repeated_messages) { 2 } else { 1 };
+        let copies = if self.strikes(self.faults.repeated_messages) { 2 } else { 1 };
         for _ in 0..copies {
-            let at = self.queues.send(function, input.clone(), None, now);
+            let late = self.lateness();
+            let at = self.now().checked_add(late).unwrap_or(Timestamp::MAX);
+            let at = self.queues.send(function, input.clone(), None, at);
             self.agenda.at(at, Event::Deliver);
         }
     }
@@ -403,17 +410,27 @@ impl World {
                 self.tell(LineKind::Fault, "a message was parked after its last try");
                 continue;
             };
-            self.counts.invocations += 1;
-            let end = now.checked_add(TIMEOUT).unwrap_or(Timestamp::MAX);
-            self.agenda.at(end, Event::Expire { task });
-            self.running.insert(task, Running { function: message.function });
-            let deadline = end.checked_sub(RESERVE).unwrap_or(end);
-            starts.push(Start { task, function: message.function, input: message.input, deadline });
+            if self.strikes(self.faults.doubled_runs) {
+                // A second worker that knows nothing of the first; the message follows the first one's fate.
+                self.task_sequence += 1;
+                let twin = TaskId(self.task_sequence);
+                starts.push(self.begin(twin, message.function, message.input.clone()));
+            }
+            starts.push(self.begin(task, message.function, message.input));
         }
         if let Some(at) = self.queues.next_visible(now) {
             self.agenda.at(at, Event::Deliver);
         }
         Due::Start(starts)
+    }
+
+    fn begin(&mut self, task: TaskId, function: Function, input: Input) -> Start {
+        self.counts.invocations += 1;
+        let end = self.now().checked_add(TIMEOUT).unwrap_or(Timestamp::MAX);
+        self.agenda.at(end, Event::Expire { task });
+        self.running.insert(task, Running { function });
+        let skew = self.skew();
+        Start { task, function, input, deadline: end.checked_sub(RESERVE).unwrap_or(end), skew }
     }
 
     pub(crate) fn finished(&mut self, task: TaskId, outcome: Result<(), String>) {
@@ -450,6 +467,9 @@ impl World {
     /// A task reached an await point that lasts until the returned moment. May doom the task.
     pub(crate) fn gate(&mut self, task: TaskId, low_ms: u64, high_ms: u64, waker: Waker) -> Timestamp {
         self.counts.gates += 1;
+        if let (Some(gates), Some(running)) = (&mut self.gates, self.running.get(&task)) {
+            gates.push(running.function);
+        }
         if self.faults.crash_at_gate == Some(self.counts.gates) || self.dice.happens(self.faults.crashes) {
             self.doomed.insert(task);
         }
@@ -457,6 +477,11 @@ impl World {
         let until = self.now().checked_add(SignedDuration::from_millis(i64::try_from(millis).unwrap_or(0))).unwrap_or(Timestamp::MAX);
         self.agenda.at(until, Event::Wake { task, waker });
         until
+    }
+
+    /// The function that a task runs.
+    pub(crate) fn function_of(&self, task: TaskId) -> Option<Function> {
+        self.running.get(&task).map(|running| running.function)
     }
 
     pub(crate) fn take_crash(&mut self, task: TaskId) -> bool {
@@ -495,13 +520,23 @@ impl World {
 
     pub(crate) fn create_claim(&mut self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
         let answer = self.store.create(lease, claim);
-        if answer.is_ok() && self.store.is_stale(lease) {
-            self.violations.push(format!("claim {} was created under a lease that had passed on", claim.key));
+        if answer.is_ok() {
+            if self.store.is_stale(lease) {
+                self.violations.push(format!("claim {} was created under a lease that had passed on", claim.key));
+            }
+            self.watch_created(claim);
+            self.remember_claims();
         }
         answer
     }
     pub(crate) fn update_claim(&mut self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
-        let answer = self.store.update(claim, expected);
+        let old = self.store.claim(&claim.key).cloned();
+        let there = old.as_ref().map_or(expected, |old| old.revision);
+        let answer = self.store.update(claim, if self.is(Mutant::RevisionIgnored) { there } else { expected });
+        if let (Ok(_), Some(old)) = (&answer, old) {
+            self.watch_changed(&old.value, claim, there == expected);
+            self.remember_claims();
+        }
         self.watch_limits();
         answer
     }
@@ -509,7 +544,9 @@ impl World {
     pub(crate) fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
         let now = self.now();
         let known: usize = self.region.machines.len();
-        let answer = self.region.create_fleet(request, now, &mut self.dice)?;
+        let partial = self.strikes(self.faults.partial_fleets);
+        let answer = self.region.create_fleet(request, partial, now, &mut self.dice)?;
+        self.watch_fleet(request);
         if self.region.machines.len() > known {
             for started in &answer.instances {
                 let price = self.region.machines.get(&started.id).map_or(Price::ZERO, |machine| machine.price);
@@ -549,6 +586,7 @@ impl World {
 
     /// Deletes a pod without asking budgets.
     pub(crate) fn force(&mut self, key: &str, grace_seconds: i64, now: Timestamp) {
+        self.watch_forced(key);
         if let Some(uid) = self.cluster.objects.pods.get(key).map(|pod| pod.metadata.uid.clone()) {
             self.cluster.forced.insert(uid);
         }

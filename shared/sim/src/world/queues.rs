@@ -32,8 +32,10 @@ pub struct MessageQueues {
     sequence: u64,
     messages: BTreeMap<u64, Message>,
     deduplication: BTreeMap<String, Timestamp>,
-    /// Messages that failed too often, with their number.
+    /// Messages that failed too often.
     pub parked: Vec<Message>,
+    /// A message is gone as soon as it is received: a mutant that the checkers must catch.
+    pub forget_early: bool,
 }
 
 impl MessageQueues {
@@ -97,7 +99,11 @@ impl MessageQueues {
         message.receives += 1;
         message.reader = Some(reader);
         message.visible_at = now.checked_add(VISIBILITY).unwrap_or(now);
-        Some(message.clone())
+        let received = message.clone();
+        if self.forget_early {
+            self.messages.remove(&number);
+        }
+        Some(received)
     }
 
     /// The reader has finished: the message is gone.

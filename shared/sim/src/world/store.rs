@@ -97,6 +97,15 @@ impl Store {
         Ok(lease)
     }
 
+    /// Gives the lease whoever holds it, with the token that is there: for the mutant that ignores leases.
+    pub(crate) fn share(&mut self, cluster: &ClusterName, owner: &str, now: Timestamp, ttl: SignedDuration) -> Lease {
+        let token = *self.tokens.entry(cluster.clone()).or_insert(FencingToken(1));
+        let lease =
+            Lease { cluster: cluster.clone(), owner: owner.to_owned(), token, expires_at: now.checked_add(ttl).unwrap_or(Timestamp::MAX) };
+        self.leases.insert(cluster.clone(), lease.clone());
+        lease
+    }
+
     /// Gives a lease back; a newer one stays.
     pub fn release(&mut self, lease: &Lease) {
         if self.leases.get(&lease.cluster).is_some_and(|held| held.token == lease.token) {

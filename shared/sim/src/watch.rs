@@ -1,0 +1,325 @@
+//! What must never happen on the way, looked at from outside at each write and each call that cannot be taken back.
+
+use crate::world::World;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{IntOrString, Node, Pod};
+use whittle_api::karpenter::{Budget, NodeClaim, NodePool};
+use whittle_api::labels;
+use whittle_claims::{Claim, DeletionReason, Lease, Phase};
+use whittle_ec2::fleet::FleetRequest;
+use whittle_ec2::instance::InstanceState;
+use whittle_units::{InstanceId, ProviderId};
+
+/// A contradiction has to be seen again this long after it was first seen, less what clocks may differ.
+const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(26);
+/// What two clocks may differ by, and a little for the call itself.
+const SLACK: SignedDuration = SignedDuration::from_secs(5);
+
+/// What the checkers remember.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    /// Since when a listing showed a machine that no claim named.
+    unclaimed: BTreeMap<InstanceId, Timestamp>,
+    /// The newest lease that was given and not given back.
+    lease: Option<Lease>,
+    /// The most live claims that a pool ever had.
+    most: BTreeMap<String, usize>,
+    /// When EC2 announced that it takes a machine back.
+    noticed: BTreeMap<InstanceId, Timestamp>,
+}
+
+impl World {
+    fn broke(&mut self, text: String) {
+        if !self.violations.contains(&text) {
+            self.violations.push(text);
+        }
+    }
+
+    /// A machine that EC2 has not ended yet.
+    fn lives(&self, id: &InstanceId) -> bool {
+        self.region.machines.get(id).is_some_and(|machine| machine.instance.state != InstanceState::Terminated)
+    }
+
+    fn machine_of_provider(&self, id: &str) -> Option<InstanceId> {
+        let of_id = |machine: &&crate::region::Machine| machine.instance.provider_id().as_str() == id;
+        self.region.machines.values().find(of_id).map(|machine| machine.instance.id.clone())
+    }
+
+    /// A claim was created.
+    pub(crate) fn watch_created(&mut self, claim: &Claim) {
+        let live = self.live_claims(&claim.spec.node_pool).count();
+        let most = self.watched.most.entry(claim.spec.node_pool.clone()).or_default();
+        *most = (*most).max(live);
+        if let Some(machine) = claim.machine() {
+            let id = machine.instance_id.clone();
+            self.watch_orphan(&id);
+        }
+        if claim.spec.replaces.is_none() && claim.deletion.is_none() {
+            self.watch_planned_twice(claim);
+        }
+    }
+
+    fn live_claims<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Claim> {
+        let cluster = &self.cluster.name;
+        self.store.claims(cluster).map(|stored| &stored.value).filter(move |claim| claim.is_live() && claim.spec.node_pool == pool)
+    }
+
+    /// Pods that wait and that machines under way were planned for must not get another one.
+    fn watch_planned_twice(&mut self, claim: &Claim) {
+        let under_way: BTreeSet<&str> = self
+            .live_claims(&claim.spec.node_pool)
+            .filter(|other| other.key != claim.key && other.deletion.is_none())
+            .filter(|other| matches!(other.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. }))
+            .flat_map(|other| other.spec.pods.iter().map(|pod| pod.uid.as_str()))
+            .collect();
+        let waits = |pod: &&Pod| !pod.is_bound() && !pod.metadata.is_deleting() && pod.metadata.controller().is_some();
+        let waiting: BTreeSet<&str> = self.cluster.objects.pods.values().filter(waits).map(|pod| pod.metadata.uid.as_str()).collect();
+        let planned = |uid: &str| under_way.contains(uid) && waiting.contains(uid);
+        // Where other pods wait as well, the machines under way may have been given to them.
+        let all_planned = !claim.spec.pods.is_empty() && waiting.iter().all(|uid| planned(uid));
+        if all_planned && claim.spec.pods.iter().all(|pod| planned(&pod.uid)) {
+            self.broke(format!("the pods of claim {} were planned for already", claim.key.name));
+        }
+    }
+
+    /// A claim was changed. `over` is the revision that was there, `expected` the one that the writer had read.
+    pub(crate) fn watch_changed(&mut self, old: &Claim, new: &Claim, was_current: bool) {
+        let name = &new.key.name;
+        if !was_current {
+            self.broke(format!("claim {name} was written over a state that the writer had not seen"));
+        }
+        if let (Some(before), Some(after)) = (old.machine(), new.machine())
+            && before.instance_id != after.instance_id
+        {
+            self.broke(format!("claim {name} changed its machine from {} to {}", before.instance_id, after.instance_id));
+        }
+        if let Phase::Gone { .. } = new.phase
+            && let Some(machine) = old.machine().filter(|machine| self.lives(&machine.instance_id))
+        {
+            self.broke(format!("claim {name} is gone although {} was not seen to have ended", machine.instance_id));
+        }
+        if !old.is_live()
+            && new.is_live()
+            && let Some(machine) = new.machine()
+        {
+            let id = machine.instance_id.clone();
+            self.watch_orphan(&id);
+        }
+        if old.deletion.is_none()
+            && let Some(deletion) = &new.deletion
+        {
+            let reason = deletion.reason;
+            if let Some(wrong) = self.unfounded(new, reason) {
+                self.broke(format!("claim {name} was ended ({reason:?}) although {wrong}"));
+            }
+            if matches!(reason, DeletionReason::Empty | DeletionReason::Underutilized | DeletionReason::Drifted) {
+                self.watch_pool_budget(new, reason);
+            }
+        }
+    }
+
+    /// What contradicts the reason that a claim is ended for.
+    fn unfounded(&self, claim: &Claim, reason: DeletionReason) -> Option<&'static str> {
+        let now = self.now();
+        let machine = claim.machine();
+        let overdue = |since: Timestamp, after: SignedDuration| now.duration_since(since) + SLACK >= after;
+        match reason {
+            DeletionReason::InstanceGone => {
+                let runs = |id: &InstanceId| self.region.machines.get(id).is_some_and(|machine| machine.instance.is_alive());
+                machine.is_some_and(|machine| runs(&machine.instance_id)).then_some("its machine runs")
+            }
+            DeletionReason::NodePoolDeleted => {
+                let there = |pool: &&NodePool| pool.metadata.name == claim.spec.owner.name && !pool.metadata.is_deleting();
+                let same = self.cluster.objects.node_pools.values().find(there)?;
+                let uid = &claim.spec.owner.uid;
+                (uid.is_empty() || *uid == same.metadata.uid).then_some("its NodePool is there")
+            }
+            DeletionReason::Requested => {
+                let shown = self.cluster.objects.get::<NodeClaim>(claim.key.name.as_str());
+                let node = claim.node_name().and_then(|name| self.cluster.objects.get::<Node>(name));
+                let stays = shown.is_some_and(|shown| !shown.metadata.is_deleting());
+                (stays && node.is_none_or(|node| !node.metadata.is_deleting()) && (node.is_some() || claim.node_name().is_none()))
+                    .then_some("nobody deleted its Node or its NodeClaim")
+            }
+            DeletionReason::Expired => claim.expires_at().is_none_or(|at| at > now + SLACK).then_some("its time has not come"),
+            DeletionReason::RegistrationTimeout => {
+                (!overdue(claim.created_at, SignedDuration::from_mins(15))).then_some("it still had time to register")
+            }
+            DeletionReason::LaunchTimeout => {
+                (!overdue(claim.created_at, SignedDuration::from_mins(5))).then_some("it still had time to launch")
+            }
+            _ => None,
+        }
+    }
+
+    /// The pool's budgets at the most that they can have allowed: of all claims that the pool ever had at once.
+    fn watch_pool_budget(&mut self, claim: &Claim, reason: DeletionReason) {
+        let word = match reason {
+            DeletionReason::Empty => "Empty",
+            DeletionReason::Drifted => "Drifted",
+            _ => "Underutilized",
+        };
+        let pool_name = &claim.spec.node_pool;
+        let Some(pool) = self.cluster.objects.node_pools.values().find(|pool| pool.metadata.name == *pool_name) else { return };
+        let total = self.watched.most.get(pool_name).copied().unwrap_or(0);
+        let of_reason =
+            |budget: &&Budget| budget.schedule.is_none() && budget.reasons.as_ref().is_none_or(|all| all.iter().any(|one| one == word));
+        let Some(allowed) = pool.spec.disruption.budgets.iter().filter(of_reason).filter_map(|budget| allows(&budget.nodes, total)).min()
+        else {
+            return;
+        };
+        // A machine that is ending already counts no more (disruption 5).
+        let counts = |other: &Claim| !matches!(other.phase, Phase::Terminating { .. }) && other.key != claim.key;
+        let same = |other: &&Claim| counts(other) && other.deletion.as_ref().is_some_and(|deletion| deletion.reason == reason);
+        let going = 1 + self.live_claims(pool_name).filter(same).count();
+        if going > allowed {
+            self.broke(format!("pool {pool_name} allows {allowed} disruptions ({word}) at once and has {going}"));
+        }
+    }
+
+    /// A listing of machines was given to somebody.
+    pub(crate) fn watch_listed(&mut self) {
+        let now = self.now();
+        let cluster = self.name();
+        let named: BTreeSet<InstanceId> =
+            self.store.claims(&cluster).filter_map(|stored| stored.value.machine()).map(|machine| machine.instance_id.clone()).collect();
+        let alive: Vec<InstanceId> =
+            self.region.machines.iter().filter(|(_, machine)| machine.instance.is_alive()).map(|(id, _)| id.clone()).collect();
+        self.watched.unclaimed.retain(|id, _| !named.contains(id));
+        for id in alive.into_iter().filter(|id| !named.contains(id)) {
+            self.watched.unclaimed.entry(id).or_insert(now);
+        }
+    }
+
+    /// A claim was made, or woken, only to end a machine that had none.
+    fn watch_orphan(&mut self, id: &InstanceId) {
+        let seen = self.watched.unclaimed.get(id).copied();
+        if seen.is_none_or(|since| self.now().duration_since(since) < BETWEEN_SIGHTINGS) {
+            self.broke(format!("machine {id} was taken for an orphan at first sight"));
+        }
+    }
+
+    /// Somebody was given the lease.
+    pub(crate) fn watch_lease(&mut self, lease: &Lease) {
+        let now = self.now();
+        if let Some(held) = &self.watched.lease
+            && held.owner != lease.owner
+            && held.expires_at > now + SLACK
+        {
+            let text = format!("the lease of {} was given to two at once", lease.cluster);
+            self.broke(text);
+        }
+        self.watched.lease = Some(lease.clone());
+    }
+
+    /// Somebody gave the lease back.
+    pub(crate) fn watch_release(&mut self, lease: &Lease) {
+        if self.watched.lease.as_ref().is_some_and(|held| held.token == lease.token) {
+            self.watched.lease = None;
+        }
+    }
+
+    /// A fleet was started: no launch may bring more machines than it has claims.
+    pub(crate) fn watch_fleet(&mut self, request: &FleetRequest) {
+        let Some(launch) = request.tags.get(labels::TAG_LAUNCH) else { return };
+        let of_launch = |machine: &&crate::region::Machine| machine.instance.tags.get(labels::TAG_LAUNCH) == Some(launch);
+        let machines = self.region.machines.values().filter(of_launch).count();
+        if machines > usize::try_from(request.target_capacity).unwrap_or(0) {
+            self.broke(format!("launch {launch} of {} brought {machines} machines", request.target_capacity));
+        }
+    }
+
+    /// Somebody asks EC2 to end a machine.
+    pub(crate) fn watch_terminated(&mut self, id: &InstanceId) {
+        if !self.region.machines.get(id).is_some_and(|machine| machine.instance.is_alive()) {
+            return;
+        }
+        let text = match self.store.by_instance(id).map(|stored| &stored.value) {
+            None => format!("machine {id} was ended without a claim"),
+            Some(claim) if claim.deletion.is_none() => format!("machine {id} was ended while claim {} served", claim.key.name),
+            Some(claim) => {
+                let node = claim.node_name().map(str::to_owned);
+                let deadline = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
+                let involuntary = claim.deletion.as_ref().is_some_and(|deletion| deletion.reason.is_involuntary());
+                let overdue = deadline.is_some_and(|deadline| deadline <= self.now() + SLACK);
+                let left = node.filter(|_| !overdue && !involuntary).and_then(|node| self.drainable_on(&node));
+                match left {
+                    Some(pod) => format!("machine {id} was ended while pod {pod} ran on it"),
+                    None => return,
+                }
+            }
+        };
+        self.broke(text);
+    }
+
+    /// A pod that a drained node must not hold any more. Those that came in the last moments are not meant.
+    fn drainable_on(&self, node: &str) -> Option<String> {
+        let ready = self.cluster.objects.get::<Node>(node).is_some_and(|node| {
+            whittle_api::conditions::is_true(&node.status.conditions, whittle_api::conditions::READY) && node.metadata.is_deleting()
+        });
+        let owned = |pod: &&Pod| pod.metadata.controller().is_some_and(|owner| owner.kind == "ReplicaSet") && pod.status.phase == "Running";
+        let stays = |pod: &&Pod| !pod.metadata.is_deleting() && pod.spec.tolerations.iter().all(|one| !one.key.is_empty());
+        self.cluster.objects.pods_on(node).filter(|_| ready).filter(owned).find(stays).map(|pod| pod.metadata.key())
+    }
+
+    /// Our finalizer is taken off an object that stands for a machine.
+    pub(crate) fn watch_let_go(&mut self, what: &str, provider: &ProviderId) {
+        let alive = self.machine_of_provider(provider.as_str()).filter(|id| self.lives(id));
+        if let Some(id) = alive {
+            self.broke(format!("{what} lost its finalizer before {id} had ended"));
+        }
+    }
+
+    /// A pod is deleted without asking its budget.
+    pub(crate) fn watch_forced(&mut self, key: &str) {
+        let Some(pod) = self.cluster.objects.pods.get(key) else { return };
+        let (node, grace) = (pod.spec.node_name.clone(), pod.spec.termination_grace_period_seconds.unwrap_or(30));
+        let cluster = self.name();
+        let claim =
+            self.store.claims(&cluster).map(|stored| &stored.value).find(|claim| claim.is_live() && claim.node_name() == Some(&node));
+        let Some(claim) = claim else { return };
+        let deadline = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
+        let latest = deadline.and_then(|deadline| deadline.checked_sub(SignedDuration::from_secs(grace)).ok());
+        let machine = claim.machine().map(|machine| machine.instance_id.clone());
+        if latest.is_none_or(|latest| latest > self.now() + SLACK) {
+            self.broke(format!("pod {key} was deleted by force before any deadline asked for it"));
+        }
+        let Some(noticed) = machine.and_then(|id| self.watched.noticed.get(&id).copied()) else { return };
+        if self.faults == crate::world::Faults::default() && !self.planned_since(noticed) {
+            self.broke(format!("pod {key} lost its place before another was planned"));
+        }
+    }
+
+    fn planned_since(&self, since: Timestamp) -> bool {
+        self.store.claims(&self.cluster.name).any(|stored| stored.value.created_at >= since)
+    }
+
+    /// EC2 announced that it takes a machine back.
+    pub(crate) fn watch_noticed(&mut self, id: &InstanceId) {
+        let now = self.now();
+        self.watched.noticed.entry(id.clone()).or_insert(now);
+    }
+
+    /// EC2 takes a machine back: two minutes after the notice its claim is on its way out, whoever died meanwhile.
+    pub(crate) fn watch_reclaimed(&mut self, id: &InstanceId) {
+        if !self.faults.are_calm() || !self.watched.noticed.contains_key(id) {
+            return;
+        }
+        let serves = self.store.by_instance(id).is_some_and(|stored| stored.value.deletion.is_none());
+        if serves {
+            self.broke(format!("machine {id} was taken back and nobody had acted on the notice"));
+        }
+    }
+}
+
+/// What a budget allows of `total` nodes; a percentage is rounded up.
+fn allows(nodes: &IntOrString, total: usize) -> Option<usize> {
+    match nodes {
+        IntOrString::Int(count) => usize::try_from(*count).ok(),
+        IntOrString::Text(text) => match text.strip_suffix('%') {
+            Some(percent) => Some((percent.parse::<usize>().ok()? * total).div_ceil(100)),
+            None => text.parse().ok(),
+        },
+    }
+}

@@ -1,0 +1,166 @@
+//! What goes wrong in a world, and the memory that stale answers need.
+
+use super::World;
+use crate::cluster::Objects;
+use crate::dice::Stream;
+use crate::mutants::Mutant;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::VecDeque;
+use whittle_claims::{Claim, Stored};
+use whittle_ec2::instance::Instance;
+use whittle_units::ClusterName;
+
+/// How old a stale answer of the API server may be.
+const STALE_OBJECTS_MS_MAX: u64 = 5_000;
+/// How long EC2 may not show a machine that it has started.
+const UNSEEN_MACHINE: SignedDuration = SignedDuration::from_secs(10);
+/// A partial answer is not given twice in this time: what is seen twice by then is true.
+const PARTIAL_READ_EVERY: SignedDuration = SignedDuration::from_secs(120);
+/// How old a listing is that the mutant believes.
+const LAG: SignedDuration = SignedDuration::from_secs(15);
+/// States of the cluster that are kept: more than happen in the time of the stalest answer.
+const STATES_MAX: usize = 64;
+
+/// What goes wrong, per thousand; all zero for a calm world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// The invocation that reaches this gate (counted over the whole run, from 1) dies there.
+    pub crash_at_gate: Option<u64>,
+    /// Invocations that die at a gate.
+    pub crashes: u32,
+    /// Calls that fail before they do anything.
+    pub throttles: u32,
+    /// Calls that happen and whose answer is lost.
+    pub lost_replies: u32,
+    /// Calls whose answer takes up to ten seconds.
+    pub slow_replies: u32,
+    /// Writes of the table and the API server that lose against another writer.
+    pub conflicts: u32,
+    /// Answers of the API server that are up to five seconds old, and answers of EC2 without the youngest machines.
+    pub stale_reads: u32,
+    /// Answers of the API server in which all pools or all Nodes are missing; never twice in two minutes.
+    pub partial_reads: u32,
+    /// Fleets that bring one machine less than was asked for.
+    pub partial_fleets: u32,
+    /// Messages that vanish.
+    pub lost_messages: u32,
+    /// Messages that come twice.
+    pub repeated_messages: u32,
+    /// Messages that come up to 30 s late, behind others.
+    pub late_messages: u32,
+    /// Messages that two invocations work on at once, whatever the kind of queue.
+    pub doubled_runs: u32,
+    /// Each invocation's clock is off by up to this many milliseconds, either way.
+    pub clock_skew_ms: u32,
+    /// The API server does not answer before this moment.
+    pub api_server_down_until: Option<Timestamp>,
+    /// The table answers nothing before this moment.
+    pub table_throttled_until: Option<Timestamp>,
+    /// CreateFleet is refused before this moment.
+    pub fleets_throttled_until: Option<Timestamp>,
+}
+
+impl Faults {
+    /// Nothing goes wrong but the death of one invocation: promises that count in seconds can be held to.
+    pub(crate) fn are_calm(&self) -> bool {
+        *self == Self { crash_at_gate: self.crash_at_gate, ..Self::default() }
+    }
+}
+
+/// Earlier states of the cluster, oldest first; kept only while stale reads happen.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    states: VecDeque<(Timestamp, Objects)>,
+    partial_at: Option<Timestamp>,
+    /// Earlier listings of the claims, for the mutant whose listings lag.
+    claims: VecDeque<(Timestamp, Vec<Stored<Claim>>)>,
+}
+
+impl World {
+    /// Counts a fault that happens to a call, if chance wills it.
+    pub(crate) fn strikes(&mut self, per_mille: u32) -> bool {
+        let strikes = self.dice.happens(per_mille);
+        self.counts.faults += u64::from(strikes);
+        strikes
+    }
+
+    /// By how much the clock of a new invocation is wrong.
+    pub(crate) fn skew(&mut self) -> SignedDuration {
+        let most = u64::from(self.faults.clock_skew_ms);
+        if most == 0 {
+            return SignedDuration::ZERO;
+        }
+        let off = self.dice.between(Stream::Faults, 0, 2 * most);
+        SignedDuration::from_millis(i64::try_from(off).unwrap_or(0) - i64::from(self.faults.clock_skew_ms))
+    }
+
+    /// Keeps the state of the cluster for stale answers.
+    pub(crate) fn remember_cluster(&mut self) {
+        if self.faults.stale_reads == 0 {
+            self.past.states.clear();
+            return;
+        }
+        if self.past.states.len() >= STATES_MAX {
+            self.past.states.pop_front();
+        }
+        self.past.states.push_back((self.now(), self.cluster.objects.clone()));
+    }
+
+    /// Keeps the listing of claims for the mutant whose listings lag.
+    pub(crate) fn remember_claims(&mut self) {
+        if self.is(Mutant::ClaimsReadLate) {
+            let listing = self.store.claims(&self.cluster.name).cloned().collect();
+            self.past.claims.push_back((self.now(), listing));
+        }
+    }
+
+    /// All claims of a cluster, as the table has them.
+    pub(crate) fn claims_seen(&self, cluster: &ClusterName) -> Vec<Stored<Claim>> {
+        if self.is(Mutant::ClaimsReadLate) {
+            let then = self.now().checked_sub(LAG).unwrap_or(Timestamp::MIN);
+            return self.past.claims.iter().rev().find(|(at, _)| *at <= then).map(|(_, listing)| listing.clone()).unwrap_or_default();
+        }
+        self.store.claims(cluster).cloned().collect()
+    }
+
+    /// Lets a reader see the cluster: as it is, or as it was a little ago.
+    pub(crate) fn with_objects<R>(&mut self, read: impl FnOnce(&Objects) -> R) -> R {
+        if let Some(objects) = self.partial_objects() {
+            return read(&objects);
+        }
+        let stale = self.faults.stale_reads;
+        if self.past.states.is_empty() || !self.strikes(stale) {
+            return read(&self.cluster.objects);
+        }
+        let age = i64::try_from(self.dice.below(Stream::Faults, STALE_OBJECTS_MS_MAX)).unwrap_or(0);
+        let then = self.now().checked_sub(SignedDuration::from_millis(age)).unwrap_or(Timestamp::MIN);
+        let state = self.past.states.iter().rev().find(|(at, _)| *at <= then).map_or(&self.cluster.objects, |(_, objects)| objects);
+        read(state)
+    }
+
+    fn partial_objects(&mut self) -> Option<Objects> {
+        let (partial, now) = (self.faults.partial_reads, self.now());
+        let too_soon = self.past.partial_at.is_some_and(|at| now.duration_since(at) < PARTIAL_READ_EVERY);
+        if too_soon || !self.strikes(partial) {
+            return None;
+        }
+        self.past.partial_at = Some(now);
+        let mut objects = self.cluster.objects.clone();
+        if self.dice.below(Stream::Faults, 2) == 0 {
+            objects.node_pools.clear();
+        } else {
+            objects.nodes.clear();
+        }
+        Some(objects)
+    }
+
+    /// Machines that EC2 shows to a reader: it may not know the youngest yet.
+    pub(crate) fn machines_seen(&mut self, wanted: impl Fn(&Instance) -> bool) -> Vec<Instance> {
+        let stale = self.faults.stale_reads;
+        let stale = self.strikes(stale);
+        let now = self.now();
+        let shown = |instance: &&Instance| !stale || now.duration_since(instance.launched_at) > UNSEEN_MACHINE;
+        let instances = self.region.machines.values().map(|machine| &machine.instance);
+        instances.filter(shown).filter(|instance| wanted(instance)).cloned().collect()
+    }
+}
