@@ -101,8 +101,9 @@ pub fn render(args: &PlanArgs) -> Result<String, input::ReadError> {
     let solving = Instant::now();
     let plan = schedule::solve(&input, &options);
     let times = output::Times { elapsed: started.elapsed(), solve: solving.elapsed() };
+    let wishes = schedule::price_of_wishes(&input, &options, &plan);
     Ok(match args.output {
-        Format::Json => output::json(&plan, times),
-        Format::Text => text::text(&plan),
+        Format::Json => output::json(&plan, wishes.as_ref(), times),
+        Format::Text => text::text(&plan, wishes.as_ref()),
     })
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::time::Duration;
 use whittle_api::karpenter::Requirement;
-use whittle_core::schedule::{Cause, LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason};
+use whittle_core::schedule::{Cause, LeftOut, NewClaim, Offer, Plan, PodRef, PoolSays, Reason, WishCost};
 use whittle_units::{Price, Resources};
 
 /// How long the decision took; informative.
@@ -13,7 +13,7 @@ pub(crate) struct Times {
     pub(crate) solve: Duration,
 }
 
-pub(crate) fn json(plan: &Plan, times: Times) -> String {
+pub(crate) fn json(plan: &Plan, wishes: Option<&WishCost>, times: Times) -> String {
     let millis = |d: Duration| (d.as_secs_f64() * 1e5).round() / 100.0;
     let value = json!({
         "engine": concat!("whittle ", env!("CARGO_PKG_VERSION")),
@@ -23,6 +23,14 @@ pub(crate) fn json(plan: &Plan, times: Times) -> String {
         "nodeClaims": plan.claims.iter().map(claim).collect::<Vec<_>>(),
         "existingNodes": plan.placements.iter().map(|p| json!({"name": p.node, "pods": keys(&p.pods)})).collect::<Vec<_>>(),
         "unschedulable": plan.left_out.iter().map(left_out).collect::<Vec<_>>(),
+        "emptyNodePools": plan.empty_pools.iter().map(pool_says).collect::<Vec<_>>(),
+        "preferences": wishes.map(|cost| json!({
+            "pods": cost.pods,
+            "price": dollars(cost.price),
+            "priceWithout": dollars(cost.without),
+            "nodes": cost.machines.0,
+            "nodesWithout": cost.machines.1,
+        })),
         "totals": {
             "pods": plan.pods,
             "scheduled": plan.scheduled(),
@@ -64,12 +72,17 @@ pub(crate) fn claim(claim: &NewClaim) -> Value {
         "cheapestPrice": dollars(claim.cheapest_price),
         "offerings": claim.offerings,
         "why": {
-            "cheapest": why.cheapest.as_ref().map(|(t, zone, ct)| json!({"instanceType": t, "zone": zone, "capacityType": ct})),
+            "cheapest": why.cheapest.as_ref().map(offer),
+            "nextOffer": why.next_offer.as_ref().map(offer),
             "nextBest": why.next_best.as_ref().map(|(t, price)| json!({"instanceType": t, "price": dollars(*price)})),
             "narrowed": why.narrowed,
             "passedOver": why.passed_over.iter().map(pool_says).collect::<Vec<_>>(),
         },
     })
+}
+
+fn offer(offer: &Offer) -> Value {
+    json!({"instanceType": offer.instance_type, "zone": offer.zone, "capacityType": offer.capacity_type, "price": dollars(offer.price)})
 }
 
 fn resources(resources: &Resources) -> Value {
@@ -78,7 +91,7 @@ fn resources(resources: &Resources) -> Value {
 
 fn left_out(left: &LeftOut) -> Value {
     let mut out = json!({"pod": left.pod.key(), "message": left.reason.to_string(), "category": left.reason.category()});
-    if let Reason::Pools(says) = &left.reason {
+    if let Reason::Pools(says) | Reason::NoTemplates(says) = &left.reason {
         out["nodePools"] = says.iter().map(pool_says).collect();
     }
     out

@@ -1,16 +1,28 @@
 //! A plan for people.
 
 use std::fmt::Write as _;
-use whittle_core::schedule::{NewClaim, Plan, PodRef, Reason};
+use whittle_core::schedule::{NewClaim, Plan, PodRef, PoolSays, Reason, WishCost};
 
 /// More pods than this are counted, not named.
 const NAMED: usize = 5;
 
-pub(crate) fn text(plan: &Plan) -> String {
+pub(crate) fn text(plan: &Plan, wishes: Option<&WishCost>) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{} of {} pods placed, {} new machines, {}", plan.scheduled(), plan.pods, plan.claims.len(), plan.price());
     if let Some(bound) = plan.lower_bound {
         let _ = writeln!(out, "no plan can cost less than {bound}");
+    }
+    if let Some(cost) = wishes {
+        let (with, without) = cost.machines;
+        let _ = writeln!(
+            out,
+            "preferences of {} pods are respected: {with} new machines for {}; without them it would be {without} for {}",
+            cost.pods, cost.price, cost.without
+        );
+    }
+    for say in &plan.empty_pools {
+        let _ = writeln!(out, "\nnodepool {} has nothing to buy: {}", say.node_pool, say.cause);
+        ruled_out(&mut out, say);
     }
     for claim in &plan.claims {
         new_machine(&mut out, claim);
@@ -20,19 +32,19 @@ pub(crate) fn text(plan: &Plan) -> String {
     }
     for left in &plan.left_out {
         let _ = writeln!(out, "\nnot placed: {}\n  {}", left.pod.key(), left.reason);
-        if let Reason::Pools(says) = &left.reason {
-            for say in says {
-                for ruled in say.ruled_out.iter().take(NAMED) {
-                    let _ = writeln!(
-                        out,
-                        "  nodepool {}: {} rules out {} of {} instance types",
-                        say.node_pool, ruled.constraint, ruled.types, ruled.of
-                    );
-                }
-            }
+        if let Reason::Pools(says) | Reason::NoTemplates(says) = &left.reason {
+            says.iter().for_each(|say| ruled_out(&mut out, say));
         }
     }
     out
+}
+
+/// Which constraint rules out how many of a pool's types.
+fn ruled_out(out: &mut String, say: &PoolSays) {
+    for ruled in say.ruled_out.iter().take(NAMED) {
+        let _ =
+            writeln!(out, "  nodepool {}: {} rules out {} of {} instance types", say.node_pool, ruled.constraint, ruled.types, ruled.of);
+    }
 }
 
 fn new_machine(out: &mut String, claim: &NewClaim) {
@@ -40,11 +52,17 @@ fn new_machine(out: &mut String, claim: &NewClaim) {
     let more = claim.instance_types.len().saturating_sub(1);
     let _ =
         writeln!(out, "\nnew machine from nodepool {}: {first} at {}, or one of {more} other types", claim.node_pool, claim.cheapest_price);
-    if let Some((_, zone, capacity_type)) = &claim.why.cheapest {
-        let _ = writeln!(out, "  cheapest in {zone}, {capacity_type}; {} offerings to launch from", claim.offerings);
+    if let Some(offer) = &claim.why.cheapest {
+        let _ = writeln!(out, "  cheapest: {offer}; {} offerings to launch from", claim.offerings);
+    }
+    if let Some(offer) = &claim.why.next_offer {
+        let _ = writeln!(out, "  next best offering: {offer}");
     }
     if let Some((name, price)) = &claim.why.next_best {
-        let _ = writeln!(out, "  next best: {name} at {price}");
+        let _ = writeln!(out, "  next best type: {name} at {price}");
+    }
+    for say in &claim.why.passed_over {
+        let _ = writeln!(out, "  nodepool {} comes first, but: {}", say.node_pool, say.cause);
     }
     for narrowed in &claim.why.narrowed {
         let _ = writeln!(out, "  narrowed by its pods: {narrowed}");

@@ -96,7 +96,7 @@ where
 /// What the core decides on. Pure.
 fn rules(settings: &Settings) -> Rules {
     let spot_to_spot = if settings.spot_to_spot { Gate::On } else { Gate::Off };
-    Rules { spot_to_spot, ..Rules::standard() }
+    Rules { spot_to_spot, solve: whittle_snapshot::options(settings), ..Rules::standard() }
 }
 
 fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions) -> Decision {

@@ -1,12 +1,14 @@
 //! Pending pods become NodeClaims: under the cluster's lease, read everything, solve, check, store.
 
+mod state;
 #[cfg(test)]
 mod tests;
 mod write;
 
+use state::{Turn, Unplaced};
 use whittle_claims::{Claim, Doorbell, Lease, Stored, mirror};
 use whittle_core::checker::{self, Violation};
-use whittle_core::schedule::{self, Options, Plan};
+use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan, Reason};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, Records, RegionStore, Report, Settings,
     StatusWriter, World,
@@ -52,9 +54,14 @@ where
 {
     let seen = load(world, cluster).await?;
     let now = seen.now;
-    let options = Options::provisioning();
-    let plan = schedule::solve(&seen.input(), &options);
-    refuse_wrong(&checker::check(&seen.input(), &options, &plan), cluster)?;
+    let input = seen.input();
+    let unplaced = state::read::<Unplaced>(world.store, cluster).await;
+    let turn = state::read::<Turn>(world.store, cluster).await;
+    let mut options = whittle_snapshot::options(settings);
+    options.work_budget = Some(settings.scheduling.work_budget);
+    options.cursor = turn.value.cursor();
+    options.settled = unplaced.value.0.settled(&input, &options);
+    let plan = checked(&input, &options, cluster)?;
     let mut report = Report::default();
     let mut created = Vec::new();
     for new in &plan.claims {
@@ -65,14 +72,28 @@ where
         write::explain_claim(&mut report, &claim, new, now);
         created.push(claim);
     }
-    for left in plan.left_out.iter().take(write::LEFT_OUT_MAX) {
+    let news = plan.left_out.iter().filter(|left| !matches!(left.reason, Reason::AsBefore { .. }));
+    for left in news.take(write::LEFT_OUT_MAX) {
         write::explain_left_out(&mut report, left, now);
     }
+    state::keep(world.store, cluster, &unplaced, &Unplaced(Memory::after(&input, &options, &plan)), &mut report).await;
+    state::keep(world.store, cluster, &turn, &Turn::after(&plan), &mut report).await;
     if !settings.shadow {
         announce(world, cluster, &seen.claims, &plan, &created, &mut report).await?;
     }
     world.store.append(cluster, &report.decisions).await?;
     Ok(report)
+}
+
+/// The best plan that the checker accepts: where it finds fault with the better packing, the plain one is tried.
+fn checked(input: &Input<'_>, options: &Options, cluster: &ClusterName) -> Result<Plan, HandleError> {
+    let plan = schedule::solve(input, options);
+    let wrong = checker::check(input, options, &plan);
+    if wrong.is_empty() || options.packing == Packing::Reference {
+        return refuse_wrong(&wrong, cluster).map(|()| plan);
+    }
+    tracing::error!(%cluster, violation = %wrong[0], count = wrong.len(), "the better packing was refused by the checker");
+    checked(input, &Options { packing: Packing::Reference, ..options.clone() }, cluster)
 }
 
 /// A plan that the checker finds wrong is not executed at all: waiting for the next run costs less than a wrong machine.

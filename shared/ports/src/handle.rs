@@ -51,8 +51,29 @@ pub struct Settings {
     pub act_on_rebalance: bool,
     /// Feature gate `NodeRepair`: nodes that report themselves broken for too long are replaced.
     pub node_repair: bool,
+    /// How pods are planned for.
+    pub scheduling: Scheduling,
     /// Secret part of the relay's path; requests that do not name it are refused. Empty refuses all.
     pub relay_secret: String,
+}
+
+/// How pods are planned for, in provisioning and in consolidation alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheduling {
+    /// Soft wishes of pods have no effect (the reference: `PREFERENCE_POLICY=Ignore`).
+    pub ignore_preferences: bool,
+    /// `minValues` that cannot be met are lowered (the reference: `MIN_VALUES_POLICY=BestEffort`).
+    pub lower_min_values: bool,
+    /// Feature gate `ReservedCapacity`.
+    pub reserved_capacity: bool,
+    /// Work units of one planning run, whatever the speed of the machine; the next run goes on with the rest.
+    pub work_budget: u64,
+}
+
+impl Default for Scheduling {
+    fn default() -> Self {
+        Self { ignore_preferences: false, lower_min_values: false, reserved_capacity: true, work_budget: 4_000_000 }
+    }
 }
 
 impl Default for Settings {
@@ -66,6 +87,7 @@ impl Default for Settings {
             validation_delay: SignedDuration::from_secs(15),
             act_on_rebalance: false,
             node_repair: false,
+            scheduling: Scheduling::default(),
             relay_secret: String::new(),
         }
     }

@@ -23,9 +23,9 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
 use whittle_claims::{Claim, NodeClassRecord, Stored};
-use whittle_core::schedule::{Input, Workloads};
+use whittle_core::schedule::{Input, MinValuesPolicy, Options, PreferencePolicy, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
-use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, World};
+use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, Settings, World};
 use whittle_units::{ClusterName, Timestamp};
 
 /// One moment of a cluster. Nothing in it changes while a decision is made.
@@ -71,6 +71,18 @@ impl Snapshot {
             virtual_pods: &[],
             workloads: &self.workloads,
         }
+    }
+}
+
+/// How pods are planned for, as the deployment has set it.
+#[must_use]
+pub fn options(settings: &Settings) -> Options {
+    let set = &settings.scheduling;
+    Options {
+        preferences: if set.ignore_preferences { PreferencePolicy::Ignore } else { PreferencePolicy::Respect },
+        min_values: if set.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict },
+        reserved_capacity: set.reserved_capacity,
+        ..Options::provisioning()
     }
 }
 

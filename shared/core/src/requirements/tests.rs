@@ -51,7 +51,9 @@ fn intersection_is_commutative_and_associative() {
             for c in PAIRS {
                 let left = set(a).intersect(&set(b)).intersect(&set(c));
                 let right = set(a).intersect(&set(b).intersect(&set(c)));
-                assert_eq!(left.text(), right.text(), "{a}, {b}, {c}");
+                assert_eq!(left, right, "{a}, {b}, {c}");
+                let other_way = set(c).intersect(&set(b)).intersect(&set(a));
+                assert_eq!(left, other_way, "{a}, {b}, {c}");
             }
         }
     }

@@ -1,6 +1,5 @@
 //! Why a pod has no place: asked once, at the end, since failing is common and rarely shown.
 
-use super::Options;
 use super::bits::Bits;
 use super::fit::No;
 use super::intern::{Set, SetId, Vals};
@@ -19,7 +18,7 @@ use whittle_api::labels;
 use whittle_units::{Quantity, Resources};
 
 /// The reason of each pod that was left, by its position. Pods of a class share theirs.
-pub(crate) fn reasons(p: &mut Problem<'_>, options: &Options, outcome: &Outcome, empty: &[PoolSays]) -> Vec<(usize, Reason)> {
+pub(crate) fn reasons(p: &mut Problem<'_>, outcome: &Outcome, empty: &[PoolSays]) -> Vec<(usize, Reason)> {
     let mut known: BTreeMap<(ClassId, bool), Reason> = BTreeMap::new();
     let mut out = Vec::with_capacity(outcome.left.len());
     for (entry, no) in &outcome.left {
@@ -28,7 +27,7 @@ pub(crate) fn reasons(p: &mut Problem<'_>, options: &Options, outcome: &Outcome,
             Some(reason) => reason.clone(),
             None => {
                 let class = Rc::clone(&p.classes[entry.class.0 as usize]);
-                let reason = reason(p, options, &outcome.state, &class, *no, empty);
+                let reason = reason(p, &outcome.state, &class, *no, empty);
                 known.insert((entry.class, reserved), reason.clone());
                 reason
             }
@@ -72,7 +71,7 @@ fn empty_pool(p: &mut Problem<'_>, pool: &Empty<'_>) -> PoolSays {
     PoolSays { node_pool, cause, ruled_out, nearest: None }
 }
 
-fn reason(p: &mut Problem<'_>, options: &Options, st: &State, class: &Class, no: Option<No>, empty: &[PoolSays]) -> Reason {
+fn reason(p: &mut Problem<'_>, st: &State, class: &Class, no: Option<No>, empty: &[PoolSays]) -> Reason {
     if !p.any_pool {
         return Reason::NoNodePools;
     }
@@ -88,27 +87,34 @@ fn reason(p: &mut Problem<'_>, options: &Options, st: &State, class: &Class, no:
         return Reason::NoTemplates(empty.to_vec());
     }
     let form = class.forms.last().expect("a class has at least one form");
-    let said = (0..p.pools.len()).map(|pool| says(p, options, st, class, form, pool));
+    let said = (0..p.pools.len()).map(|pool| {
+        // Nothing against the pod by now: something else in the pass took the room.
+        says(p, st, class, form, pool).unwrap_or_else(|| {
+            let node_pool = p.pools[pool].source.metadata.name.clone();
+            PoolSays { cause: Cause::LimitsExceeded { node_pool: node_pool.clone() }, node_pool, ruled_out: Vec::new(), nearest: None }
+        })
+    });
     Reason::Pools(said.chain(empty.iter().cloned()).collect())
 }
 
-fn says(p: &mut Problem<'_>, options: &Options, st: &State, class: &Class, form: &Form, pool: usize) -> PoolSays {
+/// What a NodePool has against a machine for the pod alone, as things stand; nothing if it could have one.
+fn says(p: &mut Problem<'_>, st: &State, class: &Class, form: &Form, pool: usize) -> Option<PoolSays> {
     let node_pool = p.pools[pool].source.metadata.name.clone();
     let plain = |cause| PoolSays { node_pool: node_pool.clone(), cause, ruled_out: Vec::new(), nearest: None };
     if st.node_limits[pool].is_some_and(|left| left < 1000) {
-        return plain(Cause::NodeLimit { node_pool: node_pool.clone() });
+        return Some(plain(Cause::NodeLimit { node_pool: node_pool.clone() }));
     }
     let Some(types) = FirstFit::within_limits(p, st, pool) else {
-        return plain(Cause::LimitsExceeded { node_pool: node_pool.clone() });
+        return Some(plain(Cause::LimitsExceeded { node_pool: node_pool.clone() }));
     };
     let tolerations = &p.marks.tolerations[form.tolerations.0 as usize];
     let untolerated = pods::untolerated(tolerations, &p.marks.taints[p.pools[pool].taints.0 as usize]);
     if !untolerated.is_empty() {
-        return plain(Cause::Taints(untolerated));
+        return Some(plain(Cause::Taints(untolerated)));
     }
     let template = p.pools[pool].set;
     if let Err(cause) = agree(p, template, form.full, form.host.as_ref()) {
-        return plain(cause);
+        return Some(plain(cause));
     }
     let merged = p.merge(template, form.full, true).unwrap_or(template);
     let mut cause = None;
@@ -124,13 +130,19 @@ fn says(p: &mut Problem<'_>, options: &Options, st: &State, class: &Class, form:
         match in_topology(p, st, form, set) {
             Err(topology) => cause = Some(plain(topology)),
             Ok(set) => {
-                let (found, ruled_out, nearest) = types_say(p, class, pool, &types, set);
+                let (found, ruled_out, nearest) = types_say(p, class, pool, &types, set)?;
                 cause = Some(PoolSays { node_pool: node_pool.clone(), cause: found, ruled_out, nearest });
             }
         }
     }
-    let _ = options;
-    cause.unwrap_or_else(|| plain(Cause::LimitsExceeded { node_pool: node_pool.clone() }))
+    cause
+}
+
+/// What the NodePools that come before `pool` have against the pod. Held against the least wishful form of the pod: what
+/// a wish alone rules out is none of the pool's doing.
+pub(crate) fn passed_over(p: &mut Problem<'_>, st: &State, class: &Class, pool: usize) -> Vec<PoolSays> {
+    let form = class.forms.last().expect("a class has at least one form");
+    (0..pool).filter_map(|earlier| says(p, st, class, form, earlier)).collect()
 }
 
 /// Whether the offering side can serve the asking one, with words for why not.
@@ -204,8 +216,14 @@ fn topology_cause(p: &Problem<'_>, st: &State, form: &Form, set: SetId, id: Grou
     }
 }
 
-/// What the instance types lack, how many each constraint rules out, and how near the nearest came.
-fn types_say(p: &mut Problem<'_>, class: &Class, pool: usize, types: &Bits, set: SetId) -> (Cause, Vec<RuledOut>, Option<NearestMiss>) {
+/// What the instance types lack, how many each constraint rules out, and how near the nearest came; nothing if some do.
+fn types_say(
+    p: &mut Problem<'_>,
+    class: &Class,
+    pool: usize,
+    types: &Bits,
+    set: SetId,
+) -> Option<(Cause, Vec<RuledOut>, Option<NearestMiss>)> {
     let at = p.pools[pool].catalog;
     let view = p.view(at, set);
     let catalog = &p.catalogs[at];
@@ -215,7 +233,7 @@ fn types_say(p: &mut Problem<'_>, class: &Class, pool: usize, types: &Bits, set:
     for group in &p.pools[pool].daemons {
         let clash = class.ports.iter().find_map(|w| group.ports.iter().find(|t| w.clashes(t)).map(|t| (w, t)));
         if let (Some((wanted, taken)), 1) = (clash, p.pools[pool].daemons.len()) {
-            return (Cause::HostPort { wanted: wanted.to_string(), taken: taken.to_string() }, Vec::new(), None);
+            return Some((Cause::HostPort { wanted: wanted.to_string(), taken: taken.to_string() }, Vec::new(), None));
         }
         for (n, (want, over)) in need.iter_mut().zip(class.requests.iter().zip(&group.overhead)) {
             *n = want.saturating_add(*over);
@@ -236,14 +254,15 @@ fn types_say(p: &mut Problem<'_>, class: &Class, pool: usize, types: &Bits, set:
         .filter(|(key, wanted)| catalog.distinct(*key, &both) < *wanted)
         .map(|(key, _)| p.names.key_name(*key).to_owned())
         .collect();
-    if !both.is_empty() && !short.is_empty() {
-        return (Cause::MinValues { labels: short, requirements, resources }, Vec::new(), None);
+    if !both.is_empty() {
+        let unmet = !short.is_empty();
+        return unmet.then(|| (Cause::MinValues { labels: short, requirements, resources }, Vec::new(), None));
     }
     let flags: Vec<(bool, bool, bool)> = types.iter().map(|t| (view.met.has(t), fitting.has(t), view.offered.has(t))).collect();
     let finding = finding(&flags, class.asks.get("cpu"));
     let nearest = nearest_miss(p, &need, types, &view.usable, at);
     let ruled_out = ruled_out(p, at, set, types, &fitting, &view.offered);
-    (Cause::InstanceTypes { finding, requirements, resources, daemons }, ruled_out, nearest)
+    Some((Cause::InstanceTypes { finding, requirements, resources, daemons }, ruled_out, nearest))
 }
 
 /// Which text fits what the types have: requirements met, resources enough, offering there.

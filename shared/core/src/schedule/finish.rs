@@ -6,13 +6,15 @@ use super::explain;
 use super::intern::{Set, SetId};
 use super::order;
 use super::place::Outcome;
+use super::pod::ClassId;
 use super::problem::Problem;
-use super::reason::{ClaimWhy, Reason};
+use super::reason::{ClaimWhy, Offer, PoolSays, Reason};
 use super::state::Claim;
 use super::{LeftOut, MinValuesPolicy, NewClaim, Options, Placement, Plan, PodRef};
 use crate::pods;
 use crate::requirements::{Allowed, Operator, Requirements};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use whittle_api::{hashes, labels};
 use whittle_units::{Price, Resources};
 
@@ -32,10 +34,24 @@ struct Final {
 pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Plan {
     let mut out = Plan { pods: p.queue.len() + p.refused.len(), work: outcome.work, ..Plan::default() };
     out.left_out.append(&mut p.refused.clone());
+    let class_of = if options.simulation.is_none() && outcome.state.claims.iter().any(|claim| claim.pool > 0) {
+        p.queue.iter().map(|entry| (entry.pod, entry.class)).collect()
+    } else {
+        // The first NodePool was passed over by nobody, and simulations explain nothing.
+        BTreeMap::new()
+    };
+    // Claims for equal pods were refused alike.
+    let mut passed: BTreeMap<(ClassId, usize), Vec<PoolSays>> = BTreeMap::new();
     for claim in &outcome.state.claims {
         let last = finalize(p, options, claim);
         if last.short.is_empty() {
-            out.claims.push(new_claim(p, claim, &last));
+            let mut new = new_claim(p, claim, &last);
+            if let (1.., Some(id)) = (claim.pool, claim.pods.first().and_then(|pod| class_of.get(&(*pod as usize)))) {
+                let class = Rc::clone(&p.classes[id.0 as usize]);
+                let says = passed.entry((*id, claim.pool)).or_insert_with(|| explain::passed_over(p, &outcome.state, &class, claim.pool));
+                new.why.passed_over.clone_from(says);
+            }
+            out.claims.push(new);
         } else {
             let node_pool = p.pools[claim.pool].source.metadata.name.clone();
             let reason = Reason::Truncated { node_pool, labels: last.short };
@@ -54,7 +70,7 @@ pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) ->
         }
     }
     out.empty_pools = explain::empty_pools(p);
-    let reasons = explain::reasons(p, options, outcome, &out.empty_pools);
+    let reasons = explain::reasons(p, outcome, &out.empty_pools);
     out.left_out.extend(reasons.into_iter().map(|(pod, reason)| left(p, u32::try_from(pod).unwrap_or(u32::MAX), reason)));
     out.left_out.extend(outcome.unseen.iter().map(|e| LeftOut { pod: PodRef::of(p.pods[e.pod]), reason: Reason::OutOfBudget }));
     out.claims.sort_by(|a, b| (&a.node_pool, &a.pods).cmp(&(&b.node_pool, &b.pods)));
@@ -206,12 +222,23 @@ fn requests(p: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
 fn why(p: &Problem<'_>, claim: &Claim, last: &Final, view: &View) -> ClaimWhy {
     let catalog = &p.catalogs[p.pools[claim.pool].catalog];
     let priced = |t: &usize| (view.price[*t] != NO_PRICE).then(|| Price::from_nanos(view.price[*t]));
-    let cheapest = last.types.first().and_then(|t| {
-        let mut kinds: Vec<_> =
-            view.kinds.iter().map(|k| &catalog.kinds[*k]).filter(|k| k.available.has(*t) && k.price[*t] == view.price[*t]).collect();
-        kinds.sort_by(|a, b| (&a.zone, &a.capacity_type).cmp(&(&b.zone, &b.capacity_type)));
-        kinds.first().map(|k| (catalog.names[*t].clone(), k.zone.clone(), k.capacity_type.clone()))
-    });
+    // The two cheapest of all offerings are among those of the two cheapest types; of equals by zone, then capacity type.
+    let mut offers: Vec<(u64, &str, &str, &str)> = Vec::new();
+    for kind in view.kinds.iter().map(|k| &catalog.kinds[*k]) {
+        let had = last.types.iter().take(2).filter(|t| kind.available.has(**t));
+        offers.extend(had.map(|t| (kind.price[*t], kind.zone.as_str(), catalog.names[*t].as_str(), kind.capacity_type.as_str())));
+    }
+    let first = last.types.first().map(|t| catalog.names[*t].as_str());
+    offers.sort_unstable_by_key(|offer| (offer.0, Some(offer.2) != first, *offer));
+    let offer = |at: usize| {
+        offers.get(at).map(|(price, zone, name, capacity_type)| Offer {
+            instance_type: (*name).to_owned(),
+            zone: (*zone).to_owned(),
+            capacity_type: (*capacity_type).to_owned(),
+            price: Price::from_nanos(*price),
+        })
+    };
+    let (cheapest, next_offer) = (offer(0), offer(1));
     let next_best = last.types.get(1).and_then(|t| Some((catalog.names[*t].clone(), priced(t)?)));
     let template: &Set = p.sets.get(p.pools[claim.pool].set);
     let narrowed = p
@@ -221,5 +248,5 @@ fn why(p: &Problem<'_>, claim: &Claim, last: &Final, view: &View) -> ClaimWhy {
         .filter(|(key, allowed)| template.get(*key) != Some(*allowed))
         .map(|(key, allowed)| format!("{} {}", p.names.key_name(*key), p.names.spell_vals(allowed)))
         .collect();
-    ClaimWhy { passed_over: Vec::new(), cheapest, next_best, narrowed }
+    ClaimWhy { passed_over: Vec::new(), cheapest, next_offer, next_best, narrowed }
 }

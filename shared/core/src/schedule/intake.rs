@@ -21,6 +21,11 @@ pub(crate) fn pods_of<'a>(ground: &Ground<'a>) -> (Vec<Candidate<'a>>, Vec<(Opti
     let mut out = Vec::new();
     let mut refused = Vec::new();
     for pod in objects.pods.iter().filter(|p| pods::is_provisionable(p)) {
+        if let Some(settled) = ground.options.settled.get(&pod.metadata.uid) {
+            let reason = Reason::AsBefore { category: settled.category.clone(), message: settled.message.clone() };
+            refused.push((None, refuse(pod, reason)));
+            continue;
+        }
         let faults = faults(ground, pod);
         if faults.is_empty() {
             out.push(Candidate { pod, avoids_resting: false, leaves: None });

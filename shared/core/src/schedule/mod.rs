@@ -12,6 +12,7 @@ mod hash;
 mod intake;
 mod intern;
 mod machines;
+mod memory;
 mod order;
 mod packing;
 mod place;
@@ -26,12 +27,15 @@ mod state;
 mod tests;
 mod thrift;
 mod topology;
+mod wishes;
 
 pub(crate) use order::by_price;
 pub(crate) use prepared::Prepared;
 
+pub use memory::{Memory, Settled};
 pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef};
-pub use reason::{Cause, ClaimWhy, Finding, NearestMiss, PoolSays, Reason, RuledOut};
+pub use reason::{Cause, ClaimWhy, Finding, NearestMiss, Offer, PoolSays, Reason, RuledOut};
+pub use wishes::{WishCost, price_of_wishes};
 
 use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,6 +119,9 @@ pub struct Options {
     pub work_budget: Option<u64>,
     /// Where the previous solve stopped.
     pub cursor: Cursor,
+    /// By uid: pods that an earlier pass left without a place and that nothing since could have helped, from
+    /// [`Memory::settled`]. They are left out again without a look.
+    pub settled: BTreeMap<String, Settled>,
     /// What the disruption loop asks: would the pods of some nodes find room elsewhere?
     pub simulation: Option<Simulation>,
 }
@@ -132,6 +139,7 @@ impl Options {
             default_spread: Vec::new(),
             work_budget: None,
             cursor: Cursor::default(),
+            settled: BTreeMap::new(),
             simulation: None,
         }
     }

@@ -20,6 +20,8 @@ pub enum Reason {
     Reserved(Cause),
     /// What each NodePool said, in trial order.
     Pools(Vec<PoolSays>),
+    /// Nothing has changed since an earlier pass that could find the pod a place: what it said then.
+    AsBefore { category: String, message: String },
     /// The work budget ran out first; the next run goes on here.
     OutOfBudget,
     /// The claim's instance types could not keep `minValues` after the cheapest 600 were kept.
@@ -123,13 +125,31 @@ pub enum Finding {
     NeverAllThree,
 }
 
+/// A type in a zone with a capacity type at a price.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    pub instance_type: String,
+    pub zone: String,
+    pub capacity_type: String,
+    /// Per hour.
+    pub price: Price,
+}
+
+impl Display for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} in {} at {}", self.instance_type, self.capacity_type, self.zone, self.price)
+    }
+}
+
 /// Why a claim is what it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimWhy {
     /// NodePools that were tried before this one, and why they could not take the first pod.
     pub passed_over: Vec<PoolSays>,
-    /// The cheapest type, zone and capacity type.
-    pub cheapest: Option<(String, String, String)>,
+    /// The cheapest of the offerings that it could be launched from.
+    pub cheapest: Option<Offer>,
+    /// The next cheapest offering: another zone or capacity type, or another type.
+    pub next_offer: Option<Offer>,
     /// The next best type and its price.
     pub next_best: Option<(String, Price)>,
     /// Keys that the pods or their topology narrowed, with the values left.
@@ -184,8 +204,9 @@ impl Cause {
 impl Reason {
     /// A stable word for the category.
     #[must_use]
-    pub fn category(&self) -> &'static str {
+    pub fn category(&self) -> &str {
         match self {
+            Reason::AsBefore { category, .. } => category,
             Reason::Ignored(_) => "ignored",
             Reason::NoNodePools => "no-node-pools",
             Reason::NoTemplates(_) => "no-templates",
@@ -291,6 +312,7 @@ impl Display for Reason {
                 }
                 Ok(())
             }
+            Reason::AsBefore { message, .. } => f.write_str(message),
             Reason::OutOfBudget => f.write_str("not considered in this run, the next run starts with it"),
             Reason::Truncated { node_pool, labels } => write!(
                 f,

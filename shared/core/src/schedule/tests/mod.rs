@@ -7,6 +7,7 @@ mod neighbours;
 mod pools;
 mod properties;
 mod relaxing;
+mod remembering;
 mod resources;
 mod selection;
 mod spreading;

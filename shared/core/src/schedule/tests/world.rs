@@ -309,7 +309,8 @@ impl World {
         }
     }
 
-    pub(super) fn solve(&self, options: &Options) -> Plan {
+    /// Asks something of the cluster as a decision sees it.
+    pub(super) fn ask<R>(&self, question: impl FnOnce(&Input<'_>) -> R) -> R {
         let catalog = self.catalog();
         let state = ClusterState::of(&self.objects);
         let input = Input {
@@ -320,10 +321,16 @@ impl World {
             virtual_pods: &self.virtual_pods,
             workloads: &self.workloads,
         };
-        let plan = solve(&input, options);
-        let wrong = checker::check(&input, options, &plan);
-        assert!(wrong.is_empty(), "{}", wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
-        plan
+        question(&input)
+    }
+
+    pub(super) fn solve(&self, options: &Options) -> Plan {
+        self.ask(|input| {
+            let plan = solve(input, options);
+            let wrong = checker::check(input, options, &plan);
+            assert!(wrong.is_empty(), "{}", wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+            plan
+        })
     }
 
     pub(super) fn catalog(&self) -> BTreeMap<String, Arc<Vec<InstanceType>>> {

@@ -1,0 +1,293 @@
+//! What earlier passes found out: pods without a place, and the world that left them without. As long as nothing has
+//! changed that could find them one, they are not evaluated again.
+//!
+//! Only changes for the better count: a node that fills up gives nobody a place. What a pod asks of other pods changes
+//! with every pod, so pods with such wishes are also held against the pods there are.
+
+use super::{Input, Options, Plan, Reason};
+use crate::pods;
+use crate::state::StateNode;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use whittle_api::catalog::InstanceType;
+use whittle_api::k8s::Pod;
+use whittle_api::{ClusterObjects, conditions};
+
+/// More nodes than this are remembered as one number: any change on any of them then counts.
+const NODES_MAX: usize = 1000;
+/// More pods than this are not remembered; the others are evaluated every time.
+const PODS_MAX: usize = 2000;
+/// More different reasons than this are not remembered.
+const SAID_MAX: usize = 100;
+/// Longer texts are cut.
+const MESSAGE_MAX: usize = 600;
+
+/// The memory of one cluster. It may be lost at any time: the next pass is then only longer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Memory {
+    /// Of everything that is neither a node nor a pod.
+    general: u64,
+    /// Of all pods, as other pods' wishes see them.
+    neighbours: u64,
+    /// By node; empty where there are too many.
+    rooms: BTreeMap<String, Room>,
+    /// Of all nodes, where there are too many for `rooms`.
+    nodes: u64,
+    /// What was said, each once: many pods have few reasons.
+    said: Vec<Said>,
+    /// By uid.
+    pods: BTreeMap<String, Known>,
+}
+
+/// A reason: category and text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Said(String, String);
+
+/// Of a pod that had no place: a hash of all that scheduling sees of it, whether its place depends on other pods, and
+/// what was said, as a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Known(u64, bool, usize);
+
+/// What a node has left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Room {
+    /// Of labels, taints and capacity.
+    is: u64,
+    /// Milli amounts that are free, by resource.
+    free: BTreeMap<String, i64>,
+    /// Of host ports and volumes in use.
+    used: BTreeSet<u64>,
+}
+
+/// A pod that had no place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// As of [`Reason::category`].
+    pub category: String,
+    /// The reason's text.
+    pub message: String,
+}
+
+/// A hash that is the same in every process and version.
+struct Hash(u64);
+
+impl Hash {
+    fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+    fn text(&mut self, text: &str) -> &mut Self {
+        for byte in text.bytes().chain([0xff]) {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        self
+    }
+    fn number(&mut self, number: u64) -> &mut Self {
+        for byte in number.to_le_bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        self
+    }
+    fn object(&mut self, object: &impl Serialize) -> &mut Self {
+        self.text(&serde_json::to_string(object).expect("objects are plain data"))
+    }
+}
+
+impl Memory {
+    /// The pods of `input` that an earlier pass left without a place and that nothing since could have helped, for
+    /// [`Options::settled`].
+    #[must_use]
+    pub fn settled(&self, input: &Input<'_>, options: &Options) -> BTreeMap<String, Settled> {
+        if self.pods.is_empty() || self.general != general(input, options) || self.has_more_room(input) {
+            return BTreeMap::new();
+        }
+        let neighbours = self.neighbours == neighbours(input);
+        let still = |pod: &&Pod| {
+            let Known(then, social, said) = *self.pods.get(&pod.metadata.uid)?;
+            let Said(category, message) = self.said.get(said)?.clone();
+            (then == look(pod) && (neighbours || !social)).then(|| (pod.metadata.uid.clone(), Settled { category, message }))
+        };
+        input.objects.pods.iter().filter(|pod| pods::is_provisionable(pod)).filter_map(|pod| still(&pod)).collect()
+    }
+
+    /// What to remember after a pass: `plan` is what [`super::solve`] made of `input`.
+    #[must_use]
+    pub fn after(input: &Input<'_>, options: &Options, plan: &Plan) -> Self {
+        let by_uid: BTreeMap<&str, &Pod> = input.objects.pods.iter().map(|pod| (pod.metadata.uid.as_str(), pod)).collect();
+        let mut said: Vec<Said> = Vec::new();
+        let mut pods: BTreeMap<String, Known> = BTreeMap::new();
+        for left in plan.left_out.iter().filter(|left| lasting(&left.reason)).take(PODS_MAX) {
+            let Some(pod) = by_uid.get(left.pod.uid.as_str()) else { continue };
+            let mut message = left.reason.to_string();
+            if let Some((end, _)) = message.char_indices().nth(MESSAGE_MAX) {
+                message.truncate(end);
+                message.push('…');
+            }
+            let reason = Said(left.reason.category().to_owned(), message);
+            let at = said.iter().position(|known| *known == reason).unwrap_or_else(|| {
+                said.push(reason);
+                said.len() - 1
+            });
+            let social = is_social(pod) || !options.default_spread.is_empty();
+            pods.insert(left.pod.uid.clone(), Known(look(pod), social, at));
+            if said.len() >= SAID_MAX {
+                break;
+            }
+        }
+        if pods.is_empty() {
+            return Self::default();
+        }
+        let (rooms, nodes) = if input.nodes.len() > NODES_MAX {
+            (BTreeMap::new(), all_nodes(input))
+        } else {
+            (input.nodes.iter().map(|node| (node.name().to_owned(), room(input, node))).collect(), 0)
+        };
+        Self { general: general(input, options), neighbours: neighbours(input), rooms, nodes, said, pods }
+    }
+
+    /// Whether some node offers more than it did, or one is gone (which gives limits and domains back).
+    fn has_more_room(&self, input: &Input<'_>) -> bool {
+        if input.nodes.len() > NODES_MAX || self.rooms.is_empty() {
+            return self.nodes != if input.nodes.is_empty() { 0 } else { all_nodes(input) };
+        }
+        let names: BTreeSet<&str> = input.nodes.iter().map(StateNode::name).collect();
+        if self.rooms.keys().any(|name| !names.contains(name.as_str())) {
+            return true;
+        }
+        input.nodes.iter().any(|node| {
+            let Some(then) = self.rooms.get(node.name()) else { return true };
+            let now = room(input, node);
+            let grown = now.free.iter().any(|(name, amount)| *amount > then.free.get(name).copied().unwrap_or(0));
+            now.is != then.is || grown || !then.used.is_subset(&now.used)
+        })
+    }
+}
+
+/// Reasons that hold until something changes; others are gone with the pass.
+fn lasting(reason: &Reason) -> bool {
+    !matches!(reason, Reason::Reserved(_) | Reason::OutOfBudget | Reason::Truncated { .. } | Reason::Uninitialized { .. })
+}
+
+/// Everything that scheduling sees of a pod.
+fn look(pod: &Pod) -> u64 {
+    let mut hash = Hash::new();
+    hash.text(&pod.metadata.namespace).object(&pod.metadata.labels).object(&pod.metadata.owner_references).object(&pod.spec);
+    hash.object(&pod.status.container_statuses);
+    hash.0
+}
+
+fn is_social(pod: &Pod) -> bool {
+    let affinity = pod.spec.affinity.as_ref();
+    !pod.spec.topology_spread_constraints.is_empty() || affinity.is_some_and(|a| a.pod_affinity.is_some() || a.pod_anti_affinity.is_some())
+}
+
+/// All pods as others' wishes see them: labels and whereabouts.
+fn neighbours(input: &Input<'_>) -> u64 {
+    let of = |pod: &Pod| {
+        let mut hash = Hash::new();
+        let going = pod.metadata.is_deleting() || pod.is_terminal();
+        hash.text(&pod.metadata.uid).text(&pod.spec.node_name).number(u64::from(going)).object(&pod.metadata.labels);
+        hash.0
+    };
+    // The order of the pods does not matter.
+    input.objects.pods.iter().chain(input.virtual_pods).fold(0, |sum, pod| sum.wrapping_add(of(pod)))
+}
+
+fn general(input: &Input<'_>, options: &Options) -> u64 {
+    let mut hash = Hash::new();
+    hash.text(&format!("{:?} {:?} {:?} {}", options.packing, options.preferences, options.min_values, options.reserved_capacity));
+    hash.object(&options.default_spread);
+    if !options.default_spread.is_empty() {
+        hash.text(&format!("{:?}", input.workloads));
+    }
+    let ClusterObjects { node_pools, daemon_sets, namespaces, volume_claims, volumes, storage_classes, csi_nodes, .. } = input.objects;
+    for pool in sorted(node_pools, |p| p.metadata.key()) {
+        let ready = conditions::find(&pool.status.conditions, conditions::READY).map(|c| c.status);
+        hash.text(&pool.metadata.name).number(u64::from(pool.metadata.is_deleting())).object(&pool.spec).object(&ready);
+    }
+    for pod in pods::daemon_pods(daemon_sets, &input.objects.pods) {
+        hash.text(&pod.metadata.namespace).object(&pods::effective_requests(&pod)).object(&pod.spec.tolerations);
+        hash.object(&pod.spec.node_selector).object(&pod.spec.affinity);
+    }
+    sorted(namespaces, |n| n.metadata.key()).iter().for_each(|n| {
+        hash.text(&n.metadata.name).object(&n.metadata.labels);
+    });
+    for claim in sorted(volume_claims, |c| c.metadata.key()) {
+        let bound = claim.metadata.annotations.len() as u64;
+        hash.text(&claim.metadata.key())
+            .number(u64::from(claim.metadata.is_deleting()))
+            .number(bound)
+            .object(&claim.spec)
+            .object(&claim.status);
+    }
+    sorted(volumes, |v| v.metadata.key()).iter().for_each(|v| {
+        hash.text(&v.metadata.name).number(u64::from(v.metadata.is_deleting())).object(&v.spec);
+    });
+    sorted(storage_classes, |c| c.metadata.key()).iter().for_each(|c| {
+        hash.object(c);
+    });
+    sorted(csi_nodes, |c| c.metadata.key()).iter().for_each(|c| {
+        hash.text(&c.metadata.name).object(&c.spec);
+    });
+    let mut seen: BTreeMap<usize, u64> = BTreeMap::new();
+    for (pool, types) in input.catalog {
+        let of = *seen.entry(Arc::as_ptr(types) as usize).or_insert_with(|| catalog(types));
+        hash.text(pool).number(of);
+    }
+    hash.0
+}
+
+fn sorted<T>(list: &[T], key: impl Fn(&T) -> String) -> Vec<&T> {
+    let mut out: Vec<&T> = list.iter().collect();
+    out.sort_by_cached_key(|item| key(item));
+    out
+}
+
+/// What can be bought: types with their room, offerings with price, stock and free reservations.
+fn catalog(types: &[InstanceType]) -> u64 {
+    let mut hash = Hash::new();
+    for t in types {
+        hash.text(&t.name).number(t.requirements.len() as u64);
+        t.capacity.iter().chain(t.overhead.iter()).for_each(|(name, amount)| {
+            hash.text(name).number(amount.milli().cast_unsigned());
+        });
+        for offer in &t.offerings {
+            hash.text(offer.zone()).text(offer.capacity_type()).number(offer.price.nanos()).number(u64::from(offer.available));
+            hash.number(offer.reservation_capacity.map_or(0, |n| u64::from(n) + 1));
+        }
+    }
+    hash.0
+}
+
+fn room(input: &Input<'_>, node: &StateNode) -> Room {
+    let mut is = Hash::new();
+    is.object(node.labels()).object(&node.simulated_taints()).object(&node.capacity());
+    is.number(u64::from(node.marked_for_deletion)).number(u64::from(node.initialized()));
+    let mut free = node.allocatable();
+    let mut used = BTreeSet::new();
+    for pod in node.pods.iter().map(|at| &input.objects.pods[*at]) {
+        free.subtract(&pods::effective_requests(pod));
+        let mut port = String::new();
+        for taken in pods::host_ports(pod) {
+            port.clear();
+            let _ = write!(port, "{taken}");
+            used.insert(Hash::new().text(&port).0);
+        }
+        for volume in &pod.spec.volumes {
+            let claim = volume.persistent_volume_claim.as_ref().map_or(volume.name.as_str(), |c| c.claim_name.as_str());
+            used.insert(Hash::new().text(&pod.metadata.namespace).text(claim).0);
+        }
+    }
+    Room { is: is.0, free: free.iter().map(|(name, amount)| (name.to_owned(), amount.milli())).collect(), used }
+}
+
+fn all_nodes(input: &Input<'_>) -> u64 {
+    let mut hash = Hash::new();
+    for node in sorted(input.nodes, |node| node.name().to_owned()) {
+        hash.text(node.name()).object(&room(input, node));
+    }
+    hash.0
+}

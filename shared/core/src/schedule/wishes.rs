@@ -1,0 +1,55 @@
+//! What soft wishes cost: the plan as it is beside one that ignores them.
+
+use super::{Input, Options, Plan, PreferencePolicy, solve};
+use crate::pods;
+use whittle_api::k8s::{Pod, TaintEffect};
+use whittle_units::Price;
+
+/// What wishes add to a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WishCost {
+    /// Pods of the plan that wish for something.
+    pub pods: usize,
+    /// Per hour, of the plan that respects wishes.
+    pub price: Price,
+    /// Per hour, of one that does not.
+    pub without: Price,
+    /// New machines of either.
+    pub machines: (usize, usize),
+}
+
+/// What the wishes of the pods of `plan` cost, if dropping them all would place as many pods for less money.
+///
+/// Preferences come first by the rules, however dear: this is for saying so. Costs a second solve, and nothing where no
+/// pod wishes for anything.
+#[must_use]
+pub fn price_of_wishes(input: &Input<'_>, options: &Options, plan: &Plan) -> Option<WishCost> {
+    if options.preferences == PreferencePolicy::Ignore || plan.claims.is_empty() {
+        return None;
+    }
+    let soft_taints =
+        input.objects.node_pools.iter().any(|p| p.spec.template.spec.taints.iter().any(|t| t.effect == TaintEffect::PreferNoSchedule));
+    let soft_defaults = options.default_spread.iter().any(|c| c.when_unsatisfiable == "ScheduleAnyway");
+    let waiting = input.objects.pods.iter().filter(|p| pods::is_provisionable(p));
+    let wishing = waiting.filter(|p| soft_taints || soft_defaults || wishes(p)).count();
+    if wishing == 0 {
+        return None;
+    }
+    let ignoring = Options { preferences: PreferencePolicy::Ignore, ..options.clone() };
+    let without = solve(input, &ignoring);
+    let cheaper = without.scheduled() >= plan.scheduled() && without.price() < plan.price();
+    cheaper.then(|| WishCost {
+        pods: wishing,
+        price: plan.price(),
+        without: without.price(),
+        machines: (plan.claims.len(), without.claims.len()),
+    })
+}
+
+fn wishes(pod: &Pod) -> bool {
+    let by_affinity = pod.spec.affinity.as_ref().is_some_and(|a| {
+        let near = [a.pod_affinity.as_ref(), a.pod_anti_affinity.as_ref()];
+        a.node_affinity.as_ref().is_some_and(|n| !n.preferred.is_empty()) || near.into_iter().flatten().any(|n| !n.preferred.is_empty())
+    });
+    by_affinity || pod.spec.topology_spread_constraints.iter().any(|c| c.when_unsatisfiable == "ScheduleAnyway")
+}
