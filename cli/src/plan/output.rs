@@ -64,7 +64,7 @@ pub(crate) fn claim(claim: &NewClaim) -> Value {
     let why = &claim.why;
     json!({
         "nodePool": claim.node_pool,
-        "instanceTypes": claim.instance_types,
+        "instanceTypes": *claim.instance_types,
         "requirements": claim.requirements.iter().map(requirement).collect::<Vec<_>>(),
         "taints": claim.taints.iter().map(|t| json!({"key": t.key, "value": t.value, "effect": t.effect})).collect::<Vec<_>>(),
         "requests": resources(&claim.requests),

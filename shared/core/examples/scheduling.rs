@@ -1,11 +1,13 @@
-//! Times the scheduler on the reference's benchmark: `scheduling [diverse|preferring|machines] PODS [reference]` prints
-//! one line of JSON per run. `cargo xtask bench scheduling` calls it.
+//! Times one solve of the reference's scheduling benchmark and prints one line of JSON:
+//! `scheduling CASE PODS [reference] [effort N] [budget N]`, with CASE `diverse` (the mix of five kinds), `preferring`
+//! (equal pods with wishes) or `machines` (the mix, with 2,000 machines that exist). One solve per process, so that the
+//! peak of the memory belongs to it. `cargo xtask bench scheduling` runs all cases and draws the plot.
 
 #[path = "../benches/mix.rs"]
 mod mix;
 
 use std::time::Instant;
-use whittle_core::schedule::{Input, Options, Packing, Workloads, solve};
+use whittle_core::schedule::{Input, Options, Packing, Plan, Workloads, solve};
 use whittle_core::state::ClusterState;
 
 fn main() {
@@ -19,31 +21,66 @@ fn main() {
         _ => (mix::diverse(count, &mut dice), Vec::new()),
     };
     let (objects, catalog) = mix::cluster(pods, nodes);
-    let mut options = Options::provisioning();
-    if args.get(2).is_some_and(|a| a == "reference") {
-        options.packing = Packing::Reference;
-    }
+    let options = options(args.get(2..).unwrap_or_default());
     let state = ClusterState::of(&objects);
     let workloads = Workloads::default();
     let now = "2026-01-01T00:00:00Z".parse().expect("a literal time");
     let input = Input { now, objects: &objects, nodes: &state.nodes, catalog: &catalog, virtual_pods: &[], workloads: &workloads };
-    let start = Instant::now();
+    let before = peak_memory();
+    let (wall, cpu) = (Instant::now(), cpu_seconds());
     let plan = solve(&input, &options);
-    let seconds = start.elapsed().as_secs_f64();
-    let bound = plan.lower_bound.map_or(0.0, whittle_units::Price::dollars);
-    println!(
-        "{{\"case\":\"{case}\",\"pods\":{count},\"seconds\":{seconds:.4},\"scheduled\":{},\"nodes\":{},\"price\":{:.4},\"lower_bound\":{bound:.4},\"peak_rss_mb\":{},\"packing\":\"{}\",\"work\":{}}}",
-        plan.scheduled(),
-        plan.claims.len(),
-        plan.price().dollars(),
-        peak_rss_mb(),
-        plan.packing,
-        plan.work,
-    );
+    let (wall, cpu) = (wall.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+    print(case, count, &plan, &Measured { wall, cpu, before, peak: peak_memory() });
+}
+
+fn options(args: &[String]) -> Options {
+    let number = |name: &str| args.iter().position(|a| a == name).and_then(|at| args.get(at + 1)?.parse().ok());
+    let mut options = Options { work_budget: number("budget"), ..Options::provisioning() };
+    if let Some(effort) = number("effort") {
+        options.effort = u32::try_from(effort).unwrap_or(u32::MAX);
+    }
+    if args.iter().any(|a| a == "reference") {
+        options.packing = Packing::Reference;
+    }
+    options
+}
+
+struct Measured {
+    wall: f64,
+    cpu: f64,
+    before: u64,
+    peak: u64,
+}
+
+fn print(case: &str, pods: usize, plan: &Plan, measured: &Measured) {
+    let line = serde_json::json!({
+        "case": case,
+        "pods": pods,
+        "cpu_seconds": measured.cpu,
+        "wall_seconds": measured.wall,
+        "scheduled": plan.scheduled(),
+        "placements": plan.placements.len(),
+        "nodes": plan.claims.len(),
+        "price": plan.price().dollars(),
+        "lower_bound": plan.lower_bound.map(whittle_units::Price::dollars),
+        "fewest_types": plan.claims.iter().map(|c| c.instance_types.len()).min(),
+        "memory_before_mb": measured.before,
+        "memory_mb": measured.peak,
+        "packing": plan.packing,
+        "work": plan.work,
+        "finished": plan.cursor.is_none(),
+    });
+    println!("{line}");
+}
+
+/// What the process's thread has spent on a processor; 0 where the system does not say.
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|nanos| nanos.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
 }
 
 /// The most memory the process has used, in MB; 0 where the system does not say.
-fn peak_rss_mb() -> u64 {
+fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|l| l.starts_with("VmHWM:"));
     line.and_then(|l| l.split_whitespace().nth(1)).and_then(|kb| kb.parse::<u64>().ok()).unwrap_or(0) / 1000

@@ -26,7 +26,7 @@ pub fn claim_of(
         labels: new.labels.clone(),
         annotations: new.annotations.clone(),
         requirements: new.requirements_with_types(),
-        instance_types: new.instance_types.clone(),
+        instance_types: new.instance_types.to_vec(),
         taints: new.taints.clone(),
         startup_taints: new.startup_taints.clone(),
         requests: new.requests.clone(),

@@ -25,8 +25,11 @@ impl Resources {
     /// Adds every entry of `other`.
     pub fn add(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
-            let entry = self.0.entry(name.clone()).or_default();
-            *entry = entry.plus(*amount);
+            // A name is only copied when it is new: sums over many pods name the same few.
+            match self.0.get_mut(name) {
+                Some(sum) => *sum = sum.plus(*amount),
+                None => self.set(name, *amount),
+            }
         }
     }
     /// Subtracts every entry of `other`; entries may become negative.

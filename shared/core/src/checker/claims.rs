@@ -134,7 +134,7 @@ fn types_hold(
     findings.expect(distinct.len() == claim.instance_types.len(), object, "types-twice", || "it lists an instance type twice".into());
     let mut cheapest = None;
     let mut last = None;
-    for name in &claim.instance_types {
+    for name in claim.instance_types.iter() {
         let Some(t) = catalog.iter().find(|t| t.name == *name) else {
             findings.add(object, "type-unknown", format!("NodePool {} cannot buy {name}", claim.node_pool));
             continue;

@@ -140,6 +140,10 @@ fn claim_of<'p>(plan: &'p mut Plan, pod: &str) -> &'p mut NewClaim {
     plan.claims.iter_mut().find(|c| c.pods.iter().any(|p| p.name == pod)).unwrap()
 }
 
+fn types_of<'p>(plan: &'p mut Plan, pod: &str) -> &'p mut Vec<String> {
+    &mut claim_of(plan, pod).instance_types
+}
+
 fn take(plan: &mut Plan, name: &str) -> PodRef {
     for list in plan.claims.iter_mut().map(|c| &mut c.pods).chain(plan.placements.iter_mut().map(|p| &mut p.pods)) {
         if let Some(at) = list.iter().position(|p| p.name == name) {
@@ -216,20 +220,20 @@ fn claims_keep_to_their_node_pool() {
             p.claims.push(more);
         }
     });
-    spoilt("min-values", |p| claim_of(p, "db-0").instance_types.truncate(1));
+    spoilt("min-values", |p| types_of(p, "db-0").truncate(1));
 }
 
 #[test]
 fn claims_can_be_launched_and_hold_their_pods() {
-    spoilt("types-none", |p| claim_of(p, "zoned-0").instance_types.clear());
+    spoilt("types-none", |p| types_of(p, "zoned-0").clear());
     spoilt("types-twice", |p| {
         let claim = claim_of(p, "zoned-0");
         let first = claim.instance_types[0].clone();
         claim.instance_types.insert(0, first);
     });
-    spoilt("type-unknown", |p| claim_of(p, "zoned-0").instance_types.push("huge".into()));
-    spoilt("type-requirements", |p| claim_of(p, "zoned-0").instance_types.push("arm".into()));
-    spoilt("types-order", |p| claim_of(p, "db-0").instance_types.reverse());
+    spoilt("type-unknown", |p| types_of(p, "zoned-0").push("huge".into()));
+    spoilt("type-requirements", |p| types_of(p, "zoned-0").push("arm".into()));
+    spoilt("types-order", |p| types_of(p, "db-0").reverse());
     spoilt("no-offering", |p| narrow(claim_of(p, "zoned-0"), labels::ZONE, &["z"]));
     spoilt("price", |p| claim_of(p, "zoned-0").cheapest_price = Price::from_dollars(0.01));
     spoilt("requests", |p| claim_of(p, "zoned-0").requests.set("cpu", Quantity::from_milli(1)));
@@ -237,7 +241,7 @@ fn claims_can_be_launched_and_hold_their_pods() {
         for pod in ["solo-0", "even-0", "even-1", "even-2"] {
             move_to(p, pod, "zoned-0");
         }
-        claim_of(p, "zoned-0").instance_types.insert(0, "small".into());
+        types_of(p, "zoned-0").insert(0, "small".into());
     });
     spoilt("node-selector", |p| narrow(claim_of(p, "zoned-0"), labels::ZONE, &["a"]));
     spoilt("node-selector", |p| claim_of(p, "zoned-0").requirements.retain(|r| r.key != labels::ZONE));

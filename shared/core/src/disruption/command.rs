@@ -185,7 +185,7 @@ impl Command {
             decided_at,
             execute_after: self.execute_after,
             nodes: self.removals.iter().map(|removal| removal.node.clone()).collect(),
-            replacements: self.replacements.iter().map(|claim| claim.instance_types.clone()).collect(),
+            replacements: self.replacements.iter().map(|claim| claim.instance_types.to_vec()).collect(),
             savings_nanos: self.savings.nanos(),
         }
     }

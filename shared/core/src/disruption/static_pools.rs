@@ -6,7 +6,7 @@ use super::protection::protection;
 use super::state::{Machine, World};
 use crate::pods::{is_active, is_daemon_owned};
 use crate::requirements::{from_labels, from_requirements};
-use crate::schedule::{ClaimWhy, NewClaim};
+use crate::schedule::{ClaimWhy, NewClaim, TypeNames};
 use whittle_api::conditions;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
@@ -136,7 +136,7 @@ pub(super) fn claim_from_template(pool: &NodePool) -> NewClaim {
     }
     NewClaim {
         node_pool: pool.metadata.name.clone(),
-        instance_types: Vec::new(),
+        instance_types: TypeNames::default(),
         requirements: requirements.to_api(),
         instance_type_min_values: None,
         labels: all_labels,

@@ -33,6 +33,11 @@ impl Bits {
         self.words.get(n / 64).is_some_and(|word| word >> (n % 64) & 1 == 1)
     }
 
+    /// The members from 64 times `at` on, as bits.
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        self.words[at]
+    }
+
     pub(crate) fn keep(&mut self, other: &Self) {
         for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
             *mine &= theirs;
@@ -64,6 +69,11 @@ impl Bits {
 
     pub(crate) fn meets(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(mine, theirs)| mine & theirs != 0)
+    }
+
+    /// Whether all members are in `other`.
+    pub(crate) fn within(&self, other: &Self) -> bool {
+        self.words.iter().zip(&other.words).all(|(mine, theirs)| mine & !theirs == 0)
     }
 
     /// Grows the set's size, keeping its members.

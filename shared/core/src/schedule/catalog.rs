@@ -52,11 +52,41 @@ pub(crate) struct OfferKind {
     pub(crate) price: Vec<u64>,
 }
 
-/// For one dimension: which types have at least so much.
+/// For one dimension: the amounts that occur, ascending, and which types have at least (or at most) so much.
 #[derive(Debug)]
 struct Steps {
     at: Vec<i64>,
-    having: Vec<Bits>,
+    types: Vec<Bits>,
+}
+
+impl Steps {
+    /// By ascending amount, the types from there up.
+    fn at_least(amounts: &[i64]) -> Self {
+        let mut out = Self::gather(amounts, amounts.len(), true);
+        out.at.reverse();
+        out.types.reverse();
+        out
+    }
+
+    /// By ascending amount, the types from there down.
+    fn at_most(amounts: &[i64]) -> Self {
+        Self::gather(amounts, amounts.len(), false)
+    }
+
+    fn gather(amounts: &[i64], size: usize, descending: bool) -> Self {
+        let mut order: Vec<usize> = (0..size).collect();
+        order.sort_by_key(|n| amounts[*n]);
+        if descending {
+            order.reverse();
+        }
+        let (mut out, mut sofar) = (Self { at: Vec::new(), types: Vec::new() }, Bits::none(size));
+        for run in order.chunk_by(|a, b| amounts[*a] == amounts[*b]) {
+            run.iter().for_each(|n| sofar.insert(*n));
+            out.at.push(amounts[run[0]]);
+            out.types.push(sofar.clone());
+        }
+        out
+    }
 }
 
 /// One list of instance types.
@@ -70,7 +100,10 @@ pub(crate) struct Catalog {
     pub(crate) kinds: Vec<OfferKind>,
     pub(crate) allocatable: Vec<Vec<i64>>,
     pub(crate) capacity: Vec<Vec<i64>>,
-    steps: Vec<Steps>,
+    /// By dimension of what pods can use.
+    room: Vec<Steps>,
+    /// By dimension of the whole machine, which limits count.
+    bulk: Vec<Steps>,
     by_value: Map<(Key, Vals), Bits>,
 }
 
@@ -85,8 +118,10 @@ pub(crate) struct View {
     pub(crate) usable: Bits,
     /// By type: the cheapest available offering that agrees.
     pub(crate) price: Vec<u64>,
-    /// Prices do not decrease with the type's number.
-    pub(crate) ascending: bool,
+    /// The usable types by price, then number.
+    order: Vec<usize>,
+    /// That is by their numbers.
+    ascending: bool,
     /// Kinds of offerings that agree.
     pub(crate) kinds: Vec<usize>,
     /// Keys that demand distinct values, and how many.
@@ -106,7 +141,8 @@ impl Catalog {
             kinds: Vec::new(),
             allocatable: order.iter().map(|t| dims.vector(&t.allocatable())).collect(),
             capacity: order.iter().map(|t| dims.vector(&t.capacity)).collect(),
-            steps: Vec::new(),
+            room: Vec::new(),
+            bulk: Vec::new(),
             by_value: Map::default(),
         };
         let mut kind_of: Map<Set, usize> = Map::default();
@@ -133,27 +169,10 @@ impl Catalog {
                 }
             }
         }
-        out.steps = (0..dims.len()).map(|d| out.steps_of(d)).collect();
+        let of = |amounts: &[Vec<i64>], d: usize| amounts.iter().map(|a| a[d]).collect::<Vec<_>>();
+        out.room = (0..dims.len()).map(|d| Steps::at_least(&of(&out.allocatable, d))).collect();
+        out.bulk = (0..dims.len()).map(|d| Steps::at_most(&of(&out.capacity, d))).collect();
         out
-    }
-
-    fn steps_of(&self, dim: usize) -> Steps {
-        let mut at: Vec<i64> = self.allocatable.iter().map(|a| a[dim]).collect();
-        at.sort_unstable();
-        at.dedup();
-        let having = at
-            .iter()
-            .map(|step| {
-                let mut bits = Bits::none(self.len());
-                for (n, a) in self.allocatable.iter().enumerate() {
-                    if a[dim] >= *step {
-                        bits.insert(n);
-                    }
-                }
-                bits
-            })
-            .collect();
-        Steps { at, having }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -162,16 +181,39 @@ impl Catalog {
 
     /// Keeps in `types` those with room for `need`.
     pub(crate) fn keep_fitting(&self, need: &[i64], types: &mut Bits) {
-        for (steps, &amount) in self.steps.iter().zip(need) {
+        for (steps, &amount) in self.room.iter().zip(need) {
             if amount <= 0 {
                 continue;
             }
             match steps.at.partition_point(|step| *step < amount) {
                 0 => {}
                 at if at == steps.at.len() => return types.clear(),
-                at => types.keep(&steps.having[at]),
+                at => types.keep(&steps.types[at]),
             }
         }
+    }
+
+    /// Keeps in `types` those whose machines are no larger than `most` in dimension `d`.
+    pub(crate) fn keep_no_larger(&self, d: usize, most: i64, types: &mut Bits) {
+        let steps = &self.bulk[d];
+        match steps.at.partition_point(|step| *step <= most) {
+            0 => types.clear(),
+            at if at == steps.at.len() => {}
+            at => types.keep(&steps.types[at - 1]),
+        }
+    }
+
+    /// The largest machine of all, in dimension `d`.
+    pub(crate) fn top(&self, d: usize) -> i64 {
+        self.bulk[d].at.last().copied().unwrap_or(0)
+    }
+
+    /// The largest machine that one of `types` is, in dimension `d`.
+    pub(crate) fn largest(&self, d: usize, types: &Bits) -> i64 {
+        let steps = &self.bulk[d];
+        // The first step that holds all of them.
+        let at = steps.types.partition_point(|upto| !types.within(upto));
+        steps.at.get(at).copied().filter(|_| !types.is_empty()).unwrap_or(0)
     }
 
     /// Types whose own requirement on `key` agrees with `allowed`.
@@ -216,10 +258,11 @@ impl Catalog {
         }
         let mut usable = met.clone();
         usable.keep(&offered);
-        let mut last = 0;
-        let ascending = usable.iter().all(|t| price[t] >= std::mem::replace(&mut last, price[t]));
+        let mut order: Vec<usize> = usable.iter().collect();
+        order.sort_by_key(|t| price[*t]);
+        let ascending = order.is_sorted();
         let min_values = set.iter().filter_map(|(key, allowed)| Some((*key, allowed.min_values()?))).collect();
-        View { met, offered, usable, price, ascending, kinds, min_values }
+        View { met, offered, usable, price, order, ascending, kinds, min_values }
     }
 
     /// How many distinct values of `key` the types have, whatever is asked of it.
@@ -238,7 +281,12 @@ impl View {
         if self.ascending {
             return types.first().map(|t| (t, self.price[t]));
         }
-        types.iter().map(|t| (t, self.price[t])).min_by_key(|(t, price)| (*price, *t))
+        self.by_price(types).next().map(|t| (t, self.price[t]))
+    }
+
+    /// Those of `types` that are usable, cheapest first, then by number.
+    pub(crate) fn by_price<'v>(&'v self, types: &'v Bits) -> impl Iterator<Item = usize> + 'v {
+        self.order.iter().copied().filter(|t| types.has(*t))
     }
 }
 

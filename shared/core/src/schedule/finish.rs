@@ -3,6 +3,7 @@
 use super::bits::Bits;
 use super::catalog::{NO_PRICE, View};
 use super::explain;
+use super::hash::Map;
 use super::intern::{Set, SetId};
 use super::order;
 use super::place::Outcome;
@@ -30,31 +31,43 @@ struct Final {
     short: Vec<String>,
 }
 
+/// What claims have in common that are spelled alike: NodePool, requirements, types, reservations, lowered `minValues`.
+type Alike = (usize, SetId, Bits, Vec<usize>, bool);
+
+/// A claim without its pods.
+struct Spelled {
+    /// Keys whose `minValues` the kept types miss.
+    short: Vec<String>,
+    /// Its requests are what daemons will take.
+    claim: NewClaim,
+}
+
 /// Spells out a solve.
 pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Plan {
     let mut out = Plan { pods: p.queue.len() + p.refused.len(), work: outcome.work, ..Plan::default() };
     out.left_out.append(&mut p.refused.clone());
-    let class_of = if options.simulation.is_none() && outcome.state.claims.iter().any(|claim| claim.pool > 0) {
-        p.queue.iter().map(|entry| (entry.pod, entry.class)).collect()
-    } else {
-        // The first NodePool was passed over by nobody, and simulations explain nothing.
-        BTreeMap::new()
-    };
     // Claims for equal pods were refused alike.
     let mut passed: BTreeMap<(ClassId, usize), Vec<PoolSays>> = BTreeMap::new();
+    let mut known: Map<Alike, Spelled> = Map::default();
     for claim in &outcome.state.claims {
-        let last = finalize(p, options, claim);
-        if last.short.is_empty() {
-            let mut new = new_claim(p, claim, &last);
-            if let (1.., Some(id)) = (claim.pool, claim.pods.first().and_then(|pod| class_of.get(&(*pod as usize)))) {
+        let alike = (claim.pool, claim.set, claim.types.clone(), claim.held.clone(), claim.relaxed);
+        let spelled = known.entry(alike).or_insert_with(|| {
+            let last = finalize(p, options, claim);
+            Spelled { claim: new_claim(p, claim, &last), short: last.short }
+        });
+        if spelled.short.is_empty() {
+            let mut new = with_pods(p, claim, spelled.claim.clone());
+            // The first NodePool was passed over by nobody, and simulations explain nothing.
+            if let (1.., Some(first), None) = (claim.pool, claim.pods.first(), &options.simulation) {
+                let id = p.class_of[*first as usize];
                 let class = Rc::clone(&p.classes[id.0 as usize]);
-                let says = passed.entry((*id, claim.pool)).or_insert_with(|| explain::passed_over(p, &outcome.state, &class, claim.pool));
+                let says = passed.entry((id, claim.pool)).or_insert_with(|| explain::passed_over(p, &outcome.state, &class, claim.pool));
                 new.why.passed_over.clone_from(says);
             }
             out.claims.push(new);
         } else {
             let node_pool = p.pools[claim.pool].source.metadata.name.clone();
-            let reason = Reason::Truncated { node_pool, labels: last.short };
+            let reason = Reason::Truncated { node_pool, labels: spelled.short.clone() };
             out.left_out.extend(claim.pods.iter().map(|pod| left(p, *pod, reason.clone())));
         }
     }
@@ -133,6 +146,15 @@ fn offerings(p: &Problem<'_>, catalog: usize, view: &View, types: &[usize]) -> (
     (capacity_types, count)
 }
 
+fn with_pods(p: &Problem<'_>, claim: &Claim, mut out: NewClaim) -> NewClaim {
+    for pod in &claim.pods {
+        out.requests.add(&p.classes[p.class_of[*pod as usize].0 as usize].asks);
+    }
+    out.pods = claim.pods.iter().map(|n| PodRef::of(p.pods[*n as usize])).collect();
+    out.pods.sort();
+    out
+}
+
 fn new_claim(p: &mut Problem<'_>, claim: &Claim, last: &Final) -> NewClaim {
     let catalog_at = p.pools[claim.pool].catalog;
     let view = p.view(catalog_at, last.set);
@@ -147,8 +169,6 @@ fn new_claim(p: &mut Problem<'_>, claim: &Claim, last: &Final) -> NewClaim {
     let instance_types = reqs.remove(labels::INSTANCE_TYPE);
     let pool = &p.pools[claim.pool];
     let spec = &pool.source.spec.template.spec;
-    let mut pods: Vec<PodRef> = claim.pods.iter().map(|n| PodRef::of(p.pods[*n as usize])).collect();
-    pods.sort();
     let cheapest = last.types.first().map_or(NO_PRICE, |t| view.price[*t]);
     NewClaim {
         node_pool: pool.source.metadata.name.clone(),
@@ -162,8 +182,8 @@ fn new_claim(p: &mut Problem<'_>, claim: &Claim, last: &Final) -> NewClaim {
         node_class_ref: spec.node_class_ref.clone(),
         expire_after: spec.expire_after.clone(),
         termination_grace_period: spec.termination_grace_period.clone(),
-        requests: requests(p, claim, &last.types),
-        pods,
+        requests: daemons(p, claim, &last.types),
+        pods: Vec::new(),
         cheapest_price: Price::from_nanos(if cheapest == NO_PRICE { 0 } else { cheapest }),
         offerings,
         why: why(p, claim, last, &view),
@@ -202,9 +222,8 @@ fn annotations(pool: &whittle_api::karpenter::NodePool, relaxed: bool) -> BTreeM
     out
 }
 
-/// What its pods ask for, and the least that daemons will take on any of its types.
-fn requests(p: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
-    let mut out = pods::total_requests(claim.pods.iter().map(|n| p.pods[*n as usize]));
+/// The least that daemons will take on any of its types.
+fn daemons(p: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
     let groups = p.pools[claim.pool].daemons.iter().filter(|g| types.iter().any(|t| g.types.has(*t)));
     let mut least: Option<Resources> = None;
     for group in groups {
@@ -215,8 +234,7 @@ fn requests(p: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
             }
         });
     }
-    out.add(&least.unwrap_or_default());
-    out
+    least.unwrap_or_default()
 }
 
 fn why(p: &Problem<'_>, claim: &Claim, last: &Final, view: &View) -> ClaimWhy {

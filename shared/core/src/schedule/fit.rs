@@ -58,13 +58,15 @@ pub(crate) struct Freedom {
     pub(crate) one_reservation: bool,
     /// Give a machine only the smallest types, so that more machines fit the limits of a NodePool.
     pub(crate) narrow: bool,
+    /// Charge limits with so many of a claim's types, revised as it grows; 0: with all that it could be when opened.
+    pub(crate) keep: usize,
 }
 
 impl Freedom {
     /// As the reference does it.
-    pub(crate) const NONE: Self = Self { all_domains: false, pin: false, one_reservation: false, narrow: false };
+    pub(crate) const NONE: Self = Self { all_domains: false, pin: false, one_reservation: false, narrow: false, keep: 0 };
     /// Whatever places more.
-    pub(crate) const FULL: Self = Self { all_domains: true, pin: true, one_reservation: true, narrow: false };
+    pub(crate) const FULL: Self = Self { all_domains: true, pin: true, one_reservation: true, narrow: false, keep: super::limits::GUARD };
 }
 
 /// Whether the pod fits a machine that exists; its requirements with the pod's if so.

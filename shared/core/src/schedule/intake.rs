@@ -119,7 +119,7 @@ struct Look<'a> {
 pub(crate) struct Classes {
     pub(crate) list: Vec<Class>,
     /// By pod: its class.
-    of: Vec<ClassId>,
+    pub(crate) of: Vec<ClassId>,
 }
 
 /// Joins equal pods.

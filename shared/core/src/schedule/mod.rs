@@ -1,6 +1,7 @@
 //! Where pending pods go: onto what exists, onto machines to ask for, or nowhere, with reasons.
 
 mod bits;
+mod bound;
 mod catalog;
 mod defaults;
 mod explain;
@@ -11,6 +12,7 @@ mod groups;
 mod hash;
 mod intake;
 mod intern;
+mod limits;
 mod machines;
 mod memory;
 mod order;
@@ -22,6 +24,8 @@ mod pools;
 mod prepared;
 mod problem;
 mod reason;
+mod repack;
+mod shop;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -33,7 +37,7 @@ pub(crate) use order::by_price;
 pub(crate) use prepared::Prepared;
 
 pub use memory::{Memory, Settled};
-pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef};
+pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
 pub use reason::{Cause, ClaimWhy, Finding, NearestMiss, Offer, PoolSays, Reason, RuledOut};
 pub use wishes::{WishCost, price_of_wishes};
 
@@ -115,6 +119,9 @@ pub struct Options {
     pub reserved_capacity: bool,
     /// Cluster-default spread constraints.
     pub default_spread: Vec<TopologySpreadConstraint>,
+    /// How much work may be spent on a better packing once every pod has its place, in multiples of the work that took;
+    /// 0: none.
+    pub effort: u32,
     /// Work units after which the solve stops with a cursor; `None`: to the end.
     pub work_budget: Option<u64>,
     /// Where the previous solve stopped.
@@ -137,6 +144,7 @@ impl Options {
             reserved: ReservedMode::Strict,
             reserved_capacity: true,
             default_spread: Vec::new(),
+            effort: 1,
             work_budget: None,
             cursor: Cursor::default(),
             settled: BTreeMap::new(),

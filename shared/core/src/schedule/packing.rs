@@ -1,46 +1,61 @@
 //! Several ways of packing compete; the reference's own is always among them, so that no plan is worse than its.
 
+use super::bound::lower_bound;
 use super::catalog::NO_PRICE;
 use super::finish;
 use super::fit::Freedom;
+use super::limits::GUARD;
 use super::place::{Choice, FirstFit, Outcome};
 use super::pod::Entry;
 use super::problem::Problem;
+use super::repack;
 use super::topology::Kind;
 use super::{Cursor, Options, Packing, Plan};
 use std::collections::BTreeSet;
-use whittle_units::Price;
+
+/// With an effort of one, the improvement of a packing may take this much work, and this part of what the packing took.
+const LEAST_WORK: u64 = 50_000;
+const SHARE: u64 = 4;
+/// With more pods than this, other ways are only tried until all pods have a place: the work is better spent on improving.
+const MANY_PODS: usize = 4_000;
+
+/// A packing that competes.
+struct Candidate {
+    name: &'static str,
+    outcome: Outcome,
+}
 
 /// The cheapest plan among those that leave out the fewest pods.
 pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
     let queue = in_turn(p, &options.cursor);
     let budget = options.work_budget.unwrap_or(u64::MAX);
-    let mut won = FirstFit::new(p, options, Freedom::NONE, Choice::FewestPods, budget).run(&queue);
-    let mut name = "first fit";
-    let mut work = won.work;
+    let reference = FirstFit::new(p, options, Freedom::NONE, Choice::FewestPods, budget).run(&queue);
+    let mut work = reference.work;
+    let mut won = Candidate { name: "first fit", outcome: reference };
     // What does not finish in one run is not worth a second look in the same run.
-    if options.packing == Packing::Best && won.unseen.is_empty() {
-        for way in ways(&won) {
-            if work >= budget {
-                break;
-            }
-            let order = way.order.sort(p, &queue);
-            let tried = FirstFit::new(p, options, way.freedom, way.choice, budget - work).run(&order);
-            work += tried.work;
-            if tried.unseen.is_empty() && value(p, &tried) < value(p, &won) {
-                won = tried;
-                name = way.name;
+    if options.packing == Packing::Best && won.outcome.unseen.is_empty() {
+        let rivals = rivals(p, options, &queue, &won.outcome, &mut work);
+        let fewest = rivals.iter().map(|c| c.outcome.left.len()).fold(won.outcome.left.len(), usize::min);
+        let mut least = None;
+        for mut candidate in std::iter::once(won).chain(rivals).filter(|c| c.outcome.left.len() == fewest).collect::<Vec<_>>() {
+            work += improve(p, options, &mut candidate.outcome, budget.saturating_sub(work));
+            let price = price(p, &candidate.outcome);
+            if least.as_ref().is_none_or(|(least, _)| price < *least) {
+                least = Some((price, candidate));
             }
         }
+        won = least.expect("the one that leaves out the fewest is among them").1;
+        won.outcome.state.keep_within_limits(p);
     }
+    let Candidate { name, outcome } = won;
     // Nobody asks what a simulation could cost at least, and there are many of them.
-    let bound = if options.simulation.is_none() { lower_bound(p, &won) } else { None };
-    let mut plan = finish::plan(p, options, &won);
+    let bound = options.simulation.is_none().then(|| lower_bound(p, &outcome));
+    let mut plan = finish::plan(p, options, &outcome);
     plan.packing = name;
     plan.work = work;
     plan.lower_bound = bound;
-    if !won.unseen.is_empty() {
-        let unseen: BTreeSet<usize> = won.unseen.iter().map(|e| e.pod).collect();
+    if !outcome.unseen.is_empty() {
+        let unseen: BTreeSet<usize> = outcome.unseen.iter().map(|e| e.pod).collect();
         let uid = |e: &Entry| p.pods[e.pod].metadata.uid.clone();
         let before = &options.cursor.considered;
         let considered: BTreeSet<String> = queue.iter().filter(|e| !unseen.contains(&e.pod) || before.contains(&uid(e))).map(uid).collect();
@@ -48,6 +63,36 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
         plan.cursor = (considered.len() < queue.len()).then_some(Cursor { considered });
     }
     plan
+}
+
+/// Other packings than the reference's, as far as they finish within the budget.
+fn rivals(p: &mut Problem<'_>, options: &Options, queue: &[Entry], reference: &Outcome, work: &mut u64) -> Vec<Candidate> {
+    let budget = options.work_budget.unwrap_or(u64::MAX);
+    let mut fewest = reference.left.len();
+    let mut out = Vec::new();
+    for way in ways(reference) {
+        if *work >= budget || (queue.len() > MANY_PODS && fewest == 0) {
+            break;
+        }
+        let order = way.order.sort(p, queue);
+        let outcome = FirstFit::new(p, options, way.freedom, way.choice, budget - *work).run(&order);
+        *work += outcome.work;
+        if outcome.unseen.is_empty() && outcome.left.len() <= fewest {
+            fewest = outcome.left.len();
+            out.push(Candidate { name: way.name, outcome });
+        }
+    }
+    out
+}
+
+/// Spends some more work on a better packing, within the budget.
+fn improve(p: &mut Problem<'_>, options: &Options, outcome: &mut Outcome, budget: u64) -> u64 {
+    if options.simulation.is_some() || options.effort == 0 {
+        return 0;
+    }
+    let share = u64::from(options.effort).saturating_mul(LEAST_WORK + outcome.work / SHARE);
+    let st = &mut outcome.state;
+    if st.charge_all(p, GUARD) || st.charge_all(p, 1) { repack::improve(p, st, share.min(budget)) } else { 0 }
 }
 
 /// The queue, with those last that had their turn in this round.
@@ -85,7 +130,7 @@ fn ways(reference: &Outcome) -> Vec<Way> {
     ];
     if !reference.left.is_empty() {
         out.insert(0, way("first fit, pinned", Freedom::FULL, Choice::FewestPods, Order::Queue));
-        let narrow = Freedom { narrow: true, ..Freedom::FULL };
+        let narrow = Freedom { narrow: true, keep: 1, ..Freedom::FULL };
         out.push(way("smallest types, cheapest fit", narrow, Choice::Cheapest, Order::Queue));
     }
     out
@@ -125,8 +170,8 @@ impl Order {
     }
 }
 
-/// Fewer pods left out first, then less money.
-fn value(p: &mut Problem<'_>, outcome: &Outcome) -> (usize, u128) {
+/// What the new machines cost.
+fn price(p: &mut Problem<'_>, outcome: &Outcome) -> u128 {
     let mut price = 0;
     for claim in &outcome.state.claims {
         let catalog = p.pools[claim.pool].catalog;
@@ -134,36 +179,11 @@ fn value(p: &mut Problem<'_>, outcome: &Outcome) -> (usize, u128) {
         let reserved = if claim.held.is_empty() { None } else { reserved_price(p, claim) };
         price += u128::from(reserved.or_else(|| view.cheapest(&claim.types).map(|(_, n)| n)).unwrap_or(NO_PRICE));
     }
-    (outcome.left.len(), price)
+    price
 }
 
 /// A claim that holds reservations is pinned to them.
 fn reserved_price(p: &Problem<'_>, claim: &super::state::Claim) -> Option<u64> {
     let kinds = p.catalogs[p.pools[claim.pool].catalog].kinds.iter().filter(|k| k.reservation.is_some_and(|r| claim.held.contains(&r)));
     kinds.flat_map(|k| claim.types.iter().map(|t| k.price[t])).min()
-}
-
-/// No plan that puts the same pods on new machines costs less: for each resource, the pods' sum at the best price per unit
-/// that any type offers. Ignores that machines come whole, and every constraint.
-fn lower_bound(p: &mut Problem<'_>, outcome: &Outcome) -> Option<Price> {
-    let mut sums = vec![0i128; p.dims.len()];
-    for claim in &outcome.state.claims {
-        for (sum, amount) in sums.iter_mut().zip(&claim.requests) {
-            *sum += i128::from(*amount);
-        }
-    }
-    let views: Vec<_> = (0..p.pools.len()).map(|at| p.view(p.pools[at].catalog, p.pools[at].set)).collect();
-    let mut bound: i128 = 0;
-    for (d, sum) in sums.iter().enumerate().filter(|(_, s)| **s > 0) {
-        let mut least: Option<i128> = None;
-        for (pool, view) in p.pools.iter().zip(&views) {
-            let catalog = &p.catalogs[pool.catalog];
-            for t in pool.types.iter().filter(|t| catalog.allocatable[*t][d] > 0 && view.price[*t] != NO_PRICE) {
-                let cost = sum * i128::from(view.price[t]) / i128::from(catalog.allocatable[t][d]);
-                least = Some(least.map_or(cost, |l| l.min(cost)));
-            }
-        }
-        bound = bound.max(least.unwrap_or(0));
-    }
-    Some(Price::from_nanos(u64::try_from(bound).unwrap_or(u64::MAX)))
 }

@@ -99,7 +99,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             return Err(No::ForGood);
         }
         let mut last = No::ForGood;
-        for form in &class.forms {
+        for (n, form) in class.forms.iter().enumerate() {
             let asked = Asked { groups: &self.p.groups, counts: &self.st.counts, sets: &self.p.sets };
             if asked.hopeless(form) {
                 self.work += 1;
@@ -107,7 +107,10 @@ impl<'s, 'a> FirstFit<'s, 'a> {
                 continue;
             }
             match self.place_form(class, form, pod) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.st.form_of[pod as usize] = u16::try_from(n).expect("ladders are short");
+                    return Ok(());
+                }
                 Err(no @ No::Reserved { .. }) => return Err(no),
                 Err(no) => last = no,
             }
@@ -147,6 +150,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         };
         if let Some((at, fit)) = open {
             self.st.put_on_claim(self.p, at, fit, class, pod);
+            self.recharge(at);
             self.remember_price(at);
             return Ok(());
         }
@@ -162,6 +166,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
                 from = at + 1;
                 self.work += 1;
                 match self.fit_open(at, class, form) {
+                    Ok(fit) if self.freedom.keep > 0 && self.too_few(at, &fit) => {}
                     Ok(fit) => return Some((at, fit)),
                     Err(No::ForGood) => dead.claims.insert(at),
                     Err(_) => {}
@@ -169,6 +174,14 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             }
         }
         None
+    }
+
+    /// Whether a claim would lose so many types that it becomes brittle.
+    pub(crate) fn too_few(&mut self, at: usize, fit: &fit::Fit) -> bool {
+        let catalog = self.p.pools[self.st.claims[at].pool].catalog;
+        let view = self.p.view(catalog, fit.set);
+        let keep = super::limits::kept_types(self.p, catalog, &view);
+        fit.types.count() < keep && self.st.claims[at].types.count() >= keep
     }
 
     /// The open machines in whose domains topology may let the pod; nothing where that does not tell them apart.
@@ -188,17 +201,25 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     }
 
     pub(crate) fn fit_open(&mut self, at: usize, class: &Class, form: &Form) -> Result<fit::Fit, No> {
+        let affordable = if self.freedom.keep > 0 { self.st.affordable(self.p, at) } else { None };
         let claim = &self.st.claims[at];
         let target = Target {
             pool: claim.pool,
             set: claim.set,
-            types: &claim.types,
+            types: affordable.as_ref().unwrap_or(&claim.types),
             requests: &claim.requests,
             ports: &claim.ports,
             held: &claim.held,
             host: Some(self.p.first_new_host + at),
         };
         fit::claim(self.p, &self.st, self.options, self.freedom, target, class, form)
+    }
+
+    /// Charges a claim anew where charges follow what claims become.
+    fn recharge(&mut self, at: usize) {
+        if self.freedom.keep > 0 {
+            self.st.recharge(self.p, at, self.freedom.keep);
+        }
     }
 
     /// Types of a pool that its limits still allow; nothing when no more machines are allowed.
@@ -210,8 +231,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         let catalog = &p.catalogs[p.pools[pool].catalog];
         for (d, left) in st.limits[pool].iter().enumerate() {
             if let Some(left) = left {
-                let over: Vec<usize> = types.iter().filter(|t| catalog.capacity[*t][d] > *left).collect();
-                over.into_iter().for_each(|t| types.remove(t));
+                catalog.keep_no_larger(d, *left, &mut types);
             }
         }
         (!types.is_empty()).then_some(types)
@@ -235,7 +255,11 @@ impl<'s, 'a> FirstFit<'s, 'a> {
                     }
                     let at = self.st.open(self.p, pool);
                     self.st.put_on_claim(self.p, at, fit, class, pod);
-                    self.st.charge(self.p, at);
+                    self.st.count_node(pool);
+                    if self.freedom.keep == 0 {
+                        self.st.charge(self.p, at);
+                    }
+                    self.recharge(at);
                     self.remember_price(at);
                     return Ok(());
                 }

@@ -2,6 +2,8 @@
 
 use super::reason::{ClaimWhy, PoolSays, Reason};
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use whittle_api::duration::{GoDuration, NillableDuration};
 use whittle_api::k8s::{Pod, Taint};
 use whittle_api::karpenter::{NodeClassReference, Requirement};
@@ -39,12 +41,51 @@ pub struct Placement {
     pub pods: Vec<PodRef>,
 }
 
+/// Names of instance types. Claims that may become the same share one list: a plan has thousands of claims, and each may
+/// become hundreds of types.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypeNames(Arc<Vec<String>>);
+
+impl Deref for TypeNames {
+    type Target = Vec<String>;
+    fn deref(&self) -> &Vec<String> {
+        &self.0
+    }
+}
+
+impl DerefMut for TypeNames {
+    fn deref_mut(&mut self) -> &mut Vec<String> {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl FromIterator<String> for TypeNames {
+    fn from_iter<I: IntoIterator<Item = String>>(names: I) -> Self {
+        Self(Arc::new(names.into_iter().collect()))
+    }
+}
+
+impl<'n> IntoIterator for &'n TypeNames {
+    type Item = &'n String;
+    type IntoIter = std::slice::Iter<'n, String>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl<const N: usize> PartialEq<[&str; N]> for TypeNames {
+    fn eq(&self, other: &[&str; N]) -> bool {
+        self.0[..] == other[..]
+    }
+}
+
 /// A machine to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewClaim {
     pub node_pool: String,
     /// What it may become, cheapest first under its requirements, then by name; at most 600.
-    pub instance_types: Vec<String>,
+    /// Claims that may become the same share one list.
+    pub instance_types: TypeNames,
     /// As the NodeClaim will state them, by key; the instance types are not repeated here
     /// (see [`NewClaim::requirements_with_types`]).
     pub requirements: Vec<Requirement>,

@@ -43,6 +43,13 @@ pub(crate) struct Pool<'a> {
     pub(crate) node_limit: Option<i64>,
 }
 
+impl Pool<'_> {
+    /// Whether its limits name a resource that machines have.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limits.iter().any(Option::is_some)
+    }
+}
+
 /// The catalogs of a problem; NodePools with the same list share one.
 #[derive(Default)]
 pub(crate) struct Shelf {

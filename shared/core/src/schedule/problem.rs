@@ -5,7 +5,7 @@ use super::catalog::{Catalog, Dims, Reservations, View};
 use super::groups::{self, Counted, Groups, Standing};
 use super::hash::Map;
 use super::intern::{Key, Names, SetId, Sets, Val, Vals};
-use super::pod::{Class, Entry, TaintsId, TolerationId};
+use super::pod::{Class, ClassId, Entry, TaintsId, TolerationId};
 use super::pools::{Empty, Pool, Universe};
 use super::topology::{Counts, Group, GroupId};
 use super::{Input, LeftOut, Options, PodRef, Reason};
@@ -88,6 +88,8 @@ pub(crate) struct Problem<'a> {
     /// In queue order.
     pub(crate) queue: Vec<Entry>,
     pub(crate) pods: Vec<&'a Pod>,
+    /// By pod: its class.
+    pub(crate) class_of: Vec<ClassId>,
     pub(crate) groups: Vec<Group>,
     pub(crate) counts: Vec<Counts>,
     /// Numbers of hosts start here for new machines.
@@ -217,10 +219,11 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
     let key = Keys::of(&mut ground.names);
     let well_known: Vec<String> = ground.well_known.iter().cloned().collect();
     let well_known = well_known.iter().map(|k| ground.names.key(k)).collect();
-    let tolerated = tolerations_by_taints(&ground.marks);
     let problem = Problem {
+        tolerated: tolerations_by_taints(&ground.marks),
         queue: classes.queue(&candidates),
         pods: candidates.iter().map(|c| c.pod).collect(),
+        class_of: classes.of,
         classes: classes.list.into_iter().map(Rc::new).collect(),
         names: ground.names,
         sets: ground.sets,
@@ -240,7 +243,6 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
         refused: refused.iter().map(|(_, left)| left.clone()).collect(),
         state_nodes: input.nodes,
         gone: Bits::default(),
-        tolerated,
         views: Map::default(),
     };
     Open { problem, leaves: candidates.iter().map(|c| c.leaves).collect(), refused, standing }

@@ -32,6 +32,8 @@ pub(crate) struct Claim {
     pub(crate) held: Vec<usize>,
     /// `minValues` were lowered when it was opened.
     pub(crate) relaxed: bool,
+    /// By dimension, what its NodePool's limits are charged with, where that is revised as it grows.
+    pub(crate) charged: Vec<i64>,
     pub(crate) pods: Vec<u32>,
 }
 
@@ -59,6 +61,8 @@ pub(crate) struct State {
     pub(crate) counts: Vec<Counts>,
     pub(crate) reserved_left: Vec<i64>,
     pub(crate) dead: Map<usize, Dead>,
+    /// By pod: the form in which it was placed.
+    pub(crate) form_of: Vec<u16>,
     /// Grows with every placement.
     pub(crate) version: u64,
 }
@@ -86,6 +90,7 @@ impl State {
             counts: p.counts.clone(),
             reserved_left: p.reservations.left.clone(),
             dead: Map::default(),
+            form_of: vec![0; p.pods.len()],
             version: 0,
         }
     }
@@ -117,6 +122,7 @@ impl State {
             ports: Vec::new(),
             held: Vec::new(),
             relaxed: false,
+            charged: Vec::new(),
             pods: Vec::new(),
         });
         self.claims.len() - 1
@@ -128,10 +134,14 @@ impl State {
         let catalog = &p.catalogs[p.pools[claim.pool].catalog];
         for (d, limit) in self.limits[claim.pool].iter_mut().enumerate() {
             if let Some(left) = limit {
-                *left -= claim.types.iter().map(|t| catalog.capacity[t][d]).max().unwrap_or(0);
+                *left -= catalog.largest(d, &claim.types);
             }
         }
-        if let Some(left) = &mut self.node_limits[claim.pool] {
+    }
+
+    /// Counts an opened machine against its NodePool's limit of nodes.
+    pub(crate) fn count_node(&mut self, pool: usize) {
+        if let Some(left) = &mut self.node_limits[pool] {
             *left -= 1000;
         }
     }
@@ -198,10 +208,7 @@ impl State {
         let reqs = p.sets.get(set);
         for id in class.counted_by.iter().chain(&class.repels) {
             let group = &p.groups[id.0 as usize];
-            let filter = &group.filter;
-            let by_labels =
-                || filter.any_of.is_empty() || filter.any_of.iter().any(|asked| reqs.compatible(p.sets.get(*asked), |_| false).is_ok());
-            if !by_labels() || !filter.tolerations.is_none_or(|t| p.tolerated(t, taints)) {
+            if !group.filter.counts(p, set, taints) {
                 continue;
             }
             let counts = &mut self.counts[id.0 as usize];

@@ -8,14 +8,11 @@ use super::place::FirstFit;
 use super::pod::{Class, Form};
 use super::problem::Problem;
 use super::state::{Dead, State};
-use whittle_api::labels;
 
 /// How many open machines with room to spare are glanced at per pod; with more, a rolling window sees all in turn.
-const GLANCES: usize = 1024;
+const GLANCES: usize = 256;
 /// How many of them are looked at closely when none has room to spare.
-const LOOKS: usize = 24;
-/// A spot claim should keep this many types: with fewer it is interrupted sooner.
-const SPOT_TYPES: usize = 15;
+const LOOKS: usize = 12;
 
 /// What is known of the prices of open machines.
 #[derive(Debug, Default)]
@@ -146,9 +143,7 @@ impl FirstFit<'_, '_> {
                 let catalog = self.p.pools[self.st.claims[at].pool].catalog;
                 let view = self.p.view(catalog, fit.set);
                 let (_, price) = view.cheapest(&fit.types)?;
-                let few = fit.types.count() < SPOT_TYPES && self.st.claims[at].types.count() >= SPOT_TYPES;
-                let spot = || view.kinds.iter().any(|k| self.p.catalogs[catalog].kinds[*k].capacity_type == labels::CAPACITY_SPOT);
-                if few && spot() {
+                if self.too_few(at, &fit) {
                     return None;
                 }
                 Some((price.saturating_sub(self.purse.price[at]), fit))
@@ -210,16 +205,17 @@ impl Window {
     }
 }
 
-/// What would be left of the scarcest dimension, in thousandths of what is spare; nothing if the pod does not fit.
+/// What would be left of the scarcest dimension, in millionths of what is spare; nothing if the pod does not fit.
 fn slack(spare: &[i64], want: &[i64]) -> Option<i64> {
-    let mut most = 0;
+    let mut most: f64 = 0.0;
     for (have, want) in spare.iter().zip(want) {
         if want > have {
             return None;
         }
         if *want > 0 {
-            most = most.max((have - want) / (have / 1000).max(1));
+            // Without integer division, which takes longer than all the rest.
+            most = f64::max(most, (have - want) as f64 / have.max(&1).to_owned() as f64);
         }
     }
-    Some(most)
+    Some((most * 1e6) as i64)
 }

@@ -3,7 +3,8 @@
 
 use super::bits::Bits;
 use super::intern::{Key, Names, Set, SetId, Sets, Val, Vals};
-use super::pod::{Form, TolerationId};
+use super::pod::{Form, TaintsId, TolerationId};
+use super::problem::Problem;
 use crate::requirements::Allowed;
 
 /// The number of a group.
@@ -30,6 +31,15 @@ pub(crate) struct Filter {
     pub(crate) any_of: Vec<SetId>,
     /// A node counts when these tolerations cover its taints.
     pub(crate) tolerations: Option<TolerationId>,
+}
+
+impl Filter {
+    /// Whether a machine with requirements `set` and these taints counts.
+    pub(crate) fn counts(&self, p: &Problem<'_>, set: SetId, taints: TaintsId) -> bool {
+        let reqs = p.sets.get(set);
+        let by_labels = self.any_of.is_empty() || self.any_of.iter().any(|asked| reqs.compatible(p.sets.get(*asked), |_| false).is_ok());
+        by_labels && self.tolerations.is_none_or(|t| p.tolerated(t, taints))
+    }
 }
 
 /// One group, without its counts.

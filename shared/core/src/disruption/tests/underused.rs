@@ -95,7 +95,7 @@ fn spot_to_spot_needs_its_gate() {
     scene.settings.spot_to_spot = Gate::On;
     let decision = scene.decide();
     let wanted: Vec<String> = (0..15).map(|at| format!("s{at:02}")).collect();
-    assert_eq!(decision.commands[0].replacements[0].instance_types, wanted);
+    assert_eq!(*decision.commands[0].replacements[0].instance_types, wanted);
 }
 
 #[test]

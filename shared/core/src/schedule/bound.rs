@@ -1,0 +1,90 @@
+//! What no plan for the same pods can cost less than, by weak duality: any prices of a unit of each resource and of a
+//! machine as such, under which no type is dearer than what it holds, prove a bound; some are tried, the best is kept.
+//!
+//! Ignored: that machines come whole, and every constraint but those that keep pods from sharing a machine.
+
+use super::catalog::NO_PRICE;
+use super::place::Outcome;
+use super::problem::Problem;
+use super::topology::Kind;
+use std::collections::BTreeMap;
+use whittle_units::Price;
+
+/// Parts in which a weight is divided between two resources.
+const PARTS: u32 = 8;
+/// Steps of a machine's own price, from nothing to that of the cheapest type, finer where it is small.
+const STEPS: u32 = 16;
+
+/// The bound for the pods that `outcome` puts on new machines.
+pub(crate) fn lower_bound(p: &mut Problem<'_>, outcome: &Outcome) -> Price {
+    let mut sums = vec![0.0; p.dims.len()];
+    for claim in &outcome.state.claims {
+        for (sum, amount) in sums.iter_mut().zip(&claim.requests) {
+            *sum += *amount as f64;
+        }
+    }
+    let machines = fewest_machines(p, outcome) as f64;
+    let types = types(p);
+    let cheapest = types.iter().map(|(price, _)| *price).fold(f64::MAX, f64::min);
+    let asked: Vec<usize> = (0..sums.len()).filter(|d| sums[*d] > 0.0).collect();
+    let mut best: f64 = 0.0;
+    for (n, a) in asked.iter().enumerate() {
+        for b in &asked[n..] {
+            for part in 0..=PARTS {
+                let share = f64::from(part) / f64::from(PARTS);
+                for step in 0..=STEPS {
+                    let machine = cheapest * f64::from(step * step) / f64::from(STEPS * STEPS);
+                    let worth = |has: &[i64]| share * has[*a] as f64 / sums[*a] + (1.0 - share) * has[*b] as f64 / sums[*b];
+                    let scale = types.iter().filter(|(_, has)| worth(has) > 0.0).map(|(price, has)| (price - machine) / worth(has));
+                    let scale = scale.fold(f64::MAX, f64::min);
+                    if scale < f64::MAX {
+                        best = best.max(scale + machine * machines);
+                    }
+                }
+            }
+        }
+    }
+    // A hair less, for what rounding may have added.
+    Price::from_nanos((best * (1.0 - 1e-12)) as u64)
+}
+
+/// Price, and room for pods, of every type that some NodePool can buy.
+fn types(p: &mut Problem<'_>) -> Vec<(f64, Vec<i64>)> {
+    let mut out = Vec::new();
+    for at in 0..p.pools.len() {
+        let view = p.view(p.pools[at].catalog, p.pools[at].set);
+        let pool = &p.pools[at];
+        let catalog = &p.catalogs[pool.catalog];
+        for t in pool.types.iter().filter(|t| view.price[*t] != NO_PRICE) {
+            let daemons = pool.daemons.iter().find(|g| g.types.has(t));
+            let has = catalog.allocatable[t].iter().enumerate().map(|(d, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[d])).max(0));
+            out.push((view.price[t] as f64, has.collect()));
+        }
+    }
+    out
+}
+
+/// How many machines the placed pods need at least, since some of them may not share one.
+fn fewest_machines(p: &Problem<'_>, outcome: &Outcome) -> usize {
+    let mut members: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+    let mut any = 0;
+    for pod in outcome.state.claims.iter().flat_map(|c| &c.pods) {
+        any = 1;
+        let class = &p.classes[p.class_of[*pod as usize].0 as usize];
+        // Without wishes: those may be given up.
+        let Some(form) = class.forms.last() else { continue };
+        for id in &form.owned {
+            let group = &p.groups[id.0 as usize];
+            if !group.by_host || !group.selects.has(form.labels.0 as usize) {
+                continue;
+            }
+            let together = match group.kind {
+                Kind::Anti => 1,
+                Kind::Spread { max_skew, .. } => usize::try_from(max_skew).unwrap_or(1).max(1),
+                Kind::Affinity | Kind::Inverse => continue,
+            };
+            members.entry(id.0).or_insert((0, together)).0 += 1;
+        }
+    }
+    members.values().map(|(n, together)| n.div_ceil(*together)).max().unwrap_or(0).max(any)
+}

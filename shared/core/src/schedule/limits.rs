@@ -1,0 +1,170 @@
+//! NodePool limits: what a machine is charged with before it is known what it becomes, and which types it may keep.
+//!
+//! The reference charges a NodeClaim with the largest type that it might become when it is opened, however small its
+//! pods are. Here a claim is charged with the largest of the few types that it has to keep; when all pods have their
+//! places, what the limits leave is spent on keeping more types. Whatever is launched, no limit is exceeded.
+
+use super::bits::Bits;
+use super::catalog::View;
+use super::hash::Map;
+use super::intern::SetId;
+use super::problem::Problem;
+use super::shop::may_be_spot;
+use super::state::State;
+
+/// A spot claim keeps this many types where its pods allow it: with fewer it is interrupted sooner.
+pub(crate) const GUARD: usize = 15;
+/// Another claim keeps this many, for the day on which one of them is sold out.
+const GUARD_ON_DEMAND: usize = 5;
+
+/// How many types a claim with these offerings should keep.
+pub(crate) fn kept_types(p: &Problem<'_>, catalog: usize, view: &View) -> usize {
+    if may_be_spot(&p.catalogs[catalog].kinds, &view.kinds) { GUARD } else { GUARD_ON_DEMAND }
+}
+
+/// The cheapest `keep` of `types`, and as many more as `minValues` asks for.
+fn cheapest(p: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Bits {
+    let catalog = &p.catalogs[p.pools[pool].catalog];
+    let mut out = Bits::none(catalog.len());
+    for (n, t) in view.by_price(types).enumerate() {
+        if n >= keep && super::pools::min_values_met(catalog, view, &out) {
+            break;
+        }
+        out.insert(t);
+    }
+    out
+}
+
+/// By dimension, what a claim with `types` is charged with when it keeps `keep` of them; empty without limits.
+pub(crate) fn charge(p: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Vec<i64> {
+    if !p.pools[pool].is_limited() {
+        return Vec::new();
+    }
+    let catalog = &p.catalogs[p.pools[pool].catalog];
+    let kept = cheapest(p, pool, view, types, keep);
+    p.pools[pool].limits.iter().enumerate().map(|(d, limit)| if limit.is_some() { catalog.largest(d, &kept) } else { 0 }).collect()
+}
+
+/// By dimension, the sum of charges.
+pub(crate) fn sum<'c>(charges: impl Iterator<Item = &'c Vec<i64>>) -> Vec<i64> {
+    let mut out: Vec<i64> = Vec::new();
+    for charge in charges {
+        out.resize(out.len().max(charge.len()), 0);
+        for (sum, more) in out.iter_mut().zip(charge) {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+    out
+}
+
+impl State {
+    /// Charges all claims anew with `keep` types each. Says whether that is within the limits; if not, nothing changes.
+    pub(crate) fn charge_all(&mut self, p: &mut Problem<'_>, keep: usize) -> bool {
+        let mut known: Map<(usize, SetId, Bits), Vec<i64>> = Map::default();
+        let mut charges = Vec::with_capacity(self.claims.len());
+        let mut left: Vec<Vec<Option<i64>>> = p.pools.iter().map(|pool| pool.limits.clone()).collect();
+        for claim in &self.claims {
+            let view = p.view(p.pools[claim.pool].catalog, claim.set);
+            let charged = known
+                .entry((claim.pool, claim.set, claim.types.clone()))
+                .or_insert_with(|| charge(p, claim.pool, &view, &claim.types, keep))
+                .clone();
+            for (left, more) in left[claim.pool].iter_mut().zip(&charged) {
+                *left = left.map(|n| n.saturating_sub(*more));
+            }
+            charges.push(charged);
+        }
+        if left.iter().flatten().flatten().any(|n| *n < 0) {
+            return false;
+        }
+        self.limits = left;
+        self.claims.iter_mut().zip(charges).for_each(|(claim, charged)| claim.charged = charged);
+        true
+    }
+
+    /// Charges a claim with what it is now, instead of what it was.
+    pub(crate) fn recharge(&mut self, p: &mut Problem<'_>, at: usize, keep: usize) {
+        let claim = &self.claims[at];
+        if !p.pools[claim.pool].is_limited() {
+            return;
+        }
+        let view = p.view(p.pools[claim.pool].catalog, claim.set);
+        let charged = charge(p, claim.pool, &view, &claim.types, keep);
+        let claim = &mut self.claims[at];
+        for (d, left) in self.limits[claim.pool].iter_mut().enumerate() {
+            let before = claim.charged.get(d).copied().unwrap_or(0);
+            *left = left.map(|n| n.saturating_add(before).saturating_sub(charged[d]));
+        }
+        claim.charged = charged;
+    }
+
+    /// The types that an open claim may still become under its NodePool's limits; nothing where they rule none out.
+    pub(crate) fn affordable(&self, p: &Problem<'_>, at: usize) -> Option<Bits> {
+        let claim = &self.claims[at];
+        let catalog = &p.catalogs[p.pools[claim.pool].catalog];
+        let mut out: Option<Bits> = None;
+        for (d, left) in self.limits[claim.pool].iter().enumerate() {
+            let Some(left) = left else { continue };
+            let most = left.saturating_add(claim.charged.get(d).copied().unwrap_or(0));
+            if most < catalog.top(d) {
+                catalog.keep_no_larger(d, most, out.get_or_insert_with(|| claim.types.clone()));
+            }
+        }
+        out
+    }
+
+    /// Replaces charges of `before` by `after` if the pool's limits allow it.
+    pub(crate) fn afford(&mut self, pool: usize, before: &[i64], after: &[i64]) -> bool {
+        let of = |list: &[i64], d: usize| list.get(d).copied().unwrap_or(0);
+        let left = &mut self.limits[pool];
+        let after_all = |(d, left): (usize, &Option<i64>)| left.map(|n| n.saturating_add(of(before, d)).saturating_sub(of(after, d)));
+        let new: Vec<Option<i64>> = left.iter().enumerate().map(after_all).collect();
+        // What is over its limit already may stay as it is.
+        let fine = new.iter().zip(left.iter()).all(|(new, old)| new.is_none_or(|n| n >= 0 || Some(n) >= *old));
+        if fine {
+            *left = new;
+        }
+        fine
+    }
+
+    /// Gives up types, the dearest first, where all together could exceed a limit: each claim of a NodePool keeps equally
+    /// many, as many as the limits allow.
+    pub(crate) fn keep_within_limits(&mut self, p: &mut Problem<'_>) {
+        for pool in (0..p.pools.len()).filter(|pool| p.pools[*pool].is_limited()).collect::<Vec<_>>() {
+            let mut alike: Vec<((SetId, Bits), i128)> = Vec::new();
+            let mut at: Map<(SetId, Bits), usize> = Map::default();
+            for claim in self.claims.iter().filter(|c| c.pool == pool) {
+                let key = (claim.set, claim.types.clone());
+                let n = *at.entry(key.clone()).or_insert_with(|| {
+                    alike.push((key, 0));
+                    alike.len() - 1
+                });
+                alike[n].1 += 1;
+            }
+            let mut fits = |keep: usize| {
+                let mut left: Vec<Option<i128>> = p.pools[pool].limits.iter().map(|l| l.map(i128::from)).collect();
+                for ((set, types), count) in &alike {
+                    let view = p.view(p.pools[pool].catalog, *set);
+                    let charge = charge(p, pool, &view, types, keep);
+                    for (left, more) in left.iter_mut().zip(charge) {
+                        *left = left.map(|n| n - i128::from(more) * count);
+                    }
+                }
+                left.iter().flatten().all(|n| *n >= 0)
+            };
+            let most = alike.iter().map(|((_, types), _)| types.count()).max().unwrap_or(0);
+            if most == 0 || fits(most) {
+                continue;
+            }
+            let (mut low, mut high) = (1, most);
+            while low + 1 < high {
+                let middle = usize::midpoint(low, high);
+                if fits(middle) { low = middle } else { high = middle }
+            }
+            for claim in self.claims.iter_mut().filter(|c| c.pool == pool) {
+                let view = p.view(p.pools[pool].catalog, claim.set);
+                claim.types = cheapest(p, pool, &view, &claim.types, low);
+            }
+        }
+    }
+}
