@@ -8,6 +8,7 @@ pub mod local;
 pub mod plan;
 pub mod savings;
 pub mod sim;
+pub mod uninstall;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ pub enum Command {
     Local(local::LocalArgs),
     /// Break the functions at every await point, or at random, and look what is left behind
     Sim(sim::SimArgs),
+    /// Leave a cluster: drain or keep its nodes, release its objects, delete what was made for them
+    Uninstall(uninstall::Args),
 }
 
 /// Runs a parsed command line.
@@ -60,5 +63,9 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Demo => local::demo::main(),
         Command::Local(args) => local::main(args),
         Command::Sim(args) => sim::main(args),
+        Command::Uninstall(args) => {
+            let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+            uninstall::run(args, &"aws".into(), &mut out, &mut err).unwrap_or(ExitCode::from(2))
+        }
     }
 }

@@ -27,6 +27,7 @@ async fn leases_records_and_decisions_keep_their_contracts() {
     contracts::leases(&store, &ClusterName::new("prod"), clock.now).await;
     contracts::records(&store, &ClusterName::new("prod"), clock.now).await;
     contracts::decision_log(&store, &ClusterName::new("prod"), clock.now).await;
+    contracts::erase(&store, &ClusterName::new("erased"), clock.now).await;
 }
 
 #[tokio::test]

@@ -54,6 +54,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) objects: &'a ClusterObjects,
     pub(crate) claims: &'a [Stored<Claim>],
     pub(crate) records: &'a [Stored<NodeClassRecord>],
+    /// Whittle leaves the cluster: every class is let go.
+    pub(crate) all: bool,
 }
 
 impl Ending<'_> {
@@ -63,8 +65,9 @@ impl Ending<'_> {
 
     /// Classes that are on their way out, and classes that are gone but whose record is there.
     fn names(&self) -> Vec<(String, Option<&Ec2NodeClass>)> {
-        let there = |name: &str| self.objects.node_classes.iter().any(|class| class.metadata.name == name && !class.metadata.is_deleting());
-        let deleting = self.objects.node_classes.iter().filter(|class| class.metadata.is_deleting() && !there(&class.metadata.name));
+        let ends = |class: &&Ec2NodeClass| self.all || class.metadata.is_deleting();
+        let there = |name: &str| self.objects.node_classes.iter().any(|class| class.metadata.name == name && !ends(&class));
+        let deleting = self.objects.node_classes.iter().filter(ends).filter(|class| !there(&class.metadata.name));
         let mut names: Vec<_> = deleting.map(|class| (class.metadata.name.clone(), Some(class))).collect();
         for known in self.records {
             let name = known.value.name();

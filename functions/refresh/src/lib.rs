@@ -6,7 +6,7 @@ mod ending;
 mod tests;
 
 use ending::Ending;
-use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision};
+use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Uninstall};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Queues, Records, RegionStore, Report, Scope,
@@ -38,7 +38,8 @@ where
     keep(world, cluster, &ClusterRecord { info: info.clone() }, &mut report).await?;
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
     let mut failure = None;
-    for class in objects.node_classes.iter().filter(|class| !class.metadata.is_deleting()) {
+    let leaves = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some();
+    for class in objects.node_classes.iter().filter(|class| !leaves && !class.metadata.is_deleting()) {
         let class = classes::with_defaults(class, settings);
         match classes::find(world.cloud, cluster, &info, &class).await {
             Ok((found, free)) => resolve(world, settings, cluster, &info, &class, (found, free), &mut report).await?,
@@ -52,7 +53,7 @@ where
     let records = world.store.read_all::<NodeClassRecord>(cluster).await?;
     // After the records: a claim that was made with one of them is seen.
     let claims = world.store.list(cluster).await?;
-    let ending = Ending { cluster, objects: &objects, claims: &claims, records: &records };
+    let ending = Ending { cluster, objects: &objects, claims: &claims, records: &records, all: leaves };
     if let Err(error) = ending.run(world, settings, &mut report).await {
         failure.get_or_insert(error);
     }

@@ -285,7 +285,7 @@ fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
         let young = seen.now.duration_since(instance.launched_at) < INSTANCE_GRACE;
         let under_way = instance.tags.get(labels::TAG_LAUNCH).is_some_and(|batch| launching.contains(batch.as_str()));
         let accounted = named.contains(instance.id.as_str()) || shown.contains(instance.provider_id().as_str());
-        if !ours || young || under_way || accounted || !instance.is_alive() {
+        if !ours || crate::uninstall::was_let_go(instance) || young || under_way || accounted || !instance.is_alive() {
             continue;
         }
         if sights.confirmed(format!("instance/{} without claim", instance.id), BETWEEN_SIGHTINGS) {

@@ -9,13 +9,16 @@ mod health;
 mod judge;
 #[cfg(test)]
 mod tests;
+mod uninstall;
+
+pub use uninstall::uninstall;
 
 use act::Act;
 use judge::{Seen, judge};
-use whittle_claims::{NodeClassRecord, PoolHealth, Sighting, Stored};
+use whittle_claims::{LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, Fleets, HandleError, Instances, Leases, Mirrors, Nodes, Queues, Records, Report, Scope,
-    Settings, StatusWriter, World,
+    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Leases, Mirrors, Nodes, Queues, Records, Report,
+    Scope, Settings, StatusWriter, World,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
@@ -27,7 +30,7 @@ pub async fn handle<S, C, K, Q, T>(
     cluster: &ClusterName,
 ) -> Result<Report, HandleError>
 where
-    S: ClaimStore + Records + Leases + DecisionLog,
+    S: ClaimStore + Records + Leases + DecisionLog + Erase,
     C: Instances + Fleets,
     K: ClusterReader + Mirrors + Nodes + StatusWriter,
     Q: Queues,
@@ -36,6 +39,12 @@ where
     let mut report = Report::default();
     if settings.shadow {
         return Ok(report);
+    }
+    if let Some(asked) = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await? {
+        report = uninstall::go_on(world, cluster, &asked.value).await?;
+        if asked.value.nodes == LeftNodes::Keep {
+            return Ok(report); // nothing is judged that is about to be nobody's
+        }
     }
     // Instances first: one that is launched while we read is then not seen without the claim that names it.
     let instances = world.cloud.of_cluster(cluster).await?;

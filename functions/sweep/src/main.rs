@@ -6,6 +6,7 @@ use whittle_runtime::{Function, Work, serve};
 async fn main() -> Result<(), lambda_runtime::Error> {
     serve(Function::Sweep, async |shell, work| match work {
         Work::Cluster(cluster) => whittle_sweep::handle(shell.world(&shell.machines()), &shell.settings, cluster).await,
+        Work::Uninstall(request) => whittle_sweep::uninstall(shell.world(&shell.machines()), &shell.settings, request).await,
         other => Err(other.refused()),
     })
     .await

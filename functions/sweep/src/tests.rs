@@ -1,4 +1,5 @@
 mod broken;
+mod leaving;
 mod over_sim;
 
 use crate::judge::{Findings, Seen, judge};

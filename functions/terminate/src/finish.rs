@@ -69,8 +69,11 @@ where
         }
         return Ok(Next::Again(LATER));
     }
-    if let Some(node) = node {
-        release_node(world, &claim.value, node).await?;
+    if let Some(node) = node
+        && release_node(world, &claim.value, node).await?
+    {
+        let labels = [("nodepool", claim.value.spec.node_pool.as_str()), ("zone", machine.zone.as_str())];
+        report.metric("karpenter_nodes_terminated_total", labels);
     }
     let now = world.clock.now();
     let ended = advance(world.store, claim, &Event::MachineGone, now).await?;
@@ -85,21 +88,22 @@ where
     let_go(world, &claim.value).await
 }
 
-/// Takes our finalizer off the Node, if it is still this machine's.
-async fn release_node<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, name: &str) -> Result<(), HandleError>
+/// Takes our finalizer off the Node, if it is still this machine's. Returns whether it was there.
+async fn release_node<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, name: &str) -> Result<bool, HandleError>
 where
     K: ClusterReader + Nodes,
 {
     let cluster = &claim.key.cluster;
     let objects = world.cluster.read(cluster, Scope::Drain, Some(name)).await?;
     let found = objects.nodes.iter().find(|node| node.metadata.name == name);
-    let Some(node) = found.filter(|node| crate::is_ours(claim, node)) else { return Ok(()) };
+    let Some(node) = found.filter(|node| crate::is_ours(claim, node)) else { return Ok(false) };
     if !node.metadata.is_deleting() {
         world.cluster.delete_node(cluster, name).await?;
     }
     let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
     match world.cluster.patch_node(cluster, name, "", &patch).await {
-        Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
+        Ok(()) => Ok(true),
+        Err(ClusterError::NotFound { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

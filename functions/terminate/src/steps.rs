@@ -16,6 +16,8 @@ use whittle_units::{SignedDuration, Timestamp};
 
 /// Evictions of one run: an API server has other users, and the next run is a second away.
 const EVICTIONS_PER_RUN: usize = 50;
+/// What an eviction takes at most when the API server answers at all.
+const ONE_CALL: SignedDuration = SignedDuration::from_secs(1);
 /// A pod may have been bound just before the taint was seen, so that an empty node is watched for this long.
 const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
@@ -41,6 +43,10 @@ where
     let deadline = claim.value.deletion.as_ref().and_then(|deletion| deletion.deadline);
     note(world, claim, DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
     let plan = drain::plan(&objects.pods, &node.metadata.name, deadline, now);
+    if let Some(deadline) = deadline {
+        let message = format!("All pods will be deleted by {deadline}");
+        publish(world, &claim.value, node, true, "TerminationGracePeriodExpiring", &message).await;
+    }
     if plan.waiting > 0 {
         let moved = move_pods(world, claim, node, &plan, report).await?;
         return Ok(Next::Again(until_next(&plan, moved, now)));
@@ -111,7 +117,8 @@ where
     Ok(())
 }
 
-/// Evicts and forces. Returns whether any pod moved.
+/// Evicts and forces. A pod whose call fails keeps no other from moving: it is tried again with the next look. Returns
+/// whether any pod moved.
 async fn move_pods<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     claim: &Stored<Claim>,
@@ -126,40 +133,62 @@ where
     let cluster = &claim.value.key.cluster;
     let reason = claim.value.deletion.as_ref().map_or("", |deletion| deletion.reason.eviction_reason());
     let mut moved = false;
+    let mut failed = Vec::new();
     for (pod, grace) in &plan.force {
+        if !has_time(world.clock) {
+            return Ok(moved);
+        }
         match world.cluster.delete_pod(cluster, pod, *grace).await {
             Ok(()) => {
                 moved = true;
                 report.count("forced");
+                report.metric("karpenter_pods_drained_total", [("reason", reason)]);
                 let message = format!("Deleted the pod to meet the termination deadline of its node, {grace} s granted");
                 let _ = world.cluster.publish(cluster, &pod_event(pod, "Disrupted", message)).await;
             }
-            Err(ClusterError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
+            Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}
+            Err(error) => failed.push(error),
         }
     }
     let mut held = Vec::new();
     for pod in plan.evict.iter().take(EVICTIONS_PER_RUN) {
+        if !has_time(world.clock) {
+            break;
+        }
         match world.cluster.evict(cluster, pod).await {
             Ok(()) => {
                 moved = true;
                 report.count("evicted");
+                report.metric("karpenter_pods_eviction_requests_total", [("code", "200")]);
                 report.metric("karpenter_pods_drained_total", [("reason", reason)]);
                 let _ = world.cluster.publish(cluster, &pod_event(pod, "Evicted", format!("Evicted pod: {reason}"))).await;
             }
             Err(ClusterError::EvictionForbidden { message, .. }) => {
                 report.count("held_by_budget");
+                report.metric("karpenter_pods_eviction_requests_total", [("code", "429")]);
                 held.push(format!("evicting pod {}/{} violates a PDB ({message})", pod.namespace, pod.name));
             }
             Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}
             // The rest has to wait as well.
             Err(ClusterError::Throttled { .. }) => break,
-            Err(error) => return Err(error.into()),
+            // So is everything else when nobody answers.
+            Err(error @ ClusterError::Unavailable { .. }) => return Err(error.into()),
+            Err(error) => failed.push(error),
         }
+    }
+    if let Some(error) = failed.first() {
+        tracing::warn!(%error, failed = failed.len(), "pods that could not be moved");
+        held.extend(failed.iter().map(ToString::to_string));
+        report.count("evictions_failed");
     }
     let cause = held.first().cloned().unwrap_or_else(|| format!("{} pods are waiting to be evicted", plan.waiting));
     publish(world, &claim.value, node, true, "FailedDraining", &format!("Failed to drain node, {cause}")).await;
     Ok(moved)
+}
+
+/// The next call is begun only if it can end within the invocation.
+fn has_time(clock: &impl Clock) -> bool {
+    clock.deadline().has(clock.now(), ONE_CALL)
 }
 
 /// A second while pods move; less often while all that are left are held, but never past the moment to force one.

@@ -152,6 +152,8 @@ pub const TAG_CLUSTER: &str = "eks:eks-cluster-name";
 pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";
 /// Names the fleet call that an instance came from: how a repeated launch finds its machines.
 pub const TAG_LAUNCH: &str = "whittle.dev/launch";
+/// Says since when a machine that Whittle started runs on unmanaged; no sweep takes it for an orphan.
+pub const TAG_LET_GO: &str = "whittle.dev/let-go";
 pub const TAG_NAME: &str = "Name";
 /// Prefix of the ownership tag `kubernetes.io/cluster/<cluster>`.
 pub const TAG_CLUSTER_OWNED_PREFIX: &str = "kubernetes.io/cluster/";

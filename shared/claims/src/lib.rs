@@ -15,6 +15,7 @@ mod pool_health;
 mod record;
 mod stock_out;
 mod timing;
+mod uninstall;
 mod verdict;
 
 pub use bucket::{Bucket, BucketName};
@@ -29,6 +30,7 @@ pub use pool_health::{LaunchOutcome, PoolHealth, show_health};
 pub use record::{NodeClassRecord, Record, Sighting};
 pub use stock_out::{OfferingKey, StockOut};
 pub use timing::{LAUNCH_TIMEOUT, Liveness, REGISTRATION_TIMEOUT, SPOT_NOTICE};
+pub use uninstall::{LeftNodes, Uninstall, UninstallRequest};
 pub use verdict::{NodeVerdict, VerdictPage};
 
 #[cfg(test)]

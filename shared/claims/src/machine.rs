@@ -2,7 +2,8 @@
 //!
 //! Every event may come twice, late, or after the claim has ended. What is already reflected changes nothing. What cannot be
 //! true (a second machine for one claim, a node under another name) is an [`IllegalStep`], and the claim stays as it was.
-//! One rule goes before all others: a machine that EC2 named is never forgotten before EC2 said that it has ended.
+//! One rule goes before all others: a machine that EC2 named is never forgotten before EC2 said that it has ended, or the
+//! user said that it is not ours any more.
 
 use crate::claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Machine};
 use crate::phase::Phase;
@@ -33,6 +34,8 @@ pub enum Event {
     DeletionAsked(Deletion),
     /// EC2 was asked to end the machine.
     TerminationSent,
+    /// The machine runs on and is nobody's any more: the only way to forget one that has not ended, and the user asked for it.
+    LetGo,
     /// EC2 said that the machine has ended, and nothing of it is left in the cluster.
     MachineGone,
 }
@@ -51,6 +54,7 @@ impl Event {
             Self::NodeReady => "NodeReady",
             Self::DeletionAsked(_) => "DeletionAsked",
             Self::TerminationSent => "TerminationSent",
+            Self::LetGo => "LetGo",
             Self::MachineGone => "MachineGone",
         }
     }
@@ -144,7 +148,7 @@ pub fn step(claim: &Claim, event: &Event, now: Timestamp) -> Result<Claim, Illeg
         Event::NodeJoined { node_name } => node_joined(&mut next, node_name, event, now)?,
         Event::NodeReady => node_ready(&mut next, event, now)?,
         Event::DeletionAsked(deletion) => deletion_asked(&mut next, deletion, now),
-        Event::TerminationSent | Event::MachineGone => ending(&mut next, event, now)?,
+        Event::TerminationSent | Event::MachineGone | Event::LetGo => ending(&mut next, event, now)?,
     }
     Ok(next)
 }
@@ -295,6 +299,14 @@ fn ending(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), Illega
         (Phase::Draining { machine, .. } | Phase::Terminating { machine, .. }, Event::MachineGone) => {
             Phase::Gone { machine: Some(machine.clone()), since: now }
         }
+        // A machine that EC2 was asked to end cannot be kept.
+        (
+            Phase::Launched { machine }
+            | Phase::Registered { machine, .. }
+            | Phase::Initialized { machine, .. }
+            | Phase::Draining { machine, .. },
+            Event::LetGo,
+        ) => Phase::Gone { machine: Some(machine.clone()), since: now },
         _ => return Err(claim.illegal(event, "a machine ends only after its node was drained")),
     };
     Ok(())

@@ -344,3 +344,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_machine_is_let_go_by_the_users_word_alone_and_not_once_it_ends() {
+    check(&[begun(), answered(), Event::LetGo], "Gone");
+    check(&[begun(), answered(), joined(), Event::LetGo], "Gone");
+    check(&[begun(), answered(), joined(), asked(), Event::LetGo], "Gone");
+    check(&[begun(), answered(), Event::LetGo, Event::LetGo, answered()], "Gone");
+    check_refused(&[Event::LetGo]);
+    check_refused(&[begun(), Event::LetGo]);
+    check_refused(&[begun(), answered(), asked(), Event::TerminationSent, Event::LetGo]);
+}

@@ -44,8 +44,10 @@ fn merge_patch(node: &Node, patch: &NodePatch, owner: Option<&OwnerReference>) -
         metadata.insert("finalizers".to_owned(), json!(finalizers));
     }
 
-    if let Some(owner) = owner.filter(|owner| node.metadata.owner_references.iter().all(|has| has.uid != owner.uid)) {
-        let owners: Vec<&OwnerReference> = node.metadata.owner_references.iter().chain([owner]).collect();
+    let kept = node.metadata.owner_references.iter().filter(|owner| !patch.disown || owner.kind != NodeClaim::KIND);
+    let mut owners: Vec<&OwnerReference> = kept.collect();
+    owners.extend(owner.filter(|owner| node.metadata.owner_references.iter().all(|has| has.uid != owner.uid)));
+    if owners != node.metadata.owner_references.iter().collect::<Vec<_>>() {
         metadata.insert("ownerReferences".to_owned(), json!(owners));
     }
 

@@ -12,7 +12,7 @@ use whittle_ports::{ClaimStore, StoreError};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// Raised when an older release would misread a stored claim.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// How long an ended claim is kept: late answers of EC2 and `whittle explain` still find it.
 const KEPT_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 
@@ -42,7 +42,7 @@ fn forget_at(claim: &Claim) -> Option<Timestamp> {
 }
 
 /// The instance that a claim names, ended ones too.
-fn instance_of(claim: &Claim) -> Option<&InstanceId> {
+pub(crate) fn instance_of(claim: &Claim) -> Option<&InstanceId> {
     match &claim.phase {
         Phase::Gone { machine, .. } => machine.as_ref(),
         phase => phase.machine(),

@@ -7,6 +7,7 @@
 mod call;
 mod claims;
 mod decisions;
+mod erase;
 mod errors;
 mod item;
 mod keys;

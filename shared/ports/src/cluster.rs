@@ -71,6 +71,8 @@ pub struct NodePatch {
     pub remove_finalizer: Option<String>,
     /// Added unless an owner of the same uid is there.
     pub owner: Option<OwnerReference>,
+    /// Takes all NodeClaims out of the owners, so that the Node outlives them.
+    pub disown: bool,
 }
 
 /// Changes Nodes.

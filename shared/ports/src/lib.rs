@@ -19,7 +19,7 @@ pub use cluster::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors,
 pub use handle::{Counted, Disposition, HandleError, Report, Scheduling, Settings, World, advance, save};
 pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
-pub use store::{ClaimStore, DecisionLog, Leases, Records, RegionStore, StoreError};
+pub use store::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};
 
 /// What a port's method returns.
 pub trait Answer<T, E>: Future<Output = Result<T, E>> + Send {}

@@ -53,9 +53,17 @@ pub trait Leases: Sync {
 /// Small records of a cluster. `put` and `delete` with an expected revision are compare-and-swap.
 pub trait Records: Sync {
     fn read<R: Record>(&self, cluster: &ClusterName, name: &str) -> impl Answer<Option<Stored<R>>, StoreError>;
+    /// All records of a kind that can be read; the others are left as they are, and reported in the log.
     fn read_all<R: Record>(&self, cluster: &ClusterName) -> impl Answer<Vec<Stored<R>>, StoreError>;
     fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> impl Answer<Revision, StoreError>;
     fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> impl Answer<(), StoreError>;
+}
+
+/// Forgets a cluster that Whittle has left. Only `sweep` has this right.
+pub trait Erase: Sync {
+    /// Deletes ended claims, records of these kinds and the decisions of a cluster; claims that may have a machine and claims
+    /// that cannot be read stay, and so does the lease, whose tokens must grow. Returns how many items were deleted.
+    fn erase(&self, cluster: &ClusterName, kinds: &[&str]) -> impl Answer<u64, StoreError>;
 }
 
 /// What the clusters of a region share.

@@ -3,7 +3,7 @@
 use crate::Function;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use whittle_claims::{ClaimKey, Doorbell};
+use whittle_claims::{ClaimKey, Doorbell, UninstallRequest};
 use whittle_ports::HandleError;
 use whittle_units::{ClaimName, ClusterName};
 
@@ -18,6 +18,8 @@ pub enum Work {
     Terminate(ClaimKey),
     /// An EventBridge envelope about an instance.
     Notice(String),
+    /// Leave a cluster.
+    Uninstall(UninstallRequest),
 }
 
 impl Work {
@@ -25,6 +27,7 @@ impl Work {
     pub const fn cluster(&self) -> Option<&ClusterName> {
         match self {
             Self::Cluster(cluster) | Self::Launch(cluster, _) | Self::Terminate(ClaimKey { cluster, .. }) => Some(cluster),
+            Self::Uninstall(request) => Some(&request.cluster),
             Self::Notice(_) => None,
         }
     }
@@ -90,6 +93,13 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
     if event.get("detail-type").is_some() && function == Function::Interrupt {
         let work = Work::Notice(event.to_string());
         return Ok(Decoded { asked: vec![Asked { work, messages: vec![] }], ..Decoded::default() });
+    }
+    if let Some(request) = event.get("uninstall").filter(|_| function == Function::Sweep) {
+        let request = UninstallRequest::deserialize(request).map_err(|error| format!("the uninstallation cannot be read: {error}"))?;
+        if !clusters.contains(&request.cluster) {
+            return Err(format!("cluster {} is not served here", request.cluster));
+        }
+        return Ok(Decoded { asked: vec![Asked { work: Work::Uninstall(request), messages: vec![] }], ..Decoded::default() });
     }
     // The kind of a tick is for people who read the schedule: handlers look at the state.
     if event.get("kind").is_some_and(Value::is_string) {
@@ -209,6 +219,19 @@ mod tests {
         let poisoned: Vec<(&str, bool)> = decoded.poison.iter().map(|poison| (poison.message.as_str(), poison.reason.is_empty())).collect();
         assert_eq!(poisoned, [("m0", false), ("m2", false), ("m3", false)]);
         assert!(decoded.poison[1].reason.contains("parameter Clusters"), "{:?}", decoded.poison[1]);
+    }
+
+    #[test]
+    fn an_uninstallation_is_for_sweep_alone_and_for_a_cluster_that_is_served() {
+        let asked = json!({ "uninstall": { "cluster": "a", "nodes": "keep", "dryRun": true } });
+        let request = UninstallRequest { cluster: "a".into(), nodes: whittle_claims::LeftNodes::Keep, dry_run: true };
+        check(Function::Sweep, &asked, &[(Work::Uninstall(request), &[])]);
+        assert!(decode(Function::Schedule, &asked, &clusters()).is_err());
+        assert!(decode(Function::Sweep, &json!({ "uninstall": { "cluster": "elsewhere" } }), &clusters()).is_err());
+        assert!(
+            decode(Function::Sweep, &json!({ "uninstall": { "cluster": "a", "dryrun": true } }), &clusters()).is_err(),
+            "a typo is no yes"
+        );
     }
 
     #[test]

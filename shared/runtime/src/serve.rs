@@ -49,7 +49,9 @@ where
         let works = stream::iter(decoded.asked).map(|asked| run(function, &shell, asked, handler));
         let ended: Vec<Ended> = works.buffer_unordered(AT_ONCE_MAX).collect().await;
         let mut broken = None;
+        let mut told = Vec::new();
         for ended in ended {
+            told.extend(ended.told);
             if ended.comes_back {
                 failed.extend(ended.messages);
             }
@@ -58,7 +60,9 @@ where
         match broken {
             // A batch names what comes back; a tick has no other way to be counted as failed.
             Some(reason) if !decoded.is_batch => Err(diagnostic("Failed", reason)),
-            _ => Ok(events::batch_answer(&failed)),
+            _ if decoded.is_batch => Ok(events::batch_answer(&failed)),
+            // Nobody but a person who invokes the function reads this.
+            _ => Ok(json!({ "told": told })),
         }
     }))
     .await
@@ -76,6 +80,8 @@ struct Ended {
     comes_back: bool,
     /// What a person has to look at.
     broken: Option<String>,
+    /// What was decided, in words.
+    told: Vec<String>,
 }
 
 async fn run<H>(function: Function, shell: &Shell, asked: Asked, handler: &H) -> Ended
@@ -84,7 +90,7 @@ where
 {
     let Asked { work, messages } = asked;
     if !shell.clock.deadline().has(shell.clock.now(), WORK_MIN) {
-        return Ended { messages, comes_back: true, broken: None };
+        return Ended { messages, comes_back: true, broken: None, told: Vec::new() };
     }
     let start = Instant::now();
     let outcome = handler(shell, &work).await;
@@ -96,7 +102,8 @@ where
             for decision in &report.decisions {
                 tracing::info!(subject = %decision.subject, kind = ?decision.kind, "{}", decision.message);
             }
-            Ended { messages, comes_back: false, broken: None }
+            let told = report.decisions.into_iter().map(|decision| decision.message).collect();
+            Ended { messages, comes_back: false, broken: None, told }
         }
         Err(error) => {
             let reason = telemetry::chain(&error);
@@ -106,6 +113,7 @@ where
                 messages,
                 comes_back: matches!(disposition, Disposition::RetryLater | Disposition::Fail),
                 broken: (disposition == Disposition::Fail).then_some(reason),
+                told: Vec::new(),
             }
         }
     }

@@ -321,6 +321,7 @@ fn the_memory_store_keeps_the_contracts_of_the_table() {
         contracts::leases(&ports, &ClusterName::from("leases"), now).await;
         contracts::records(&ports, &ClusterName::from("records"), now).await;
         contracts::decision_log(&ports, &ClusterName::from("decisions"), now).await;
+        contracts::erase(&ports, &ClusterName::from("erased"), now).await;
         contracts::region_store(&ports, now).await;
     };
     assert!(suites.now_or_never().is_some());

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
-use whittle_claims::{Claim, NodeClassRecord, Stored};
+use whittle_claims::{Claim, NodeClassRecord, Stored, Uninstall};
 use whittle_core::schedule::{Input, MinValuesPolicy, Options, PreferencePolicy, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
 use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, Settings, World};
@@ -96,6 +96,10 @@ where
     // Claims first: only a lease holder makes new ones, and what moves on meanwhile counts as capacity before and after.
     let claims = world.store.list(cluster).await?;
     let mut read = world.cluster.read(cluster, Scope::All, None).await?;
+    if world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some() {
+        // A cluster that Whittle leaves gets no new machine for any pool.
+        read.node_pools.clear();
+    }
     for pool in &mut read.node_pools {
         hashed(pool);
     }

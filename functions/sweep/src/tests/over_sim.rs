@@ -17,7 +17,7 @@ impl Functions for Nothing {
 }
 
 /// A world in which nothing moves by itself.
-fn still() -> Simulation {
+pub(super) fn still() -> Simulation {
     let options = whittle_sim::WorldOptions {
         seed: 1,
         cluster: ClusterName::new("c"),
@@ -34,7 +34,7 @@ fn sweep(simulation: &Simulation, settings: &Settings) -> whittle_ports::Report 
     block_on(crate::handle(world, settings, &ClusterName::new("c"))).unwrap()
 }
 
-fn keep(simulation: &Simulation, claim: &Claim) {
+pub(super) fn keep(simulation: &Simulation, claim: &Claim) {
     let ports = simulation.ports();
     block_on(async {
         let now = simulation.world().now();
@@ -44,12 +44,12 @@ fn keep(simulation: &Simulation, claim: &Claim) {
     });
 }
 
-fn kept(simulation: &Simulation) -> Claim {
+pub(super) fn kept(simulation: &Simulation) -> Claim {
     let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
     block_on(simulation.ports().get(&key)).unwrap().unwrap().value
 }
 
-fn with_pool(simulation: &Simulation, node: Node) {
+pub(super) fn with_pool(simulation: &Simulation, node: Node) {
     let mut pool = whittle_api::karpenter::NodePool { metadata: whittle_api::ObjectMeta::named("default"), ..Default::default() };
     pool.metadata.uid = "pool-uid".into();
     let mut world = simulation.world();
@@ -74,4 +74,24 @@ fn a_node_that_is_broken_and_lost_ends_once_at_the_second_sweep() {
     let deletion = kept(&simulation).deletion.unwrap();
     // EC2 does not know the machine either, which says more than the kubelet.
     assert_eq!((deletion.reason, report.counted("ended")), (DeletionReason::InstanceGone, 1));
+}
+
+pub(super) fn create<T: whittle_sim::cluster::objects::Tabled>(simulation: &Simulation, object: T) {
+    let mut world = simulation.world();
+    let now = world.now();
+    assert!(world.cluster.objects.create(object, now));
+}
+
+/// A machine that runs with our tags; its id.
+pub(super) fn start_machine(simulation: &Simulation) -> whittle_units::InstanceId {
+    let instance = super::instance("i-1");
+    let id = instance.id.clone();
+    let machine = whittle_sim::region::Machine {
+        instance,
+        launch_template: whittle_ec2::fleet::LaunchTemplate::default(),
+        price: whittle_units::Price::ZERO,
+        mute: false,
+    };
+    simulation.world().region.machines.insert(id.clone(), machine);
+    id
 }

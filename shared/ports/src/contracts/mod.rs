@@ -5,12 +5,14 @@
 
 mod claims;
 mod decisions;
+mod erase;
 mod leases;
 mod records;
 mod region;
 
 pub use claims::{claim_store, many_claims};
 pub use decisions::decision_log;
+pub use erase::erase;
 pub use leases::leases;
 pub use records::records;
 pub use region::region_store;

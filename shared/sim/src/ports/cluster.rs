@@ -201,6 +201,9 @@ fn patch(node: &mut Node, patch: &NodePatch) {
     if let Some(finalizer) = &patch.remove_finalizer {
         meta.finalizers.retain(|known| known != finalizer);
     }
+    if patch.disown {
+        meta.owner_references.retain(|owner| owner.kind != "NodeClaim");
+    }
     if let Some(owner) = &patch.owner
         && !meta.owner_references.iter().any(|known| known.uid == owner.uid)
     {

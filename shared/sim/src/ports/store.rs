@@ -6,7 +6,7 @@ use crate::mutants::Mutant;
 use crate::world::World;
 use jiff::{SignedDuration, Timestamp};
 use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, Sighting, StockOut, Stored};
-use whittle_ports::{ClaimStore, DecisionLog, Leases, Records, RegionStore, StoreError};
+use whittle_ports::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};
 use whittle_units::{ClusterName, InstanceId};
 
 impl SimPorts {
@@ -89,7 +89,7 @@ impl Records for SimPorts {
             if R::KIND == Sighting::KIND {
                 world.age_sightings(cluster);
             }
-            world.store.read_all(cluster, world.now())
+            Ok(world.store.read_all(cluster, world.now()))
         })
         .await
     }
@@ -102,6 +102,12 @@ impl Records for SimPorts {
     }
     async fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
         self.race(TABLE, R::KIND, |world| world.store.remove::<R>(cluster, name, expected)).await
+    }
+}
+
+impl Erase for SimPorts {
+    async fn erase(&self, cluster: &ClusterName, kinds: &[&str]) -> Result<u64, StoreError> {
+        self.call(TABLE, "the cluster's items", |world| Ok(world.store.erase(cluster, kinds))).await
     }
 }
 

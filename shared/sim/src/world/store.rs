@@ -119,10 +119,21 @@ impl Store {
         self.records.get(&key).filter(|row| row.lives(now)).map(|row| row.decode(name)).transpose()
     }
 
-    /// All records of a kind, by name.
-    pub fn read_all<R: Record>(&self, cluster: &ClusterName, now: Timestamp) -> Result<Vec<Stored<R>>, StoreError> {
+    /// All records of a kind that can be read, by name.
+    pub fn read_all<R: Record>(&self, cluster: &ClusterName, now: Timestamp) -> Vec<Stored<R>> {
         let of_kind = self.records.iter().filter(|((c, kind, _), row)| c == cluster && kind == R::KIND && row.lives(now));
-        of_kind.map(|((_, _, name), row)| row.decode(name)).collect()
+        of_kind.filter_map(|((_, _, name), row)| row.decode(name).ok()).collect()
+    }
+    /// Leaves a record that no reader of today understands in the place of one, or of none: as a newer release would.
+    pub fn spoil_record(&mut self, cluster: &ClusterName, kind: &str, name: &str) {
+        let key = (cluster.clone(), kind.to_owned(), name.to_owned());
+        let revision = self.records.get(&key).map_or(Revision::ABSENT, |row| row.revision).next();
+        self.records.insert(key, Row { version: u32::MAX, revision, value: serde_json::Value::Null, expires_at: None });
+    }
+    /// Makes a claim unreadable, as if a newer release had written it.
+    pub fn spoil_claim(&mut self, key: &ClaimKey) {
+        self.claims.remove(key);
+        self.unreadable.entry(key.cluster.clone()).or_default().push(key.name.to_string());
     }
 
     /// Writes a record over the expected revision.
@@ -195,6 +206,15 @@ impl Store {
         }
         self.catalog = Some(Stored { value: blob.to_vec(), revision: expected.next() });
         Ok(expected.next())
+    }
+
+    /// Forgets a cluster: ended claims, records of these kinds, decisions. Fencing tokens grow on.
+    pub fn erase(&mut self, cluster: &ClusterName, kinds: &[&str]) -> u64 {
+        let before = self.claims.len() + self.records.len();
+        self.claims.retain(|key, claim| key.cluster != *cluster || claim.value.is_live());
+        self.records.retain(|(of, kind, _), _| of != cluster || !kinds.contains(&kind.as_str()));
+        let decisions = self.decisions.remove(cluster).map_or(0, |decisions| decisions.len());
+        u64::try_from(before - self.claims.len() - self.records.len() + decisions).unwrap_or(u64::MAX)
     }
 
     /// Adds to the decision log.

@@ -1,0 +1,54 @@
+use super::*;
+
+fn args(change: impl FnOnce(&mut Args)) -> Args {
+    let mut args =
+        Args { cluster: "prod".into(), function: "whittle-Sweep".into(), nodes: Nodes::Drain, yes: false, print: false, region: None };
+    change(&mut args);
+    args
+}
+
+fn payload(args: &Args) -> String {
+    let all = invocation(args);
+    let at = all.iter().position(|word| word == "--payload").unwrap();
+    all[at + 1].clone()
+}
+
+#[test]
+fn nothing_is_done_without_a_yes() {
+    assert_eq!(payload(&args(|_| {})), r#"{"uninstall":{"cluster":"prod","nodes":"drain","dryRun":true}}"#);
+    let sure = args(|args| {
+        args.yes = true;
+        args.nodes = Nodes::Keep;
+    });
+    assert_eq!(payload(&sure), r#"{"uninstall":{"cluster":"prod","nodes":"keep","dryRun":false}}"#);
+}
+
+#[test]
+fn the_command_can_be_printed_and_pasted() {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let asked = args(|args| {
+        args.print = true;
+        args.region = Some("eu-west-1".into());
+    });
+    run(&asked, &"/nonexistent/aws".into(), &mut out, &mut err).unwrap();
+    let expected = "aws lambda invoke --function-name whittle-Sweep --cli-binary-format raw-in-base64-out --payload \
+                    '{\"uninstall\":{\"cluster\":\"prod\",\"nodes\":\"drain\",\"dryRun\":true}}' --region eu-west-1 /dev/stdout\n";
+    assert_eq!((String::from_utf8(out).unwrap().as_str(), err.as_slice()), (expected, &[][..]));
+}
+
+#[test]
+fn a_missing_aws_command_is_named_with_what_to_run_instead() {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    run(&args(|_| {}), &"/nonexistent/aws".into(), &mut out, &mut err).unwrap();
+    let err = String::from_utf8(err).unwrap();
+    assert!(err.contains("cannot be run") && err.contains("aws lambda invoke"), "{err}");
+    assert!(out.is_empty());
+}
+
+#[test]
+fn the_functions_answer_is_told_line_by_line_and_an_error_is_none() {
+    let answer = br#"{"told":["would drain a","would drain b"]}{"StatusCode": 200}"#;
+    assert_eq!(told(answer).unwrap(), ["would drain a", "would drain b"]);
+    assert_eq!(told(br#"{"errorMessage":"no"}"#), None);
+    assert_eq!(told(b""), None);
+}

@@ -1,0 +1,147 @@
+//! Leaving a cluster.
+
+use super::over_sim::{create, keep, kept, still, with_pool};
+use super::*;
+use futures::executor::block_on;
+use whittle_api::karpenter::Ec2NodeClass;
+use whittle_claims::{DecisionKind, LeftNodes, Phase, Uninstall, UninstallRequest};
+use whittle_ec2::fleet::LaunchTemplate;
+use whittle_ports::{Fleets, Records, Report, Settings, World};
+use whittle_sim::Simulation;
+use whittle_units::ClusterName;
+
+fn ask(simulation: &Simulation, nodes: LeftNodes, dry_run: bool, shadow: bool) -> Report {
+    let ports = simulation.ports();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let request = UninstallRequest { cluster: ClusterName::new("c"), nodes, dry_run };
+    block_on(crate::uninstall(world, &Settings { shadow, ..Settings::default() }, &request)).unwrap()
+}
+
+fn asked(simulation: &Simulation) -> Option<Uninstall> {
+    let record = block_on(simulation.ports().read::<Uninstall>(&ClusterName::new("c"), Uninstall::NAME)).unwrap();
+    record.map(|stored| stored.value)
+}
+
+fn last_line(report: &Report) -> String {
+    report.decisions.last().unwrap().message.clone()
+}
+
+/// A cluster with one claim, its node, its mirror and a launch template; the machine is not looked at.
+fn served() -> Simulation {
+    let simulation = still();
+    let mut node = node(true);
+    node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+    node.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "mirror".into(), ..OwnerReference::default() }];
+    with_pool(&simulation, node);
+    keep(&simulation, &registered());
+    create(&simulation, mirror(&registered()));
+    let template = LaunchTemplate { name: "t".into(), ..LaunchTemplate::default() };
+    block_on(simulation.ports().ensure_launch_template(&template)).unwrap();
+    simulation
+}
+
+fn templates(simulation: &Simulation) -> usize {
+    simulation.world().region.launch_templates.len()
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done_and_does_nothing() {
+    for (dry_run, shadow) in [(true, false), (false, true), (true, true)] {
+        let simulation = served();
+        let report = ask(&simulation, LeftNodes::Drain, dry_run, shadow);
+        let lines: Vec<&str> = report.decisions.iter().map(|decision| decision.message.as_str()).collect();
+        assert_eq!(lines, ["would drain and end NodeClaim default-1 (n)", "would delete launch template t"]);
+        assert!(report.decisions.iter().all(|decision| decision.kind == DecisionKind::Kept));
+        assert_eq!((kept(&simulation), asked(&simulation), templates(&simulation)), (registered(), None, 1));
+    }
+    assert_eq!(last_line(&ask(&still(), LeftNodes::Drain, true, false)), "nothing is left");
+}
+
+#[test]
+fn nodes_are_drained_first_and_nothing_else_is_touched_before_they_are_gone() {
+    let simulation = served();
+    ask(&simulation, LeftNodes::Drain, false, false);
+    let claim = kept(&simulation);
+    assert_eq!((claim.phase.word(), claim.deletion.unwrap().reason), ("Draining", DeletionReason::Requested));
+    assert_eq!(templates(&simulation), 1, "a machine may still need it");
+    assert_eq!(asked(&simulation).unwrap().nodes, LeftNodes::Drain);
+    let again = ask(&simulation, LeftNodes::Drain, false, false);
+    assert!(last_line(&again).starts_with("still there: 1 claims"), "{}", last_line(&again));
+    assert_eq!(again.counted("ended"), 0, "once");
+}
+
+#[test]
+fn nodes_that_are_kept_lose_finalizer_and_owner_and_their_machine_is_never_an_orphan() {
+    let simulation = still();
+    let mut own = node(true);
+    own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into(), "other/finalizer".into()];
+    own.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "m".into(), ..OwnerReference::default() }];
+    with_pool(&simulation, own);
+    let running = super::over_sim::start_machine(&simulation);
+    let mut claim = registered();
+    if let Phase::Registered { machine, .. } = &mut claim.phase {
+        machine.instance_id = running.clone();
+        machine.provider_id = "aws:///z/i-1".into();
+    }
+    keep(&simulation, &claim);
+    create(&simulation, mirror(&claim));
+    let report = ask(&simulation, LeftNodes::Keep, false, false);
+    assert_eq!(report.counted("let_go"), 1);
+    {
+        let world = simulation.world();
+        let node = world.cluster.objects.get::<Node>("n").unwrap();
+        assert_eq!((node.metadata.finalizers.as_slice(), node.metadata.owner_references.len()), (&["other/finalizer".to_owned()][..], 0));
+        assert!(!node.metadata.is_deleting() && node.spec.taints.is_empty(), "its pods notice nothing");
+        assert!(world.cluster.objects.get::<NodeClaim>("default-1").is_none());
+        let instance = &world.region.machines[&running].instance;
+        assert!(instance.is_alive() && instance.tags.contains_key(labels::TAG_LET_GO));
+    }
+    assert_eq!(kept(&simulation).phase.word(), "Gone");
+    let done = ask(&simulation, LeftNodes::Keep, false, false);
+    assert!(last_line(&done).starts_with("nothing is left"), "{}", last_line(&done));
+    let spared = change(scene(registered()), |s| {
+        s.instances.push(instance("i-9"));
+        s.instances[1].tags.insert(labels::TAG_LET_GO.into(), "since".into());
+    });
+    let (first, second) = spared.twice(60);
+    assert!(first.orphans.is_empty() && second.orphans.is_empty());
+}
+
+#[test]
+fn a_machine_that_ends_already_is_not_kept() {
+    let simulation = still();
+    let mut ending = step(&registered(), &to_end(), at(10)).unwrap();
+    ending = step(&ending, &Event::TerminationSent, at(10)).unwrap();
+    keep(&simulation, &ending);
+    ask(&simulation, LeftNodes::Keep, false, false);
+    assert_eq!(kept(&simulation).phase.word(), "Terminating");
+}
+
+#[test]
+fn when_the_last_machine_has_gone_templates_classes_and_records_go() {
+    let simulation = still();
+    let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
+    class.metadata.finalizers = vec![labels::NODE_CLASS_FINALIZER.into()];
+    create(&simulation, class);
+    let template = LaunchTemplate { name: "t".into(), ..LaunchTemplate::default() };
+    block_on(simulation.ports().ensure_launch_template(&template)).unwrap();
+    let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), to_end(), Event::TerminationSent, Event::MachineGone]);
+    keep(&simulation, &gone);
+    ask(&simulation, LeftNodes::Drain, false, false);
+    assert_eq!(templates(&simulation), 0);
+    assert_eq!(kept(&simulation), gone, "nothing is forgotten before all has gone");
+    simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.metadata.finalizers.clear());
+    let done = ask(&simulation, LeftNodes::Drain, false, false);
+    assert!(last_line(&done).starts_with("nothing is left"), "{}", last_line(&done));
+    assert!(block_on(whittle_ports::ClaimStore::list(&simulation.ports(), &ClusterName::new("c"))).unwrap().is_empty());
+    assert!(asked(&simulation).is_some(), "the cluster stays left until it is served no more");
+}
+
+#[test]
+fn a_claim_that_cannot_be_read_keeps_everything_from_being_forgotten() {
+    let simulation = served();
+    simulation.world().store.spoil_claim(&registered().key);
+    let report = ask(&simulation, LeftNodes::Drain, false, false);
+    assert!(last_line(&report).contains("1 unreadable"), "{}", last_line(&report));
+    assert_eq!(templates(&simulation), 1);
+}

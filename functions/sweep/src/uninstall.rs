@@ -1,0 +1,249 @@
+//! Whittle leaves a cluster: machines drained or let go, objects released, what was made for them deleted.
+//!
+//! Asked for once, remembered in a record, and gone on with at every tick until nothing is left. While the record is there
+//! decisions see no NodePools, so that nothing new comes.
+
+use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
+use whittle_api::{ClusterObjects, labels};
+use whittle_claims::{
+    Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Phase, Revision, Stored, Uninstall, UninstallRequest, mirror, step,
+};
+use whittle_ec2::instance::Instance;
+use whittle_ports::{
+    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, Records,
+    Report, Scope, Settings, StoreError, World, save,
+};
+use whittle_units::{ClusterName, SignedDuration};
+
+/// A piece of work is only begun with this much time left; the next tick goes on.
+const PIECE: SignedDuration = SignedDuration::from_secs(2);
+/// Records of a cluster, by kind, that go when all else has gone.
+const KINDS: &[&str] = &["sighting", "pool-health", "verdict", "disruption", "register-poll", "launch", "cluster"];
+
+/// What is still there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) claims: Vec<Stored<Claim>>,
+    /// Machines that carry our tags and have not been let go.
+    pub(crate) machines: Vec<Instance>,
+    pub(crate) templates: Vec<String>,
+    /// Classes that our finalizer holds.
+    pub(crate) classes: Vec<String>,
+    /// Claims that cannot be read: their machines cannot be told from others.
+    pub(crate) unreadable: Vec<String>,
+}
+
+impl Left {
+    /// Nothing runs any more that we would have to end or let go.
+    fn is_quiet(&self) -> bool {
+        self.claims.is_empty() && self.machines.is_empty() && self.unreadable.is_empty()
+    }
+    fn is_nothing(&self) -> bool {
+        self.is_quiet() && self.templates.is_empty() && self.classes.is_empty()
+    }
+}
+
+/// One that was let go by an earlier run carries a tag that says so.
+pub(crate) fn was_let_go(instance: &Instance) -> bool {
+    instance.tags.contains_key(labels::TAG_LET_GO)
+}
+
+/// Begins to leave a cluster, or only says what that would do.
+pub async fn uninstall<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    request: &UninstallRequest,
+) -> Result<Report, HandleError>
+where
+    S: ClaimStore + Records + DecisionLog + Erase,
+    C: Instances + Fleets,
+    K: ClusterReader + Mirrors + Nodes,
+    Q: Queues,
+    T: Clock,
+{
+    let cluster = &request.cluster;
+    let now = world.clock.now();
+    if request.dry_run || settings.shadow {
+        let (left, _) = look(world, cluster).await?;
+        let mut report = Report::default();
+        for line in plan(&left, request.nodes) {
+            report.decide(now, DecisionKind::Kept, format!("cluster/{cluster}"), line);
+        }
+        return Ok(report);
+    }
+    let known = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?;
+    let wanted = Uninstall { asked_at: known.as_ref().map_or(now, |known| known.value.asked_at), nodes: request.nodes };
+    if known.as_ref().is_none_or(|known| known.value != wanted) {
+        world.store.write(cluster, &wanted, known.map_or(Revision::ABSENT, |known| known.revision)).await?;
+    }
+    go_on(world, cluster, &wanted).await
+}
+
+/// One line for each thing that an uninstallation would do.
+fn plan(left: &Left, nodes: LeftNodes) -> Vec<String> {
+    let mut lines = Vec::new();
+    for claim in &left.claims {
+        let (name, node) = (&claim.value.key.name, claim.value.node_name().unwrap_or("no node yet"));
+        lines.push(match nodes {
+            LeftNodes::Drain => format!("would drain and end NodeClaim {name} ({node})"),
+            LeftNodes::Keep => format!("would let go of NodeClaim {name} ({node}), its machine runs on"),
+        });
+    }
+    lines.extend(left.templates.iter().map(|name| format!("would delete launch template {name}")));
+    lines.extend(left.classes.iter().map(|name| format!("would delete what was made for EC2NodeClass {name} and take its finalizer off")));
+    lines.extend(left.unreadable.iter().map(|name| format!("cannot read claim {name}: uninstall with the release that wrote it")));
+    if lines.is_empty() {
+        lines.push("nothing is left".to_owned());
+    }
+    lines
+}
+
+async fn look<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName) -> Result<(Left, ClusterObjects), HandleError>
+where
+    S: ClaimStore,
+    C: Instances + Fleets,
+    K: ClusterReader,
+{
+    let machines = world.cloud.of_cluster(cluster).await?;
+    let templates = world.cloud.launch_templates(cluster).await?;
+    let mut claims = world.store.list(cluster).await?;
+    claims.retain(|claim| claim.value.is_live());
+    let unreadable = world.store.unreadable(cluster).await?;
+    let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
+    let ours = |instance: &Instance| {
+        let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
+        tagged && instance.is_alive() && !was_let_go(instance)
+    };
+    let shown = |instance: &Instance| {
+        let id = instance.provider_id();
+        objects.node_claims.iter().any(|claim| claim.status.provider_id == id.as_str())
+    };
+    let claimed =
+        |instance: &Instance| claims.iter().any(|claim| claim.value.machine().is_some_and(|machine| machine.instance_id == instance.id));
+    // Machines that another controller's claims name are that controller's.
+    let machines = machines.into_iter().filter(|instance| ours(instance) && (claimed(instance) || !shown(instance))).collect();
+    let held =
+        objects.node_classes.iter().filter(|class| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER));
+    let classes = held.map(|class| class.metadata.name.clone()).collect();
+    Ok((Left { claims, machines, templates, classes, unreadable }, objects))
+}
+
+/// Does what can be done now.
+pub(crate) async fn go_on<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    asked: &Uninstall,
+) -> Result<Report, HandleError>
+where
+    S: ClaimStore + Records + DecisionLog + Erase,
+    C: Instances + Fleets,
+    K: ClusterReader + Mirrors + Nodes,
+    Q: Queues,
+    T: Clock,
+{
+    let mut report = Report::default();
+    let (left, objects) = look(world, cluster).await?;
+    let mut failure = None;
+    for claim in &left.claims {
+        if !world.clock.deadline().has(world.clock.now(), PIECE) {
+            break;
+        }
+        let outcome = match (asked.nodes, &claim.value.phase) {
+            // A launch under way is waited for: its machine is let go when it is known.
+            (LeftNodes::Keep, Phase::Launching { .. } | Phase::Terminating { .. }) => Ok(()),
+            (LeftNodes::Keep, phase) if phase.machine().is_some() => let_go(world, claim, &objects, &mut report).await,
+            _ => end(world, claim, &mut report).await,
+        };
+        match outcome {
+            // Somebody else moved it: the next tick looks again.
+            Ok(()) | Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Illegal(_)) => {}
+            Err(error) => {
+                tracing::warn!(%error, claim = %claim.value.key, "left for the next tick");
+                failure.get_or_insert(error);
+            }
+        }
+    }
+    if left.is_quiet() {
+        for template in &left.templates {
+            world.cloud.delete_launch_template(template).await?;
+            report.count("templates_deleted");
+        }
+        if !left.classes.is_empty() {
+            world.queues.ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
+        }
+    }
+    let now = world.clock.now();
+    let line = if left.is_nothing() {
+        world.store.erase(cluster, KINDS).await?;
+        "nothing is left: take the cluster out of the stack's Clusters, or delete the stack".to_owned()
+    } else {
+        let Left { claims, machines, templates, classes, unreadable } = &left;
+        format!(
+            "still there: {} claims, {} machines, {} launch templates, {} node classes, {} unreadable claims",
+            claims.len(),
+            machines.len(),
+            templates.len(),
+            classes.len(),
+            unreadable.len()
+        )
+    };
+    report.decide(now, DecisionKind::Kept, format!("cluster/{cluster}"), line);
+    failure.map_or(Ok(report), Err)
+}
+
+/// Asks for the end of a claim, as deleting its object would.
+async fn end<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    Q: Queues,
+    T: Clock,
+{
+    let key = claim.value.key.clone();
+    if claim.value.deletion.is_none() {
+        let now = world.clock.now();
+        let deletion = claim.value.deletion_for(DeletionReason::Requested, "Whittle is being uninstalled", now);
+        save(world.store, claim, step(&claim.value, &Event::DeletionAsked(deletion), now)?).await?;
+        report.count("ended");
+    }
+    Ok(world.queues.ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, SignedDuration::ZERO).await?)
+}
+
+/// Lets a machine go: nobody's any more, and its Node stays when its NodeClaim goes. The machine is marked first, so that
+/// no sweep ever takes it for an orphan.
+async fn let_go<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &Stored<Claim>,
+    objects: &ClusterObjects,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    C: Instances,
+    K: Mirrors + Nodes,
+    T: Clock,
+{
+    let key = &claim.value.key;
+    let Some(machine) = claim.value.machine() else { return Ok(()) };
+    if is_true(&claim.value.conditions, INSTANCE_TERMINATING) {
+        return Ok(()); // it ends already
+    }
+    let now = world.clock.now();
+    world.cloud.tag(&machine.instance_id, &[(labels::TAG_LET_GO.to_owned(), now.to_string())]).await?;
+    let of_machine = objects.nodes.iter().filter(|node| node.spec.provider_id == machine.provider_id.as_str());
+    for node in of_machine {
+        let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), disown: true, ..NodePatch::default() };
+        world.cluster.patch_node(&key.cluster, &node.metadata.name, "", &patch).await?;
+    }
+    let released = save(world.store, claim, step(&claim.value, &Event::LetGo, now)?).await?;
+    world.cluster.apply_mirror(&key.cluster, &mirror(&released.value)).await?;
+    world.cluster.delete_mirror(&key.cluster, key.name.as_str()).await?;
+    world.cluster.release_mirror(&key.cluster, key.name.as_str()).await?;
+    report.count("let_go");
+    report.decide(
+        now,
+        DecisionKind::Kept,
+        format!("nodeclaim/{}", key.name),
+        format!("instance {} runs on unmanaged", machine.instance_id),
+    );
+    Ok(())
+}
