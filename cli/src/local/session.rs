@@ -217,6 +217,26 @@ impl Session {
         Ok(())
     }
 
+    /// Deletes a pool as `kubectl delete --cascade=foreground` does: it goes after its last node.
+    pub fn delete_in_foreground(&mut self, kind: &str, name: &str) -> Result<(), SessionError> {
+        let now = self.now();
+        let key = match kind {
+            "nodepool" | "nodepools" => name.to_owned(),
+            "provisioner" | "provisioners" => format!("Provisioner/{name}"),
+            other => {
+                let text =
+                    format!("{other:?} owns nothing that could go first: name a nodepool or a provisioner, or leave out the cascade");
+                return Err(SessionError::Refused(text));
+            }
+        };
+        let mut world = self.simulation.world();
+        world.cluster.remove_pool_in_foreground(&key, now)?;
+        world.touch_cluster();
+        drop(world);
+        self.legacy.retain(|label, _| label != &format!("provisioner/{name}") || kind.starts_with("nodepool"));
+        Ok(())
+    }
+
     /// Changes the replicas of a Deployment.
     pub fn scale(&mut self, deployment: &str, replicas: i32) -> Result<(), SessionError> {
         let mut world = self.simulation.world();

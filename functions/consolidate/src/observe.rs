@@ -6,7 +6,6 @@ use whittle_api::k8s::Pod;
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::{Claim, Stored, mirror};
 use whittle_core::disruption::Decision;
-use whittle_core::state::ClusterState;
 use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Report, StoreError, World, save};
 use whittle_snapshot::Snapshot;
 
@@ -68,20 +67,11 @@ where
         let next = Claim { pods_fingerprint: Some(fingerprint), last_pod_event_at, ..old.value.clone() };
         if let Some(saved) = keep(world.store, old, next).await? {
             report.count("pod_events");
-            show(seen, &saved.value);
+            seen.show(&saved.value);
             seen.claims[at] = saved;
         }
     }
     Ok(())
-}
-
-/// Brings a changed claim into the objects that the decision looks at.
-fn show(seen: &mut Snapshot, claim: &Claim) {
-    let shown = mirror(claim);
-    if let Some(object) = seen.objects.node_claims.iter_mut().find(|object| object.metadata.name == shown.metadata.name) {
-        *object = shown;
-    }
-    seen.nodes = ClusterState::of(&seen.objects).nodes;
 }
 
 /// Writes Consolidatable and Drifted where they differ.

@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whittle_claims::{Claim, NodeClassRecord, Stored, mirror};
+use whittle_claims::{Claim, NodeClassRecord, Record, Stored, mirror};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare};
 use whittle_ec2::instance_types::{Context, resolve};
@@ -39,14 +39,19 @@ pub(crate) struct Plan {
 }
 
 impl Facts {
+    /// The class of a batch, by the name of its record.
     pub(crate) fn class(&self, name: &str) -> Option<&NodeClassRecord> {
-        self.classes.iter().find(|record| record.class.metadata.name == name)
+        self.classes.iter().find(|record| record.name() == name)
+    }
+    /// The class that a claim means.
+    fn class_of(&self, claim: &Claim) -> Option<&NodeClassRecord> {
+        NodeClassRecord::meant(&self.classes, &claim.spec.node_class.name, claim.spec.owner.kind == "Provisioner")
     }
 
     /// The launch of one claim on its own.
     fn launch(&self, claim: &Claim) -> Result<Launch, LaunchError> {
         let name = &claim.spec.node_class.name;
-        let record = self.class(name).filter(|record| !record.class.metadata.is_deleting());
+        let record = self.class_of(claim).filter(|record| !record.class.metadata.is_deleting());
         let record = record.ok_or_else(|| LaunchError::NodeClassGone(name.clone()))?;
         if !record.is_ready() {
             return Err(LaunchError::NodeClassNotReady { class: name.clone(), message: record.problems.join("; ") });
@@ -88,7 +93,7 @@ impl Facts {
                     match open {
                         Some(group) => group.claims.push(claim),
                         None => plan.groups.push(Group {
-                            node_class: claim.value.spec.node_class.name.clone(),
+                            node_class: self.class_of(&claim.value).map(NodeClassRecord::name).unwrap_or_default(),
                             launch: launch.clone(),
                             claims: vec![claim],
                         }),

@@ -18,19 +18,24 @@ pub(crate) fn held(class: &Ec2NodeClass) -> Ec2NodeClass {
     let mut held = class.clone();
     let meta = &mut held.metadata;
     let has = meta.finalizers.iter().any(|finalizer| finalizer == labels::NODE_CLASS_FINALIZER);
-    if !has && !meta.is_deleting() && !is_converted(class) {
+    if !has && !meta.is_deleting() && !class.is_converted_template() {
         held.metadata.finalizers.push(labels::NODE_CLASS_FINALIZER.to_owned());
     }
     held
 }
 
-fn is_converted(class: &Ec2NodeClass) -> bool {
-    class.metadata.annotation(labels::CONVERTED_FROM) == Some("AWSNodeTemplate")
+/// Whether another class has the name of the one whose record is called `record`: an old and a new kind may share theirs.
+fn has_twin(record: &str, objects: &ClusterObjects) -> bool {
+    let name = NodeClassRecord::given_name(record);
+    objects.node_classes.iter().any(|class| class.metadata.name == name && NodeClassRecord::name_of(class) != record)
 }
 
-/// Names of the claims that use a class, those of another controller included.
-pub(crate) fn users(class: &str, claims: &[Stored<Claim>], objects: &ClusterObjects) -> Vec<String> {
-    let ours = claims.iter().map(|claim| &claim.value).filter(|claim| claim.is_live() && claim.spec.node_class.name == class);
+/// Names of the claims that use the class of a record, those of another controller included.
+pub(crate) fn users(record: &str, claims: &[Stored<Claim>], objects: &ClusterObjects) -> Vec<String> {
+    let (class, twin) = (NodeClassRecord::given_name(record), has_twin(record, objects));
+    let converted = class != record;
+    let uses = |claim: &&Claim| claim.spec.node_class.name == class && (!twin || (claim.spec.owner.kind == "Provisioner") == converted);
+    let ours = claims.iter().map(|claim| &claim.value).filter(|claim| claim.is_live()).filter(uses);
     let mut names: Vec<String> = ours.map(|claim| claim.key.name.to_string()).collect();
     let known = |name: &str| claims.iter().any(|claim| claim.value.key.name.as_str() == name);
     let shown = objects.node_claims.iter().filter(|shown| shown.spec.node_class_ref.name == class && !known(&shown.metadata.name));
@@ -65,10 +70,11 @@ impl Ending<'_> {
 
     /// Classes that are on their way out, and classes that are gone but whose record is there.
     fn names(&self) -> Vec<(String, Option<&Ec2NodeClass>)> {
+        let classes = &self.objects.node_classes;
         let ends = |class: &&Ec2NodeClass| self.all || class.metadata.is_deleting();
-        let there = |name: &str| self.objects.node_classes.iter().any(|class| class.metadata.name == name && !ends(&class));
-        let deleting = self.objects.node_classes.iter().filter(ends).filter(|class| !there(&class.metadata.name));
-        let mut names: Vec<_> = deleting.map(|class| (class.metadata.name.clone(), Some(class))).collect();
+        let there = |name: &str| classes.iter().any(|class| NodeClassRecord::name_of(class) == name && !ends(&class));
+        let deleting = classes.iter().filter(ends).filter(|class| !there(&NodeClassRecord::name_of(class)));
+        let mut names: Vec<_> = deleting.map(|class| (NodeClassRecord::name_of(class), Some(class))).collect();
         for known in self.records {
             let name = known.value.name();
             if !there(&name) && !names.iter().any(|(known, _)| *known == name) {
@@ -137,7 +143,10 @@ impl Ending<'_> {
         if settings.shadow {
             return Ok(());
         }
-        world.cloud.release_class(self.cluster, name).await?;
+        // What was made for a class is found by its name: that of a twin stays.
+        if !has_twin(name, self.objects) {
+            world.cloud.release_class(self.cluster, NodeClassRecord::given_name(name)).await?;
+        }
         if let Some(class) = class.filter(|class| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER)) {
             let mut released = class.clone();
             released.metadata.finalizers.retain(|held| held != labels::NODE_CLASS_FINALIZER);

@@ -37,6 +37,9 @@ pub struct NodeClassRecord {
     pub resolved_at: Timestamp,
 }
 
+/// Stands before the names of classes that came from templates of the old kind.
+const OLD_KIND: &str = "AWSNodeTemplate/";
+
 impl NodeClassRecord {
     /// The class with the status that was resolved for it, whatever the object in the cluster shows by now.
     #[must_use]
@@ -48,6 +51,24 @@ impl NodeClassRecord {
         class.status.instance_profile = Some(self.instance_profile.clone());
         class
     }
+    /// The record that is kept for a class. Old and new kinds may share a name, so theirs stand apart.
+    #[must_use]
+    pub fn name_of(class: &Ec2NodeClass) -> String {
+        let name = &class.metadata.name;
+        if class.is_converted_template() { format!("{OLD_KIND}{name}") } else { name.clone() }
+    }
+    /// The name of the class whose record is called `record`.
+    #[must_use]
+    pub fn given_name(record: &str) -> &str {
+        record.strip_prefix(OLD_KIND).unwrap_or(record)
+    }
+    /// The record of the class that somebody means by a name: what came from a Provisioner means a class that came from an
+    /// AWSNodeTemplate, everybody else one that did not. Where only one has that name it is meant.
+    #[must_use]
+    pub fn meant<'a>(records: &'a [Self], name: &str, by_converted: bool) -> Option<&'a Self> {
+        let mut named = records.iter().filter(|record| record.class.metadata.name == name);
+        named.clone().find(|record| record.class.is_converted_template() == by_converted).or_else(|| named.next())
+    }
     /// Whether machines can be launched with it.
     pub fn is_ready(&self) -> bool {
         self.problems.is_empty()
@@ -57,7 +78,7 @@ impl NodeClassRecord {
 impl Record for NodeClassRecord {
     const KIND: &'static str = "nodeclass";
     fn name(&self) -> String {
-        self.class.metadata.name.clone()
+        Self::name_of(&self.class)
     }
 }
 

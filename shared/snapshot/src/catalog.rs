@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
-use whittle_claims::{NodeClassRecord, StockOut};
+use whittle_claims::{NodeClassRecord, Record, StockOut};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::family::Family;
 use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve};
@@ -31,15 +31,18 @@ pub(crate) fn of_pools(
     let stock_outs = stock_out_key(stock_outs, now);
     let wanted: BTreeSet<&str> = pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
     let ready = classes.iter().filter(|record| record.problems.is_empty() && wanted.contains(record.class.metadata.name.as_str()));
-    let by_class: BTreeMap<&str, Arc<Vec<InstanceType>>> = ready
+    let by_class: BTreeMap<String, Arc<Vec<InstanceType>>> = ready
         .filter_map(|record| {
             let key = format!("{} {stock_outs} {}", catalog_key(blob), class_key(record));
             let types = warm::instance_types(key, || of_class(record, &catalog, &unavailable))?;
-            Some((record.class.metadata.name.as_str(), types))
+            Some((record.name(), types))
         })
         .collect();
-    let of_pool =
-        |pool: &NodePool| Some((pool.metadata.name.clone(), by_class.get(pool.spec.template.spec.node_class_ref.name.as_str())?.clone()));
+    let of_pool = |pool: &NodePool| {
+        let class = &pool.spec.template.spec.node_class_ref.name;
+        let record = NodeClassRecord::meant(classes, class, pool.is_converted_provisioner())?;
+        Some((pool.metadata.name.clone(), by_class.get(&record.name())?.clone()))
+    };
     let usable = |pool: &&NodePool| whittle_api::runtime::node_pool(pool).errors.is_empty();
     Ok(pools.iter().filter(usable).filter_map(of_pool).collect())
 }

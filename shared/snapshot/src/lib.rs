@@ -11,6 +11,9 @@ mod inflight;
 mod inflight_tests;
 mod planned;
 mod pool_status;
+mod twins;
+#[cfg(test)]
+mod twins_tests;
 pub mod warm;
 
 pub use catalog::{ClassParts, EVERY, unavailable};
@@ -22,7 +25,7 @@ use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
-use whittle_claims::{Claim, NodeClassRecord, Stored, Uninstall};
+use whittle_claims::{Claim, NodeClassRecord, Stored, Uninstall, mirror};
 use whittle_core::schedule::{Input, MinValuesPolicy, Options, PreferencePolicy, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
 use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, Settings, World};
@@ -56,9 +59,20 @@ impl Snapshot {
     ) -> Self {
         let by_name: BTreeMap<&str, &InstanceType> =
             catalog.values().flat_map(|types| types.iter()).map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
-        let objects = inflight::as_decided(&read, &claims, &by_name);
+        let mut objects = inflight::as_decided(&read, &claims, &by_name);
+        twins::mark(&mut objects);
         let nodes = ClusterState::of(&objects).nodes;
         Self { now, read, objects, nodes, claims, classes, catalog, workloads: Workloads::default() }
+    }
+
+    /// Brings a changed claim into the objects that the decision looks at.
+    pub fn show(&mut self, claim: &Claim) {
+        let shown = mirror(claim);
+        if let Some(object) = self.objects.node_claims.iter_mut().find(|object| object.metadata.name == shown.metadata.name) {
+            *object = shown;
+        }
+        twins::mark(&mut self.objects);
+        self.nodes = ClusterState::of(&self.objects).nodes;
     }
 
     /// The snapshot as the solver takes it.
@@ -103,6 +117,7 @@ where
     for pool in &mut read.node_pools {
         hashed(pool);
     }
+    twins::tell_apart(&mut read);
     let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let stock_outs = world.store.stock_outs(world.clock.now()).await?;
     let blob = world.store.catalog().await?.map(|stored| stored.value);

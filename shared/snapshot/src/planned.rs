@@ -1,5 +1,6 @@
 //! From a planned machine to its claim. Pure.
 
+use crate::twins;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, OwnerReference};
@@ -18,14 +19,15 @@ pub fn claim_of(
     now: Timestamp,
 ) -> Claim {
     let pool = objects.node_pools.iter().find(|pool| pool.metadata.name == new.node_pool);
-    let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(format!("{}-{unique}", new.node_pool)) };
+    let given = NodePool::given_name(&new.node_pool);
+    let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(format!("{given}-{unique}")) };
     let spec = ClaimSpec {
-        node_pool: new.node_pool.clone(),
+        node_pool: given.to_owned(),
         owner: pool.map(owner_of).unwrap_or_default(),
         node_class: new.node_class_ref.clone(),
-        labels: new.labels.clone(),
+        labels: twins::plain_labels(&new.labels),
         annotations: new.annotations.clone(),
-        requirements: new.requirements_with_types(),
+        requirements: twins::plain_requirements(new.requirements_with_types()),
         instance_types: new.instance_types.to_vec(),
         taints: new.taints.clone(),
         startup_taints: new.startup_taints.clone(),
@@ -46,7 +48,7 @@ fn owner_of(pool: &NodePool) -> OwnerReference {
     OwnerReference {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
-        name: pool.metadata.name.clone(),
+        name: NodePool::given_name(&pool.metadata.name).to_owned(),
         uid: pool.metadata.uid.clone(),
         controller: None,
         block_owner_deletion: Some(true),

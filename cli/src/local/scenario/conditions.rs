@@ -124,6 +124,8 @@ pub struct Nodes {
     pub converted: Option<bool>,
     /// Only those with a taint of this key.
     pub tainted: Option<String>,
+    /// Only those on which pods of the user are.
+    pub busy: Option<bool>,
     pub count: Option<Count>,
     pub ready: Option<bool>,
     /// On each of them.
@@ -346,17 +348,19 @@ impl Pods {
 }
 
 impl Nodes {
-    fn selects(&self, node: &Node) -> bool {
+    fn selects(&self, node: &Node, world: &World) -> bool {
         let pool = self.pool.as_ref().is_none_or(|pool| node.metadata.label(labels::NODE_POOL) == Some(pool));
         let group = self.group.as_ref().is_none_or(|group| node.metadata.label("eks.amazonaws.com/nodegroup") == Some(group));
         let ready = self.ready.is_none_or(|ready| conditions::is_true(&node.status.conditions, conditions::READY) == ready);
         let converted = self.converted.is_none_or(|wanted| wanted == is_converted(node));
         let tainted = self.tainted.as_ref().is_none_or(|key| node.spec.taints.iter().any(|taint| taint.key == *key));
-        pool && group && ready && converted && tainted
+        let mut pods = world.cluster.objects.pods_on(&node.metadata.name);
+        let busy = self.busy.is_none_or(|wanted| wanted == pods.any(|pod| !pod.is_daemon()));
+        pool && group && ready && converted && tainted && busy
     }
 
     fn check(&self, world: &World, faults: &mut Faults) {
-        let chosen: Vec<&Node> = world.cluster.objects.nodes.values().filter(|node| self.selects(node)).collect();
+        let chosen: Vec<&Node> = world.cluster.objects.nodes.values().filter(|node| self.selects(node, world)).collect();
         let who = self.pool.as_deref().or(self.group.as_deref()).unwrap_or("the cluster");
         faults.count(&format!("nodes of {who}"), self.count, chosen.len());
         for node in chosen {

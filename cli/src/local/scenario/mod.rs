@@ -59,6 +59,8 @@ pub enum Step {
     ApplyEdited(Edited),
     /// `kind/name`.
     Delete(Vec<String>),
+    /// Pools, `kind/name`: each stays until its last node has gone.
+    DeleteInForeground(Vec<String>),
     DeleteFiles(Vec<String>),
     /// Deletes the first Node of a pool.
     DeleteFirst(Target),

@@ -193,6 +193,13 @@ impl<'a> Player<'a> {
                     self.session.delete(kind, name)?;
                 }
             }
+            Step::DeleteInForeground(objects) => {
+                for object in objects {
+                    self.session.tell(&format!("delete {object}, after what it owns"));
+                    let (kind, name) = object.split_once('/').unwrap_or(("nodepool", object));
+                    self.session.delete_in_foreground(kind, name)?;
+                }
+            }
             Step::DeleteFiles(files) => {
                 for file in files {
                     self.session.tell(&format!("delete {file}"));

@@ -16,6 +16,13 @@ pub struct Ec2NodeClass {
 }
 crate::k8s::kind!(Ec2NodeClass, "karpenter.k8s.aws/v1", "EC2NodeClass", "ec2nodeclasses", false);
 
+impl Ec2NodeClass {
+    /// The class came from an AWSNodeTemplate.
+    pub fn is_converted_template(&self) -> bool {
+        self.metadata.annotation(crate::labels::CONVERTED_FROM) == Some("AWSNodeTemplate")
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Ec2NodeClassSpec {

@@ -216,13 +216,19 @@ impl NodePool {
         self.metadata.annotation(crate::labels::CONVERTED_FROM) == Some("Provisioner")
     }
 
+    /// The name that the user gave: among decisions a Provisioner is called `Provisioner/<name>` where a pool of today's kind
+    /// has the same name.
+    pub fn given_name(name: &str) -> &str {
+        name.strip_prefix(Self::TWIN_PREFIX).unwrap_or(name)
+    }
+    /// Stands before the name of a Provisioner where names alone would not tell it from another pool.
+    pub const TWIN_PREFIX: &'static str = "Provisioner/";
+
     /// The class that the pool names, among all. Old and new kinds may have the same name: a pool that came from a
     /// Provisioner means a class that came from an AWSNodeTemplate, every other pool one that did not.
     pub fn class_in<'a>(&self, classes: &'a [crate::karpenter::Ec2NodeClass]) -> Option<&'a crate::karpenter::Ec2NodeClass> {
         let reference = &self.spec.template.spec.node_class_ref;
-        let from_template = |class: &&crate::karpenter::Ec2NodeClass| {
-            (class.metadata.annotation(crate::labels::CONVERTED_FROM) == Some("AWSNodeTemplate")) == self.is_converted_provisioner()
-        };
+        let from_template = |class: &&crate::karpenter::Ec2NodeClass| class.is_converted_template() == self.is_converted_provisioner();
         let mut named = classes.iter().filter(|class| class.metadata.name == reference.name);
         named.clone().find(from_template).or_else(|| named.next())
     }

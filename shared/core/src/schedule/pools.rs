@@ -122,7 +122,7 @@ pub(crate) fn build<'a>(
         let mut labels = source.spec.template.metadata.labels.clone();
         labels.insert(labels::NODE_POOL.to_owned(), source.metadata.name.clone());
         if source.is_converted_provisioner() {
-            labels.insert(labels::PROVISIONER_NAME.to_owned(), source.metadata.name.clone());
+            labels.insert(labels::PROVISIONER_NAME.to_owned(), NodePool::given_name(&source.metadata.name).to_owned());
         }
         let class = &source.spec.template.spec.node_class_ref;
         if !class.name.is_empty() {

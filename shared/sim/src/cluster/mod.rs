@@ -4,6 +4,7 @@ mod admission;
 mod apply;
 mod budgets;
 mod controllers;
+mod garbage;
 mod groups;
 mod kubelet;
 pub mod objects;
@@ -115,6 +116,7 @@ impl Cluster {
         self.retry_at = None;
         self.step_groups(now, dice, region, &mut effects);
         self.step_nodes(now, &mut effects);
+        self.collect_garbage(now);
         self.step_deployments(now, dice);
         self.step_daemon_sets(now, dice);
         self.step_pods(now);
