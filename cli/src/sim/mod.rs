@@ -1,5 +1,8 @@
 //! `whittle sim`: break the functions at every point, or at random, and look whether anything is left behind.
 
+#[cfg(test)]
+mod tests;
+
 use crate::local::scenario::{self, Play, Scenario};
 use crate::local::session::SessionError;
 use clap::{Args, Subcommand};

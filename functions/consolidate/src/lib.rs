@@ -17,13 +17,15 @@ use whittle_claims::{Doorbell, Lease, Revision, Stored};
 use whittle_core::disruption::{self, Decision, Gate, Method, Proposal, Settings as Rules};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
-    StatusWriter, World,
+    StatusWriter, StoreError, World,
 };
 use whittle_snapshot::{Snapshot, load};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// Longer than the largest pass, short enough that a crashed run costs less than a tick.
 const LEASE: SignedDuration = SignedDuration::from_secs(60);
+/// How soon a run looks again that found another one deciding for its cluster.
+const HELD_AGAIN: SignedDuration = SignedDuration::from_secs(3);
 /// How often a cluster with machines of ours is looked at: a pod that leaves is noticed within this.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
@@ -40,7 +42,17 @@ where
     Q: Queues,
     T: Clock,
 {
-    let lease = world.store.acquire(cluster, &world.clock.unique(), world.clock.now(), LEASE).await?;
+    let lease = match world.store.acquire(cluster, &world.clock.unique(), world.clock.now(), LEASE).await {
+        Ok(lease) => lease,
+        Err(StoreError::Held { .. }) => {
+            // Not an error: a message that failed would hold back its whole group until its visibility timeout ends.
+            let mut report = Report::default();
+            report.count("lease_held");
+            world.queues.ring(Doorbell::Consolidate { cluster: cluster.clone() }, HELD_AGAIN).await?;
+            return Ok(report);
+        }
+        Err(error) => return Err(error.into()),
+    };
     let outcome = under_lease(world, settings, cluster, &lease).await;
     // A lease that cannot be given back runs out by itself.
     let _ = world.store.release(&lease).await;

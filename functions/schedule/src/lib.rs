@@ -11,13 +11,15 @@ use whittle_core::checker::{self, Violation};
 use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan, Reason};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, Records, RegionStore, Report, Settings,
-    StatusWriter, World,
+    StatusWriter, StoreError, World,
 };
 use whittle_snapshot::{claim_of, load};
 use whittle_units::{ClusterName, SignedDuration};
 
 /// Long enough for the largest plan, short enough that a crashed run delays the next by less than a tick.
 const LEASE: SignedDuration = SignedDuration::from_secs(30);
+/// How soon a run looks again that found another one deciding for its cluster.
+const HELD_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
 /// Plans for a cluster's pending pods. Only one run decides for a cluster at a time; a later one ends with `Held`.
 pub async fn handle<S, C, K, Q, T>(
@@ -32,7 +34,17 @@ where
     Q: Queues,
     T: Clock,
 {
-    let lease = world.store.acquire(cluster, &world.clock.unique(), world.clock.now(), LEASE).await?;
+    let lease = match world.store.acquire(cluster, &world.clock.unique(), world.clock.now(), LEASE).await {
+        Ok(lease) => lease,
+        Err(StoreError::Held { .. }) => {
+            // Not an error: a message that failed would hold back its whole group until its visibility timeout ends.
+            let mut report = Report::default();
+            report.count("lease_held");
+            world.queues.ring(Doorbell::Schedule { cluster: cluster.clone() }, HELD_AGAIN).await?;
+            return Ok(report);
+        }
+        Err(error) => return Err(error.into()),
+    };
     let outcome = under_lease(world, settings, cluster, &lease).await;
     // A lease that cannot be given back runs out by itself.
     let _ = world.store.release(&lease).await;

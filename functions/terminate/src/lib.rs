@@ -100,6 +100,10 @@ where
         Phase::Draining { node_name: Some(node), .. } => {
             let objects = world.cluster.read(&claim.value.key.cluster, Scope::Drain, Some(&node)).await?;
             let Some(found) = objects.nodes.iter().find(|found| found.metadata.name == node) else {
+                if steps::pods_contradict(world, claim, &node, &objects).await? {
+                    report.count("node_not_seen");
+                    return Ok(Next::Again(LATER));
+                }
                 // Somebody took the Node away by hand: what ran there is lost, the machine must not be.
                 return finish::end_machine(world, claim, report).await;
             };

@@ -77,6 +77,27 @@ where
     finish::end_machine(world, claim, report).await
 }
 
+/// The answer has pods of a Node that it does not have. The collector takes pods away whose Node is gone, so one such
+/// answer proves nothing: only the deadline, or a machine that does not run, makes it true.
+pub(crate) async fn pods_contradict<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &Stored<Claim>,
+    node: &str,
+    objects: &ClusterObjects,
+) -> Result<bool, HandleError>
+where
+    C: Instances,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let deadline = claim.value.deletion.as_ref().and_then(|deletion| deletion.deadline);
+    if drain::plan(&objects.pods, node, deadline, now).waiting == 0 || deadline.is_some_and(|deadline| now > deadline) {
+        return Ok(false);
+    }
+    let Some(machine) = claim.value.machine() else { return Ok(false) };
+    Ok(world.cloud.instance(&machine.instance_id).await?.is_some_and(|instance| instance.is_alive()))
+}
+
 /// The kubelet is silent and EC2 says that the machine does not run: there is nothing left to drain. One of the two alone
 /// proves nothing.
 async fn machine_is_lost<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Stored<Claim>, node: &Node) -> Result<bool, HandleError>

@@ -31,7 +31,7 @@ pub enum Mutant {
     ReplacementNotAhead,
     /// A machine that is shutting down counts as ended.
     EndUnconfirmed,
-    /// A message is gone as soon as it is received.
+    /// A notice of EC2 is gone as soon as it is received.
     AcknowledgedEarly,
     /// One look without a NodePool is believed.
     OneLookBelieved,

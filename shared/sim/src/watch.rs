@@ -310,6 +310,13 @@ impl World {
         if serves {
             self.broke(format!("machine {id} was taken back and nobody had acted on the notice"));
         }
+        let noticed = self.watched.noticed.get(id).copied().unwrap_or(self.now());
+        let node = self.store.by_instance(id).and_then(|stored| stored.value.node_name().map(str::to_owned)).unwrap_or_default();
+        let loses =
+            self.cluster.objects.pods_on(&node).find(|pod| pod.metadata.controller().is_some_and(|owner| owner.kind == "ReplicaSet"));
+        if let Some(pod) = loses.map(|pod| pod.metadata.key()).filter(|_| !self.planned_since(noticed)) {
+            self.broke(format!("pod {pod} lost its place before another was planned"));
+        }
     }
 }
 

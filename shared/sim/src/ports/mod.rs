@@ -188,7 +188,7 @@ impl SimPorts {
         };
         self.gate(if slow { SLOW } else { pace }).await;
         let mut world = lock(&self.world);
-        let lost = world.faults.lost_replies;
+        let lost = world.faults.lost_replies.max(if what == "CreateFleet" { world.faults.lost_fleets } else { 0 });
         if answer.is_ok() && world.strikes(lost) {
             return Err(E::unanswered(what));
         }

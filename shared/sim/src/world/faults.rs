@@ -32,6 +32,8 @@ pub struct Faults {
     pub throttles: u32,
     /// Calls that happen and whose answer is lost.
     pub lost_replies: u32,
+    /// Fleet calls that start their machines and whose answer is lost.
+    pub lost_fleets: u32,
     /// Calls whose answer takes up to ten seconds.
     pub slow_replies: u32,
     /// Writes of the table and the API server that lose against another writer.

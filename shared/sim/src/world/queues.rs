@@ -34,7 +34,7 @@ pub struct MessageQueues {
     deduplication: BTreeMap<String, Timestamp>,
     /// Messages that failed too often.
     pub parked: Vec<Message>,
-    /// A message is gone as soon as it is received: a mutant that the checkers must catch.
+    /// A notice of EC2 is gone as soon as it is received: a mutant that the checkers must catch.
     pub forget_early: bool,
 }
 
@@ -43,12 +43,13 @@ impl MessageQueues {
     pub fn ring(&mut self, bell: Doorbell, delay: SignedDuration, now: Timestamp) -> Option<Timestamp> {
         let function = Function::of(&bell);
         let fifo = matches!(bell, Doorbell::Schedule { .. } | Doorbell::Consolidate { .. });
-        let group = fifo.then(|| bell.cluster().to_string());
+        // Each function has its own queue: groups of two queues do not wait for each other.
+        let group = fifo.then(|| format!("{}/{}", function.word(), bell.cluster()));
         let span = if fifo { delay.max(PLAN_DELAY) } else { delay };
-        if let Some(cluster) = &group {
+        if let Some(group) = &group {
             self.deduplication.retain(|_, since| now.duration_since(*since) < DEDUPLICATION);
             let due = now.checked_add(delay).unwrap_or(now);
-            let id = format!("{cluster}/{}/{}", function.word(), due.as_second());
+            let id = format!("{group}/{}", due.as_second());
             if self.deduplication.insert(id, now).is_some() {
                 return None;
             }
@@ -100,7 +101,7 @@ impl MessageQueues {
         message.reader = Some(reader);
         message.visible_at = now.checked_add(VISIBILITY).unwrap_or(now);
         let received = message.clone();
-        if self.forget_early {
+        if self.forget_early && received.function == Function::Interrupt {
             self.messages.remove(&number);
         }
         Some(received)

@@ -1,0 +1,127 @@
+//! Plays with faults: protections that are missing are noticed, and what a storm found stays mended.
+
+use crate::local::scenario::{self, Play, Scenario};
+use std::path::Path;
+use whittle_sim::{Faults, Function, Mutant};
+
+fn scenario(name: &str) -> Scenario {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/scenarios/faults/{name}.yaml"));
+    scenario::read(&path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn play(name: &str, seed: u64, faults: &Faults, mutant: Option<Mutant>) -> scenario::Outcome {
+    let play = Play { mutant, ..Play::lenient(seed, faults.clone()) };
+    scenario::play(&scenario(name), &play).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The whole system keeps its promises under these faults; without the protection, the checkers say `text`.
+#[track_caller]
+fn check(mutant: Mutant, name: &str, seed: u64, faults: &Faults, text: &str) {
+    let whole = play(name, seed, faults, None);
+    assert_eq!(whole.failures, Vec::<String>::new(), "{name} without {mutant:?}");
+    let broken = play(name, seed, faults, Some(mutant));
+    let caught = broken.failures.iter().any(|failure| failure.contains(text));
+    assert!(caught, "{name} with {mutant:?}: {}", if broken.failures.is_empty() { "nobody noticed" } else { &broken.failures[0] });
+}
+
+fn calm() -> Faults {
+    Faults::default()
+}
+
+#[test]
+fn a_lost_fencing_check_is_noticed() {
+    let faults = Faults { slow_replies: 900, late_messages: 1000, ..calm() };
+    check(Mutant::FencingUnchecked, "scale_up", 1, &faults, "under a lease that had passed on");
+}
+
+#[test]
+fn an_ignored_lease_is_noticed() {
+    check(Mutant::LeaseIgnored, "scale_up", 1, &Faults { doubled_runs: 1000, ..calm() }, "was given to two at once");
+}
+
+#[test]
+fn an_ignored_revision_is_noticed() {
+    check(Mutant::RevisionIgnored, "scale_down", 1, &Faults { doubled_runs: 1000, ..calm() }, "had not seen");
+}
+
+#[test]
+fn a_stale_listing_of_claims_is_noticed() {
+    check(
+        Mutant::ClaimsReadLate,
+        "scale_up",
+        2,
+        &Faults { late_messages: 1000, repeated_messages: 1000, ..calm() },
+        "were planned for already",
+    );
+}
+
+#[test]
+fn a_forgotten_token_is_noticed() {
+    let faults = Faults { lost_fleets: 500, stale_reads: 1000, ..calm() };
+    check(Mutant::TokenForgotten, "scale_up", 2, &faults, "of 1 brought 2 machines");
+}
+
+#[test]
+fn evictions_without_budgets_are_noticed() {
+    check(Mutant::BudgetsUnasked, "drain_with_budget", 1, &calm(), "left the disruption budget");
+}
+
+#[test]
+fn refused_pods_that_are_deleted_are_noticed() {
+    check(Mutant::RefusedPodsDeleted, "drain_with_budget", 1, &calm(), "by force before any deadline");
+}
+
+#[test]
+fn finalizers_that_go_early_are_noticed() {
+    check(Mutant::FinalizersGoEarly, "scale_down", 1, &calm(), "lost its finalizer before");
+}
+
+#[test]
+fn an_orphan_ended_at_first_sight_is_noticed() {
+    check(Mutant::OrphanAtFirstSight, "orphan", 1, &calm(), "an orphan at first sight");
+}
+
+#[test]
+fn ignored_budgets_of_a_pool_are_noticed() {
+    check(Mutant::PoolBudgetsIgnored, "empty_with_budget", 1, &calm(), "disruptions (Empty) at once");
+}
+
+#[test]
+fn a_replacement_that_is_not_planned_ahead_is_noticed() {
+    check(Mutant::ReplacementNotAhead, "spot_held", 1, &calm(), "lost its place before another was planned");
+}
+
+#[test]
+fn a_claim_that_is_gone_before_its_machine_is_noticed() {
+    check(Mutant::EndUnconfirmed, "scale_down", 1, &calm(), "was not seen to have ended");
+}
+
+#[test]
+fn one_look_that_is_believed_is_noticed() {
+    check(Mutant::OneLookBelieved, "drain_with_budget", 6, &Faults { partial_reads: 200, ..calm() }, "although its NodePool is there");
+}
+
+#[test]
+fn a_message_acknowledged_before_its_work_is_noticed() {
+    let gates = play("spot_loss", 1, &calm(), None).gates;
+    let first = 1 + gates.iter().position(|function| *function == Function::Interrupt).expect("notices come");
+    // The notices of machines that begin to run come first; the one that counts is found among them.
+    let points = (0..gates.len()).filter(|at| gates[*at] == Function::Interrupt).map(|at| at + 1).filter(|point| *point >= first);
+    let caught = points.step_by(2).any(|point| {
+        let faults = Faults { crash_at_gate: u64::try_from(point).ok(), ..calm() };
+        let broken = play("spot_loss", 1, &faults, Some(Mutant::AcknowledgedEarly));
+        let noticed = broken.failures.iter().any(|failure| failure.contains("nobody had acted on the notice"));
+        assert!(!noticed || play("spot_loss", 1, &faults, None).failures.is_empty());
+        noticed
+    });
+    assert!(caught, "nobody noticed");
+}
+
+/// Storm 206: an answer without Nodes was taken for a Node deleted by hand, and the machine ended under its pods.
+#[test]
+fn a_node_missing_from_one_answer_does_not_end_its_machine() {
+    for seed in 1..=4 {
+        let outcome = play("drain_with_budget", seed, &Faults { partial_reads: 300, ..calm() }, None);
+        assert_eq!(outcome.failures, Vec::<String>::new(), "seed {seed}");
+    }
+}
