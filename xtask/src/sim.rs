@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: the fault commands of `whittle sim`, on all fault scenarios unless some are named.
+//! `cargo xtask sim`: the commands of `whittle sim`; those of faults on all fault scenarios unless some are named.
 
 use crate::workspace;
 use anyhow::{Context, ensure};
@@ -17,12 +17,13 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Passes `crash …` or `storm …` on to the command.
+/// Passes `crash …`, `storm …` or `diurnal …` on to the command.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = workspace::root();
     let mut whittle = Command::new("cargo");
     whittle.current_dir(&root).args(["run", "--release", "--quiet", "-p", "whittle-cli", "--", "sim"]).args(arguments);
-    if !arguments.iter().any(|argument| argument.ends_with(".yaml")) {
+    let plays_scenarios = arguments.first().is_some_and(|command| command == "crash" || command == "storm");
+    if plays_scenarios && !arguments.iter().any(|argument| argument.ends_with(".yaml")) {
         whittle.args(scenarios(&root.join("tests/scenarios/faults"))?);
     }
     let status = whittle.status().context("cargo cannot be started")?;

@@ -1,5 +1,6 @@
 //! `whittle sim`: break the functions at every point, or at random, and look whether anything is left behind.
 
+pub mod diurnal;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,8 @@ pub enum SimCommand {
     Crash(CrashArgs),
     /// Random faults of every kind, then calm
     Storm(StormArgs),
+    /// A day of a workload that follows the sun, against the reference's packing
+    Diurnal(diurnal::DiurnalArgs),
 }
 
 /// `whittle sim crash`
@@ -69,6 +72,9 @@ pub fn main(args: &SimArgs) -> ExitCode {
     let done = match &args.command {
         SimCommand::Crash(args) => crash_files(args),
         SimCommand::Storm(args) => storm_files(args),
+        SimCommand::Diurnal(args) => diurnal::run(args)
+            .map(|(table, violations)| (table, Tally { violations, ..Tally::default() }))
+            .map_err(|error| error.to_string()),
     };
     match done {
         Ok((line, tally)) => {

@@ -68,11 +68,19 @@ pub struct Scheduling {
     pub reserved_capacity: bool,
     /// Work units of one planning run, whatever the speed of the machine; the next run goes on with the rest.
     pub work_budget: u64,
+    /// Pack as the reference does, and choose its commands: for comparisons, in the simulator.
+    pub reference_packing: bool,
 }
 
 impl Default for Scheduling {
     fn default() -> Self {
-        Self { ignore_preferences: false, lower_min_values: false, reserved_capacity: true, work_budget: 4_000_000 }
+        Self {
+            ignore_preferences: false,
+            lower_min_values: false,
+            reserved_capacity: true,
+            work_budget: 4_000_000,
+            reference_packing: false,
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
 use whittle_claims::{Claim, NodeClassRecord, Stored, Uninstall, mirror};
-use whittle_core::schedule::{Input, MinValuesPolicy, Options, PreferencePolicy, Workloads};
+use whittle_core::schedule::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
 use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, Settings, World};
 use whittle_units::{ClusterName, Timestamp};
@@ -93,6 +93,7 @@ impl Snapshot {
 pub fn options(settings: &Settings) -> Options {
     let set = &settings.scheduling;
     Options {
+        packing: if set.reference_packing { Packing::Reference } else { Packing::Best },
         preferences: if set.ignore_preferences { PreferencePolicy::Ignore } else { PreferencePolicy::Respect },
         min_values: if set.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict },
         reserved_capacity: set.reserved_capacity,

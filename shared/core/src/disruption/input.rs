@@ -74,7 +74,7 @@ pub enum Gate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// Consolidations that were executed in the last hour, oldest first.
+    /// Disruptions that were executed lately, oldest first.
     pub moves: Vec<Move>,
     /// Methods that found nothing, with what they had looked at and when.
     pub nothing_found: BTreeMap<Method, Seen>,
@@ -100,6 +100,10 @@ pub struct Move {
     pub launched: Vec<String>,
     /// Pods that had to move, by their owner (`namespace/kind/name`).
     pub workloads: BTreeMap<String, u32>,
+    /// By the same owner: how often the most moved of these pods, or pods whose place it took, had been moved then,
+    /// this time included.
+    #[serde(default)]
+    pub times: BTreeMap<String, u32>,
 }
 
 /// What a removed machine was.

@@ -12,10 +12,14 @@ use whittle_api::ClusterObjects;
 use whittle_api::k8s::Pod;
 use whittle_units::Timestamp;
 
-/// How long a move is remembered.
-const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(1);
-/// How often the pods of a workload are moved within that time, on average.
+/// How long a move is not undone, and the moves of a workload are counted.
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+/// How long the moves of a single pod are counted: an hour, and what may pass between a decision and its last eviction.
+const REMEMBERED_FOR: SignedDuration = SignedDuration::from_mins(80);
+/// How often a pod is moved within that time, and the pods of a workload on average.
 const MOVES_MAX: u64 = 2;
+/// Creation times are whole seconds.
+const PRECISION: SignedDuration = SignedDuration::from_secs(1);
 /// A pass that found nothing is repeated after this even if nothing changed.
 const NOTHING_HOLDS_FOR: SignedDuration = SignedDuration::from_mins(5);
 
@@ -25,12 +29,25 @@ impl Memory {
         self.moves.retain(|earlier| now.duration_since(earlier.at) < REMEMBERED_FOR);
     }
 
+    /// How often a pod, or one whose place it took, may have been moved lately. Who took whose place is not told: any pod
+    /// of the workload that is younger than a move may have.
+    fn times_moved(&self, pod: &Pod, workload: &str) -> u32 {
+        let created = pod.metadata.creation_timestamp.unwrap_or(Timestamp::MAX);
+        let younger = |earlier: &&Move| earlier.at.checked_sub(PRECISION).unwrap_or(Timestamp::MIN) < created;
+        self.moves.iter().filter(younger).filter_map(|earlier| earlier.times.get(workload)).copied().max().unwrap_or(0)
+    }
+
     /// Remembers a consolidation that is being executed; `launched` are the names of its replacements' claims.
     pub fn record(&mut self, command: &Command, launched: Vec<String>, objects: &ClusterObjects, now: Timestamp) {
         let moving: BTreeSet<&String> = command.removals.iter().flat_map(|removal| &removal.pods).collect();
         let mut workloads: BTreeMap<String, u32> = BTreeMap::new();
+        let mut times: BTreeMap<String, u32> = BTreeMap::new();
         for pod in objects.pods.iter().filter(|pod| moving.contains(&pod.metadata.key())) {
-            *workloads.entry(workload_of(pod)).or_default() += 1;
+            let workload = workload_of(pod);
+            let before = self.times_moved(pod, &workload);
+            *workloads.entry(workload.clone()).or_default() += 1;
+            let most = times.entry(workload).or_default();
+            *most = (*most).max(before.saturating_add(1));
         }
         let removed = command.removals.iter().map(|removal| Shape {
             node_pool: removal.node_pool.clone(),
@@ -39,7 +56,7 @@ impl Memory {
             zone: removal.zone.clone(),
             price: removal.price,
         });
-        self.moves.push(Move { at: now, removed: removed.collect(), launched, workloads });
+        self.moves.push(Move { at: now, removed: removed.collect(), launched, workloads, times });
         self.forget_old(now);
     }
 }
@@ -51,7 +68,7 @@ pub(super) fn still_nothing(seen: Option<&Seen>, fingerprint: u64, now: Timestam
 
 /// The instance types that some of the nodes have lately replaced, and when: they do not come back.
 pub(super) fn replaced_by<'m>(memory: &'m Memory, nodes: &[&Candidate<'_>], now: Timestamp) -> Option<(Timestamp, BTreeSet<&'m str>)> {
-    let recent = |earlier: &&Move| now.duration_since(earlier.at) < REMEMBERED_FOR;
+    let recent = |earlier: &&Move| now.duration_since(earlier.at) < HOUR;
     let stood_in = |earlier: &&Move| nodes.iter().any(|node| earlier.launched.iter().any(|name| name == node.machine.claim_name()));
     let earlier: Vec<&Move> = memory.moves.iter().filter(recent).filter(stood_in).collect();
     let at = earlier.iter().map(|earlier| earlier.at).max()?;
@@ -63,8 +80,14 @@ pub(super) fn refuse_restlessness(memory: &Memory, world: &World<'_>, nodes: &[&
     if memory.moves.is_empty() {
         return Ok(());
     }
+    for pod in nodes.iter().flat_map(|node| &node.pods) {
+        let workload = workload_of(pod);
+        if u64::from(memory.times_moved(pod, &workload)) >= MOVES_MAX {
+            return Err(Keep::MovedTooOften { workload });
+        }
+    }
     let mut moved: BTreeMap<String, u64> = BTreeMap::new();
-    for earlier in &memory.moves {
+    for earlier in memory.moves.iter().filter(|earlier| world.now().duration_since(earlier.at) < HOUR) {
         for (workload, pods) in &earlier.workloads {
             *moved.entry(workload.clone()).or_default() += u64::from(*pods);
         }

@@ -3,6 +3,7 @@
 use crate::disruption::testing::{Scene, noon, render, why};
 use crate::disruption::{Gate, Method, Move, RejectionCause, Shape};
 use jiff::ToSpan as _;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
@@ -254,6 +255,7 @@ fn a_move_that_undoes_a_recent_one_is_refused() {
         removed: vec![shape("x2"), shape("x4")],
         launched: vec!["claim-n".to_owned()],
         workloads: [("default/ReplicaSet/other".to_owned(), 9)].into(),
+        times: BTreeMap::new(),
     };
     scene.memory.moves = vec![earlier.clone()];
     scene.expect(&["single replace [n] -> x8"]);
@@ -261,7 +263,9 @@ fn a_move_that_undoes_a_recent_one_is_refused() {
     scene.expect(&[]);
     scene.expect_why("n", "UndoesRecentMove");
     scene.memory.moves[0].at = noon() - 1.hour();
-    assert_eq!(scene.expect(&["single replace [n] -> x2|x4|x8"]).memory.moves, []);
+    assert_eq!(scene.expect(&["single replace [n] -> x2|x4|x8"]).memory.moves.len(), 1);
+    scene.memory.moves[0].at = noon() - 80.minutes();
+    assert_eq!(scene.decide().memory.moves, [], "forgotten");
 }
 
 #[test]
@@ -272,12 +276,38 @@ fn no_workload_is_moved_more_than_twice_an_hour() {
         removed: Vec::new(),
         launched: Vec::new(),
         workloads: [("default/ReplicaSet/web".to_owned(), pods)].into(),
+        times: BTreeMap::new(),
     };
     scene.memory.moves = vec![moved(1)];
     assert_eq!(scene.decide().commands.len(), 1);
     scene.memory.moves.push(moved(1));
     scene.expect(&[]);
     scene.expect_why("n", "MovedTooOften");
+}
+
+#[test]
+fn no_pod_is_moved_a_third_time_within_the_hour_though_its_workload_is_large() {
+    let workload = "default/ReplicaSet/web";
+    let mut scene = scene(&[("n", 16, "1500m")]);
+    scene.node("full", "default", 4).0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    for at in 0..8 {
+        scene.pod(&format!("old-{at}"), "full", "500m").metadata.creation_timestamp = Some(noon() - 2.hours());
+    }
+    let command = scene.expect(&["single replace [n] -> x2|x4|x8"]).commands.remove(0);
+    let mut memory = scene.memory.clone();
+    memory.record(&command, Vec::new(), &scene.objects, noon() - 40.minutes());
+    assert_eq!(memory.moves[0].times[workload], 1);
+    memory.record(&command, Vec::new(), &scene.objects, noon() - 20.minutes());
+    assert_eq!(memory.moves[1].times[workload], 2, "the pod is younger than the first move: it may have been moved by it");
+    scene.memory = memory;
+    scene.expect_why("n", "MovedTooOften");
+    let pod = scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n").unwrap();
+    pod.metadata.creation_timestamp = Some(noon() - 30.minutes());
+    scene.expect_why("n", "Underutilized");
+    let pod = scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n").unwrap();
+    pod.metadata.creation_timestamp = Some(noon());
+    scene.now = noon() + 61.minutes();
+    scene.expect_why("n", "Underutilized");
 }
 
 #[test]

@@ -1,0 +1,266 @@
+//! `whittle sim diurnal`: a day of a workload that follows the sun, decided by Whittle and by the reference's packing.
+//!
+//! Both runs see the same Deployments scaled at the same moments under the same NodePool; what differs is how pods are
+//! packed and which commands consolidation may find.
+
+use crate::local::session::{Place, Session, SessionError};
+use crate::savings::ledger_of;
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write as _;
+use whittle_core::disruption::{SavingsReport, savings};
+use whittle_ports::{Scheduling, Settings};
+
+/// `whittle sim diurnal`
+#[derive(Debug, Args)]
+pub struct DiurnalArgs {
+    /// Machines at the day's peak
+    #[arg(long, default_value_t = 200)]
+    pub nodes: u32,
+    /// How long; the day begins at midnight
+    #[arg(long, default_value_t = 24)]
+    pub hours: u32,
+}
+
+/// Share of the peak in each hour of the day, in percent.
+const LOAD: [u32; 24] = [35, 30, 25, 25, 25, 30, 40, 55, 70, 85, 95, 100, 100, 95, 95, 95, 90, 90, 85, 75, 65, 55, 45, 40];
+/// Deployments, each a little ahead of or behind the others.
+const APPS: u32 = 20;
+/// Cores of the largest machine that the pool buys.
+const CORES: u32 = 8;
+/// How often Deployments are scaled.
+const SCALE_EVERY: u32 = 15;
+/// Moves of one pod by consolidation that are too many within an hour.
+const MOVES_MAX: usize = 2;
+
+/// How a day went.
+#[derive(Debug, Default)]
+pub struct Day {
+    /// Billionths of a dollar, summed minute by minute.
+    pub nanos: u128,
+    pub nodes_peak: usize,
+    pub machines_started: usize,
+    /// Minutes that pods waited for a place, summed over pods.
+    pub waiting_minutes: usize,
+    pub disrupted: SavingsReport,
+    /// The most often that consolidation moved one pod (that is: it, or the pod that took its place) within an hour.
+    pub moves_most: usize,
+    /// Invariants that were broken, in words.
+    pub violations: Vec<String>,
+}
+
+/// Both days as a table, with what is wrong about ours.
+///
+/// # Errors
+/// The manifests are refused.
+pub fn run(args: &DiurnalArgs) -> Result<(String, Vec<String>), SessionError> {
+    let ours = day(args.nodes, 0..args.hours * 60, false)?;
+    let theirs = day(args.nodes, 0..args.hours * 60, true)?;
+    let mut wrong = ours.violations.clone();
+    if ours.moves_most > MOVES_MAX {
+        wrong.push(format!("a pod was moved {} times within an hour", ours.moves_most));
+    }
+    if ours.nanos > theirs.nanos {
+        wrong.push("the day costs more than with the reference's packing".to_owned());
+    }
+    Ok((table(&ours, &theirs), wrong))
+}
+
+fn table(ours: &Day, theirs: &Day) -> String {
+    let mut out = format!("{:<44}{:>14}{:>14}\n", "", "whittle", "reference");
+    let mut row = |name: &str, value: &dyn Fn(&Day) -> String| {
+        let _ = writeln!(out, "{name:<44}{:>14}{:>14}", value(ours), value(theirs));
+    };
+    row("dollars", &|day| format!("{:.2}", dollars(day.nanos)));
+    row("machines at the peak", &|day| day.nodes_peak.to_string());
+    row("machines started", &|day| day.machines_started.to_string());
+    row("pod minutes without a place", &|day| day.waiting_minutes.to_string());
+    row("commands of disruption", &|day| day.disrupted.commands.to_string());
+    row("nodes removed or replaced", &|day| day.disrupted.nodes_removed.to_string());
+    row("pods moved", &|day| day.disrupted.pods_moved.to_string());
+    row("most moves of one pod within an hour", &|day| day.moves_most.to_string());
+    row("broken invariants", &|day| day.violations.len().to_string());
+    out
+}
+
+#[expect(clippy::cast_precision_loss, reason = "output")]
+fn dollars(nanos: u128) -> f64 {
+    nanos as f64 / 1e9
+}
+
+/// Plays some minutes of a day. `reference`: with the reference's own packing and choice of commands.
+///
+/// # Errors
+/// The manifests are refused.
+pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> Result<Day, SessionError> {
+    let mut session = Session::new(&Place::default());
+    let scheduling = Scheduling { reference_packing: reference, ..Scheduling::default() };
+    session.set(Settings { scheduling, ..session.settings() });
+    session.apply_text("pool.yaml", &pool())?;
+    for app in 0..APPS {
+        session.apply_text("app.yaml", &deployment(app))?;
+    }
+    let mut day = Day::default();
+    let mut moves = Moves::default();
+    for minute in minutes {
+        if minute % SCALE_EVERY == 0 {
+            for app in 0..APPS {
+                session.scale(&format!("app-{app}"), replicas(app, nodes, minute))?;
+            }
+        }
+        session.advance(SignedDuration::from_mins(1));
+        let world = session.simulation.world();
+        day.nanos += u128::from(world.cost().nanos()) / 60;
+        let running = world.region.machines.values().filter(|machine| machine.instance.is_alive()).count();
+        day.nodes_peak = day.nodes_peak.max(running);
+        let (_, starting, pending) = world.cluster.pod_counts(|_| true);
+        day.waiting_minutes += starting + pending;
+        let entries = ledger_of(world.store.decisions(&world.name()));
+        let gone: BTreeSet<&str> = entries.iter().flat_map(|entry| &entry.nodes).map(String::as_str).collect();
+        let pods = world.cluster.objects.pods.values().filter(|pod| !pod.metadata.is_deleting());
+        let seen = pods.map(|pod| {
+            let app = pod.metadata.labels.get("app").cloned().unwrap_or_default();
+            (pod.metadata.key(), (app, pod.spec.node_name.clone()))
+        });
+        moves.look(world.now(), seen.collect(), &gone);
+    }
+    let world = session.simulation.world();
+    let entries = ledger_of(world.store.decisions(&world.name()));
+    day.disrupted = savings(&entries, Timestamp::MIN, Timestamp::MAX);
+    day.machines_started = world.region.started();
+    day.moves_most = moves.most;
+    day.violations.clone_from(&world.violations);
+    Ok(day)
+}
+
+/// Follows pods through their successors: a pod that left a disrupted node hands its history to the next of its app.
+#[derive(Debug, Default)]
+struct Moves {
+    /// By pod: app and node.
+    before: BTreeMap<String, (String, String)>,
+    /// By pod: when it or its predecessors were moved.
+    history: BTreeMap<String, Vec<Timestamp>>,
+    /// By app: histories that wait for a pod.
+    open: BTreeMap<String, VecDeque<Vec<Timestamp>>>,
+    most: usize,
+}
+
+impl Moves {
+    fn look(&mut self, now: Timestamp, pods: BTreeMap<String, (String, String)>, gone: &BTreeSet<&str>) {
+        for (pod, (app, node)) in self.before.iter().filter(|(pod, _)| !pods.contains_key(*pod)) {
+            let mut history = self.history.remove(pod).unwrap_or_default();
+            if !gone.contains(node.as_str()) {
+                continue;
+            }
+            history.retain(|at| now.duration_since(*at) < SignedDuration::from_hours(1));
+            history.push(now);
+            self.most = self.most.max(history.len());
+            self.open.entry(app.clone()).or_default().push_back(history);
+        }
+        for (pod, (app, _)) in pods.iter().filter(|(pod, _)| !self.before.contains_key(*pod)) {
+            if let Some(history) = self.open.get_mut(app).and_then(VecDeque::pop_front) {
+                self.history.insert(pod.clone(), history);
+            }
+        }
+        self.before = pods;
+    }
+}
+
+/// Cores of one pod of an app, in thousandths.
+fn size(app: u32) -> u32 {
+    [250, 500, 750, 1_000, 2_000][(app % 5) as usize]
+}
+
+/// What the app runs at a minute of the day: its share of the load, a little earlier or later than the others.
+fn replicas(app: u32, nodes: u32, minute: u32) -> i32 {
+    let shifted = minute + 24 * 60 + app * 9 - 90;
+    let at = |hour: u32| LOAD[(hour % 24) as usize];
+    let (hour, part) = (shifted / 60, shifted % 60);
+    let percent = (at(hour) * (60 - part) + at(hour + 1) * part) / 60;
+    // A machine keeps a little for itself.
+    let peak = u64::from(nodes * (CORES * 1_000 - 500) / APPS / size(app));
+    i32::try_from(peak * u64::from(percent) / 100).unwrap_or(i32::MAX)
+}
+
+fn pool() -> String {
+    format!(
+        "apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {{name: default}}
+spec:
+  template:
+    spec:
+      requirements:
+        - {{key: kubernetes.io/arch, operator: In, values: [amd64]}}
+        - {{key: kubernetes.io/os, operator: In, values: [linux]}}
+        - {{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}}
+        - {{key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}}
+        - {{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: [\"4\"]}}
+        - {{key: karpenter.k8s.aws/instance-cpu, operator: Lt, values: [\"{}\"]}}
+      nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}
+      expireAfter: Never
+  disruption: {{consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 60s, budgets: [{{nodes: 10%}}]}}
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {{name: default}}
+spec:
+  role: KarpenterNodeRole-demo
+  amiSelectorTerms: [{{alias: al2023@latest}}]
+  subnetSelectorTerms: [{{tags: {{karpenter.sh/discovery: demo}}}}]
+  securityGroupSelectorTerms: [{{tags: {{karpenter.sh/discovery: demo}}}}]
+",
+        CORES + 1
+    )
+}
+
+fn deployment(app: u32) -> String {
+    format!(
+        "apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: app-{app}}}
+spec:
+  replicas: 0
+  selector: {{matchLabels: {{app: app-{app}}}}}
+  template:
+    metadata: {{labels: {{app: app-{app}}}}}
+    spec:
+      containers:
+        - name: app
+          image: app
+          resources: {{requests: {{cpu: {}m, memory: {}Mi}}}}
+",
+        size(app),
+        size(app) * 2
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noon_and_night_of_a_small_cluster_keep_the_invariants_and_pods_their_peace() {
+        let day = day(3, (720..726).chain(1_380..1_392), false).unwrap();
+        assert_eq!(day.violations, Vec::<String>::new());
+        assert!(day.disrupted.commands > 0 && day.nodes_peak > 1, "{day:?}");
+        assert!(day.moves_most <= MOVES_MAX, "{day:?}");
+        assert!(day.disrupted.rate_nanos() > 0, "what was done saved money: {day:?}");
+    }
+
+    #[test]
+    fn histories_pass_on_to_successors_and_fade() {
+        let at = |minute: i64| Timestamp::from_second(minute * 60).unwrap();
+        let pods = |name: &str, node: &str| BTreeMap::from([(name.to_owned(), ("web".to_owned(), node.to_owned()))]);
+        let mut moves = Moves::default();
+        let gone: BTreeSet<&str> = ["n1", "n2"].into();
+        moves.look(at(0), pods("a", "n1"), &gone);
+        moves.look(at(1), pods("b", "n2"), &gone);
+        assert_eq!(moves.most, 1);
+        moves.look(at(2), pods("c", "n3"), &gone);
+        assert_eq!(moves.most, 2, "b took a's place and had to go too");
+        moves.look(at(3), pods("d", "n4"), &gone);
+        assert_eq!(moves.most, 2, "n3 was not disrupted");
+    }
+}
