@@ -55,7 +55,8 @@ fn what_was_made_for_a_class_is_deleted_templates_first() {
         .replace("GetInstanceProfile", "ListInstanceProfiles")
         .replace("<InstanceProfile>", "<InstanceProfiles><member>")
         .replace("</InstanceProfile>", "</member></InstanceProfiles><IsTruncated>false</IsTruncated>");
-    let wire = Wire::answering([(200, templates), (200, DONE), (200, &listed), (200, DONE), (404, NO_SUCH)]);
+    let deleted = "<DeleteLaunchTemplateResponse><launchTemplate/></DeleteLaunchTemplateResponse>";
+    let wire = Wire::answering([(200, templates), (200, deleted), (200, &listed), (200, DONE), (404, NO_SUCH)]);
     let explorer = Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
     run(explorer.release_class(&"demo".into(), "default")).unwrap();
     let actions: Vec<String> = (0..wire.bodies().len()).map(|index| wire.form(index)["Action"].clone()).collect();
