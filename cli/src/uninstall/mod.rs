@@ -47,7 +47,7 @@ fn invocation(args: &Args) -> Vec<String> {
         Nodes::Keep => LeftNodes::Keep,
     };
     let request = UninstallRequest { cluster: ClusterName::new(&args.cluster), nodes, dry_run: !args.yes };
-    let payload = serde_json::json!({ "uninstall": request }).to_string();
+    let payload = serde_json::to_string(&std::collections::BTreeMap::from([("uninstall", request)])).expect("plain data is JSON");
     let mut all =
         ["lambda", "invoke", "--function-name", &args.function, "--cli-binary-format", "raw-in-base64-out"].map(str::to_owned).to_vec();
     all.extend(["--payload".to_owned(), payload]);
