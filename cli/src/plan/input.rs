@@ -5,8 +5,10 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use whittle_api::k8s::{Container, Namespace, Node, Pod, PodCondition};
+use whittle_api::k8s::{Container, Kind, Namespace, Node, Pod, PodCondition};
 use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::legacy::{self, ConvertOptions, Purpose};
+use whittle_api::manifest::{self, Object};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_core::schedule::{MinValuesPolicy, PreferencePolicy};
 use whittle_units::{SignedDuration, Timestamp};
@@ -16,6 +18,9 @@ use whittle_units::{SignedDuration, Timestamp};
 pub enum ReadError {
     #[error("cannot read {path}: {source}")]
     File { path: String, source: std::io::Error },
+    /// All faults of a file, one line each.
+    #[error("{}", .0.join("\n"))]
+    Manifest(Vec<String>),
     #[error("{path}, document {document}: not readable as YAML: {message}")]
     Yaml { path: String, document: usize, message: String },
     #[error("{path}, document {document}: {kind} {name:?} cannot be read: {message}")]
@@ -67,14 +72,61 @@ struct Document {
 /// What cannot be read, with its place.
 pub fn read(files: &[PathBuf]) -> Result<Manifests, ReadError> {
     let mut documents = Vec::new();
+    let mut legacy = Vec::new();
     for path in files {
         for path in expand(path)? {
             let name = path.display().to_string();
             let text = slurp(&path).map_err(|source| ReadError::File { path: name.clone(), source })?;
-            split(&name, &text, &mut documents)?;
+            add_text(&name, &text, &mut documents, &mut legacy)?;
         }
     }
-    assemble(documents)
+    assemble(documents, legacy)
+}
+
+/// Whether a document is of Karpenter's, but none of the kinds that a plan reads itself: classes and all old kinds.
+fn is_of_karpenter(document: &Document) -> bool {
+    let version = document.text("apiVersion").unwrap_or_default();
+    let read_here = matches!((version, document.text("kind")), ("karpenter.sh/v1", Some("NodePool" | "NodeClaim")));
+    version.starts_with("karpenter.") && !read_here
+}
+
+/// Adds the documents of a text; objects of old kinds go to `legacy`.
+fn add_text(name: &str, text: &str, documents: &mut Vec<Document>, legacy: &mut Vec<Object>) -> Result<(), ReadError> {
+    let mut own = Vec::new();
+    if let Err(plain) = split(name, text, &mut own) {
+        // The reader of manifests knows likely causes of what is no YAML.
+        let faults = manifest::read(name, text).err().filter(|faults| !faults.is_empty());
+        return Err(faults.map_or(plain, |faults| ReadError::Manifest(faults.iter().map(ToString::to_string).collect())));
+    }
+    if own.iter().any(is_of_karpenter) {
+        let read = manifest::read(name, text).map_err(|faults| ReadError::Manifest(faults.iter().map(ToString::to_string).collect()))?;
+        legacy.extend(read.into_iter().map(|located| located.value).filter(|object| matches!(object, Object::Legacy(_))));
+        let is_old = |document: &Document| {
+            let version = document.text("apiVersion").unwrap_or_default();
+            is_of_karpenter(document) && !matches!(version, "karpenter.sh/v1" | "karpenter.k8s.aws/v1")
+        };
+        own.retain(|document| !is_old(document));
+    }
+    documents.extend(own);
+    Ok(())
+}
+
+/// Pools of old kinds in today's form, as documents of their own.
+fn converted(legacy: Vec<Object>) -> Result<Vec<Document>, ReadError> {
+    let done = legacy::convert(legacy, &ConvertOptions::new(Purpose::OnRead));
+    if !done.errors.is_empty() {
+        return Err(ReadError::Manifest(done.errors.iter().map(ToString::to_string).collect()));
+    }
+    let pools = done.objects.into_iter().filter_map(|object| match object {
+        Object::NodePool(pool) => {
+            let mut value = serde_json::to_value(&*pool).ok()?;
+            value["apiVersion"] = NodePool::API_VERSION.into();
+            value["kind"] = NodePool::KIND.into();
+            Some(value)
+        }
+        _ => None,
+    });
+    Ok(pools.zip(1..).map(|(value, number)| Document { path: "converted".to_owned(), number, value }).collect())
 }
 
 /// Reads manifests from a text.
@@ -82,9 +134,9 @@ pub fn read(files: &[PathBuf]) -> Result<Manifests, ReadError> {
 /// # Errors
 /// What cannot be read, with its place.
 pub fn read_text(name: &str, text: &str) -> Result<Manifests, ReadError> {
-    let mut documents = Vec::new();
-    split(name, text, &mut documents)?;
-    assemble(documents)
+    let (mut documents, mut legacy) = (Vec::new(), Vec::new());
+    add_text(name, text, &mut documents, &mut legacy)?;
+    assemble(documents, legacy)
 }
 
 fn expand(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
@@ -161,7 +213,10 @@ impl Document {
     }
 }
 
-fn assemble(documents: Vec<Document>) -> Result<Manifests, ReadError> {
+fn assemble(mut documents: Vec<Document>, legacy: Vec<Object>) -> Result<Manifests, ReadError> {
+    if !legacy.is_empty() {
+        documents.extend(converted(legacy)?);
+    }
     let settings = settings(&documents)?;
     let mut objects = ClusterObjects::default();
     let mut skipped = Vec::new();

@@ -8,6 +8,7 @@ use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_claims::{NodeClassRecord, Record, StockOut};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::family::Family;
+use whittle_ec2::fleet::image_for;
 use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve};
 use whittle_ec2::kubelet::{Kubelet, KubeletError};
 use whittle_ports::HandleError;
@@ -118,7 +119,11 @@ impl ClassParts {
 }
 
 /// `None` for a class whose kubelet settings cannot be read or whose types cannot be resolved; `refresh` tells its owner.
+///
+/// A type that none of the class's images boots is no candidate: its launch would be refused, and planned again for ever.
 fn of_class(record: &NodeClassRecord, catalog: &Catalog, unavailable: &Unavailable) -> Option<Vec<InstanceType>> {
     let parts = ClassParts::of(record).ok()?;
-    resolve(catalog, &parts.context(unavailable)).ok()
+    let mut types = resolve(catalog, &parts.context(unavailable)).ok()?;
+    types.retain(|instance_type| image_for(&record.amis, instance_type).is_some());
+    Some(types)
 }

@@ -136,7 +136,7 @@ fn pool(capacity_type: &str, zone: &str) -> Pool {
 }
 
 #[test]
-fn windows_nodes_offer_what_their_seed_shows() {
+fn s0_9_windows_nodes_offer_what_their_seed_shows() {
     let windows = World::new(json!({"amiSelectorTerms": [{"alias": "windows2022@latest"}]})).get("c6a.xlarge");
     let expected: Resources = [
         ("cpu", "3920m"),

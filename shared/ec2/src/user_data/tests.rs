@@ -49,6 +49,7 @@ pub(crate) fn without_layout(text: &str) -> Vec<(String, Result<Value, String>)>
     parts.iter().map(|part| (format!("{:?}", part.headers), body(part))).collect()
 }
 
+/// S1.9 among them: bootstrap.sh with endpoint, certificate, labels and taints.
 #[test]
 fn user_data_are_what_the_reference_writes() {
     let mut compared = 0;

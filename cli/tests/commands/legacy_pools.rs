@@ -1,0 +1,21 @@
+//! Pools of old kinds in `whittle plan`.
+
+use crate::{err, out, seed, tests, whittle};
+
+const PODS: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, uid: a}\nspec: {containers: [{name: c, image: i, resources: {requests: {cpu: \"1\"}}}]}\n";
+
+fn planned(pool: &str) -> serde_json::Value {
+    let catalog = tests().join("golden/catalog.json").display().to_string();
+    let arguments = ["plan", "-f", "-", "-f", &seed(pool), "--instance-types", &catalog, "-o", "json"];
+    let output = whittle(&arguments, PODS);
+    assert!(output.status.success(), "{}", err(&output));
+    let plan: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    plan["nodeClaims"].clone()
+}
+
+#[test]
+fn s4_5_defaults_written_out_or_not_decide_the_same() {
+    let plan = planned("004-provisioner-default.yaml");
+    assert_eq!(plan.as_array().map(Vec::len), Some(1), "{plan}");
+    assert_eq!(plan, planned("004-provisioner-requirements.yaml"));
+}

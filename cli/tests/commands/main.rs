@@ -1,0 +1,43 @@
+//! The command as its users call it, on the seeds' own files.
+#![allow(clippy::unwrap_used, reason = "everything here is a test, its helpers too")]
+
+mod legacy_pools;
+mod negative_files;
+mod order;
+mod scale_up_crash;
+mod walkthroughs;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// The directory of the integration tests, which holds scenarios, seeds and golden files.
+fn tests() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests")
+}
+
+fn seed(name: &str) -> String {
+    tests().join("seeds").join(name).display().to_string()
+}
+
+/// Runs the built command; `input` goes to its standard input.
+fn whittle(arguments: &[&str], input: &str) -> Output {
+    use std::io::Write;
+    use std::process::Stdio;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_whittle"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

@@ -1,0 +1,122 @@
+//! Input that is wrong: the error names file, line or object, field and remedy; the exit status is 2; nothing is applied.
+
+use crate::{err, out, seed, tests, whittle};
+
+fn catalog() -> String {
+    tests().join("golden/catalog.json").display().to_string()
+}
+
+/// A file gets the same refusal from all three commands, and what was there before stays as it was.
+#[track_caller]
+fn check(file: &str, wanted: &[&str]) {
+    let plan = whittle(&["plan", "-f", file, "--instance-types", &catalog()], "");
+    let convert = whittle(&["convert", "-f", file], "");
+    let scenario = std::env::temp_dir().join(format!("whittle-negative-{}-{}.yaml", std::process::id(), wanted.len()));
+    let steps = format!("name: negative\nfiles: /\nsteps:\n  - apply: [{file:?}]\n");
+    std::fs::write(&scenario, steps).unwrap();
+    let run = whittle(&["local", "run", &scenario.display().to_string()], "");
+    std::fs::remove_file(&scenario).unwrap();
+    let prompt = whittle(&["local"], &format!("apply -f {file}\nget nodeclaims\n"));
+    for (command, output) in [("plan", plan), ("convert", convert), ("local run", run), ("local", prompt)] {
+        assert_eq!(output.status.code(), Some(2), "{command}: {}", err(&output));
+        let said = err(&output);
+        for text in wanted {
+            assert!(said.contains(text), "{command} does not say {text:?}:\n{said}");
+        }
+        assert!(!out(&output).contains("created"), "{command} applied something: {}", out(&output));
+    }
+}
+
+#[test]
+fn s1_27_a_pool_pasted_without_its_indentation_is_refused_by_every_command() {
+    check(&seed("001-provisioner-as-printed.txt"), &["001-provisioner-as-printed.txt:17:1", "document 1", "indentation was lost"]);
+}
+
+#[test]
+fn s4_11_damaged_indentation_is_refused_at_line_ten_by_every_command() {
+    check(&seed("004-provisioner-as-printed.txt"), &["004-provisioner-as-printed.txt:10:11", "indentation was damaged", "column 8"]);
+}
+
+#[test]
+fn s3_12_the_printed_selector_terms_are_refused_with_every_fault_by_every_command() {
+    let faults = [
+        "003-ec2nodeclass-selector-terms-as-printed.yaml:16:5",
+        "amiSelectorTerms[0].owner: text is needed",
+        "amiSelectorTerms[1].owner: text is needed",
+        "securityGroupSelectorTerms[0].id: \"abc-123\" does not have the form",
+        "securityGroupSelectorTerms[1].id: \"abc-123\" does not have the form",
+        "an id excludes tags and a name",
+    ];
+    check(&seed("003-ec2nodeclass-selector-terms-as-printed.yaml"), &faults);
+}
+
+/// Commands that have nothing to do with a file of manifests.
+#[track_caller]
+fn refused(arguments: &[&str], input: &str, wanted: &[&str]) {
+    let output = whittle(arguments, input);
+    let said = err(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    for text in wanted {
+        assert!(said.contains(text), "{arguments:?} does not say {text:?}:\n{said}");
+    }
+}
+
+#[test]
+fn a_kind_that_karpenter_never_had_is_refused() {
+    let text = "apiVersion: karpenter.sh/v1\nkind: NodePol\nmetadata: {name: a}\n";
+    refused(
+        &["plan", "-f", "-", "--instance-types", &catalog()],
+        text,
+        &["there is no kind NodePol in karpenter.sh/v1", "NodePool and NodeClaim"],
+    );
+    let file = std::env::temp_dir().join(format!("whittle-kind-{}.yaml", std::process::id()));
+    std::fs::write(&file, format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: first}}\n---\n{text}")).unwrap();
+    let output = whittle(&["local"], &format!("apply -f {}\n", file.display()));
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("document 2") && err(&output).contains("NodePol"), "{}", err(&output));
+    assert_eq!(out(&output), "", "nothing of the file is applied");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    refused(&["plan", "-f", "/no/such/pods.yaml", "--instance-types", &catalog()], "", &["/no/such/pods.yaml"]);
+    refused(
+        &["plan", "-f", &seed("001-provisioner-default.yaml"), "--instance-types", "/no/such/catalog.json"],
+        "",
+        &["/no/such/catalog.json"],
+    );
+    refused(&["local", "run", "/no/such/scenario.yaml"], "", &["/no/such/scenario.yaml"]);
+    refused(&["local"], "apply -f /no/such/pool.yaml\n", &["/no/such/pool.yaml"]);
+}
+
+#[test]
+fn a_typo_in_a_scenario_is_named_with_its_line_before_anything_is_played() {
+    let file = std::env::temp_dir().join(format!("whittle-typo-{}.yaml", std::process::id()));
+    std::fs::write(&file, "name: typo\nsteps:\n  - say: hello\n  - sclae: {deployment: x, replicas: 1}\n").unwrap();
+    let good = tests().join("scenarios/s2_budget.yaml").display().to_string();
+    let output = whittle(&["local", "run", &good, &file.display().to_string()], "");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("sclae") && err(&output).contains("line 4"), "{}", err(&output));
+    assert_eq!(out(&output), "");
+}
+
+#[test]
+fn a_file_that_a_scenario_names_must_exist() {
+    let file = std::env::temp_dir().join(format!("whittle-names-{}.yaml", std::process::id()));
+    std::fs::write(&file, "name: names\nsteps:\n  - apply: [no-such-manifest]\n").unwrap();
+    refused(&["local", "run", &file.display().to_string()], "", &["no-such-manifest", ":3:"]);
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_session_refuses_what_it_does_not_know() {
+    refused(&["local"], "fly to the moon\n", &["fly to the moon", "help"]);
+    refused(&["local"], "scale deploy/none --replicas 3\n", &["none"]);
+    refused(&["local"], "scale deploy/none --replicas many\n", &["many"]);
+    refused(&["local"], "interrupt no-such-node\n", &["no-such-node"]);
+    refused(&["local"], "get secrets\n", &["secrets", "nodes"]);
+    refused(&["local"], "advance soon\n", &["soon"]);
+    refused(&["local"], "explain nobody\n", &["nobody"]);
+}

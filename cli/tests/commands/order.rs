@@ -1,0 +1,93 @@
+//! Equal input gives equal bytes, and the order in which it comes changes nothing that is decided.
+
+use crate::{out, tests, whittle};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use whittle_cli::local::scenario::{self, Play};
+use whittle_sim::Faults;
+
+#[test]
+fn messages_that_come_late_twice_and_out_of_order_change_nothing_that_is_bought() {
+    let scenario = scenario::read(&tests().join("scenarios/faults/scale_up.yaml")).unwrap();
+    let bought = |faults: Faults| {
+        let outcome = scenario::play(&scenario, &Play::lenient(3, faults)).unwrap();
+        assert_eq!(outcome.failures, Vec::<String>::new());
+        let mut started: Vec<String> =
+            outcome.lines.iter().filter_map(|line| line.text.strip_prefix("EC2 starts ")).map(|text| text[20..].to_owned()).collect();
+        started.sort();
+        started
+    };
+    let calm = bought(Faults::default());
+    assert_eq!(calm.len(), 1, "{calm:?}");
+    assert_eq!(calm, bought(Faults { late_messages: 500, repeated_messages: 500, ..Faults::default() }));
+}
+
+#[test]
+fn two_runs_of_one_seed_print_the_same_bytes() {
+    let file = tests().join("scenarios/s4_out_and_in.yaml").display().to_string();
+    let play = |seed: &str| out(&whittle(&["local", "run", &file, "--seed", seed, "-o", "json"], ""));
+    let first = play("7");
+    assert!(first.contains("\"failures\": []"), "{first}");
+    assert_eq!(first, play("7"));
+    assert_ne!(first, play("8"), "the seed changes nothing");
+}
+
+/// Documents of one directory of pods and pools, written in an order, with the keys of maps in that order too.
+fn written(directory: &str, backwards: bool) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("whittle-{directory}-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    let pool = |name: &str, weight: u32| {
+        [
+            ("apiVersion", "karpenter.sh/v1".to_owned()),
+            ("kind", "NodePool".to_owned()),
+            ("metadata", format!("{{name: {name}}}")),
+            (
+                "spec",
+                format!(
+                    "{{weight: {weight}, template: {{spec: {{nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}, \
+                     requirements: [{{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}}]}}}}}}"
+                ),
+            ),
+        ]
+    };
+    let pod = |number: u32| {
+        [
+            ("apiVersion", "v1".to_owned()),
+            ("kind", "Pod".to_owned()),
+            ("metadata", format!("{{name: pod-{number}, uid: uid-{number}}}")),
+            (
+                "spec",
+                format!("{{containers: [{{name: c, image: i, resources: {{requests: {{cpu: {}00m, memory: 1Gi}}}}}}]}}", 3 + number % 5),
+            ),
+        ]
+    };
+    let mut documents: Vec<_> = (0..12).map(pod).collect();
+    documents.extend([pool("one", 10), pool("two", 10)]);
+    if backwards {
+        documents.reverse();
+    }
+    for (at, fields) in documents.into_iter().enumerate() {
+        let mut lines: Vec<String> = fields.iter().map(|(key, value)| format!("{key}: {value}")).collect();
+        if backwards {
+            lines.reverse();
+        }
+        std::fs::write(path.join(format!("{at:03}.yaml")), lines.join("\n")).unwrap();
+    }
+    path
+}
+
+/// What was decided: machines with their pods, without the time that it took.
+fn decided(directory: &str, backwards: bool) -> BTreeMap<String, serde_json::Value> {
+    let path = written(directory, backwards);
+    let catalog = tests().join("golden/catalog.json").display().to_string();
+    let output = whittle(&["plan", "-f", &path.display().to_string(), "--instance-types", &catalog, "-o", "json"], "");
+    std::fs::remove_dir_all(&path).unwrap();
+    let plan: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    assert!(plan["totals"]["scheduled"] == 12, "{plan}");
+    ["nodeClaims", "existingNodes", "unschedulable", "totals"].into_iter().map(|key| (key.to_owned(), plan[key].clone())).collect()
+}
+
+#[test]
+fn the_order_of_files_and_of_map_keys_changes_nothing_that_is_decided() {
+    assert_eq!(decided("forwards", false), decided("backwards", true));
+}
