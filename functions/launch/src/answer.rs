@@ -8,8 +8,8 @@ use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Ev
 use whittle_ec2::errors::CreateReason;
 use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, failure};
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, CloudErrorKind, Fleets, HandleError, Instances, Mirrors, Queues, RegionStore, Report, StoreError, World,
-    save,
+    ClaimStore, Clock, CloudError, CloudErrorKind, Fleets, HandleError, Instances, Mirrors, Queues, RegionStore, Report, StatusWriter,
+    StoreError, World, save,
 };
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
@@ -40,7 +40,7 @@ pub(crate) async fn found_by_tag<S, C, K, Q, T>(
 where
     S: ClaimStore,
     C: Instances,
-    K: Mirrors,
+    K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -65,7 +65,7 @@ pub(crate) async fn settle<S, C, K, Q, T>(
 where
     S: ClaimStore + RegionStore,
     C: Sync,
-    K: Mirrors,
+    K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -128,7 +128,7 @@ async fn hand_out<S, C, K, Q, T>(
 ) -> Result<(), HandleError>
 where
     S: ClaimStore,
-    K: Mirrors,
+    K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -227,7 +227,7 @@ pub(crate) async fn failed<S, C, K, Q, T>(
 where
     S: ClaimStore + RegionStore,
     C: Fleets,
-    K: Mirrors,
+    K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {

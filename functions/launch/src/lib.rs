@@ -14,14 +14,16 @@ use answer::{Call, settle};
 use batch::Batch;
 use plan::{Facts, Group};
 use std::collections::BTreeMap;
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::NodeClaim;
 use whittle_claims::{
     Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored, mirror,
 };
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore, Report, Settings,
-    StoreError, World, advance, save,
+    ClaimStore, Clock, ClusterEvent, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore,
+    Report, Settings, StatusWriter, StoreError, World, advance, save,
 };
 use whittle_snapshot::warm;
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -36,6 +38,8 @@ const ABANDONED: SignedDuration = SignedDuration::from_secs(30);
 const SOON: SignedDuration = SignedDuration::from_secs(2);
 /// How soon a launch is tried again whose cause a person has to mend.
 const LATER: SignedDuration = SignedDuration::from_secs(30);
+/// What a fleet call takes with its templates and its answer.
+const ONE_CALL: SignedDuration = SignedDuration::from_secs(10);
 /// Nodes never join faster.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(10);
 
@@ -49,7 +53,7 @@ pub async fn handle<S, C, K, Q, T>(
 where
     S: ClaimStore + Records + RegionStore + DecisionLog,
     C: Fleets + Instances,
-    K: Mirrors + Sync,
+    K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -149,7 +153,7 @@ async fn launch_all<S, C, K, Q, T>(
 where
     S: ClaimStore + Records + RegionStore,
     C: Fleets + Instances,
-    K: Mirrors + Sync,
+    K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -162,6 +166,10 @@ where
         }
     }
     for (id, claims) in by_batch {
+        if !has_time(world.clock) {
+            left.extend(claims.into_iter().map(|claim| claim.value.key.name));
+            continue;
+        }
         resume(world, facts, cluster, &id, claims, report).await?;
     }
     let plan = facts.plan(fresh);
@@ -169,7 +177,10 @@ where
         refuse(world, claim, &error, report).await?;
     }
     for group in plan.groups {
-        if take_token(world).await? {
+        if !has_time(world.clock) {
+            report.count("handed_over");
+            left.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
+        } else if take_token(world).await? {
             begin(world, facts, cluster, group, report).await?;
         } else {
             report.count("no_token");
@@ -180,6 +191,11 @@ where
         ring_again(world, cluster, left, SOON).await?;
     }
     Ok(())
+}
+
+/// A call is begun only if its answer can still be handed out; what is left goes to the next invocation.
+fn has_time(clock: &impl Clock) -> bool {
+    clock.deadline().has(clock.now(), ONE_CALL)
 }
 
 /// A rate cap: all invocations of the account share the bucket, however many run.
@@ -221,7 +237,7 @@ async fn begin<S, C, K, Q, T>(
 where
     S: ClaimStore + Records + RegionStore,
     C: Fleets + Instances,
-    K: Mirrors + Sync,
+    K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -273,7 +289,7 @@ async fn resume<S, C, K, Q, T>(
 where
     S: ClaimStore + Records + RegionStore,
     C: Fleets + Instances,
-    K: Mirrors + Sync,
+    K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -336,7 +352,7 @@ async fn call<S, C, K, Q, T>(
 where
     S: ClaimStore + Records + RegionStore,
     C: Fleets + Instances,
-    K: Mirrors + Sync,
+    K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -363,13 +379,19 @@ async fn refuse<S, C, K, Q, T>(
 ) -> Result<(), HandleError>
 where
     S: ClaimStore,
-    K: Mirrors,
+    K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
     let message = chain(error);
     match error.disposition() {
-        LaunchDisposition::InsufficientCapacity => give_up(world, claim, DeletionReason::InsufficientCapacity, &message, report).await,
+        LaunchDisposition::InsufficientCapacity => {
+            let reason = DeletionReason::InsufficientCapacity;
+            if matches!(error, LaunchError::NodeClassGone(_)) {
+                publish(world, &claim.value, "", "Failed resolving NodeClass").await;
+            }
+            give_up(world, claim, reason, &message, report).await
+        }
         LaunchDisposition::NodeClassNotReady => give_up(world, claim, DeletionReason::NodeClassNotReady, &message, report).await,
         LaunchDisposition::Retry(reason) => {
             let key = claim.value.key.clone();
@@ -401,7 +423,7 @@ pub(crate) async fn give_up<S, C, K, Q, T>(
 ) -> Result<(), HandleError>
 where
     S: ClaimStore,
-    K: Mirrors,
+    K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -424,6 +446,38 @@ where
     report.metric("karpenter_nodeclaims_disrupted_total", labels);
     world.queues.ring(Doorbell::Schedule { cluster: key.cluster.clone() }, SignedDuration::ZERO).await?;
     world.queues.ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
+    if reason == DeletionReason::InsufficientCapacity {
+        let message = format!("NodeClaim {} event: {}", failed.value.key.name, cut(message));
+        publish(world, &failed.value, "InsufficientCapacityError", &message).await;
+    }
     let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&failed.value)).await;
     Ok(())
+}
+
+/// Longest text of a failed launch in an event; more is cut off (lifecycle 20).
+const MESSAGE_MAX: usize = 300;
+
+fn cut(message: &str) -> String {
+    match message.char_indices().nth(MESSAGE_MAX) {
+        Some((end, _)) => format!("{}...", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
+/// Warns on the claim; that nobody can be told stops nothing.
+async fn publish<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, reason: &str, message: &str)
+where
+    K: StatusWriter,
+{
+    let event = ClusterEvent {
+        api_version: NodeClaim::API_VERSION.to_owned(),
+        kind: NodeClaim::KIND.to_owned(),
+        namespace: String::new(),
+        name: claim.key.name.as_str().to_owned(),
+        uid: claim.uid.clone(),
+        warning: true,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    let _ = world.cluster.publish(&claim.key.cluster, &event).await;
 }
