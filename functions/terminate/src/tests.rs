@@ -1,3 +1,5 @@
+mod over_sim;
+
 use crate::drain::{Drain, attached, plan};
 use whittle_api::k8s::{
     ClaimSource, PersistentVolumeClaim, Pod, Toleration, Volume, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,

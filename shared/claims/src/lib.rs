@@ -34,4 +34,6 @@ pub use uninstall::{LeftNodes, Uninstall, UninstallRequest};
 pub use verdict::{NodeVerdict, VerdictPage};
 
 #[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
 mod tests;

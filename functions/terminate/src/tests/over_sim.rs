@@ -1,0 +1,347 @@
+//! The whole handler over the memory adapters: what a draining claim does, and what it never does.
+
+use super::{NODE, at, attachment, grace, pod, with};
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use whittle_api::conditions::{self, DRAINED, INSTANCE_TERMINATING, READY, VOLUMES_DETACHED};
+use whittle_api::k8s::{IntOrString, Node, Pod, PodDisruptionBudget, Taint, TaintEffect, VolumeAttachment};
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::{Condition, ConditionStatus, LabelSelector, ObjectMeta, labels};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror, step};
+use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ports::{ClaimStore, Leases, Report, Settings, World};
+use whittle_sim::cluster::objects::Tabled;
+use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
+use whittle_units::{ClusterName, InstanceId, Price, ProviderId, Resources, SignedDuration, Timestamp};
+
+struct Nothing;
+
+impl Functions for Nothing {
+    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+fn machine() -> Machine {
+    let id = InstanceId::new("i-1");
+    Machine {
+        provider_id: ProviderId::of_instance("z", &id),
+        instance_id: id,
+        instance_type: "m5.large".into(),
+        zone: "z".into(),
+        capacity_type: "spot".into(),
+        image_id: "ami".into(),
+        price: Price::ZERO,
+        capacity: Resources::new(),
+        allocatable: Resources::new(),
+        labels: std::collections::BTreeMap::new(),
+        launched_at: at(-3600),
+    }
+}
+
+fn planned() -> Claim {
+    let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
+    Claim::planned(key, "uid".into(), ClaimSpec { node_pool: "default".into(), ..ClaimSpec::default() }, at(-3600))
+}
+
+fn serving() -> Claim {
+    let launched = step(&planned(), &Event::FleetAnswered(machine()), at(-3600)).unwrap();
+    step(&launched, &Event::NodeJoined { node_name: NODE.into() }, at(-3600)).unwrap()
+}
+
+/// The serving claim, asked to end at second 0.
+fn ending(deadline: Option<Timestamp>) -> Claim {
+    let deletion = Deletion { reason: DeletionReason::Underutilized, at: at(0), deadline, message: String::new() };
+    step(&serving(), &Event::DeletionAsked(deletion), at(0)).unwrap()
+}
+
+fn node() -> Node {
+    let mut node = Node { metadata: ObjectMeta::named(NODE), ..Node::default() };
+    node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+    node.spec.provider_id = machine().provider_id.as_str().into();
+    node.status.conditions = vec![Condition { type_: READY.into(), status: ConditionStatus::True, ..Condition::default() }];
+    node
+}
+
+struct Scene {
+    simulation: Simulation,
+}
+
+impl Scene {
+    /// A world at second 0 in which a claim, its mirror, its Node and its machine are there, and nothing moves by itself.
+    fn of(claim: &Claim) -> Self {
+        let options = WorldOptions {
+            seed: 1,
+            cluster: ClusterName::new("c"),
+            region: "us-west-2".into(),
+            kubernetes_version: "1.33".into(),
+            start: at(0),
+        };
+        let scene = Self { simulation: Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing)) };
+        let ports = scene.simulation.ports();
+        block_on(async {
+            let lease = ports.acquire(&claim.key.cluster, "test", at(0), SignedDuration::from_secs(5)).await.unwrap();
+            ports.create(&lease, claim).await.unwrap();
+            ports.release(&lease).await.unwrap();
+        });
+        scene.create(node());
+        scene.create(mirror(claim));
+        scene.start();
+        scene
+    }
+
+    fn start(&self) {
+        let own = machine();
+        let instance = Instance {
+            id: own.instance_id.clone(),
+            state: InstanceState::Running,
+            instance_type: own.instance_type,
+            zone: own.zone,
+            capacity_type: own.capacity_type,
+            image_id: own.image_id,
+            subnet_id: "subnet".into(),
+            private_dns_name: NODE.into(),
+            launched_at: own.launched_at,
+            tags: std::collections::BTreeMap::new(),
+        };
+        let launch_template = whittle_ec2::fleet::LaunchTemplate::default();
+        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, mute: false };
+        self.simulation.world().region.machines.insert(own.instance_id, machine);
+    }
+
+    fn create<T: Tabled>(&self, object: T) {
+        let mut world = self.simulation.world();
+        assert!(world.cluster.objects.create(object, at(0)));
+    }
+
+    fn change<T: Tabled>(&self, key: &str, change: impl FnOnce(&mut T)) {
+        assert!(self.simulation.world().cluster.objects.change::<T>(key, change));
+    }
+
+    fn get<T: Tabled>(&self, key: &str) -> Option<T> {
+        self.simulation.world().cluster.objects.get::<T>(key).cloned()
+    }
+
+    fn run(&self) -> Report {
+        let ports = self.simulation.ports();
+        let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+        block_on(crate::handle(world, &Settings::default(), &planned().key)).unwrap()
+    }
+
+    fn claim(&self) -> Claim {
+        block_on(self.simulation.ports().get(&planned().key)).unwrap().unwrap().value
+    }
+
+    fn condition(&self, type_: &str) -> Option<(ConditionStatus, String)> {
+        conditions::find(&self.claim().conditions, type_).map(|found| (found.status, found.reason.clone()))
+    }
+
+    fn set_time(&mut self, seconds: i64) {
+        self.simulation.run_until(at(seconds));
+    }
+
+    fn state(&self) -> InstanceState {
+        self.simulation.world().region.machines[&machine().instance_id].instance.state
+    }
+
+    fn set_state(&self, state: InstanceState) {
+        self.simulation.world().region.machines.get_mut(&machine().instance_id).unwrap().instance.state = state;
+    }
+
+    fn told(&self, reason: &str) -> Vec<String> {
+        let world = self.simulation.world();
+        world.cluster.events.iter().filter(|kept| kept.event.reason == reason).map(|kept| kept.event.message.clone()).collect()
+    }
+
+    fn is_held(&self) -> bool {
+        self.get::<Node>(NODE).is_some_and(|node| node.metadata.finalizers.iter().any(|held| held == labels::TERMINATION_FINALIZER))
+    }
+}
+
+fn running(name: &str) -> Pod {
+    with(pod(name), |pod| {
+        pod.metadata.labels.insert("app".into(), "web".into());
+    })
+}
+
+fn budget() -> PodDisruptionBudget {
+    let mut budget = PodDisruptionBudget { metadata: ObjectMeta::namespaced("default", "web"), ..PodDisruptionBudget::default() };
+    budget.spec.selector = Some(LabelSelector { match_labels: [("app".to_owned(), "web".to_owned())].into(), ..LabelSelector::default() });
+    budget.spec.max_unavailable = Some(IntOrString::Int(0));
+    budget
+}
+
+#[test]
+fn an_empty_node_is_watched_for_five_seconds_then_ended_and_let_go_only_when_its_machine_has_ended() {
+    let mut scene = Scene::of(&ending(None));
+    scene.run();
+    let node = scene.get::<Node>(NODE).unwrap();
+    assert!(node.metadata.is_deleting());
+    assert_eq!(node.metadata.label(labels::EXCLUDE_BALANCERS), Some("karpenter"));
+    assert_eq!(node.spec.taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["karpenter.sh/disrupted:NoSchedule"]);
+    assert_eq!(scene.condition(DRAINED), Some((ConditionStatus::Unknown, "Draining".into())));
+    scene.set_time(4);
+    assert_eq!(scene.run().counted("termination_sent"), 0, "a pod may have been bound just before the taint was seen");
+    assert_eq!(scene.state(), InstanceState::Running);
+    scene.set_time(5);
+    let report = scene.run();
+    assert_eq!((report.counted("drained"), report.counted("termination_sent")), (1, 1));
+    assert_eq!(scene.condition(VOLUMES_DETACHED).unwrap().0, ConditionStatus::True);
+    scene.set_state(InstanceState::ShuttingDown);
+    assert_eq!(scene.run().counted("terminated"), 0);
+    assert!(scene.is_held() && scene.get::<NodeClaim>("default-1").is_some(), "both stay until the machine has ended");
+    assert_eq!(scene.condition(INSTANCE_TERMINATING).unwrap().0, ConditionStatus::True);
+    scene.set_state(InstanceState::Terminated);
+    assert_eq!(scene.run().counted("terminated"), 1);
+    assert_eq!((scene.get::<Node>(NODE), scene.get::<NodeClaim>("default-1")), (None, None));
+    assert_eq!(scene.claim().phase.word(), "Gone");
+    assert_eq!(scene.run(), Report::default(), "a repeated doorbell does nothing");
+}
+
+#[test]
+fn what_is_not_to_end_is_never_touched() {
+    let scene = Scene::of(&serving());
+    assert_eq!(scene.run(), Report::default());
+    assert_eq!((scene.claim(), scene.state()), (serving(), InstanceState::Running));
+    assert!(scene.get::<Node>(NODE).unwrap().spec.taints.is_empty());
+}
+
+#[test]
+fn a_claim_that_never_had_a_machine_only_lets_its_object_go() {
+    let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
+    let scene = Scene::of(&step(&planned(), &failed, at(0)).unwrap());
+    scene.change::<NodeClaim>("default-1", |shown| shown.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()]);
+    scene.run();
+    assert_eq!(scene.get::<NodeClaim>("default-1"), None);
+    assert_eq!(scene.state(), InstanceState::Running, "the machine is another's");
+    assert!(!scene.get::<Node>(NODE).unwrap().metadata.is_deleting(), "and so is the Node");
+}
+
+#[test]
+fn a_taint_of_the_same_key_and_another_effect_is_replaced() {
+    let scene = Scene::of(&ending(None));
+    scene.change::<Node>(NODE, |node| node.spec.taints = vec![Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoExecute)]);
+    scene.run();
+    let taints: Vec<String> = scene.get::<Node>(NODE).unwrap().spec.taints.iter().map(ToString::to_string).collect();
+    assert_eq!(taints, ["karpenter.sh/disrupted:NoSchedule"]);
+}
+
+#[test]
+fn a_budget_holds_pod_and_node_and_says_so() {
+    let mut scene = Scene::of(&ending(None));
+    scene.create(budget());
+    scene.create(running("web-0"));
+    for seconds in [0, 60, 3600] {
+        scene.set_time(seconds);
+        let report = scene.run();
+        assert_eq!((report.counted("evicted"), report.counted("forced"), report.counted("held_by_budget")), (0, 0, 1));
+        assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting());
+    }
+    assert_eq!(scene.state(), InstanceState::Running);
+    assert!(scene.told("FailedDraining").iter().any(|text| text.contains("default/web-0")), "{:?}", scene.told("FailedDraining"));
+}
+
+#[test]
+fn a_budget_holds_only_until_the_deadline_leaves_the_pods_grace() {
+    let mut scene = Scene::of(&ending(Some(at(300))));
+    scene.create(budget());
+    scene.create(grace(running("web-0"), 60));
+    scene.set_time(239);
+    assert_eq!(scene.run().counted("forced"), 0);
+    scene.set_time(241);
+    assert_eq!(scene.run().counted("forced"), 1);
+    let pod = scene.get::<Pod>("default/web-0").unwrap();
+    assert_eq!(pod.metadata.deletion_grace_period_seconds.unwrap_or(59), 59);
+    assert!(scene.told("Disrupted")[0].contains("59 s"));
+    assert!(!scene.told("TerminationGracePeriodExpiring").is_empty());
+}
+
+#[test]
+fn pods_leave_by_eviction_and_are_counted_with_the_reason_of_the_disruption() {
+    let scene = Scene::of(&ending(None));
+    scene.create(running("web-0"));
+    let report = scene.run();
+    assert_eq!(report.counted("evicted"), 1);
+    assert!(scene.get::<Pod>("default/web-0").is_none_or(|pod| pod.metadata.is_deleting()));
+    assert_eq!(scene.told("Evicted"), ["Evicted pod: Underutilized"]);
+    let drained = report.metrics.iter().find(|metric| metric.metric == "karpenter_pods_drained_total").unwrap();
+    assert_eq!(drained.labels["reason"], "Underutilized");
+}
+
+#[test]
+fn a_machine_that_is_gone_and_whose_kubelet_is_silent_is_not_drained() {
+    let scene = Scene::of(&ending(None));
+    scene.create(budget());
+    scene.create(running("web-0"));
+    scene.set_state(InstanceState::Terminated);
+    scene.change::<Node>(NODE, |node| node.status.conditions[0].status = ConditionStatus::Unknown);
+    scene.run();
+    scene.run();
+    assert_eq!(scene.claim().phase.word(), "Gone");
+    assert!(!scene.is_held());
+}
+
+#[test]
+fn a_node_whose_kubelet_speaks_is_drained_whatever_ec2_says_and_a_silent_one_while_ec2_says_it_runs() {
+    let contradictions = [(InstanceState::Terminated, ConditionStatus::True), (InstanceState::Running, ConditionStatus::Unknown)];
+    for (state, ready) in contradictions {
+        let mut scene = Scene::of(&ending(None));
+        scene.create(budget());
+        scene.create(running("web-0"));
+        scene.set_state(state);
+        scene.change::<Node>(NODE, |node| node.status.conditions[0].status = ready);
+        scene.run();
+        scene.set_time(30);
+        scene.run();
+        assert_eq!(scene.claim().phase.word(), "Draining", "{state:?} {ready:?}");
+        assert!(scene.is_held() && scene.get::<Pod>("default/web-0").is_some());
+    }
+}
+
+#[test]
+fn volumes_are_waited_for_until_the_deadline() {
+    let attached = || attachment("va-1", "pv-1", NODE);
+    let mut scene = Scene::of(&ending(None));
+    scene.create(attached());
+    scene.run();
+    scene.set_time(3600);
+    scene.run();
+    assert_eq!(scene.condition(VOLUMES_DETACHED), Some((ConditionStatus::Unknown, "AwaitingVolumeDetachment".into())));
+    assert_eq!(scene.state(), InstanceState::Running);
+    assert!(scene.told("AwaitingVolumeDetachment")[0].contains("va-1"));
+    scene.simulation.world().cluster.objects.delete::<VolumeAttachment>("va-1", at(3600));
+    assert_eq!(scene.run().counted("termination_sent"), 1);
+
+    let mut late = Scene::of(&ending(Some(at(60))));
+    late.create(attached());
+    late.run();
+    late.set_time(60);
+    assert_eq!(late.run().counted("termination_sent"), 0);
+    late.set_time(61);
+    assert_eq!(late.run().counted("termination_sent"), 1);
+    assert_eq!(late.condition(VOLUMES_DETACHED), Some((ConditionStatus::False, "TerminationGracePeriodElapsed".into())));
+}
+
+#[test]
+fn a_node_of_the_same_name_and_another_machine_is_not_touched() {
+    let scene = Scene::of(&ending(None));
+    scene.change::<Node>(NODE, |node| node.spec.provider_id = "aws:///z/i-another".into());
+    scene.create(running("web-0"));
+    scene.run();
+    scene.set_state(InstanceState::Terminated);
+    scene.run();
+    let other = scene.get::<Node>(NODE).unwrap();
+    assert!(!other.metadata.is_deleting() && other.spec.taints.is_empty() && scene.is_held());
+    assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting());
+    assert_eq!(scene.claim().phase.word(), "Gone");
+}
+
+#[test]
+fn a_node_that_somebody_took_away_costs_no_machine() {
+    let scene = Scene::of(&ending(None));
+    scene.change::<Node>(NODE, |node| node.metadata.finalizers.clear());
+    scene.simulation.world().cluster.objects.delete::<Node>(NODE, at(0));
+    assert_eq!(scene.run().counted("termination_sent"), 1);
+    assert_ne!(scene.state(), InstanceState::Running);
+}
