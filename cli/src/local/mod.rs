@@ -5,6 +5,8 @@ pub mod prompt;
 pub mod report;
 pub mod scenario;
 pub mod session;
+#[cfg(test)]
+mod shadow;
 pub mod wiring;
 
 use clap::{Args, Subcommand, ValueEnum};

@@ -88,7 +88,7 @@ where
         }
     }
     let decision = decide(settings, &seen, &stored.value);
-    shows::verdicts(world, cluster, &decision, seen.now, &mut report).await?;
+    shows::verdicts(world, cluster, &decision, settings.shadow, seen.now, &mut report).await?;
     if !settings.shadow {
         observe::conditions(world, &seen, &decision, &mut report).await?;
     }

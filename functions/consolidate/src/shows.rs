@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
-use whittle_core::disruption::{Command, Decision, Note, Proposal, Rejection};
+use whittle_core::disruption::{Command, Decision, Note, Proposal, Rejection, Verdict, Why};
 use whittle_ports::{Clock, ClusterEvent, HandleError, Records, Report, StatusWriter, StoreError, World};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -11,11 +11,13 @@ pub(crate) const EVENTS_MAX: usize = 100;
 /// A verdict that still stands is written again before it is five minutes old.
 const REFRESH_AFTER: SignedDuration = SignedDuration::from_mins(4);
 
-/// Stores the verdict of every node whose verdict changed or aged, and tells the owners of those that changed.
+/// Stores the verdict of every node whose verdict changed or aged, and tells the owners of those that changed; in shadow
+/// mode only the log is told.
 pub(crate) async fn verdicts<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
     decision: &Decision,
+    shadow: bool,
     now: Timestamp,
     report: &mut Report,
 ) -> Result<(), HandleError>
@@ -35,7 +37,10 @@ where
         }
     }
     for verdict in decision.verdicts.iter().filter(|verdict| changed.contains(verdict.node.as_str())) {
-        report.decide(now, DecisionKind::Kept, format!("node/{}", verdict.node), verdict.why.to_string());
+        report.decide(now, DecisionKind::Kept, format!("node/{}", verdict.node), said(decision, verdict, shadow));
+    }
+    if shadow {
+        return Ok(());
     }
     for note in decision.notes.iter().filter(|note| is_news(note, &changed)).take(EVENTS_MAX) {
         if world.cluster.publish(cluster, &event_of(note)).await.is_err() {
@@ -43,6 +48,15 @@ where
         }
     }
     Ok(())
+}
+
+/// A verdict for the log. What shadow mode only imagines says so. Pure.
+pub(crate) fn said(decision: &Decision, verdict: &Verdict, shadow: bool) -> String {
+    let imagined = || decision.shadow.iter().flat_map(|command| &command.removals).any(|removal| removal.node == verdict.node);
+    match &verdict.why {
+        Why::Chosen { .. } if shadow || imagined() => format!("would (shadow mode) {}", verdict.why),
+        why => why.to_string(),
+    }
 }
 
 /// The pages that have to be written anew; `changed` gets the nodes whose verdict says something else than before. Pure.

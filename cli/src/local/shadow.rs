@@ -1,0 +1,55 @@
+//! Shadow mode through the whole system: what would be done is decided and recorded, and nothing is done.
+
+use super::session::{Place, Session};
+use jiff::SignedDuration;
+use whittle_api::labels;
+use whittle_ports::Settings;
+use whittle_sim::World;
+
+const POOL: &str = include_str!("demo/pool.yaml");
+const INFLATE: &str = include_str!("demo/inflate.yaml");
+
+/// A session with running pods on machines of ours.
+fn busy(pool: &str) -> Session {
+    let mut session = Session::new(&Place::default());
+    session.apply_text("pool.yaml", pool).unwrap();
+    session.apply_text("inflate.yaml", INFLATE).unwrap();
+    session.scale("inflate", 2).unwrap();
+    session.advance(SignedDuration::from_mins(3));
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, 2);
+    session
+}
+
+/// Machines, taints and claims that are being ended.
+fn touched(world: &World) -> (usize, usize, usize, usize) {
+    let tainted =
+        world.cluster.objects.nodes.values().filter(|node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT));
+    let ending = world.store.claims(&world.name()).filter(|stored| stored.value.is_ending()).count();
+    let running = world.region.machines.values().filter(|machine| machine.instance.is_alive()).count();
+    (world.region.started(), running, tainted.count(), ending)
+}
+
+#[track_caller]
+fn check_untouched(mut session: Session) {
+    let before = touched(&session.simulation.world());
+    assert!(before.1 > 0);
+    session.scale("inflate", 0).unwrap();
+    session.advance(SignedDuration::from_mins(5));
+    let world = session.simulation.world();
+    assert_eq!(touched(&world), before, "nothing is launched, marked or ended");
+    let told = world.store.decisions(&world.name()).iter().any(|decision| decision.message.starts_with("would (shadow mode) "));
+    assert!(told, "what would be done is on record");
+}
+
+#[test]
+fn a_cluster_in_shadow_mode_is_decided_and_left_alone() {
+    let session = busy(POOL);
+    session.set(Settings { shadow: true, ..session.settings() });
+    check_untouched(session);
+}
+
+#[test]
+fn a_pool_in_shadow_mode_is_decided_and_left_alone() {
+    let shadow = format!("metadata:\n  annotations: {{{}: \"true\"}}\n", labels::SHADOW);
+    check_untouched(busy(&POOL.replacen("metadata:\n", &shadow, 1)));
+}
