@@ -248,6 +248,7 @@ fn add(objects: &mut ClusterObjects, document: &Document, version: &str, kind: &
     match (version, kind) {
         ("karpenter.sh/v1", "NodePool") => push!(node_pools, false),
         ("karpenter.sh/v1", "NodeClaim") => push!(node_claims, false),
+        ("karpenter.sh/v1alpha1", "NodeOverlay") => push!(node_overlays, false),
         ("v1", "Pod") => push!(pods, true),
         ("v1", "Node") => push!(nodes, false),
         ("apps/v1", "DaemonSet") => push!(daemon_sets, true),

@@ -1,6 +1,8 @@
 //! `whittle plan`: where pending pods would go, decided from files alone.
 
 pub mod catalog;
+#[cfg(test)]
+mod fuzz;
 pub mod input;
 pub(crate) mod output;
 mod text;
@@ -9,6 +11,7 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
+use whittle_core::overlays;
 use whittle_core::schedule::{self, Input, Options, Packing, Workloads};
 use whittle_core::state::ClusterState;
 
@@ -80,7 +83,10 @@ pub fn render(args: &PlanArgs) -> Result<String, input::ReadError> {
     }
     let types = catalog::read(&args.instance_types)?;
     let started = Instant::now();
-    let offered = catalog::for_all_pools(&read.objects, types);
+    let mut offered = catalog::for_all_pools(&read.objects, types);
+    if read.settings.gate("NodeOverlay", false) {
+        offered = overlays::apply(&read.objects.node_overlays, &read.objects.node_pools, offered).catalog;
+    }
     let state = ClusterState::of(&read.objects);
     let workloads = Workloads::default();
     let input = Input {

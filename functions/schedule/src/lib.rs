@@ -73,7 +73,8 @@ where
     options.work_budget = Some(settings.scheduling.work_budget);
     options.cursor = turn.value.cursor();
     options.settled = unplaced.value.0.settled(&input, &options);
-    let plan = checked(&input, &options, cluster)?;
+    let mut plan = checked(&input, &options, cluster)?;
+    seen.overlaid.annotate(&mut plan.claims);
     let mut report = Report::default();
     let mut created = Vec::new();
     for new in &plan.claims {

@@ -2,6 +2,7 @@
 
 pub mod checker;
 pub mod disruption;
+pub mod overlays;
 pub mod pods;
 pub mod requirements;
 pub mod schedule;

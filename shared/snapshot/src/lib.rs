@@ -26,6 +26,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
 use whittle_claims::{Claim, NodeClassRecord, Stored, Uninstall, mirror};
+use whittle_core::overlays::{self, Overlaid};
 use whittle_core::schedule::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
 use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, Settings, World};
@@ -45,6 +46,8 @@ pub struct Snapshot {
     pub classes: Vec<NodeClassRecord>,
     /// Instance types by NodePool.
     pub catalog: BTreeMap<String, Arc<Vec<InstanceType>>>,
+    /// What NodeOverlays changed of it, and what became of each.
+    pub overlaid: Overlaid,
     workloads: Workloads,
 }
 
@@ -57,12 +60,14 @@ impl Snapshot {
         classes: Vec<NodeClassRecord>,
         catalog: BTreeMap<String, Arc<Vec<InstanceType>>>,
     ) -> Self {
+        let mut overlaid = overlays::apply(&read.node_overlays, &read.node_pools, catalog);
+        let catalog = std::mem::take(&mut overlaid.catalog);
         let by_name: BTreeMap<&str, &InstanceType> =
             catalog.values().flat_map(|types| types.iter()).map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
         let mut objects = inflight::as_decided(&read, &claims, &by_name);
         twins::mark(&mut objects);
         let nodes = ClusterState::of(&objects).nodes;
-        Self { now, read, objects, nodes, claims, classes, catalog, workloads: Workloads::default() }
+        Self { now, read, objects, nodes, claims, classes, catalog, overlaid, workloads: Workloads::default() }
     }
 
     /// Brings a changed claim into the objects that the decision looks at.

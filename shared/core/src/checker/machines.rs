@@ -33,7 +33,9 @@ fn one(input: &Input<'_>, node: &StateNode, name: &str, on: &[&Pod], findings: &
     let mut used = Resources::new();
     bound.iter().chain(on).for_each(|p| used.add(&kube::requests(p)));
     let room = node.allocatable();
-    let fits = on.iter().flat_map(|p| kube::requests(p).0.into_keys()).all(|resource| used.get(&resource) <= room.get(&resource));
+    // What a node has too little of already is no matter to pods that do not ask for it.
+    let asked = on.iter().flat_map(|p| kube::requests(p).0).filter(|(_, amount)| amount.milli() > 0);
+    let fits = asked.map(|(resource, _)| resource).all(|resource| used.get(&resource) <= room.get(&resource));
     findings.expect(fits, name, "overfull", || "its pods do not fit".into());
     for pod in on {
         findings.expect(kube::node_fits(pod, &possible), name, "node-selector", || format!("{} may not run here", pod.metadata.key()));

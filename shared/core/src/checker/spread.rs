@@ -13,6 +13,8 @@ struct Place<'a> {
     domains: BTreeMap<String, BTreeSet<String>>,
     bound: Vec<&'a Pod>,
     placed: Vec<&'a Pod>,
+    /// It does not exist yet.
+    planned: bool,
 }
 
 pub(crate) fn check(input: &Input<'_>, plan: &Plan, pods: &BTreeMap<String, &Pod>, findings: &mut Findings) {
@@ -58,6 +60,7 @@ fn places<'a>(input: &Input<'a>, plan: &Plan, pods: &BTreeMap<String, &'a Pod>) 
             domains,
             bound: bound.filter(|p| !moved.contains(&p.metadata.key()) && p.metadata.deletion_timestamp.is_none()).collect(),
             placed: placed.map(|p| find(&p.pods)).unwrap_or_default(),
+            planned: false,
         });
     }
     for (n, claim) in plan.claims.iter().enumerate() {
@@ -76,7 +79,7 @@ fn places<'a>(input: &Input<'a>, plan: &Plan, pods: &BTreeMap<String, &'a Pod>) 
             }
         }
         domains.insert(labels::HOSTNAME.to_owned(), BTreeSet::from([name.clone()]));
-        out.push(Place { name, domains, bound: Vec::new(), placed: find(&claim.pods) });
+        out.push(Place { name, domains, bound: Vec::new(), placed: find(&claim.pods), planned: true });
     }
     out
 }
@@ -174,8 +177,12 @@ fn skew(input: &Input<'_>, places: &[Place<'_>], namespace: &str, constraint: &T
     }
     for place in places {
         let Some(domain) = place.domains.get(&constraint.topology_key).filter(|d| d.len() == 1).and_then(|d| d.first()) else { continue };
-        let entry = counts.entry(domain).or_default();
         let new = place.placed.iter().filter(selected).count();
+        // A machine that is only asked for opens no domain to pods that do not go there.
+        if place.planned && new == 0 {
+            continue;
+        }
+        let entry = counts.entry(domain).or_default();
         entry.0 += i32::try_from(place.bound.iter().filter(selected).count() + new).unwrap_or(i32::MAX);
         entry.1 |= new > 0;
     }

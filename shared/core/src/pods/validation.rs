@@ -37,6 +37,14 @@ pub fn faults(pod: &Pod, well_known: impl Fn(&str) -> bool + Copy) -> Vec<String
     out
 }
 
+/// The faults of one requirement: operator, key and values.
+#[must_use]
+pub fn requirement_faults(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut out = Vec::new();
+    check(key, operator, values, well_known, &mut out);
+    out
+}
+
 fn check(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str) -> bool, out: &mut Vec<String>) {
     let key = canonical_key(key);
     let Some(word) = Operator::parse(operator) else {

@@ -38,6 +38,11 @@ fn intersections_are_those_of_the_table() {
     meet("Gt 1", "Lt 1", "DoesNotExist");
     meet("Gt 1", "Gt 9", "Exists >=10");
     meet("Lt 1", "Lt 9", "Exists <=0");
+    meet("Gt 4", "Gte 5", "Exists >=5");
+    meet("Gt 4", "Gte 3", "Exists >=5");
+    meet("Lt 9", "Lte 8", "Exists <=8");
+    meet("Lt 9", "Lte 5", "Exists <=5");
+    meet("Gte 7", "Lte 7", "Exists >=7 <=7");
     for other in PAIRS {
         meet("Exists", other, &set(other).text());
         meet("DoesNotExist", other, "DoesNotExist");

@@ -63,10 +63,28 @@ fn faults(ground: &Ground<'_>, pod: &Pod) -> Vec<String> {
     }
     out.extend(pods::faults(pod, |key| ground.well_known(key)));
     out.extend(ground.volumes.faults(pod));
+    out.extend(overloaded(&pod.spec));
     for (name, amount) in pods::effective_requests(pod).iter().filter(|(_, amount)| amount.milli() < 0) {
         out.push(format!("it requests {amount} of {name}: a request cannot be negative"));
     }
     out
+}
+
+/// Terms about other pods, and spread constraints, that one pod may have: each is counted over all pods, and again for
+/// every wish that is dropped. Real pods have a handful.
+const SOCIAL_MAX: usize = 1000;
+/// Terms about nodes that one pod may have.
+const NODE_TERMS_MAX: usize = 5000;
+
+/// A pod with more terms than anybody means is not worth the time of all others.
+fn overloaded(spec: &PodSpec) -> Option<String> {
+    let affinity = spec.affinity.as_ref();
+    let near = affinity.into_iter().flat_map(|a| a.pod_affinity.iter().chain(&a.pod_anti_affinity));
+    let social = near.map(|n| n.required.len() + n.preferred.len()).sum::<usize>() + spec.topology_spread_constraints.len();
+    let node = affinity.and_then(|a| a.node_affinity.as_ref());
+    let terms = node.map_or(0, |n| n.preferred.len() + n.required.as_ref().map_or(0, |r| r.node_selector_terms.len()));
+    let over = |count: usize, max: usize, what: &str| (count > max).then(|| format!("it has {count} {what}: at most {max} are looked at"));
+    over(social, SOCIAL_MAX, "terms about other pods").or_else(|| over(terms, NODE_TERMS_MAX, "terms of node affinity"))
 }
 
 /// Whether the pod wants no node of ours: what it asks of the NodePool's label, its heaviest wish included, comes to

@@ -1,8 +1,11 @@
 //! The rules of scheduling as tables, on the reference's own test catalogue, and properties of whole solves.
 
+mod absurd;
 mod daemons;
 mod defaults;
 mod existing;
+mod growing;
+mod map;
 mod neighbours;
 mod pools;
 mod properties;

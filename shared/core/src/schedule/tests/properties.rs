@@ -2,7 +2,7 @@
 
 #[allow(dead_code, reason = "shared with the benchmark, which uses all of it")]
 #[path = "../../../benches/mix.rs"]
-mod mix;
+pub(super) mod mix;
 
 use crate::checker;
 use crate::schedule::{Input, Options, Packing, Plan, Workloads, solve};

@@ -185,5 +185,7 @@ fn a_pod_without_a_place_is_told_what_rules_out_how_many_types_and_what_would_be
     let ruled: Vec<(&str, usize, usize)> = says[0].ruled_out.iter().map(|r| (r.constraint.as_str(), r.types, r.of)).collect();
     assert_eq!(ruled, [("resources", 6, 6), ("kubernetes.io/arch In [amd64]", 1, 6)]);
     let text = plan.left_out[0].reason.to_string();
+    assert!(!text.contains(labels::HOSTNAME), "{text}");
+    assert_eq!(text, world.plan().left_out[0].reason.to_string(), "the same text each time");
     assert!(text.contains("(needs 65 cpu, the largest allowed type, default-instance-type, has 3900m)"), "{text}");
 }
