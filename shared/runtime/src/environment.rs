@@ -1,7 +1,7 @@
 //! What a deployment sets: environment variables, each documented here and nowhere else.
 
 use whittle_aws::QueueUrls;
-use whittle_ports::Settings;
+use whittle_ports::{Scheduling, Settings};
 use whittle_units::ClusterName;
 
 /// Name of the DynamoDB table.
@@ -36,6 +36,10 @@ pub const SPOT_TO_SPOT: &str = "WHITTLE_SPOT_TO_SPOT";
 pub const ACT_ON_REBALANCE: &str = "WHITTLE_ACT_ON_REBALANCE";
 /// `true` replaces nodes that report themselves broken for too long. Optional.
 pub const NODE_REPAIR: &str = "WHITTLE_NODE_REPAIR";
+/// `Ignore` lets soft wishes of pods have no effect; `Respect` when unset.
+pub const PREFERENCE_POLICY: &str = "WHITTLE_PREFERENCE_POLICY";
+/// `BestEffort` lowers `minValues` that cannot be met; `Strict` when unset.
+pub const MIN_VALUES_POLICY: &str = "WHITTLE_MIN_VALUES_POLICY";
 
 /// The environment of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +98,11 @@ impl Environment {
                 spot_to_spot: switch(SPOT_TO_SPOT, "true", "false", "true, false")?,
                 act_on_rebalance: switch(ACT_ON_REBALANCE, "true", "false", "true, false")?,
                 node_repair: switch(NODE_REPAIR, "true", "false", "true, false")?,
+                scheduling: Scheduling {
+                    ignore_preferences: switch(PREFERENCE_POLICY, "Ignore", "Respect", "Respect, Ignore")?,
+                    lower_min_values: switch(MIN_VALUES_POLICY, "BestEffort", "Strict", "Strict, BestEffort")?,
+                    ..Scheduling::default()
+                },
                 ..Settings::default()
             },
         })
