@@ -89,11 +89,12 @@ where
     for left in news.take(write::LEFT_OUT_MAX) {
         write::explain_left_out(&mut report, left, now);
     }
-    state::keep(world.store, cluster, &unplaced, &Unplaced(Memory::after(&input, &options, &plan)), &mut report).await;
-    state::keep(world.store, cluster, &turn, &Turn::after(&plan), &mut report).await;
     if !settings.shadow {
         announce(world, cluster, &seen.claims, &plan, &created, &mut report).await?;
     }
+    // Only now: what nobody has been told of yet must be found out again.
+    state::keep(world.store, cluster, &unplaced, &Unplaced(Memory::after(&input, &options, &plan)), &mut report).await;
+    state::keep(world.store, cluster, &turn, &Turn::after(&plan), &mut report).await;
     world.store.append(cluster, &report.decisions).await?;
     Ok(report)
 }
