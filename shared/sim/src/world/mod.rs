@@ -596,8 +596,9 @@ impl World {
     /// Publishes an Event of Whittle.
     pub(crate) fn publish(&mut self, event: &ClusterEvent) {
         let now = self.now();
-        // What is said to pods stands among the decisions too.
-        if self.cluster.publish(event.clone(), now) && event.kind != "Pod" {
+        // What is said to pods, and why nodes stay, stands among the decisions too.
+        let decided = event.kind == "Pod" || matches!(event.reason.as_str(), "DisruptionBlocked" | "Unconsolidatable");
+        if self.cluster.publish(event.clone(), now) && !decided {
             let object = if event.namespace.is_empty() { event.name.clone() } else { format!("{}/{}", event.namespace, event.name) };
             self.tell(LineKind::Event, format!("{} {object}: {}: {}", event.kind.to_lowercase(), event.reason, event.message));
         }
