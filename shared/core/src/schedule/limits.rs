@@ -9,7 +9,7 @@ use super::catalog::View;
 use super::hash::Map;
 use super::intern::SetId;
 use super::problem::Problem;
-use super::shop::may_be_spot;
+use super::shop::{DIMS, Shop, may_be_spot};
 use super::state::State;
 
 /// A spot claim keeps this many types where its pods allow it: with fewer it is interrupted sooner.
@@ -125,6 +125,26 @@ impl State {
             *left = new;
         }
         fine
+    }
+
+    /// Lets claims become again whatever has room for their pods, if one type each is within the limits then.
+    pub(crate) fn widen(&mut self, p: &mut Problem<'_>) {
+        if p.dims.len() > DIMS {
+            return;
+        }
+        let mut shops: Map<(usize, SetId), Shop> = Map::default();
+        let mut before: Vec<(usize, Bits)> = Vec::new();
+        for (at, claim) in self.claims.iter_mut().enumerate() {
+            let fixed = !claim.held.is_empty() || !claim.ports.is_empty() || claim.relaxed;
+            if p.pools[claim.pool].is_limited() && !fixed {
+                let shop = shops.entry((claim.pool, claim.set)).or_insert_with(|| Shop::open(p, claim.pool, claim.set));
+                let types = shop.types(&claim.requests);
+                before.push((at, std::mem::replace(&mut claim.types, types)));
+            }
+        }
+        if !self.charge_all(p, 1) {
+            before.into_iter().for_each(|(at, types)| self.claims[at].types = types);
+        }
     }
 
     /// Gives up types, the dearest first, where all together could exceed a limit: each claim of a NodePool keeps equally

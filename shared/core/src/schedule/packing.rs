@@ -45,6 +45,7 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
             }
         }
         won = least.expect("the one that leaves out the fewest is among them").1;
+        won.outcome.state.widen(p);
         won.outcome.state.keep_within_limits(p);
     }
     let Candidate { name, outcome } = won;
@@ -92,7 +93,8 @@ fn improve(p: &mut Problem<'_>, options: &Options, outcome: &mut Outcome, budget
     }
     let share = u64::from(options.effort).saturating_mul(LEAST_WORK + outcome.work / SHARE);
     let st = &mut outcome.state;
-    if st.charge_all(p, GUARD) || st.charge_all(p, 1) { repack::improve(p, st, share.min(budget)) } else { 0 }
+    let keep = [GUARD, 1].into_iter().find(|keep| st.charge_all(p, *keep));
+    keep.map_or(0, |keep| repack::improve(p, st, keep, share.min(budget)))
 }
 
 /// The queue, with those last that had their turn in this round.
@@ -130,7 +132,10 @@ fn ways(reference: &Outcome) -> Vec<Way> {
     ];
     if !reference.left.is_empty() {
         out.insert(0, way("first fit, pinned", Freedom::FULL, Choice::FewestPods, Order::Queue));
-        let narrow = Freedom { narrow: true, keep: 1, ..Freedom::FULL };
+        let lean = Freedom { keep: 1, ..Freedom::FULL };
+        out.push(way("first fit, one type charged", lean, Choice::FewestPods, Order::Queue));
+        out.push(way("repelling first, one type charged", lean, Choice::Cheapest, Order::Repelling));
+        let narrow = Freedom { narrow: true, ..lean };
         out.push(way("smallest types, cheapest fit", narrow, Choice::Cheapest, Order::Queue));
     }
     out

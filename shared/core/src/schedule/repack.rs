@@ -73,8 +73,8 @@ struct Yard<'p> {
     comparisons: u64,
 }
 
-/// Repacks within `budget`; says how much work that was.
-pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, budget: u64) -> u64 {
+/// Repacks within `budget`, with claims charged for `keep` types each; says how much work that was.
+pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, keep: usize, budget: u64) -> u64 {
     if p.dims.len() > DIMS {
         return 0;
     }
@@ -94,7 +94,7 @@ pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, budget: u64) -> u64 {
     let mut work = 0;
     for ((pool, set), claims) in parts {
         let share = budget * claims.len() as u64 / total.max(1) as u64;
-        work += improve_part(p, st, pool, set, claims, share);
+        work += improve_part(p, st, Part { pool, set, keep }, claims, share);
     }
     if st.claims.iter().any(|c| c.pods.is_empty()) {
         st.claims.retain(|c| !c.pods.is_empty());
@@ -102,7 +102,8 @@ pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, budget: u64) -> u64 {
     work
 }
 
-fn improve_part(p: &mut Problem<'_>, st: &mut State, pool: usize, set: SetId, claims: Vec<usize>, budget: u64) -> u64 {
+fn improve_part(p: &mut Problem<'_>, st: &mut State, part: Part, claims: Vec<usize>, budget: u64) -> u64 {
+    let Part { pool, set, .. } = part;
     let shop = Shop::open(p, pool, set);
     let mut gather = Gather { p, shop: &shop, pool, set, sorts: Vec::new(), of: Map::default(), slot_of: Map::default() };
     let mut held: Vec<Held> = Vec::with_capacity(claims.len());
@@ -138,7 +139,7 @@ fn improve_part(p: &mut Problem<'_>, st: &mut State, pool: usize, set: SetId, cl
             if yard.comparisons / PER_WORK >= budget {
                 break;
             }
-            if yard.refill(group, round % WAYS, more) && accept(p, st, (pool, set), group, &yard, &mut fresh) {
+            if yard.refill(group, round % WAYS, more) && accept(p, st, part, group, &yard, &mut fresh) {
                 better = true;
             }
         }
@@ -147,13 +148,13 @@ fn improve_part(p: &mut Problem<'_>, st: &mut State, pool: usize, set: SetId, cl
         round += 1;
     }
     if more > 0 {
-        spread_out(p, st, (pool, set), held, &mut yard, before);
+        spread_out(p, st, part, held, &mut yard, before);
     }
     yard.comparisons / PER_WORK
 }
 
 /// Divides machines that grew so large that few types are left for them, as long as all together cost no more than before.
-fn spread_out(p: &mut Problem<'_>, st: &mut State, of: (usize, SetId), mut held: Vec<Held>, yard: &mut Yard<'_>, before: u64) {
+fn spread_out(p: &mut Problem<'_>, st: &mut State, part: Part, mut held: Vec<Held>, yard: &mut Yard<'_>, before: u64) {
     let mut total: u64 = held.iter().map(|h| h.price).sum();
     let few = |h: &Held| h.pods.len() > 1 && yard.shop.count(&st.claims[h.claim].requests) < yard.shop.keep;
     let large: Vec<usize> = (0..held.len()).filter(|n| few(&held[*n])).collect();
@@ -161,10 +162,18 @@ fn spread_out(p: &mut Problem<'_>, st: &mut State, of: (usize, SetId), mut held:
         let (group, mut fresh) = (&mut held[n..=n], Vec::new());
         let old = group[0].price;
         let Some(new) = yard.fill(group, 0, usize::MAX, before.saturating_sub(total).saturating_add(old)) else { continue };
-        if accept(p, st, of, group, yard, &mut fresh) {
+        if accept(p, st, part, group, yard, &mut fresh) {
             total = (total - old).saturating_add(new);
         }
     }
+}
+
+/// Which claims exchange pods, and with how many types each is charged.
+#[derive(Clone, Copy)]
+struct Part {
+    pool: usize,
+    set: SetId,
+    keep: usize,
 }
 
 /// A claim as a repacking sees it.
@@ -382,7 +391,7 @@ impl Yard<'_> {
 fn accept(
     p: &mut Problem<'_>,
     st: &mut State,
-    (pool, set): (usize, SetId),
+    Part { pool, set, keep }: Part,
     group: &mut [Held],
     yard: &Yard<'_>,
     fresh: &mut Vec<Held>,
@@ -398,7 +407,7 @@ fn accept(
     if !view.min_values.is_empty() && types.iter().any(few) {
         return false;
     }
-    let charges: Vec<Vec<i64>> = types.iter().map(|t| limits::charge(p, pool, &view, t, limits::GUARD)).collect();
+    let charges: Vec<Vec<i64>> = types.iter().map(|t| limits::charge(p, pool, &view, t, keep)).collect();
     let before = limits::sum(group.iter().map(|h| &st.claims[h.claim].charged));
     if !st.afford(pool, &before, &limits::sum(charges.iter())) {
         return false;

@@ -1,6 +1,7 @@
 //! The rules of scheduling as tables, on the reference's own test catalogue, and properties of whole solves.
 
 mod absurd;
+mod better;
 mod daemons;
 mod defaults;
 mod existing;
