@@ -22,6 +22,8 @@ const MANY_PODS: usize = 4_000;
 /// A packing that competes.
 struct Candidate {
     name: &'static str,
+    /// Its claims were opened with the smallest types alone.
+    narrow: bool,
     outcome: Outcome,
 }
 
@@ -31,7 +33,7 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
     let budget = options.work_budget.unwrap_or(u64::MAX);
     let reference = FirstFit::new(p, options, Freedom::NONE, Choice::FewestPods, budget).run(&queue);
     let mut work = reference.work;
-    let mut won = Candidate { name: "first fit", outcome: reference };
+    let mut won = Candidate { name: "first fit", narrow: false, outcome: reference };
     // What does not finish in one run is not worth a second look in the same run.
     if options.packing == Packing::Best && won.outcome.unseen.is_empty() {
         let rivals = rivals(p, options, &queue, &won.outcome, &mut work);
@@ -45,10 +47,12 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
             }
         }
         won = least.expect("the one that leaves out the fewest is among them").1;
-        won.outcome.state.widen(p);
+        if won.narrow {
+            won.outcome.state.widen(p);
+        }
         won.outcome.state.keep_within_limits(p);
     }
-    let Candidate { name, outcome } = won;
+    let Candidate { name, outcome, .. } = won;
     // Nobody asks what a simulation could cost at least, and there are many of them.
     let bound = options.simulation.is_none().then(|| lower_bound(p, &outcome));
     let mut plan = finish::plan(p, options, &outcome);
@@ -80,7 +84,7 @@ fn rivals(p: &mut Problem<'_>, options: &Options, queue: &[Entry], reference: &O
         *work += outcome.work;
         if outcome.unseen.is_empty() && outcome.left.len() <= fewest {
             fewest = outcome.left.len();
-            out.push(Candidate { name: way.name, outcome });
+            out.push(Candidate { name: way.name, narrow: way.freedom.narrow, outcome });
         }
     }
     out
