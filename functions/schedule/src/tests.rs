@@ -1,1 +1,89 @@
+use crate::state::{Turn, Unplaced};
+use crate::{checked, write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use whittle_api::catalog::{InstanceType, Offering};
+use whittle_api::k8s::{Container, Pod, PodCondition, ResourceRequirements};
+use whittle_api::karpenter::{NodePool, Requirement};
+use whittle_api::{ClusterObjects, ObjectMeta, labels};
+use whittle_core::schedule::{Memory, Options, Plan, Reason};
+use whittle_ports::Settings;
+use whittle_snapshot::Snapshot;
+use whittle_units::{ClusterName, Price, Quantity, Resources, Timestamp};
 
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn pod(name: &str, cpu: i64) -> Pod {
+    let requests = Resources::from([("cpu", Quantity::from_units(cpu))]);
+    let mut pod = Pod { metadata: ObjectMeta { uid: name.into(), ..ObjectMeta::namespaced("default", name) }, ..Pod::default() };
+    let resources = ResourceRequirements { requests, ..ResourceRequirements::default() };
+    pod.spec.containers = vec![Container { name: "c".into(), resources: Some(resources), ..Container::default() }];
+    let given_up =
+        PodCondition { type_: "PodScheduled".into(), status: "False".into(), reason: "Unschedulable".into(), ..PodCondition::default() };
+    pod.status.conditions = vec![given_up];
+    pod
+}
+
+/// A pool that can buy machines of four CPUs, and these pods.
+fn snapshot(pods: Vec<Pod>) -> Snapshot {
+    let place = [Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand"]), Requirement::is_in(labels::ZONE, ["a"])];
+    let capacity = Resources::from([("cpu", Quantity::from_units(4)), ("pods", Quantity::from_units(10))]);
+    let offering = Offering { requirements: place.to_vec(), price: Price::from_dollars(0.2), available: true, reservation_capacity: None };
+    let requirements = [&place[..], &[Requirement::is_in(labels::INSTANCE_TYPE, ["four"])]].concat();
+    let four = InstanceType { name: "four".into(), requirements, offerings: vec![offering], capacity, ..InstanceType::default() };
+    let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+    let objects = ClusterObjects { node_pools: vec![pool], pods, ..ClusterObjects::default() };
+    Snapshot::of(now(), objects, Vec::new(), Vec::new(), BTreeMap::from([("default".to_owned(), Arc::new(vec![four]))]))
+}
+
+/// One run as the function makes it, with what an earlier one left.
+fn run(pods: &[Pod], unplaced: &mut Unplaced, turn: &mut Turn, budget: u64) -> Plan {
+    let seen = snapshot(pods.to_vec());
+    let input = seen.input();
+    let mut options: Options = whittle_snapshot::options(&Settings::default());
+    options.work_budget = Some(budget);
+    options.cursor = turn.cursor();
+    options.settled = unplaced.0.settled(&input, &options);
+    let plan = checked(&input, &options, &ClusterName::new("c")).unwrap();
+    *unplaced = Unplaced(Memory::after(&input, &options, &plan));
+    *turn = Turn::after(&plan);
+    // Between two runs everything passes through the store.
+    *unplaced = serde_json::from_str(&serde_json::to_string(unplaced).unwrap()).unwrap();
+    *turn = serde_json::from_str(&serde_json::to_string(turn).unwrap()).unwrap();
+    plan
+}
+
+#[test]
+fn runs_that_are_too_short_go_on_where_the_last_one_stopped() {
+    let mut pods: Vec<Pod> = (0..4).map(|n| pod(&format!("giant-{n}"), 100 + n)).collect();
+    pods.extend((0..40).map(|n| pod(&format!("small-{n:02}"), 3)));
+    let (mut unplaced, mut turn) = (Unplaced::default(), Turn::default());
+    let mut placed: BTreeSet<String> = BTreeSet::new();
+    for runs in 1.. {
+        assert!(runs < 60, "{} of 40 placed", placed.len());
+        let plan = run(&pods, &mut unplaced, &mut turn, 5);
+        placed.extend(plan.claims.iter().flat_map(|claim| &claim.pods).map(|pod| pod.name.clone()));
+        pods.retain(|pod| !placed.contains(&pod.metadata.name));
+        if plan.cursor.is_none() && !plan.left_out.iter().any(|left| left.reason == Reason::OutOfBudget) {
+            assert!(runs > 3, "the budget was no limit");
+            break;
+        }
+    }
+    assert_eq!((placed.len(), pods.len()), (40, 4));
+}
+
+#[test]
+fn a_run_with_nothing_new_says_nothing_again_and_one_with_news_does() {
+    let pods = [pod("giant", 100)];
+    let (mut unplaced, mut turn) = (Unplaced::default(), Turn::default());
+    let told = |plan: &Plan| write::events(plan, &[], &[]).len();
+    let first = run(&pods, &mut unplaced, &mut turn, 1000);
+    assert_eq!((told(&first), first.work > 0), (1, true));
+    let second = run(&pods, &mut unplaced, &mut turn, 1000);
+    assert_eq!((told(&second), second.work), (0, 0), "it is not even looked at");
+    assert_eq!(second.left_out[0].reason.to_string(), first.left_out[0].reason.to_string());
+    let changed = [pod("giant", 101)];
+    assert_eq!(told(&run(&changed, &mut unplaced, &mut turn, 1000)), 1);
+}
