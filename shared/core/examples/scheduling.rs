@@ -1,12 +1,14 @@
 //! Times one solve of the reference's scheduling benchmark and prints one line of JSON:
 //! `scheduling CASE PODS [reference] [effort N] [budget N]`, with CASE `diverse` (the mix of five kinds), `preferring`
 //! (equal pods with wishes) or `machines` (the mix, with 2,000 machines that exist). One solve per process, so that the
-//! peak of the memory belongs to it. `cargo xtask bench scheduling` runs all cases and draws the plot.
+//! peak of the memory belongs to it. `check_seconds` is what the independent check of the plan takes afterwards.
+//! `cargo xtask bench scheduling` runs all cases and draws the plot.
 
 #[path = "../benches/mix.rs"]
 mod mix;
 
 use std::time::Instant;
+use whittle_core::checker;
 use whittle_core::schedule::{Input, Options, Packing, Plan, Workloads, solve};
 use whittle_core::state::ClusterState;
 
@@ -30,7 +32,11 @@ fn main() {
     let (wall, cpu) = (Instant::now(), cpu_seconds());
     let plan = solve(&input, &options);
     let (wall, cpu) = (wall.elapsed().as_secs_f64(), cpu_seconds() - cpu);
-    print(case, count, &plan, &Measured { wall, cpu, before, peak: peak_memory() });
+    let peak = peak_memory();
+    let checking = cpu_seconds();
+    let wrong = checker::check(&input, &options, &plan).len();
+    let check = cpu_seconds() - checking;
+    print(case, count, &plan, &Measured { wall, cpu, check, wrong, before, peak });
 }
 
 fn options(args: &[String]) -> Options {
@@ -48,6 +54,9 @@ fn options(args: &[String]) -> Options {
 struct Measured {
     wall: f64,
     cpu: f64,
+    /// Processor time of the check, and what it found wrong.
+    check: f64,
+    wrong: usize,
     before: u64,
     peak: u64,
 }
@@ -58,6 +67,8 @@ fn print(case: &str, pods: usize, plan: &Plan, measured: &Measured) {
         "pods": pods,
         "cpu_seconds": measured.cpu,
         "wall_seconds": measured.wall,
+        "check_seconds": measured.check,
+        "violations": measured.wrong,
         "scheduled": plan.scheduled(),
         "placements": plan.placements.len(),
         "nodes": plan.claims.len(),

@@ -1,50 +1,64 @@
 //! Every machine that the plan asks for.
 
 use super::Findings;
+use super::kinds::{Kind, Kinds};
 use super::kube::{self, Possible};
+use super::lists::{List, Lists};
 use crate::schedule::{Input, MinValuesPolicy, NewClaim, Options, Plan};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::k8s::{DaemonSet, Pod, PodSpec};
 use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{ObjectMeta, labels};
-use whittle_units::{Quantity, Resources};
+use whittle_units::Resources;
 
-pub(crate) fn check(input: &Input<'_>, options: &Options, plan: &Plan, pods: &BTreeMap<String, &Pod>, findings: &mut Findings) {
+pub(crate) fn check<'a>(
+    input: &Input<'a>,
+    options: &Options,
+    plan: &'a Plan,
+    lists: &Lists<'a>,
+    pods: &BTreeMap<String, &'a Pod>,
+    findings: &mut Findings,
+) {
+    let pools: BTreeMap<&str, &NodePool> = input.objects.node_pools.iter().rev().map(|p| (p.metadata.name.as_str(), p)).collect();
+    let mut kinds = Kinds::default();
     let daemons: Vec<Pod> = input.objects.daemon_sets.iter().map(|set| daemon(set, &input.objects.pods)).filter(placeable).collect();
     for (n, claim) in plan.claims.iter().enumerate() {
         let object = format!("claim {n}");
-        let Some(pool) = input.objects.node_pools.iter().find(|p| p.metadata.name == claim.node_pool) else {
+        let Some(&pool) = pools.get(claim.node_pool.as_str()) else {
             findings.add(&object, "pool-unknown", format!("there is no NodePool {}", claim.node_pool));
             continue;
         };
         let usable = pool.spec.replicas.is_none() && pool.metadata.deletion_timestamp.is_none();
         findings.expect(usable, &object, "pool-not-dynamic", || format!("NodePool {} is static or being deleted", claim.node_pool));
         template_kept(&object, claim, pool, findings);
-        let on: Vec<&Pod> = claim.pods.iter().filter_map(|p| pods.get(&p.key()).copied()).collect();
+        let on: Vec<&'a Pod> = claim.pods.iter().filter_map(|p| pods.get(&p.key()).copied()).collect();
         findings.expect(!on.is_empty(), &object, "claim-empty", || "no pod needs it".into());
-        let catalog = input.catalog.get(&claim.node_pool).map(|c| &c[..]).unwrap_or_default();
-        types_hold(&object, claim, pool, catalog, &on, &daemons, findings);
-        if options.min_values == MinValuesPolicy::Strict {
-            min_values(&object, claim, pool, catalog, findings);
-        }
+        let sum = on.iter().fold(Resources::new(), |mut sum, pod| {
+            sum.add(&kube::requests(pod));
+            sum
+        });
+        let place = lists.index(n);
+        let list = &lists.all[place];
+        let kind = kinds.of(claim, pool, (place, list), &daemons, |wrong| {
+            if options.min_values == MinValuesPolicy::Strict {
+                min_values("", list, pool, wrong);
+            }
+        });
+        types_hold(&object, claim, kind, &on, &sum, findings);
         for pod in &on {
             for taint in &claim.taints {
                 findings
                     .expect(kube::tolerates(pod, taint), &object, "taint", || format!("{} does not tolerate {taint}", pod.metadata.key()));
             }
         }
-        if let Some((a, b)) = kube::port_clash(&on) {
+        if let Some((a, b)) = kube::port_clash(&[], &on) {
             findings.add(&object, "host-port", format!("{} and {} want the same host port", a.metadata.key(), b.metadata.key()));
         }
-        let sum = on.iter().fold(Resources::new(), |mut sum, pod| {
-            sum.add(&kube::requests(pod));
-            sum
-        });
         let covers = sum.iter().all(|(name, amount)| claim.requests.get(name) >= amount);
         findings.expect(covers, &object, "requests", || "the recorded requests are less than its pods ask for".into());
     }
-    limits(input, options, plan, findings);
+    limits(input, options, lists, findings);
     reservations(input, plan, findings);
 }
 
@@ -93,7 +107,7 @@ fn template_kept(object: &str, claim: &NewClaim, pool: &NodePool, findings: &mut
 }
 
 /// Whether an instance type or offering with these requirements may serve a claim that asks for `asked`.
-fn agrees(asked: &[Requirement], has: &[Requirement]) -> bool {
+pub(crate) fn agrees(asked: &[Requirement], has: &[Requirement]) -> bool {
     asked.iter().all(|a| {
         let own: Vec<&Requirement> = has.iter().filter(|h| labels::normalized(&h.key) == a.key).collect();
         own.iter().all(|h| match h.operator.as_str() {
@@ -106,69 +120,30 @@ fn agrees(asked: &[Requirement], has: &[Requirement]) -> bool {
 
 /// What a claim asks of its types. One that holds reservations also lists types that were not reserved: they cannot be
 /// launched, which is what [`launchable`] is about.
-fn of_the_type(claim: &NewClaim) -> Vec<Requirement> {
+pub(crate) fn of_the_type(claim: &NewClaim) -> Vec<Requirement> {
     let pinned = claim.requirements.iter().any(|r| r.key == labels::CAPACITY_TYPE && r.values == [labels::CAPACITY_RESERVED]);
     let of_offering = |r: &&Requirement| pinned && [labels::CAPACITY_TYPE, labels::RESERVATION_ID].contains(&r.key.as_str());
     claim.requirements.iter().filter(|r| !of_offering(r)).cloned().collect()
 }
 
-fn launchable<'c>(claim: &NewClaim, t: &'c InstanceType) -> Vec<&'c Offering> {
+pub(crate) fn launchable<'c>(claim: &NewClaim, t: &'c InstanceType) -> Vec<&'c Offering> {
     if !agrees(&claim.requirements, &t.requirements) {
         return Vec::new();
     }
     t.offerings.iter().filter(|o| o.available && agrees(&claim.requirements, &o.requirements)).collect()
 }
 
-fn types_hold(
-    object: &str,
-    claim: &NewClaim,
-    pool: &NodePool,
-    catalog: &[InstanceType],
-    on: &[&Pod],
-    daemons: &[Pod],
-    findings: &mut Findings,
-) {
-    findings.expect(!claim.instance_types.is_empty(), object, "types-none", || "it lists no instance type".into());
-    findings.expect(claim.instance_types.len() <= 600, object, "types-many", || "it lists more than 600 instance types".into());
-    let distinct: BTreeSet<&String> = claim.instance_types.iter().collect();
-    findings.expect(distinct.len() == claim.instance_types.len(), object, "types-twice", || "it lists an instance type twice".into());
-    let mut cheapest = None;
-    let mut last = None;
-    for name in claim.instance_types.iter() {
-        let Some(t) = catalog.iter().find(|t| t.name == *name) else {
-            findings.add(object, "type-unknown", format!("NodePool {} cannot buy {name}", claim.node_pool));
-            continue;
-        };
-        findings.expect(agrees(&of_the_type(claim), &t.requirements), object, "type-requirements", || {
-            format!("{name} contradicts its requirements")
-        });
-        let allowed = pool.spec.template.spec.requirements.iter().filter(|r| labels::normalized(&r.key) == labels::INSTANCE_TYPE);
-        for r in allowed {
-            findings.expect(kube::admits(r.operator.as_str(), &r.values, Some(name)), object, "template", || {
-                format!("its NodePool does not allow {name}")
-            });
+fn types_hold<'a>(object: &str, claim: &NewClaim, kind: &mut Kind<'a>, on: &[&'a Pod], sum: &Resources, findings: &mut Findings) {
+    kind.repeat(object, findings);
+    for pod in on {
+        for name in kind.refused(pod) {
+            findings.add(object, "node-selector", format!("{} may not run on {name}", pod.metadata.key()));
         }
-        let offerings = launchable(claim, t);
-        let price = offerings.iter().map(|o| o.price).min();
-        findings.expect(price.is_none() || last.is_none_or(|l| price >= Some(l)), object, "types-order", || {
-            format!("{name} is cheaper than one before it")
-        });
-        last = price.or(last);
-        cheapest = cheapest.into_iter().chain(price).min();
-        let possible = possible_labels(claim, pool, t, &offerings);
-        for pod in on {
-            findings.expect(kube::node_fits(pod, &possible), object, "node-selector", || {
-                format!("{} may not run on {name}", pod.metadata.key())
-            });
-        }
-        let mut need = Resources::new();
-        on.iter().for_each(|p| need.add(&kube::requests(p)));
-        for d in daemons.iter().filter(|d| runs_on(d, claim, &possible)) {
-            need.add(&kube::requests(d));
-        }
-        findings.expect(need.fits(&t.allocatable()), object, "overfull", || format!("its pods and daemons do not fit {name}"));
     }
-    match cheapest {
+    for name in kind.too_small(sum) {
+        findings.add(object, "overfull", format!("its pods and daemons do not fit {name}"));
+    }
+    match kind.cheapest {
         None => findings.add(object, "no-offering", "none of its types has an available offering under its requirements"),
         Some(price) => findings.expect(price == claim.cheapest_price, object, "price", || {
             format!("the cheapest offering costs {price}, not {}", claim.cheapest_price)
@@ -177,12 +152,12 @@ fn types_hold(
 }
 
 /// A daemon counts when it would certainly run; one that only may is the solver's guess.
-fn runs_on(daemon: &Pod, claim: &NewClaim, possible: &Possible) -> bool {
+pub(crate) fn runs_on(daemon: &Pod, claim: &NewClaim, possible: &Possible) -> bool {
     claim.taints.iter().all(|t| kube::tolerates(daemon, t)) && kube::node_fits(daemon, possible)
 }
 
 /// What the labels of the machine may turn out to be.
-fn possible_labels(claim: &NewClaim, pool: &NodePool, t: &InstanceType, offerings: &[&Offering]) -> Possible {
+pub(crate) fn possible_labels(claim: &NewClaim, pool: &NodePool, t: &InstanceType, offerings: &[&Offering]) -> Possible {
     let mut out: Possible = BTreeMap::new();
     for (key, value) in claim.labels.iter().chain(&pool.spec.template.metadata.labels) {
         out.entry(key.clone()).or_default().insert(Some(value.clone()));
@@ -210,13 +185,12 @@ fn possible_labels(claim: &NewClaim, pool: &NodePool, t: &InstanceType, offering
     out
 }
 
-fn min_values(object: &str, claim: &NewClaim, pool: &NodePool, catalog: &[InstanceType], findings: &mut Findings) {
+fn min_values(object: &str, list: &List<'_>, pool: &NodePool, findings: &mut Findings) {
     for asked in &pool.spec.template.spec.requirements {
         let Some(wanted) = asked.min_values else { continue };
         let key = labels::normalized(&asked.key);
-        let kept = catalog.iter().filter(|t| claim.instance_types.contains(&t.name));
         let values: BTreeSet<&String> =
-            kept.flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key).flat_map(|r| &r.values).collect();
+            list.known().flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key).flat_map(|r| &r.values).collect();
         findings.expect(values.len() >= wanted as usize, object, "min-values", || {
             format!("{} different values of {key} are left, {wanted} are wanted", values.len())
         });
@@ -224,31 +198,23 @@ fn min_values(object: &str, claim: &NewClaim, pool: &NodePool, catalog: &[Instan
 }
 
 /// Whatever the claims become, no NodePool may exceed its limits.
-fn limits(input: &Input<'_>, options: &Options, plan: &Plan, findings: &mut Findings) {
+fn limits(input: &Input<'_>, options: &Options, lists: &Lists<'_>, findings: &mut Findings) {
     let gone = options.simulation.as_ref().map(|s| &s.candidates);
     for pool in input.objects.node_pools.iter().filter(|p| !p.spec.limits.is_empty()) {
         let name = &pool.metadata.name;
-        let claims: Vec<&NewClaim> = plan.claims.iter().filter(|c| c.node_pool == *name).collect();
-        if claims.is_empty() {
+        let own: Vec<&List<'_>> = lists.all.iter().filter(|l| l.pool == name).collect();
+        if own.is_empty() {
             continue;
         }
         let staying = input.nodes.iter().filter(|n| !n.marked_for_deletion && gone.is_none_or(|g| !g.contains(n.name())));
         let here: Vec<Resources> = staying.filter(|n| n.labels().get(labels::NODE_POOL) == Some(name)).map(|n| n.capacity()).collect();
         for (resource, limit) in pool.spec.limits.iter() {
             let used: i128 = here.iter().map(|c| i128::from(c.get(resource).milli())).sum();
-            let added: i128 = claims.iter().map(|c| i128::from(largest(input, c, resource).milli())).sum();
+            let added: i128 = own.iter().map(|l| l.claims * i128::from(l.largest(resource).milli())).sum();
             findings
                 .expect(used + added <= i128::from(limit.milli()), name, "limit", || format!("{resource} may exceed its limit of {limit}"));
         }
     }
-}
-
-fn largest(input: &Input<'_>, claim: &NewClaim, resource: &str) -> Quantity {
-    if resource == "nodes" {
-        return Quantity::from_units(1);
-    }
-    let catalog = input.catalog.get(&claim.node_pool).map(|c| &c[..]).unwrap_or_default();
-    catalog.iter().filter(|t| claim.instance_types.contains(&t.name)).map(|t| t.capacity.get(resource)).max().unwrap_or_default()
 }
 
 /// No reservation is promised to more machines than it has.

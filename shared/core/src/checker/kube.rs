@@ -119,17 +119,19 @@ pub(crate) fn ports(pod: &Pod) -> Vec<(String, i32, String)> {
     all.map(|p| (or(&p.host_ip, "0.0.0.0"), p.host_port, or(&p.protocol, "TCP"))).collect()
 }
 
-/// The first two of these pods that want the same host port.
-pub(crate) fn port_clash<'a>(pods: &[&'a Pod]) -> Option<(&'a Pod, &'a Pod)> {
+/// The first of the `coming` pods that wants a host port of one before it, and that one; `standing` pods are before all.
+pub(crate) fn port_clash<'a>(standing: &[&'a Pod], coming: &[&'a Pod]) -> Option<(&'a Pod, &'a Pod)> {
     let open = |ip: &str| ip == "0.0.0.0" || ip == "::";
-    for (n, a) in pods.iter().enumerate() {
-        for b in &pods[n + 1..] {
-            let clash =
-                ports(a).iter().any(|x| ports(b).iter().any(|y| x.1 == y.1 && x.2 == y.2 && (x.0 == y.0 || open(&x.0) || open(&y.0))));
-            if clash {
-                return Some((a, b));
-            }
+    let having = |pods: &[&'a Pod]| pods.iter().map(|p| (*p, ports(p))).filter(|(_, ports)| !ports.is_empty()).collect::<Vec<_>>();
+    let mut before = having(standing);
+    for (b, wanted) in having(coming) {
+        let clash = |taken: &[(String, i32, String)]| {
+            taken.iter().any(|x| wanted.iter().any(|y| x.1 == y.1 && x.2 == y.2 && (x.0 == y.0 || open(&x.0) || open(&y.0))))
+        };
+        if let Some((a, _)) = before.iter().find(|(_, taken)| clash(taken)) {
+            return Some((a, b));
         }
+        before.push((b, wanted));
     }
     None
 }

@@ -5,24 +5,26 @@ use super::kube::{self, Possible};
 use crate::schedule::{Input, Options, Plan};
 use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::Pod;
+use whittle_api::k8s::{CsiNode, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
 use whittle_api::labels;
 use whittle_units::Resources;
 
 pub(crate) fn check(input: &Input<'_>, options: &Options, plan: &Plan, pods: &BTreeMap<String, &Pod>, findings: &mut Findings) {
+    let nodes: BTreeMap<&str, &StateNode> = input.nodes.iter().rev().map(|n| (n.name(), n)).collect();
+    let storage = Storage::of(input);
     for placement in &plan.placements {
-        let Some(node) = input.nodes.iter().find(|n| n.name() == placement.node) else {
+        let Some(&node) = nodes.get(placement.node.as_str()) else {
             findings.add(&placement.node, "node-unknown", "there is no such node or claim");
             continue;
         };
         let gone = options.simulation.as_ref().is_some_and(|s| s.candidates.contains(&placement.node));
         findings.expect(!node.marked_for_deletion && !gone, &placement.node, "node-leaving", || "it is being removed".into());
         let on: Vec<&Pod> = placement.pods.iter().filter_map(|p| pods.get(&p.key()).copied()).collect();
-        one(input, node, &placement.node, &on, findings);
+        one(input, &storage, node, &placement.node, &on, findings);
     }
 }
 
-fn one(input: &Input<'_>, node: &StateNode, name: &str, on: &[&Pod], findings: &mut Findings) {
+fn one(input: &Input<'_>, storage: &Storage<'_>, node: &StateNode, name: &str, on: &[&Pod], findings: &mut Findings) {
     let mut possible: Possible = BTreeMap::new();
     for (key, value) in node.labels() {
         possible.insert(labels::normalized(key).to_owned(), BTreeSet::from([Some(value.clone())]));
@@ -45,42 +47,57 @@ fn one(input: &Input<'_>, node: &StateNode, name: &str, on: &[&Pod], findings: &
         }
     }
     let all: Vec<&Pod> = bound.iter().chain(on).copied().collect();
-    if let Some((a, b)) = kube::port_clash(&all)
-        && on.iter().any(|p| std::ptr::eq(*p, a) || std::ptr::eq(*p, b))
-    {
+    if let Some((a, b)) = kube::port_clash(&bound, on) {
         findings.add(name, "host-port", format!("{} and {} want the same host port", a.metadata.key(), b.metadata.key()));
     }
-    attach_limits(input, node, name, &all, on, findings);
+    storage.attach_limits(node, name, &all, on, findings);
 }
 
-/// The node's CSI drivers can attach all volumes of its pods.
-fn attach_limits(input: &Input<'_>, node: &StateNode, name: &str, all: &[&Pod], on: &[&Pod], findings: &mut Findings) {
-    let Some(csi) = input.objects.csi_nodes.iter().find(|c| node.node.as_ref().is_some_and(|n| n.metadata.name == c.metadata.name)) else {
-        return;
-    };
-    for driver in &csi.spec.drivers {
-        let Some(limit) = driver.allocatable.as_ref().and_then(|a| a.count).and_then(|n| usize::try_from(n).ok()) else { continue };
-        let claims: BTreeSet<String> = all.iter().flat_map(|p| claims_of(input, p, &driver.name)).collect();
-        let involved = on.iter().any(|p| !claims_of(input, p, &driver.name).is_empty());
-        findings.expect(!involved || claims.len() <= limit, name, "attach-limit", || {
-            format!("{} volumes of {}, it attaches {limit}", claims.len(), driver.name)
-        });
+/// Volumes and what attaches them, by name.
+struct Storage<'a> {
+    nodes: BTreeMap<&'a str, &'a CsiNode>,
+    claims: BTreeMap<(&'a str, &'a str), &'a PersistentVolumeClaim>,
+    volumes: BTreeMap<&'a str, &'a PersistentVolume>,
+    classes: BTreeMap<&'a str, &'a StorageClass>,
+}
+
+impl<'a> Storage<'a> {
+    fn of(input: &Input<'a>) -> Self {
+        let objects = input.objects;
+        Self {
+            nodes: objects.csi_nodes.iter().map(|n| (n.metadata.name.as_str(), n)).collect(),
+            claims: objects.volume_claims.iter().map(|c| ((c.metadata.namespace.as_str(), c.metadata.name.as_str()), c)).collect(),
+            volumes: objects.volumes.iter().map(|v| (v.metadata.name.as_str(), v)).collect(),
+            classes: objects.storage_classes.iter().map(|c| (c.metadata.name.as_str(), c)).collect(),
+        }
     }
-}
 
-fn claims_of(input: &Input<'_>, pod: &Pod, driver: &str) -> Vec<String> {
-    let named = pod.spec.volumes.iter().filter_map(|v| match (&v.persistent_volume_claim, &v.ephemeral) {
-        (Some(source), _) => Some(source.claim_name.clone()),
-        (None, Some(_)) => Some(format!("{}-{}", pod.metadata.name, v.name)),
-        (None, None) => None,
-    });
-    let of_driver = |name: &String| {
-        let claim = input.objects.volume_claims.iter().find(|c| c.metadata.namespace == pod.metadata.namespace && c.metadata.name == *name);
-        let Some(spec) = claim.map(|c| &c.spec) else { return false };
-        let volume = input.objects.volumes.iter().find(|v| v.metadata.name == spec.volume_name);
-        let class = input.objects.storage_classes.iter().find(|c| Some(&c.metadata.name) == spec.storage_class_name.as_ref());
-        let own = volume.and_then(|v| v.spec.csi.as_ref()).map(|c| c.driver.as_str());
-        own.or_else(|| class.filter(|_| spec.volume_name.is_empty()).map(|c| c.provisioner.as_str())) == Some(driver)
-    };
-    named.filter(of_driver).map(|n| format!("{}/{n}", pod.metadata.namespace)).collect()
+    /// The node's CSI drivers can attach all volumes of its pods.
+    fn attach_limits(&self, node: &StateNode, name: &str, all: &[&Pod], on: &[&Pod], findings: &mut Findings) {
+        let Some(csi) = node.node.as_ref().and_then(|n| self.nodes.get(n.metadata.name.as_str())) else { return };
+        for driver in &csi.spec.drivers {
+            let Some(limit) = driver.allocatable.as_ref().and_then(|a| a.count).and_then(|n| usize::try_from(n).ok()) else { continue };
+            let claims: BTreeSet<String> = all.iter().flat_map(|p| self.claims_of(p, &driver.name)).collect();
+            let involved = on.iter().any(|p| !self.claims_of(p, &driver.name).is_empty());
+            findings.expect(!involved || claims.len() <= limit, name, "attach-limit", || {
+                format!("{} volumes of {}, it attaches {limit}", claims.len(), driver.name)
+            });
+        }
+    }
+
+    fn claims_of(&self, pod: &Pod, driver: &str) -> Vec<String> {
+        let named = pod.spec.volumes.iter().filter_map(|v| match (&v.persistent_volume_claim, &v.ephemeral) {
+            (Some(source), _) => Some(source.claim_name.clone()),
+            (None, Some(_)) => Some(format!("{}-{}", pod.metadata.name, v.name)),
+            (None, None) => None,
+        });
+        let of_driver = |name: &String| {
+            let Some(claim) = self.claims.get(&(pod.metadata.namespace.as_str(), name.as_str())) else { return false };
+            let volume = self.volumes.get(claim.spec.volume_name.as_str());
+            let class = claim.spec.storage_class_name.as_ref().and_then(|c| self.classes.get(c.as_str()));
+            let own = volume.and_then(|v| v.spec.csi.as_ref()).map(|c| c.driver.as_str());
+            own.or_else(|| class.filter(|_| claim.spec.volume_name.is_empty()).map(|c| c.provisioner.as_str())) == Some(driver)
+        };
+        named.filter(of_driver).map(|n| format!("{}/{n}", pod.metadata.namespace)).collect()
+    }
 }

@@ -5,7 +5,9 @@
 //! and daemons must be able to run there.
 
 mod claims;
+mod kinds;
 mod kube;
+mod lists;
 mod machines;
 mod spread;
 #[cfg(test)]
@@ -60,9 +62,10 @@ pub fn check(input: &Input<'_>, options: &Options, plan: &Plan) -> Vec<Violation
     let mut findings = Findings::default();
     let pods = pods_by_key(input);
     every_pod_once(&pods, plan, &mut findings);
-    claims::check(input, options, plan, &pods, &mut findings);
+    let lists = lists::Lists::of(input, plan);
+    claims::check(input, options, plan, &lists, &pods, &mut findings);
     machines::check(input, options, plan, &pods, &mut findings);
-    spread::check(input, plan, &pods, &mut findings);
+    spread::check(input, plan, &lists, &pods, &mut findings);
     findings.0.sort();
     findings.0.dedup();
     findings.0

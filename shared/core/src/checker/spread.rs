@@ -1,162 +1,310 @@
 //! Pods relative to each other: affinity, anti-affinity, spread.
 
+use super::lists::Lists;
 use super::{Findings, kube};
-use crate::schedule::{Input, Plan};
-use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::{Pod, PodAffinityTerm, TopologySpreadConstraint};
+use crate::schedule::{Input, Placement, Plan, PodRef};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use whittle_api::k8s::{Namespace, Pod, PodAffinityTerm, TopologySpreadConstraint};
 use whittle_api::labels;
+
+/// Where a machine may be found.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Domain<'a> {
+    /// A value of the topology key.
+    Of(&'a str),
+    /// It has none: the machine with this number is alone.
+    Alone(usize),
+}
 
 /// A machine, old or new, with all its pods.
 struct Place<'a> {
     name: String,
-    /// What each topology key may turn out to be; one value: it is settled.
-    domains: BTreeMap<String, BTreeSet<String>>,
+    /// What each topology key that matters may turn out to be; one value: it is settled.
+    domains: BTreeMap<&'a str, Vec<Domain<'a>>>,
     bound: Vec<&'a Pod>,
     placed: Vec<&'a Pod>,
     /// It does not exist yet.
     planned: bool,
 }
 
-pub(crate) fn check(input: &Input<'_>, plan: &Plan, pods: &BTreeMap<String, &Pod>, findings: &mut Findings) {
-    let places = places(input, plan, pods);
-    for place in &places {
-        for pod in &place.placed {
-            let Some(affinity) = &pod.spec.affinity else { continue };
-            for term in affinity.pod_anti_affinity.iter().flat_map(|a| &a.required) {
-                apart(input, &places, place, pod, term, findings);
-            }
-            for term in affinity.pod_affinity.iter().flat_map(|a| &a.required) {
-                together(input, &places, place, pod, term, findings);
-            }
-        }
-        for owner in &place.bound {
-            let anti = owner.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
-            for term in anti.iter().flat_map(|a| &a.required) {
-                repelled(input, &places, place, owner, term, findings);
-            }
+impl<'a> Place<'a> {
+    fn settled(&self, key: &str) -> Option<&'a str> {
+        match self.domains[key][..] {
+            [Domain::Of(value)] => Some(value),
+            _ => None,
         }
     }
-    skews(input, &places, findings);
 }
 
-fn places<'a>(input: &Input<'a>, plan: &Plan, pods: &BTreeMap<String, &'a Pod>) -> Vec<Place<'a>> {
-    let moved: BTreeSet<String> = plan
-        .claims
-        .iter()
-        .flat_map(|c| &c.pods)
-        .chain(plan.placements.iter().flat_map(|p| &p.pods))
-        .map(crate::schedule::PodRef::key)
-        .collect();
-    let find = |list: &[crate::schedule::PodRef]| list.iter().filter_map(|p| pods.get(&p.key()).copied()).collect::<Vec<_>>();
-    let mut out: Vec<Place<'a>> = Vec::new();
-    for node in input.nodes {
-        let mut domains: BTreeMap<String, BTreeSet<String>> =
-            node.labels().iter().map(|(k, v)| (k.clone(), BTreeSet::from([v.clone()]))).collect();
-        domains.insert(labels::HOSTNAME.to_owned(), BTreeSet::from([node.hostname().to_owned()]));
-        let bound = node.pods.iter().map(|p| &input.objects.pods[*p]);
-        let placed = plan.placements.iter().find(|p| p.node == node.name());
-        out.push(Place {
-            name: node.name().to_owned(),
-            domains,
-            bound: bound.filter(|p| !moved.contains(&p.metadata.key()) && p.metadata.deletion_timestamp.is_none()).collect(),
-            placed: placed.map(|p| find(&p.pods)).unwrap_or_default(),
-            planned: false,
-        });
+/// Everything that this part of the check looks at, with pods of one namespace and equal labels taken together.
+struct Map<'a> {
+    places: Vec<Place<'a>>,
+    namespaces: &'a [Namespace],
+    classes: Vec<Vec<Member<'a>>>,
+    /// The classes that any pod's term selects, by the pod's namespace.
+    kin: HashMap<(&'a str, &'a PodAffinityTerm), Rc<Kin<'a>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Member<'a> {
+    place: usize,
+    pod: &'a Pod,
+    /// By this plan.
+    placed: bool,
+}
+
+/// The pods that a term selects.
+struct Kin<'a> {
+    domains: BTreeMap<Domain<'a>, Company<'a>>,
+    at: HashMap<usize, Vec<&'a Pod>>,
+}
+
+/// Those of them that may be in one domain.
+#[derive(Default)]
+struct Company<'a> {
+    all: Vec<&'a Pod>,
+    placed: Vec<Member<'a>>,
+    settled: Vec<&'a Pod>,
+}
+
+pub(crate) fn check<'a>(input: &Input<'a>, plan: &'a Plan, lists: &Lists<'a>, pods: &BTreeMap<String, &'a Pod>, findings: &mut Findings) {
+    let names: Vec<String> = (0..plan.claims.len()).map(|n| format!("claim {n}")).collect();
+    let mut places = inhabited(input, plan, &names, pods);
+    let keys = keys_in_use(&places);
+    standing(input, &keys, &mut places);
+    planned(plan, lists, &names, &keys, &mut places);
+    let classes = classes(&places);
+    let mut map = Map { places, namespaces: &input.objects.namespaces, classes, kin: HashMap::new() };
+    for at in 0..map.places.len() {
+        for pod in map.places[at].placed.clone() {
+            let Some(affinity) = &pod.spec.affinity else { continue };
+            for term in affinity.pod_anti_affinity.iter().flat_map(|a| &a.required) {
+                let kin = map.kin(pod, term);
+                apart(&map.places[at], pod, term, &kin, findings);
+            }
+            for term in affinity.pod_affinity.iter().flat_map(|a| &a.required) {
+                let kin = map.kin(pod, term);
+                together(&map, at, pod, term, &kin, findings);
+            }
+        }
+        for owner in map.places[at].bound.clone() {
+            for term in repelling(owner) {
+                let kin = map.kin(owner, term);
+                repelled(&map, at, owner, term, &kin, findings);
+            }
+        }
     }
-    for (n, claim) in plan.claims.iter().enumerate() {
-        let name = format!("claim {n}");
-        let mut domains: BTreeMap<String, BTreeSet<String>> =
-            claim.labels.iter().map(|(k, v)| (k.clone(), BTreeSet::from([v.clone()]))).collect();
-        let types = input.catalog.get(&claim.node_pool).map(|c| &c[..]).unwrap_or_default();
-        for r in types.iter().filter(|t| claim.instance_types.contains(&t.name)).flat_map(|t| &t.requirements) {
-            if r.operator.as_str() == "In" {
-                domains.entry(labels::normalized(&r.key).to_owned()).or_default().extend(r.values.iter().cloned());
-            }
+    skews(input, &map, findings);
+}
+
+fn repelling(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+    pod.spec.affinity.iter().filter_map(|a| a.pod_anti_affinity.as_ref()).flat_map(|a| &a.required)
+}
+
+fn hard(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
+    pod.spec.topology_spread_constraints.iter().filter(|c| c.when_unsatisfiable != "ScheduleAnyway")
+}
+
+/// All machines with their pods, without their domains: first those that exist, in the order of the input, then the claims.
+fn inhabited<'a>(input: &Input<'a>, plan: &Plan, names: &[String], pods: &BTreeMap<String, &'a Pod>) -> Vec<Place<'a>> {
+    let placed = plan.claims.iter().flat_map(|c| &c.pods).chain(plan.placements.iter().flat_map(|p| &p.pods));
+    let moved: BTreeSet<String> = placed.map(PodRef::key).collect();
+    let placements: BTreeMap<&str, &Placement> = plan.placements.iter().rev().map(|p| (p.node.as_str(), p)).collect();
+    let find = |list: &[PodRef]| list.iter().filter_map(|p| pods.get(&p.key()).copied()).collect::<Vec<_>>();
+    let nodes = input.nodes.iter().map(|node| {
+        let bound = node.pods.iter().map(|p| &input.objects.pods[*p]);
+        Place {
+            name: node.name().to_owned(),
+            domains: BTreeMap::new(),
+            bound: bound.filter(|p| p.metadata.deletion_timestamp.is_none() && !moved.contains(&p.metadata.key())).collect(),
+            placed: placements.get(node.name()).map(|p| find(&p.pods)).unwrap_or_default(),
+            planned: false,
         }
-        for r in &claim.requirements {
-            if let (Some(values), "In") = (domains.get_mut(&r.key), r.operator.as_str()) {
-                values.retain(|v| r.values.contains(v));
-            }
+    });
+    let claims = plan.claims.iter().zip(names).map(|(claim, name)| Place {
+        name: name.clone(),
+        domains: BTreeMap::new(),
+        bound: Vec::new(),
+        placed: find(&claim.pods),
+        planned: true,
+    });
+    nodes.chain(claims).collect()
+}
+
+/// The topology keys that any rule about these pods names.
+fn keys_in_use<'a>(places: &[Place<'a>]) -> BTreeSet<&'a str> {
+    let mut out = BTreeSet::new();
+    for place in places {
+        for pod in &place.placed {
+            let near = pod.spec.affinity.iter().filter_map(|a| a.pod_affinity.as_ref()).flat_map(|a| &a.required);
+            out.extend(near.map(|t| t.topology_key.as_str()));
+            out.extend(hard(pod).map(|c| c.topology_key.as_str()));
         }
-        domains.insert(labels::HOSTNAME.to_owned(), BTreeSet::from([name.clone()]));
-        out.push(Place { name, domains, bound: Vec::new(), placed: find(&claim.pods), planned: true });
+        for pod in place.placed.iter().chain(&place.bound) {
+            out.extend(repelling(pod).map(|t| t.topology_key.as_str()));
+        }
     }
     out
 }
 
-/// Whether two machines may end up in one domain of `key`.
-fn may_share(a: &Place<'_>, b: &Place<'_>, key: &str) -> bool {
-    match (a.domains.get(key), b.domains.get(key)) {
-        (Some(a), Some(b)) => a.iter().any(|v| b.contains(v)),
-        _ => a.name == b.name,
+fn standing<'a>(input: &Input<'a>, keys: &BTreeSet<&'a str>, places: &mut [Place<'a>]) {
+    for (at, (node, place)) in input.nodes.iter().zip(places).enumerate() {
+        let domain = |key: &str| match node.labels().get(key) {
+            _ if key == labels::HOSTNAME => Domain::Of(node.hostname()),
+            Some(value) => Domain::Of(value),
+            None => Domain::Alone(at),
+        };
+        place.domains = keys.iter().map(|key| (*key, vec![domain(key)])).collect();
     }
 }
 
-fn apart(input: &Input<'_>, places: &[Place<'_>], place: &Place<'_>, pod: &Pod, term: &PodAffinityTerm, findings: &mut Findings) {
-    for other in places.iter().filter(|o| may_share(o, place, &term.topology_key)) {
-        for neighbour in other.bound.iter().chain(&other.placed) {
-            let same = std::ptr::eq(*neighbour, pod);
-            let clash = !same && kube::selects(term, pod, neighbour, &input.objects.namespaces);
-            findings.expect(!clash, &place.name, "anti-affinity", || {
-                format!("{} repels {} in {}", pod.metadata.key(), neighbour.metadata.key(), term.topology_key)
-            });
+fn planned<'a>(plan: &'a Plan, lists: &Lists<'a>, names: &'a [String], keys: &BTreeSet<&'a str>, places: &mut [Place<'a>]) {
+    let of_list = |at: usize, key: &str| -> Option<BTreeSet<&'a str>> {
+        let stated = lists.all[at].known().flat_map(|t| &t.requirements);
+        let mut stated = stated.filter(|r| r.operator.as_str() == "In" && labels::normalized(&r.key) == key).peekable();
+        stated.peek().is_some().then(|| stated.flat_map(|r| r.values.iter().map(String::as_str)).collect())
+    };
+    let offered: Vec<BTreeMap<&str, Option<BTreeSet<&str>>>> =
+        (0..lists.all.len()).map(|at| keys.iter().map(|key| (*key, of_list(at, key))).collect()).collect();
+    let first = places.len() - names.len();
+    for (n, (claim, name)) in plan.claims.iter().zip(names).enumerate() {
+        let at = first + n;
+        for &key in keys {
+            let label = claim.labels.get(key).map(String::as_str);
+            let listed = offered[lists.index(n)][key].as_ref();
+            let domains = if key == labels::HOSTNAME {
+                vec![Domain::Of(name)]
+            } else if label.is_none() && listed.is_none() {
+                vec![Domain::Alone(at)]
+            } else {
+                let values: BTreeSet<&str> = label.into_iter().chain(listed.into_iter().flatten().copied()).collect();
+                let asked: Vec<_> = claim.requirements.iter().filter(|r| r.key == key && r.operator.as_str() == "In").collect();
+                let allowed = |v: &&str| asked.iter().all(|r| r.values.iter().any(|x| x == v));
+                values.into_iter().filter(allowed).map(Domain::Of).collect()
+            };
+            places[at].domains.insert(key, domains);
         }
+    }
+}
+
+fn classes<'a>(places: &[Place<'a>]) -> Vec<Vec<Member<'a>>> {
+    let mut known: HashMap<(&str, &BTreeMap<String, String>), usize> = HashMap::new();
+    let mut out: Vec<Vec<Member<'a>>> = Vec::new();
+    for (at, place) in places.iter().enumerate() {
+        for (pod, placed) in place.bound.iter().map(|p| (*p, false)).chain(place.placed.iter().map(|p| (*p, true))) {
+            let class = *known.entry((&pod.metadata.namespace, &pod.metadata.labels)).or_insert_with(|| {
+                out.push(Vec::new());
+                out.len() - 1
+            });
+            out[class].push(Member { place: at, pod, placed });
+        }
+    }
+    out
+}
+
+impl<'a> Map<'a> {
+    fn kin(&mut self, owner: &'a Pod, term: &'a PodAffinityTerm) -> Rc<Kin<'a>> {
+        let (places, classes, namespaces) = (&self.places, &self.classes, self.namespaces);
+        let made = self.kin.entry((&owner.metadata.namespace, term)).or_insert_with(|| {
+            let mut kin = Kin { domains: BTreeMap::new(), at: HashMap::new() };
+            // What a term says of a pod depends on its namespace and labels only, which a class shares.
+            for one in classes.iter().filter(|c| c.first().is_some_and(|m| kube::selects(term, owner, m.pod, namespaces))).flatten() {
+                let place = &places[one.place];
+                kin.at.entry(one.place).or_default().push(one.pod);
+                for domain in &place.domains[term.topology_key.as_str()] {
+                    let company = kin.domains.entry(*domain).or_default();
+                    company.all.push(one.pod);
+                    company.placed.extend(one.placed.then_some(*one));
+                    company.settled.extend(place.settled(&term.topology_key).map(|_| one.pod));
+                }
+            }
+            Rc::new(kin)
+        });
+        Rc::clone(made)
+    }
+}
+
+fn other<'a>(pods: &[&'a Pod], than: &Pod) -> Option<&'a Pod> {
+    pods.iter().copied().find(|p| !std::ptr::eq(*p, than))
+}
+
+/// No pod that the term selects may share a domain with its pod; the first that does is named.
+fn apart(place: &Place<'_>, pod: &Pod, term: &PodAffinityTerm, kin: &Kin<'_>, findings: &mut Findings) {
+    let shared = place.domains[term.topology_key.as_str()].iter().filter_map(|domain| kin.domains.get(domain));
+    if let Some(neighbour) = shared.filter_map(|company| other(&company.all, pod)).next() {
+        let detail = format!("{} repels {} in {}", pod.metadata.key(), neighbour.metadata.key(), term.topology_key);
+        findings.add(&place.name, "anti-affinity", detail);
     }
 }
 
 /// A running pod repels pods that are placed now.
-fn repelled(input: &Input<'_>, places: &[Place<'_>], place: &Place<'_>, owner: &Pod, term: &PodAffinityTerm, findings: &mut Findings) {
-    for other in places.iter().filter(|o| may_share(o, place, &term.topology_key)) {
-        for pod in &other.placed {
-            let clash = kube::selects(term, owner, pod, &input.objects.namespaces);
-            findings.expect(!clash, &other.name, "anti-affinity", || {
-                format!("{} repels {} in {}", owner.metadata.key(), pod.metadata.key(), term.topology_key)
-            });
-        }
+fn repelled(map: &Map<'_>, at: usize, owner: &Pod, term: &PodAffinityTerm, kin: &Kin<'_>, findings: &mut Findings) {
+    let shared = map.places[at].domains[term.topology_key.as_str()].iter().filter_map(|domain| kin.domains.get(domain));
+    for one in shared.flat_map(|company| &company.placed) {
+        let detail = format!("{} repels {} in {}", owner.metadata.key(), one.pod.metadata.key(), term.topology_key);
+        findings.add(&map.places[one.place].name, "anti-affinity", detail);
     }
 }
 
-fn together(input: &Input<'_>, places: &[Place<'_>], place: &Place<'_>, pod: &Pod, term: &PodAffinityTerm, findings: &mut Findings) {
-    let wanted = |p: &&&Pod| kube::selects(term, pod, p, &input.objects.namespaces);
-    let within_reach = |o: &&Place<'_>| {
-        let domains = o.domains.get(&term.topology_key);
-        domains.is_none_or(|d| d.iter().any(|value| kube::may_be_in(pod, &term.topology_key, value)))
+fn together(map: &Map<'_>, at: usize, pod: &Pod, term: &PodAffinityTerm, kin: &Kin<'_>, findings: &mut Findings) {
+    let (place, key) = (&map.places[at], term.topology_key.as_str());
+    let within_reach = |domain: &Domain<'_>| match domain {
+        Domain::Of(value) => kube::may_be_in(pod, key, value),
+        Domain::Alone(_) => true,
     };
-    let others = places.iter().filter(within_reach).flat_map(|o| o.bound.iter().chain(&o.placed));
-    let elsewhere = others.filter(|p| !std::ptr::eq(**p, pod)).any(|p| wanted(&p));
+    let elsewhere = kin.domains.iter().any(|(domain, company)| other(&company.all, pod).is_some() && within_reach(domain));
     // The first of a kind that attracts itself may go anywhere, and so may one that cannot go where its kind is.
-    if !elsewhere && kube::selects(term, pod, pod, &input.objects.namespaces) {
+    if !elsewhere && kube::selects(term, pod, pod, map.namespaces) {
         return;
     }
-    let near = places.iter().filter(|o| {
-        let settled = |p: &Place<'_>| p.domains.get(&term.topology_key).is_some_and(|d| d.len() == 1);
-        may_share(o, place, &term.topology_key) && (o.name == place.name || (settled(o) && settled(place)))
-    });
-    let found = near.flat_map(|o| o.bound.iter().chain(&o.placed)).any(|p| (!std::ptr::eq(*p, pod)) && wanted(&p));
-    findings
-        .expect(found, &place.name, "affinity", || format!("{} wants a pod that is not near in {}", pod.metadata.key(), term.topology_key));
+    let here = || !place.domains[key].is_empty() && kin.at.get(&at).is_some_and(|pods| other(pods, pod).is_some());
+    let near = || {
+        let company = place.settled(key).and_then(|value| kin.domains.get(&Domain::Of(value)));
+        company.is_some_and(|company| other(&company.settled, pod).is_some())
+    };
+    findings.expect(here() || near(), &place.name, "affinity", || format!("{} wants a pod that is not near in {key}", pod.metadata.key()));
 }
 
 /// Hard spread constraints that only count pods which have them: no domain may be fuller than the emptiest known one by
 /// more than the skew, as far as pods of this plan made it so.
-fn skews(input: &Input<'_>, places: &[Place<'_>], findings: &mut Findings) {
-    let mut done: BTreeSet<(String, TopologySpreadConstraint)> = BTreeSet::new();
-    for pod in places.iter().flat_map(|p| &p.placed) {
-        for constraint in pod.spec.topology_spread_constraints.iter().filter(|c| c.when_unsatisfiable != "ScheduleAnyway") {
-            if done.insert((pod.metadata.namespace.clone(), constraint.clone())) {
-                skew(input, places, &pod.metadata.namespace, constraint, findings);
+fn skews(input: &Input<'_>, map: &Map<'_>, findings: &mut Findings) {
+    let mut done: BTreeSet<(&str, &TopologySpreadConstraint)> = BTreeSet::new();
+    let mut empty: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for pod in map.places.iter().flat_map(|p| &p.placed) {
+        for constraint in hard(pod) {
+            if done.insert((&pod.metadata.namespace, constraint)) {
+                let key = constraint.topology_key.as_str();
+                let known = empty.entry(key).or_insert_with(|| known_domains(input, map, key));
+                skew(map, known, &pod.metadata.namespace, constraint, findings);
             }
         }
     }
 }
 
-fn skew(input: &Input<'_>, places: &[Place<'_>], namespace: &str, constraint: &TopologySpreadConstraint, findings: &mut Findings) {
+/// The domains of `key` that count even when they are empty: those of machines that exist, and what untainted NodePools
+/// without wishes of their own could open. No host is ever the last one.
+fn known_domains<'a>(input: &Input<'a>, map: &Map<'a>, key: &str) -> BTreeSet<&'a str> {
+    if key == labels::HOSTNAME {
+        return BTreeSet::new();
+    }
+    let plain = |p: &&whittle_api::karpenter::NodePool| p.spec.replicas.is_none() && !p.metadata.is_deleting() && asks_nothing(p, key);
+    let pools = input.objects.node_pools.iter().filter(plain).filter_map(|p| input.catalog.get(&p.metadata.name));
+    let stated = pools.flat_map(|types| types.iter()).flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key);
+    let offered = stated.filter(|r| r.operator.as_str() == "In").flat_map(|r| &r.values).map(String::as_str);
+    offered.chain(map.places.iter().filter(|p| !p.planned).filter_map(|p| p.settled(key))).collect()
+}
+
+fn skew(map: &Map<'_>, known: &BTreeSet<&str>, namespace: &str, constraint: &TopologySpreadConstraint, findings: &mut Findings) {
     // Which nodes count is then a matter of each pod's tolerations, which is more than is checked here.
     let by_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
     let plain = constraint.match_label_keys.is_empty() && !by_taints;
     let Some(selector) = constraint.label_selector.as_ref().filter(|_| plain) else { return };
-    let selected = |p: &&&Pod| p.metadata.namespace == namespace && selector.matches(&p.metadata.labels);
-    let mixed = places.iter().flat_map(|p| &p.placed).filter(selected).any(|p| {
+    let of = |class: &&Vec<Member<'_>>| {
+        class.first().is_some_and(|m| m.pod.metadata.namespace == namespace && selector.matches(&m.pod.metadata.labels))
+    };
+    let selected: Vec<&Member<'_>> = map.classes.iter().filter(of).flatten().collect();
+    let mixed = selected.iter().filter(|m| m.placed).map(|m| m.pod).any(|p| {
         let plain = p.spec.node_selector.is_empty() && p.spec.affinity.is_none();
         !plain || !p.spec.topology_spread_constraints.contains(constraint)
     });
@@ -164,27 +312,13 @@ fn skew(input: &Input<'_>, places: &[Place<'_>], namespace: &str, constraint: &T
         return;
     }
     let by_host = constraint.topology_key == labels::HOSTNAME;
-    let mut counts: BTreeMap<&String, (i32, bool)> = BTreeMap::new();
-    // What untainted NodePools without wishes of their own could open counts as empty.
-    let plain = |p: &&whittle_api::karpenter::NodePool| {
-        p.spec.replicas.is_none() && !p.metadata.is_deleting() && asks_nothing(p, &constraint.topology_key)
-    };
-    for types in input.objects.node_pools.iter().filter(plain).filter_map(|p| input.catalog.get(&p.metadata.name)) {
-        let all = types.iter().flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == constraint.topology_key);
-        all.filter(|r| r.operator.as_str() == "In").flat_map(|r| &r.values).for_each(|v| {
-            counts.entry(v).or_default();
-        });
-    }
-    for place in places {
-        let Some(domain) = place.domains.get(&constraint.topology_key).filter(|d| d.len() == 1).and_then(|d| d.first()) else { continue };
-        let new = place.placed.iter().filter(selected).count();
-        // A machine that is only asked for opens no domain to pods that do not go there.
-        if place.planned && new == 0 {
-            continue;
-        }
+    let mut counts: BTreeMap<&str, (i32, bool)> = known.iter().map(|domain| (*domain, (0, false))).collect();
+    // A machine that is only asked for opens no domain to pods that do not go there.
+    for one in selected {
+        let Some(domain) = map.places[one.place].settled(&constraint.topology_key) else { continue };
         let entry = counts.entry(domain).or_default();
-        entry.0 += i32::try_from(place.bound.iter().filter(selected).count() + new).unwrap_or(i32::MAX);
-        entry.1 |= new > 0;
+        entry.0 = entry.0.saturating_add(1);
+        entry.1 |= one.placed;
     }
     let least = if by_host { 0 } else { counts.values().map(|(n, _)| *n).min().unwrap_or(0) };
     for (domain, (count, new)) in counts {

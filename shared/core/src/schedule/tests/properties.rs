@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use whittle_api::SelectorRequirement;
 use whittle_api::k8s::{Affinity, Node, NodeAffinity, NodeSelectorTerm, Pod, PreferredSchedulingTerm};
 use whittle_api::labels;
-use whittle_units::{Quantity, Resources};
+use whittle_units::{Price, Quantity, Resources};
 
 fn decide(pods: Vec<Pod>, nodes: Vec<Node>, options: &Options) -> Plan {
     let (objects, catalog) = mix::cluster(pods, nodes);
@@ -79,6 +79,39 @@ fn limits_that_the_largest_types_would_exceed_leave_nobody_out() {
     assert_eq!(plans[1].scheduled(), 300);
     let free = decide(diverse(300), Vec::new(), &Options::provisioning());
     assert!(plans[1].price().nanos() * 10 <= free.price().nanos() * 11, "{} instead of {}", plans[1].price(), free.price());
+}
+
+/// The checker looks once at what alike claims share, and still at each of them.
+#[test]
+fn one_wrong_claim_among_alike_ones_is_found() {
+    let (objects, catalog) = mix::cluster(diverse(100), Vec::new());
+    let state = ClusterState::of(&objects);
+    let workloads = Workloads::default();
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let input = Input { now, objects: &objects, nodes: &state.nodes, catalog: &catalog, virtual_pods: &[], workloads: &workloads };
+    let options = Options::provisioning();
+    let right = solve(&input, &options);
+    assert!(right.claims.len() >= 20, "every fifth pod needs a machine of its own");
+    for at in 0..right.claims.len() {
+        let wrong = |spoil: &dyn Fn(&mut Plan)| {
+            let mut plan = right.clone();
+            spoil(&mut plan);
+            let found = checker::check(&input, &options, &plan);
+            found.into_iter().map(|v| (v.object, v.rule)).collect::<BTreeSet<_>>()
+        };
+        let object = format!("claim {at}");
+        let dearer = wrong(&|plan| plan.claims[at].cheapest_price = Price::from_nanos(plan.claims[at].cheapest_price.nanos() + 1));
+        assert_eq!(dearer, BTreeSet::from([(object.clone(), "price")]));
+        let lighter = wrong(&|plan| plan.claims[at].requests = Resources::new());
+        assert_eq!(lighter, BTreeSet::from([(object.clone(), "requests")]));
+        let crowded = wrong(&|plan| {
+            let next = (at + 1) % plan.claims.len();
+            let pods = std::mem::take(&mut plan.claims[next].pods);
+            plan.claims[at].pods.extend(pods);
+        });
+        let noticed = |(o, rule): &(String, &str)| *o == object && ["anti-affinity", "overfull"].contains(rule);
+        assert!(crowded.iter().any(noticed), "{object}: {crowded:?}");
+    }
 }
 
 #[test]
