@@ -2,6 +2,7 @@
 
 mod absurd;
 mod better;
+mod comparing;
 mod daemons;
 mod defaults;
 mod existing;
