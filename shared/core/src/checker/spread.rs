@@ -259,9 +259,10 @@ fn together(map: &Map<'_>, at: usize, pod: &Pod, term: &PodAffinityTerm, kin: &K
         return;
     }
     let here = || !place.domains[key].is_empty() && kin.at.get(&at).is_some_and(|pods| other(pods, pod).is_some());
+    // Wherever the machine turns up, one of them is certainly there.
     let near = || {
-        let company = place.settled(key).and_then(|value| kin.domains.get(&Domain::Of(value)));
-        company.is_some_and(|company| other(&company.settled, pod).is_some())
+        let settled = |domain| kin.domains.get(domain).is_some_and(|company| other(&company.settled, pod).is_some());
+        !place.domains[key].is_empty() && place.domains[key].iter().all(settled)
     };
     findings.expect(here() || near(), &place.name, "affinity", || format!("{} wants a pod that is not near in {key}", pod.metadata.key()));
 }
