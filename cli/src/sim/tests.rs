@@ -131,3 +131,12 @@ fn a_node_missing_from_one_answer_does_not_end_its_machine() {
         assert_eq!(outcome.failures, Vec::<String>::new(), "seed {seed}");
     }
 }
+
+#[test]
+fn ticks_and_what_sweeps_send_recover_everything_when_all_other_bells_are_lost() {
+    for name in ["scale_up", "scale_down", "orphan"] {
+        let outcome = play(name, 1, &Faults { lost_messages: 1000, ..calm() }, None);
+        assert_eq!(outcome.failures, Vec::<String>::new(), "{name}");
+        assert!(outcome.summary.faults > 0);
+    }
+}

@@ -272,7 +272,7 @@ impl World {
             Doorbell::Schedule { cluster: cluster.clone() },
             Doorbell::Consolidate { cluster },
         ] {
-            self.ring(bell, SignedDuration::ZERO);
+            self.post(bell, SignedDuration::ZERO);
         }
         Due::Nothing
     }
@@ -283,7 +283,7 @@ impl World {
         }
         self.plan_refresh(self.tick.saturating_mul(REFRESH_TICKS));
         let cluster = self.name();
-        self.ring(Doorbell::Refresh { cluster }, SignedDuration::ZERO);
+        self.post(Doorbell::Refresh { cluster }, SignedDuration::ZERO);
         Due::Nothing
     }
 
@@ -364,10 +364,13 @@ impl World {
         if self.tick > TICK && !delay.is_zero() && matches!(bell, Doorbell::Consolidate { .. }) {
             return;
         }
-        if self.dice.happens(self.faults.lost_messages) {
-            self.counts.faults += 1;
-            return;
+        if !self.strikes(self.faults.lost_messages) {
+            self.post(bell, delay);
         }
+    }
+
+    /// Puts a doorbell on its queue; schedules do so without fail.
+    pub(crate) fn post(&mut self, bell: Doorbell, delay: SignedDuration) {
         let now = self.now();
         let delay = delay.checked_add(self.lateness()).unwrap_or(delay);
         if let Some(at) = self.queues.ring(bell.clone(), delay, now) {
@@ -424,6 +427,14 @@ impl World {
         Due::Start(starts)
     }
 
+    /// Parked messages are sent again, as an operator does once their cause is mended. Returns how many.
+    pub fn redrive(&mut self) -> usize {
+        let now = self.now();
+        let count = self.queues.redrive(now);
+        self.agenda.at(now, Event::Deliver);
+        count
+    }
+
     fn begin(&mut self, task: TaskId, function: Function, input: Input) -> Start {
         self.counts.invocations += 1;
         let end = self.now().checked_add(TIMEOUT).unwrap_or(Timestamp::MAX);
@@ -439,7 +450,7 @@ impl World {
             Ok(()) => self.queues.done(task),
             Err(error) => {
                 self.counts.failures += 1;
-                self.queues.give_back(task);
+                self.queues.give_back(task, &error);
                 self.tell(LineKind::Fault, format!("{} failed: {error}", running.function));
             }
         }
@@ -448,7 +459,7 @@ impl World {
 
     pub(crate) fn died(&mut self, task: TaskId, why: &str) {
         let Some(running) = self.running.remove(&task) else { return };
-        self.queues.give_back(task);
+        self.queues.give_back(task, why);
         self.counts.faults += 1;
         self.tell(LineKind::Fault, format!("{} {why}", running.function));
         self.deliver_soon();

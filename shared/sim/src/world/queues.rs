@@ -24,6 +24,8 @@ pub struct Message {
     pub visible_at: Timestamp,
     pub receives: u32,
     pub reader: Option<TaskId>,
+    /// Why its last reader did not finish it.
+    pub reason: Option<String>,
 }
 
 /// All queues; each function reads from its own.
@@ -60,7 +62,7 @@ impl MessageQueues {
     /// Puts a message on the queue of a function.
     pub fn send(&mut self, function: Function, input: Input, group: Option<String>, visible_at: Timestamp) -> Timestamp {
         self.sequence += 1;
-        self.messages.insert(self.sequence, Message { function, input, group, visible_at, receives: 0, reader: None });
+        self.messages.insert(self.sequence, Message { function, input, group, visible_at, receives: 0, reader: None, reason: None });
         visible_at
     }
 
@@ -113,10 +115,21 @@ impl MessageQueues {
     }
 
     /// The reader failed or died: its message comes back when its visibility timeout ends.
-    pub fn give_back(&mut self, reader: TaskId) {
+    pub fn give_back(&mut self, reader: TaskId, reason: &str) {
         for message in self.messages.values_mut().filter(|message| message.reader == Some(reader)) {
             message.reader = None;
+            message.reason = Some(reason.to_owned());
         }
+    }
+
+    /// Sends what was parked once more, as new messages; returns how many.
+    pub fn redrive(&mut self, now: Timestamp) -> usize {
+        let parked = std::mem::take(&mut self.parked);
+        let count = parked.len();
+        for message in parked {
+            self.send(message.function, message.input, message.group, now);
+        }
+        count
     }
 
     /// Messages that wait or are being worked on.
