@@ -20,6 +20,8 @@ use whittle_units::{SignedDuration, Timestamp};
 const SOON: SignedDuration = SignedDuration::from_secs(1);
 /// While EC2 ends the machine, or every pod left is held by a budget or its owner.
 const LATER: SignedDuration = SignedDuration::from_secs(5);
+/// How often the next look is written down against others who write; then it is rung all the same.
+const LOOKS_TRIED_MAX: u32 = 3;
 
 /// What is left to do after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,14 +75,22 @@ where
 {
     let now = world.clock.now();
     let due = now.checked_add(delay).unwrap_or(Timestamp::MAX);
-    if claim.value.look_again_at.is_some_and(|known| known > now && known <= due) {
-        return Ok(());
-    }
     let key = claim.value.key.clone();
-    let next = Claim { look_again_at: Some(due), ..claim.value.clone() };
-    match save(world.store, &claim, next).await {
-        Ok(_) | Err(HandleError::Store(StoreError::Conflict { .. })) => {}
-        Err(error) => return Err(error),
+    let mut claim = claim;
+    for _ in 0..LOOKS_TRIED_MAX {
+        if claim.value.look_again_at.is_some_and(|known| known > now && known <= due) {
+            return Ok(());
+        }
+        let next = Claim { look_again_at: Some(due), ..claim.value.clone() };
+        match save(world.store, &claim, next).await {
+            Ok(_) => break,
+            // Another run of the same doorbell was quicker, and may have rung already.
+            Err(HandleError::Store(StoreError::Conflict { .. })) => match world.store.get(&key).await? {
+                Some(current) => claim = current,
+                None => return Ok(()),
+            },
+            Err(error) => return Err(error),
+        }
     }
     world.queues.ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, delay).await?;
     Ok(())

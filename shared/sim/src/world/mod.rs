@@ -128,6 +128,8 @@ pub struct World {
     refresh_at: Option<Timestamp>,
     cluster_at: Option<Timestamp>,
     region_at: Option<Timestamp>,
+    /// When the next delivery is planned.
+    delivery_at: Option<Timestamp>,
     /// What was told last about each subject.
     last_words: BTreeMap<String, String>,
     /// Nodes that are not Whittle's, as they were.
@@ -162,6 +164,7 @@ impl World {
             refresh_at: None,
             cluster_at: None,
             region_at: None,
+            delivery_at: None,
             last_words: BTreeMap::new(),
             foreign: BTreeMap::new(),
         };
@@ -374,13 +377,13 @@ impl World {
         let now = self.now();
         let delay = delay.checked_add(self.lateness()).unwrap_or(delay);
         if let Some(at) = self.queues.ring(bell.clone(), delay, now) {
-            self.agenda.at(at, Event::Deliver);
+            self.plan_delivery(at);
         }
         let standard = !matches!(bell, Doorbell::Schedule { .. } | Doorbell::Consolidate { .. });
         if standard && self.dice.happens(self.faults.repeated_messages) {
             self.counts.faults += 1;
             if let Some(at) = self.queues.ring(bell, delay, now) {
-                self.agenda.at(at, Event::Deliver);
+                self.plan_delivery(at);
             }
         }
     }
@@ -399,12 +402,22 @@ impl World {
             let late = self.lateness();
             let at = self.now().checked_add(late).unwrap_or(Timestamp::MAX);
             let at = self.queues.send(function, input.clone(), None, at);
+            self.plan_delivery(at);
+        }
+    }
+
+    /// Plans a delivery for `at`, unless one is planned that will see it: one event for each message would stay for ever,
+    /// as each delivery plans the next.
+    pub(crate) fn plan_delivery(&mut self, at: Timestamp) {
+        if self.delivery_at.is_none_or(|planned| at < planned) {
+            self.delivery_at = Some(at);
             self.agenda.at(at, Event::Deliver);
         }
     }
 
     fn deliver(&mut self) -> Due {
         let now = self.now();
+        self.delivery_at = self.delivery_at.filter(|planned| *planned > now);
         let mut starts = Vec::new();
         for number in self.queues.due(now) {
             self.task_sequence += 1;
@@ -422,7 +435,7 @@ impl World {
             starts.push(self.begin(task, message.function, message.input));
         }
         if let Some(at) = self.queues.next_visible(now) {
-            self.agenda.at(at, Event::Deliver);
+            self.plan_delivery(at);
         }
         Due::Start(starts)
     }
@@ -431,7 +444,7 @@ impl World {
     pub fn redrive(&mut self) -> usize {
         let now = self.now();
         let count = self.queues.redrive(now);
-        self.agenda.at(now, Event::Deliver);
+        self.plan_delivery(now);
         count
     }
 
@@ -468,10 +481,10 @@ impl World {
     fn deliver_soon(&mut self) {
         let now = self.now();
         if !self.queues.due(now).is_empty() {
-            self.agenda.at(now, Event::Deliver);
+            self.plan_delivery(now);
         }
         if let Some(at) = self.queues.next_visible(now) {
-            self.agenda.at(at, Event::Deliver);
+            self.plan_delivery(at);
         }
     }
 
