@@ -140,3 +140,10 @@ fn ticks_and_what_sweeps_send_recover_everything_when_all_other_bells_are_lost()
         assert!(outcome.summary.faults > 0);
     }
 }
+
+/// Storms 353 and 673: EC2 had no machine to replace with, twice, and the pods, which had stayed, counted as moved twice.
+#[test]
+fn pods_whose_replacement_never_came_have_not_been_moved() {
+    let all = super::storm(&[scenario("consolidation")], &[353, 673]).unwrap();
+    assert_eq!(all.violations, Vec::<String>::new());
+}

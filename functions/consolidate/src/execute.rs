@@ -55,7 +55,7 @@ where
     let last = stored.value.running.len() - 1;
     let mut running = stored.value.running[last].clone();
     let outcome = progress::step(world, lease, seen, &mut running, report).await?;
-    progress::settle(&mut stored.value.running, last, running, outcome);
+    progress::settle(&mut stored.value, last, running, outcome);
     told(report, command, seen);
     Ok(())
 }

@@ -41,7 +41,8 @@ where
         let mut next = running;
         match step(world, lease, seen, &mut next, report).await? {
             Outcome::Waits => left.push(next),
-            Outcome::Done | Outcome::RolledBack => {}
+            Outcome::Done => {}
+            Outcome::RolledBack => undo(&mut stored.value, &next),
         }
     }
     let moved = left.len() < stored.value.running.len();
@@ -53,13 +54,22 @@ where
 }
 
 /// Puts a command's new state into the record.
-pub(crate) fn settle(running: &mut Vec<Running>, at: usize, next: Running, outcome: Outcome) {
+pub(crate) fn settle(state: &mut Disruptions, at: usize, next: Running, outcome: Outcome) {
+    if outcome == Outcome::RolledBack {
+        undo(state, &next);
+    }
     match outcome {
-        Outcome::Waits => running[at] = next,
+        Outcome::Waits => state.running[at] = next,
         Outcome::Done | Outcome::RolledBack => {
-            running.remove(at);
+            state.running.remove(at);
         }
     }
+}
+
+/// What a command remembered as moved has stayed.
+fn undo(state: &mut Disruptions, running: &Running) {
+    let launched: Vec<&str> = running.replacements.iter().map(|claim| claim.key.name.as_str()).collect();
+    state.memory.undo(&launched);
 }
 
 /// What the claims say about the replacements of a command. Pure.

@@ -59,6 +59,11 @@ impl Memory {
         self.moves.push(Move { at: now, removed: removed.collect(), launched, workloads, times });
         self.forget_old(now);
     }
+
+    /// Forgets the move whose replacements were claims of these names: it was rolled back, and no pod has moved.
+    pub fn undo(&mut self, launched: &[&str]) {
+        self.moves.retain(|earlier| !earlier.launched.iter().any(|name| launched.contains(&name.as_str())));
+    }
 }
 
 /// Whether a method looked at just this lately and found nothing.

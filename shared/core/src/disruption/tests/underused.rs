@@ -376,3 +376,13 @@ fn what_was_proposed_must_still_be_the_best_after_its_rest() {
         RejectionCause::Budget,
     );
 }
+
+#[test]
+fn a_move_that_was_rolled_back_is_no_move_and_the_others_stay_remembered() {
+    let mut scene = scene(&[("n", 16, "1500m")]);
+    let command = scene.expect(&["single replace [n] -> x2|x4|x8"]).commands.remove(0);
+    scene.memory.record(&command, vec!["lost".to_owned()], &scene.objects, noon() - 40.minutes());
+    scene.memory.record(&command, vec!["came".to_owned()], &scene.objects, noon() - 20.minutes());
+    scene.memory.undo(&["lost"]);
+    assert_eq!(scene.memory.moves.iter().map(|earlier| earlier.launched.clone()).collect::<Vec<_>>(), [["came"]]);
+}
