@@ -103,6 +103,16 @@ fn a_typo_in_a_scenario_is_named_with_its_line_before_anything_is_played() {
 }
 
 #[test]
+fn an_instance_type_or_zone_that_the_region_does_not_have_is_named_before_anything_is_played() {
+    for (stock, named) in [("{type: m5.nonsense}", "m5.nonsense"), ("{type: m5.large, zone: mars-1a}", "mars-1a")] {
+        let file = std::env::temp_dir().join(format!("whittle-stock-{}.yaml", std::process::id()));
+        std::fs::write(&file, format!("name: stock\nsteps:\n  - say: hello\n  - stock-out: {stock}\n")).unwrap();
+        refused(&["local", "run", &file.display().to_string()], "", &[named, "line 4"]);
+        std::fs::remove_file(&file).unwrap();
+    }
+}
+
+#[test]
 fn a_file_that_a_scenario_names_must_exist() {
     let file = std::env::temp_dir().join(format!("whittle-names-{}.yaml", std::process::id()));
     std::fs::write(&file, "name: names\nsteps:\n  - apply: [no-such-manifest]\n").unwrap();

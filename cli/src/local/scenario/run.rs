@@ -95,6 +95,12 @@ pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, SessionErr
 /// As [`run`].
 pub fn play(scenario: &Scenario, play: &Play) -> Result<Outcome, SessionError> {
     let mut player = Player::new(scenario, play)?;
+    // A region with few types knows not all that a scenario may name.
+    if !play.lenient {
+        for step in &scenario.steps {
+            player.knows(&step.value, step.referenced.line())?;
+        }
+    }
     for step in &scenario.steps {
         let line = step.referenced.line();
         let aside = matches!(step.value, Step::Expect(_) | Step::Stays(_) | Step::Always(_));
@@ -235,6 +241,28 @@ impl<'a> Player<'a> {
             other => return self.disturb(other),
         }
         Ok(Ok(()))
+    }
+
+    /// Refuses a step about an instance type or a zone that the region does not have.
+    fn knows(&self, step: &Step, line: u64) -> Result<(), SessionError> {
+        let (Step::StockOut(stock) | Step::Restock(stock)) = step else { return Ok(()) };
+        let world = self.session.simulation.world();
+        let region = &world.region;
+        let known = |name: &str, all: bool| name == "*" || all;
+        let refused = |what: &str, name: &str| {
+            SessionError::Refused(format!(
+                "{}: line {line}: there is no {what} {name:?} in {}: name one that EC2 has there, or \"*\" for all",
+                self.scenario.name,
+                region.name()
+            ))
+        };
+        if !known(&stock.instance_type, region.catalog.offered.contains_key(&stock.instance_type)) {
+            return Err(refused("instance type", &stock.instance_type));
+        }
+        if !known(&stock.zone, region.catalog.zones.iter().any(|zone| zone.name == stock.zone)) {
+            return Err(refused("zone", &stock.zone));
+        }
+        Ok(())
     }
 
     /// Steps that change the world around the cluster.
