@@ -101,7 +101,7 @@ fn calls_sleep(line: &str) -> bool {
         .any(|(at, _)| !code[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '_'))
 }
 
-/// An absolute path below one of this kind of machine's folders; `.../root/` inside a longer path is none.
+/// An absolute path below one of the folders that only a machine of ours has; the same name inside a longer path is none.
 fn machine_path(line: &str, path: &str) -> bool {
     line.match_indices(path)
         .any(|(at, _)| !line[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric() || "._-}*)>/".contains(letter)))
