@@ -42,6 +42,8 @@ pub struct SqsQueues {
     clock: Arc<dyn Clock + Send>,
 }
 
+/// A bell of a FIFO queue that is due within this rings now.
+const SOON: SignedDuration = SignedDuration::from_secs(3);
 /// SQS delays no message longer.
 const DELAY_MAX: i64 = 900;
 
@@ -73,8 +75,9 @@ impl Queues for SqsQueues {
         let request = self.sqs.send_message().queue_url(url).message_body(body);
         let request = if url.ends_with(".fifo") {
             // A FIFO queue has one delay for all, its own batching second. A bell for later that rang now would find
-            // nothing due and ring again, once a second: the tick, which comes within a minute, rings it instead.
-            if delay > SignedDuration::ZERO {
+            // nothing due and ring again, once a second: the tick, which comes within a minute, rings it instead. Only
+            // when it is due in a moment, as after a held lease, a ring or two too early beat a minute too late.
+            if delay > SOON {
                 return Ok(());
             }
             request.message_group_id(bell.cluster().as_str()).message_deduplication_id(deduplication_id(&bell, self.clock.now()))

@@ -151,6 +151,18 @@ fn bells_ring_in_the_queue_of_their_kind() {
 }
 
 #[test]
+fn a_fifo_bell_for_in_a_moment_rings_now_and_one_for_later_is_left_to_the_tick() {
+    let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
+    for (seconds, rings) in [(2, 1), (3, 1), (4, 0), (10, 0)] {
+        let wire = Wire::answering([(200, &sent)]);
+        let urls = QueueUrls { plan: "https://sqs/1/plan.fifo".into(), ..QueueUrls::default() };
+        let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
+        run(queues.ring(Doorbell::Schedule { cluster: "demo".into() }, SignedDuration::from_secs(seconds))).unwrap();
+        assert_eq!(wire.bodies().len(), rings, "after {seconds} s");
+    }
+}
+
+#[test]
 fn schedule_and_consolidate_bells_of_one_second_are_one_each() {
     let at = |text: &str| text.parse().unwrap();
     let schedule = Doorbell::Schedule { cluster: "demo".into() };
