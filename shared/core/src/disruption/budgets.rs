@@ -85,8 +85,13 @@ pub(crate) fn states(world: &World<'_>, reason: Reason) -> BTreeMap<String, Budg
     world.pools().map(|pool| (pool.metadata.name.clone(), state(pool))).collect()
 }
 
-/// The strictest of the budgets that apply to the reason now.
-fn limit(pool: &NodePool, nodes: u32, reason: Reason, now: Timestamp) -> Result<u32, BudgetError> {
+/// How many of a pool's `nodes` (managed, initialized, not being terminated) may be disrupted at once for the reason now:
+/// the strictest of the budgets that apply, or `i32::MAX` when none does. Nodes that are going or not ready already use up
+/// part of it.
+///
+/// # Errors
+/// A budget that cannot be read, whichever reasons it names: its pool then allows no disruption at all.
+pub fn limit(pool: &NodePool, nodes: u32, reason: Reason, now: Timestamp) -> Result<u32, BudgetError> {
     let mut limit = UNBOUNDED;
     for budget in &pool.spec.disruption.budgets {
         // All are read, so that a broken one is never hidden by the others.

@@ -41,7 +41,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use budgets::{BudgetError, BudgetState};
+pub use budgets::{BudgetError, BudgetState, limit as budget_limit};
 pub use command::{Action, Command, Method, Proposal, Reason, Removal, Savings, VALIDATION_WAIT};
 pub use conditions::ClaimConditions;
 pub use cost::{Cost, eviction_cost, reschedule_cost};
