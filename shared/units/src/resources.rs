@@ -32,6 +32,16 @@ impl Resources {
             }
         }
     }
+    /// Adds every entry of `other` that is above zero: what asks for less than nothing gives nothing back.
+    pub fn add_demand(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            let amount = (*amount).max(Quantity::ZERO);
+            match self.0.get_mut(name) {
+                Some(sum) => *sum = sum.plus(amount),
+                None => self.set(name, amount),
+            }
+        }
+    }
     /// Subtracts every entry of `other`; entries may become negative.
     pub fn subtract(&mut self, other: &Self) {
         for (name, amount) in &other.0 {

@@ -5,19 +5,21 @@ use whittle_api::k8s::{NodeSelectorTerm, Pod, PodAffinityTerm, Taint, TaintEffec
 use whittle_api::labels;
 use whittle_units::{Quantity, Resources};
 
-/// What a pod takes: containers and sidecars, or the start-up peak where that is more, and overhead.
+/// What a pod takes: containers and sidecars, or the start-up peak where that is more, and overhead. Nothing that it asks
+/// for makes room for others.
 pub(crate) fn requests(pod: &Pod) -> Resources {
+    let at_least_nothing = |list: &Resources| list.iter().map(|(name, n)| (name.to_owned(), n.max(Quantity::ZERO))).collect::<Resources>();
     let infeasible = pod.status.conditions.iter().any(|c| c.type_ == "PodResizePending" && c.reason == "Infeasible");
     let of = |c: &whittle_api::k8s::Container| {
         let spec = c.resources.as_ref().map(|r| r.requests.clone()).unwrap_or_default();
         // Ordinary init containers are never resized.
         let init = pod.spec.init_containers.iter().any(|i| i.name == c.name && i.restart_policy != "Always");
         let mut all = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
-        let Some(status) = all.find(|s| s.name == c.name && s.resources.is_some() && !init) else { return spec };
+        let Some(status) = all.find(|s| s.name == c.name && s.resources.is_some() && !init) else { return at_least_nothing(&spec) };
         let mut most = if infeasible { Resources::new() } else { spec };
         most.raise_to(&status.resources.as_ref().map(|r| r.requests.clone()).unwrap_or_default());
         most.raise_to(&status.allocated_resources);
-        most
+        at_least_nothing(&most)
     };
     let mut running = Resources::new();
     pod.spec.containers.iter().for_each(|c| running.add(&of(c)));
@@ -35,10 +37,10 @@ pub(crate) fn requests(pod: &Pod) -> Resources {
     running.raise_to(&peak);
     for (name, amount) in pod.spec.resources.iter().flat_map(|r| r.requests.iter()) {
         if ["cpu", "memory"].contains(&name) || name.starts_with("hugepages-") {
-            running.set(name, amount);
+            running.set(name, amount.max(Quantity::ZERO));
         }
     }
-    running.add(&pod.spec.overhead);
+    running.add(&at_least_nothing(&pod.spec.overhead));
     running.set("pods", Quantity::from_units(1));
     running
 }

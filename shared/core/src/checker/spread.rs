@@ -249,22 +249,23 @@ fn repelled(map: &Map<'_>, at: usize, owner: &Pod, term: &PodAffinityTerm, kin: 
 
 fn together(map: &Map<'_>, at: usize, pod: &Pod, term: &PodAffinityTerm, kin: &Kin<'_>, findings: &mut Findings) {
     let (place, key) = (&map.places[at], term.topology_key.as_str());
+    // A machine without the label is in no domain: nobody is near it, and it holds no pod that wants company.
+    let labelled = place.domains[key].iter().all(|domain| matches!(domain, Domain::Of(_)));
     let within_reach = |domain: &Domain<'_>| match domain {
         Domain::Of(value) => kube::may_be_in(pod, key, value),
-        Domain::Alone(_) => true,
+        Domain::Alone(_) => false,
     };
     let elsewhere = kin.domains.iter().any(|(domain, company)| other(&company.all, pod).is_some() && within_reach(domain));
     // The first of a kind that attracts itself may go anywhere, and so may one that cannot go where its kind is.
-    if !elsewhere && kube::selects(term, pod, pod, map.namespaces) {
-        return;
-    }
+    let first = || !elsewhere && kube::selects(term, pod, pod, map.namespaces);
     let here = || !place.domains[key].is_empty() && kin.at.get(&at).is_some_and(|pods| other(pods, pod).is_some());
     // Wherever the machine turns up, one of them is certainly there.
     let near = || {
         let settled = |domain| kin.domains.get(domain).is_some_and(|company| other(&company.settled, pod).is_some());
         !place.domains[key].is_empty() && place.domains[key].iter().all(settled)
     };
-    findings.expect(here() || near(), &place.name, "affinity", || format!("{} wants a pod that is not near in {key}", pod.metadata.key()));
+    let holds = labelled && (first() || here() || near());
+    findings.expect(holds, &place.name, "affinity", || format!("{} wants a pod that is not near in {key}", pod.metadata.key()));
 }
 
 /// Hard spread constraints that only count pods which have them: no domain may be fuller than the emptiest known one by

@@ -163,6 +163,29 @@ fn narrow(claim: &mut NewClaim, key: &str, values: &[&str]) {
     claim.requirements.push(Requirement::is_in(key, values.iter().copied()));
 }
 
+/// As kube-scheduler has it: whoever runs on a machine without the label is near nobody, and keeps nobody from being the
+/// first of its kind.
+#[test]
+fn company_is_kept_only_where_the_label_is() {
+    let app = |name: &str| json!([{"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "rack"}]);
+    let wants = |name: &str| json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": app(name)}});
+    let mut world = World::new();
+    world.objects.node_pools[0].spec.template.metadata.labels.insert("rack".into(), "r1".into());
+    world.objects.pods = [pod("old-0", json!({"nodeName": "n1"})), pod("old-1", json!({"affinity": wants("old")}))]
+        .into_iter()
+        .map(|pod| serde_json::from_value(pod).unwrap())
+        .collect();
+    world.objects.pods[0].status.phase = "Running".into();
+    world.nodes = ClusterState::of(&world.objects).nodes;
+    let plan = world.plan();
+    assert_eq!(plan.claims.iter().map(|c| c.pods.len()).collect::<Vec<_>>(), [1], "{plan:?}");
+    assert_eq!(world.broken(&plan), [""; 0]);
+    let mut beside = plan.clone();
+    let pods = beside.claims.remove(0).pods;
+    beside.placements.push(crate::schedule::Placement { node: "n1".into(), initialized: true, pods });
+    assert_eq!(world.broken(&beside), ["affinity"], "its node has no such label");
+}
+
 #[test]
 fn what_the_solver_plans_is_accepted() {
     let world = World::new();

@@ -15,7 +15,7 @@ pub use eligibility::{
     Protection, do_not_disrupt, is_active, is_daemon_owned, is_provisionable, is_reschedulable, moves_with_its_node, needs_resource_claims,
 };
 pub use ports::{HostPort, host_ports};
-pub use requests::{effective_requests, total_requests};
+pub use requests::{effective_requests, negative_requests, total_requests};
 pub use tolerations::{tolerates, untolerated};
 pub use validation::{faults, is_restricted, requirement_faults};
 pub use volumes::{VolumeUse, Volumes};

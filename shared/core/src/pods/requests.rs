@@ -1,9 +1,11 @@
 //! How much a pod takes of a node.
 
+use std::collections::BTreeMap;
 use whittle_api::k8s::{Container, Pod};
 use whittle_units::{Quantity, Resources};
 
 /// What the pod takes: the larger of what runs side by side and of the start-up peak, with overhead, and one of `pods`.
+/// Amounts below zero, which no API server accepts, count as nothing: no pod makes room for another.
 #[must_use]
 pub fn effective_requests(pod: &Pod) -> Resources {
     let spec = &pod.spec;
@@ -26,11 +28,11 @@ pub fn effective_requests(pod: &Pod) -> Resources {
     if let Some(whole) = &spec.resources {
         for (name, amount) in whole.requests.iter() {
             if name == "cpu" || name == "memory" || name.starts_with("hugepages-") {
-                total.set(name, amount);
+                total.set(name, amount.max(Quantity::ZERO));
             }
         }
     }
-    total.add(&spec.overhead);
+    total.add_demand(&spec.overhead);
     total.set("pods", Quantity::from_units(1));
     total
 }
@@ -42,6 +44,15 @@ pub fn total_requests<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Resources 
         total.add(&effective_requests(pod));
     }
     total
+}
+
+/// The resources of which some part of the pod asks for less than nothing, with what it asks.
+#[must_use]
+pub fn negative_requests(pod: &Pod) -> BTreeMap<&str, Quantity> {
+    let spec = &pod.spec;
+    let containers = spec.containers.iter().chain(&spec.init_containers).filter_map(|c| c.resources.as_ref());
+    let lists = containers.chain(&spec.resources).map(|r| &r.requests).chain([&spec.overhead]);
+    lists.flat_map(Resources::iter).filter(|(_, amount)| *amount < Quantity::ZERO).collect()
 }
 
 fn is_sidecar(container: &Container) -> bool {
@@ -56,7 +67,7 @@ fn add_requests(total: &mut Resources, pod: &Pod, container: &Container, stays: 
     let status = statuses.filter(|_| stays).find(|s| s.name == container.name);
     let Some((status, running)) = status.and_then(|s| Some((s, s.resources.as_ref()?))) else {
         if let Some(asked) = asked {
-            total.add(asked);
+            total.add_demand(asked);
         }
         return;
     };
@@ -66,5 +77,5 @@ fn add_requests(total: &mut Resources, pod: &Pod, container: &Container, stays: 
     if let (Some(asked), false) = (asked, refused) {
         most.raise_to(asked);
     }
-    total.add(&most);
+    total.add_demand(&most);
 }

@@ -64,7 +64,7 @@ fn faults(ground: &Ground<'_>, pod: &Pod) -> Vec<String> {
     out.extend(pods::faults(pod, |key| ground.well_known(key)));
     out.extend(ground.volumes.faults(pod));
     out.extend(overloaded(&pod.spec));
-    for (name, amount) in pods::effective_requests(pod).iter().filter(|(_, amount)| amount.milli() < 0) {
+    for (name, amount) in pods::negative_requests(pod) {
         out.push(format!("it requests {amount} of {name}: a request cannot be negative"));
     }
     out

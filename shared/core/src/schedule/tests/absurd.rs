@@ -49,6 +49,40 @@ fn absurd_amounts_are_refused_or_do_not_fit() {
 }
 
 #[test]
+fn no_container_makes_room_for_another_by_asking_for_less_than_nothing() {
+    let part = |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+    beside(json!({"containers": [part("a", "5"), part("b", "-4")]}), Some("it requests -4 of cpu: a request cannot be negative"));
+    beside(json!({"containers": [part("a", "1")], "initContainers": [part("i", "-4")]}), Some("a request cannot be negative"));
+    beside(json!({"containers": [part("a", "1")], "overhead": {"cpu": "-4"}}), Some("a request cannot be negative"));
+}
+
+#[test]
+fn daemons_that_ask_for_less_than_nothing_make_no_room() {
+    let set = json!({"metadata": {"name": "odd", "namespace": "default"}, "spec": {"template": {"spec": {"containers": [
+        {"name": "c", "resources": {"requests": {"cpu": "-4", "example.com/gpu": "-4"}}}]}}}});
+    for packing in [Packing::Reference, Packing::Best] {
+        let mut world = World::new();
+        world.objects.daemon_sets.push(serde_json::from_value(set.clone()).unwrap());
+        world.options.packing = packing;
+        world.pool("default", json!({"requirements": [expr(labels::INSTANCE_TYPE, "In", &["default-instance-type"])]}));
+        world.pods("it", 2, &json!({"cpu": "3"}));
+        let plan = world.plan();
+        assert_eq!(plan.claims.len(), 2, "four processors hold one of them, whatever the daemon says");
+        assert_eq!(plan.claims[0].requests.get("cpu").to_string(), "3");
+    }
+}
+
+#[test]
+fn bound_pods_that_ask_for_less_than_nothing_make_no_room() {
+    let mut world = World::new();
+    world.objects.node_pools.clear();
+    world.node("n", 2, json!({}));
+    world.pod("odd", json!({"cpu": "-4", "nodeName": "n"})).status.phase = "Running".into();
+    world.pod("it", json!({"cpu": "3"}));
+    assert_eq!(left(&world.plan()), ["it"]);
+}
+
+#[test]
 fn nonsense_about_nodes_is_named() {
     beside(required(&[&[expr("k", "Near", &["a"])]]), Some("unsupported operator Near"));
     beside(required(&[&[expr("k", "In", &[])]]), Some("operator In must have a value"));
