@@ -29,7 +29,7 @@ pub(crate) fn disrupted() -> Taint {
 }
 
 /// Whether a pod leaves with its node's draining at all.
-fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
+pub(crate) fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
     !pod.is_terminal() && !tolerates(&pod.spec.tolerations, &disrupted()) && !pod.is_static() && !is_stuck(pod, now)
 }
 

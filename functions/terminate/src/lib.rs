@@ -4,6 +4,7 @@
 
 mod drain;
 mod finish;
+mod hold;
 mod steps;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! One pass over a node that is being emptied.
 
 use crate::drain::{self, Drain};
+use crate::hold::{self, Stage};
 use crate::{LATER, Next, SOON, finish};
 use std::collections::BTreeMap;
 use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
@@ -42,12 +43,19 @@ where
     let now = world.clock.now();
     let deadline = claim.value.deletion.as_ref().and_then(|deletion| deletion.deadline);
     note(world, claim, DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
-    let plan = drain::plan(&objects.pods, &node.metadata.name, deadline, now);
+    let mut plan = drain::plan(&objects.pods, &node.metadata.name, deadline, now);
     if let Some(deadline) = deadline {
         let message = format!("All pods will be deleted by {deadline}");
         publish(world, &claim.value, node, true, "TerminationGracePeriodExpiring", &message).await;
     }
     if plan.waiting > 0 {
+        if let Some(delay) = held(world, &claim.value, node, objects, now).await? {
+            report.count("held_for_replacement");
+            plan.evict.clear();
+            if plan.force.is_empty() {
+                return Ok(Next::Again(delay));
+            }
+        }
         let moved = move_pods(world, claim, node, &plan, report).await?;
         return Ok(Next::Again(until_next(&plan, moved, now)));
     }
@@ -75,6 +83,28 @@ where
     };
     note(world, claim, VOLUMES_DETACHED, status, reason, now).await?;
     finish::end_machine(world, claim, report).await
+}
+
+/// When to look again while the pods wait for a machine that is coming for them; see [`hold`].
+async fn held<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &Claim,
+    node: &Node,
+    objects: &ClusterObjects,
+    now: Timestamp,
+) -> Result<Option<SignedDuration>, HandleError>
+where
+    S: ClaimStore,
+{
+    let Some(deletion) = claim.deletion.as_ref() else { return Ok(None) };
+    match hold::stage(deletion, &objects.pods, &node.metadata.name, now) {
+        Stage::Move => Ok(None),
+        Stage::Planning(delay) => Ok(Some(delay)),
+        Stage::Launching(delay) => {
+            let claims = world.store.list(&claim.key.cluster).await?;
+            Ok(claims.iter().any(|other| hold::is_awaited(&other.value, deletion.at)).then_some(delay))
+        }
+    }
 }
 
 /// The answer has pods of a Node that it does not have. The collector takes pods away whose Node is gone, so one such

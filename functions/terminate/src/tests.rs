@@ -1,5 +1,7 @@
 mod over_sim;
 
+pub(crate) use over_sim::planned;
+
 use crate::drain::{Drain, attached, plan};
 use whittle_api::k8s::{
     ClaimSource, PersistentVolumeClaim, Pod, Toleration, Volume, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
@@ -7,13 +9,13 @@ use whittle_api::k8s::{
 use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference, labels};
 use whittle_units::Timestamp;
 
-const NODE: &str = "node-1";
+pub(crate) const NODE: &str = "node-1";
 
-fn at(seconds: i64) -> Timestamp {
+pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-fn pod(name: &str) -> Pod {
+pub(crate) fn pod(name: &str) -> Pod {
     let metadata = ObjectMeta { uid: format!("uid-{name}"), ..ObjectMeta::namespaced("default", name) };
     let mut pod = Pod { metadata, ..Pod::default() };
     pod.spec.node_name = NODE.into();
@@ -27,7 +29,7 @@ fn with(mut pod: Pod, change: impl FnOnce(&mut Pod)) -> Pod {
     pod
 }
 
-fn owned_by(pod: Pod, kind: &str, api_version: &str) -> Pod {
+pub(crate) fn owned_by(pod: Pod, kind: &str, api_version: &str) -> Pod {
     with(pod, |pod| {
         pod.metadata.owner_references = vec![OwnerReference {
             api_version: api_version.into(),
@@ -39,7 +41,7 @@ fn owned_by(pod: Pod, kind: &str, api_version: &str) -> Pod {
     })
 }
 
-fn tolerating(pod: Pod, key: &str, operator: &str) -> Pod {
+pub(crate) fn tolerating(pod: Pod, key: &str, operator: &str) -> Pod {
     let toleration = Toleration { key: key.into(), operator: operator.into(), ..Toleration::default() };
     with(pod, |pod| pod.spec.tolerations = vec![toleration])
 }
@@ -55,7 +57,7 @@ fn protected(pod: Pod, key: &str, value: &str) -> Pod {
     })
 }
 
-fn leaving(pod: Pod, seconds: i64) -> Pod {
+pub(crate) fn leaving(pod: Pod, seconds: i64) -> Pod {
     with(pod, |pod| pod.metadata.deletion_timestamp = Some(at(seconds)))
 }
 
@@ -128,7 +130,7 @@ fn check_forced(pods: &[Pod], now: i64, expected: &[(&str, i64)]) -> Drain {
     drain
 }
 
-fn grace(pod: Pod, seconds: i64) -> Pod {
+pub(crate) fn grace(pod: Pod, seconds: i64) -> Pod {
     with(pod, |pod| pod.spec.termination_grace_period_seconds = Some(seconds))
 }
 

@@ -40,7 +40,7 @@ fn machine() -> Machine {
     }
 }
 
-fn planned() -> Claim {
+pub(crate) fn planned() -> Claim {
     let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
     Claim::planned(key, "uid".into(), ClaimSpec { node_pool: "default".into(), ..ClaimSpec::default() }, at(-3600))
 }
@@ -344,4 +344,71 @@ fn a_node_that_somebody_took_away_costs_no_machine() {
     scene.simulation.world().cluster.objects.delete::<Node>(NODE, at(0));
     assert_eq!(scene.run().counted("termination_sent"), 1);
     assert_ne!(scene.state(), InstanceState::Running);
+}
+
+fn spot_loss() -> Claim {
+    let deletion = serving().deletion_for(DeletionReason::SpotInterruption, "", at(0));
+    step(&serving(), &Event::DeletionAsked(deletion), at(0)).unwrap()
+}
+
+impl Scene {
+    fn plan_another(&self, created_at: i64) -> ClaimKey {
+        let key = ClaimKey { name: "default-2".into(), ..planned().key };
+        let claim = Claim { key: key.clone(), created_at: at(created_at), ..planned() };
+        let ports = self.simulation.ports();
+        block_on(async {
+            let lease = ports.acquire(&key.cluster, "test", at(created_at), SignedDuration::from_secs(5)).await.unwrap();
+            ports.create(&lease, &claim).await.unwrap();
+            ports.release(&lease).await.unwrap();
+        });
+        key
+    }
+
+    fn mark_ready(&self, key: &ClaimKey, now: i64) {
+        let ports = self.simulation.ports();
+        block_on(async {
+            let stored = ports.get(key).await.unwrap().unwrap();
+            let mut claim =
+                step(&stored.value, &Event::FleetAnswered(Machine { instance_id: InstanceId::new("i-2"), ..machine() }), at(now)).unwrap();
+            claim = step(&claim, &Event::NodeJoined { node_name: "node-2".into() }, at(now)).unwrap();
+            claim = step(&claim, &Event::NodeReady, at(now)).unwrap();
+            ports.update(&claim, stored.revision).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn pods_of_a_spot_machine_leave_when_the_next_machine_is_ready() {
+    let mut scene = Scene::of(&spot_loss());
+    scene.create(running("a"));
+    assert_eq!(scene.run().counted("evicted"), 0, "nothing is planned yet");
+    assert_eq!(scene.get::<Node>(NODE).unwrap().spec.taints.len(), 1, "but no new pod comes");
+    let next = scene.plan_another(3);
+    scene.set_time(30);
+    let report = scene.run();
+    assert_eq!((report.counted("held_for_replacement"), report.counted("evicted")), (1, 0));
+    scene.mark_ready(&next, 41);
+    scene.set_time(42);
+    assert_eq!(scene.run().counted("evicted"), 1);
+    assert_eq!(scene.state(), InstanceState::Running);
+}
+
+#[test]
+fn pods_of_a_spot_machine_never_wait_for_a_machine_that_does_not_come_in_time() {
+    let mut scene = Scene::of(&spot_loss());
+    scene.create(running("a"));
+    scene.plan_another(3);
+    scene.set_time(64);
+    assert_eq!(scene.run().counted("evicted"), 0);
+    scene.set_time(65);
+    assert_eq!(scene.run().counted("evicted"), 1, "its grace of 30 s and time to evict are left");
+}
+
+#[test]
+fn pods_with_room_elsewhere_leave_as_soon_as_a_plan_would_have_been_made() {
+    let mut scene = Scene::of(&spot_loss());
+    scene.create(running("a"));
+    scene.plan_another(-60);
+    scene.set_time(8);
+    assert_eq!(scene.run().counted("evicted"), 1);
 }
