@@ -89,7 +89,7 @@ fn an_orphan_ended_at_first_sight_is_noticed() {
 
 #[test]
 fn ignored_budgets_of_a_pool_are_noticed() {
-    check(Mutant::PoolBudgetsIgnored, "empty_with_budget", 1, &calm(), "disruptions (Empty) at once");
+    check(Mutant::PoolBudgetsIgnored, "empty_with_budget", 1, &calm(), "disruptions (Empty) more and");
 }
 
 #[test]

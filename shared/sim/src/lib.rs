@@ -4,6 +4,7 @@
 //! effect, so that a run can die at any of its await points, be repeated, or overlap with another. One seed gives one
 //! run, byte for byte.
 
+mod allowance;
 mod check;
 pub mod cluster;
 mod dice;

@@ -3,8 +3,8 @@
 use crate::world::World;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::{IntOrString, Node, Pod};
-use whittle_api::karpenter::{Budget, NodeClaim, NodePool};
+use whittle_api::k8s::{Node, Pod};
+use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::labels;
 use whittle_claims::{Claim, DeletionReason, Lease, Phase};
 use whittle_ec2::fleet::FleetRequest;
@@ -23,8 +23,6 @@ pub(crate) struct Watched {
     unclaimed: BTreeMap<InstanceId, Timestamp>,
     /// The newest lease that was given and not given back.
     lease: Option<Lease>,
-    /// The most live claims that a pool ever had.
-    most: BTreeMap<String, usize>,
     /// When EC2 announced that it takes a machine back.
     noticed: BTreeMap<InstanceId, Timestamp>,
 }
@@ -48,9 +46,6 @@ impl World {
 
     /// A claim was created.
     pub(crate) fn watch_created(&mut self, claim: &Claim) {
-        let live = self.live_claims(&claim.spec.node_pool).count();
-        let most = self.watched.most.entry(claim.spec.node_pool.clone()).or_default();
-        *most = (*most).max(live);
         if let Some(machine) = claim.machine() {
             let id = machine.instance_id.clone();
             self.watch_orphan(&id);
@@ -85,6 +80,7 @@ impl World {
 
     /// A claim was changed. `over` is the revision that was there, `expected` the one that the writer had read.
     pub(crate) fn watch_changed(&mut self, old: &Claim, new: &Claim, was_current: bool) {
+        self.watch_disruption(old, new);
         let name = &new.key.name;
         if !was_current {
             self.broke(format!("claim {name} was written over a state that the writer had not seen"));
@@ -112,9 +108,6 @@ impl World {
             let reason = deletion.reason;
             if let Some(wrong) = self.unfounded(new, reason) {
                 self.broke(format!("claim {name} was ended ({reason:?}) although {wrong}"));
-            }
-            if matches!(reason, DeletionReason::Empty | DeletionReason::Underutilized | DeletionReason::Drifted) {
-                self.watch_pool_budget(new, reason);
             }
         }
     }
@@ -150,31 +143,6 @@ impl World {
                 (!overdue(claim.created_at, SignedDuration::from_mins(5))).then_some("it still had time to launch")
             }
             _ => None,
-        }
-    }
-
-    /// The pool's budgets at the most that they can have allowed: of all claims that the pool ever had at once.
-    fn watch_pool_budget(&mut self, claim: &Claim, reason: DeletionReason) {
-        let word = match reason {
-            DeletionReason::Empty => "Empty",
-            DeletionReason::Drifted => "Drifted",
-            _ => "Underutilized",
-        };
-        let pool_name = &claim.spec.node_pool;
-        let Some(pool) = self.cluster.objects.node_pools.values().find(|pool| pool.metadata.name == *pool_name) else { return };
-        let total = self.watched.most.get(pool_name).copied().unwrap_or(0);
-        let of_reason =
-            |budget: &&Budget| budget.schedule.is_none() && budget.reasons.as_ref().is_none_or(|all| all.iter().any(|one| one == word));
-        let Some(allowed) = pool.spec.disruption.budgets.iter().filter(of_reason).filter_map(|budget| allows(&budget.nodes, total)).min()
-        else {
-            return;
-        };
-        // A machine that is ending already counts no more (disruption 5).
-        let counts = |other: &Claim| !matches!(other.phase, Phase::Terminating { .. }) && other.key != claim.key;
-        let same = |other: &&Claim| counts(other) && other.deletion.as_ref().is_some_and(|deletion| deletion.reason == reason);
-        let going = 1 + self.live_claims(pool_name).filter(same).count();
-        if going > allowed {
-            self.broke(format!("pool {pool_name} allows {allowed} disruptions ({word}) at once and has {going}"));
         }
     }
 
@@ -317,16 +285,5 @@ impl World {
         if let Some(pod) = loses.map(|pod| pod.metadata.key()).filter(|_| !self.planned_since(noticed)) {
             self.broke(format!("pod {pod} lost its place before another was planned"));
         }
-    }
-}
-
-/// What a budget allows of `total` nodes; a percentage is rounded up.
-fn allows(nodes: &IntOrString, total: usize) -> Option<usize> {
-    match nodes {
-        IntOrString::Int(count) => usize::try_from(*count).ok(),
-        IntOrString::Text(text) => match text.strip_suffix('%') {
-            Some(percent) => Some((percent.parse::<usize>().ok()? * total).div_ceil(100)),
-            None => text.parse().ok(),
-        },
     }
 }

@@ -100,6 +100,9 @@ impl ClusterReader for SimPorts {
         self.ask(cluster, "a snapshot", |world| {
             let mut seen = world.with_objects(|objects| read(objects, scope, node));
             let caller = self.caller(world);
+            if caller == Some(Function::Consolidate) {
+                world.watch_look(&seen);
+            }
             if world.is(Mutant::PoolBudgetsIgnored) {
                 seen.node_pools.iter_mut().for_each(|pool| pool.spec.disruption.budgets.clear());
             }

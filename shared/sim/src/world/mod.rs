@@ -5,6 +5,7 @@ mod faults;
 pub mod queues;
 pub mod store;
 
+use crate::allowance::Allowance;
 use crate::check::Foreign;
 use crate::cluster::{Cluster, ClusterEffect, Eviction};
 use crate::dice::{Dice, Stream};
@@ -116,6 +117,7 @@ pub struct World {
     pub gates: Option<Vec<Function>>,
     pub(crate) mutant: Option<Mutant>,
     pub(crate) watched: Watched,
+    pub(crate) allowance: Allowance,
     pub(crate) past: Past,
     running: BTreeMap<TaskId, Running>,
     doomed: BTreeSet<TaskId>,
@@ -153,6 +155,7 @@ impl World {
             gates: None,
             mutant: None,
             watched: Watched::default(),
+            allowance: Allowance::default(),
             past: Past::default(),
             running: BTreeMap::new(),
             doomed: BTreeSet::new(),
