@@ -86,6 +86,7 @@ where
             // Claims that now end must count as ending before anything else is decided.
             seen = load(world, cluster).await?;
         }
+        seen.mark_going(stored.value.removals().map(|going| going.claim.clone()));
     }
     let decision = decide(settings, &seen, &stored.value);
     shows::verdicts(world, cluster, &decision, settings.shadow, seen.now, &mut report).await?;

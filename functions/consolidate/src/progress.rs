@@ -21,8 +21,8 @@ pub(crate) enum Outcome {
     RolledBack,
 }
 
-/// Takes every command of the record one step further, and takes marks off nodes that no command names. Answers whether a
-/// command came to its end.
+/// Takes every command of the record one step further, and takes marks off nodes that no command names. Answers whether
+/// claims were made or ended, so that the snapshot shows them no more as they are.
 pub(crate) async fn go_on<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     lease: &Lease,
@@ -37,8 +37,10 @@ where
     T: Clock,
 {
     let mut left = Vec::new();
+    let mut launched = false;
     for running in stored.value.running.clone() {
         let mut next = running;
+        launched |= !next.stored;
         match step(world, lease, seen, &mut next, report).await? {
             Outcome::Waits => left.push(next),
             Outcome::Done => {}
@@ -50,7 +52,7 @@ where
         unmark_strays(world, lease, seen, &stored.value, report).await?;
     }
     stored.value.running = left;
-    Ok(moved)
+    Ok(moved || launched)
 }
 
 /// Puts a command's new state into the record.

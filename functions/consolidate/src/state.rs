@@ -64,10 +64,14 @@ impl Disruptions {
         self.resting.is_none() && self.running.is_empty()
     }
 
+    /// Machines that are to go.
+    pub(crate) fn removals(&self) -> impl Iterator<Item = &Going> {
+        self.running.iter().flat_map(|running| &running.removals)
+    }
+
     /// What the core has to know of claims that a command names.
     pub(crate) fn facts(&self) -> BTreeMap<String, ClaimFacts> {
-        let named = self.running.iter().flat_map(|running| &running.removals);
-        named.map(|going| (going.claim.as_str().to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() })).collect()
+        self.removals().map(|going| (going.claim.as_str().to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() })).collect()
     }
 }
 

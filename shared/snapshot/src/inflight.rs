@@ -3,17 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{NodeClaim, Operator};
-use whittle_api::{ClusterObjects, labels};
+use whittle_api::{ClusterObjects, conditions, labels};
 use whittle_claims::{Claim, Phase, Stored, mirror};
 use whittle_core::pods;
-use whittle_units::Resources;
+use whittle_units::{ClaimName, Resources};
 
 /// The objects as a decision has to see them: the mirrors come from the claims, which are the truth, and pods that an
 /// unfinished launch was planned for are left out, because their place is on its way.
 ///
 /// A claim without a machine counts as a node that has exactly the room its planned pods leave: nothing while they wait,
 /// and room for their successors once they are gone (evicted from a node that is being emptied, say).
-pub(crate) fn as_decided(objects: &ClusterObjects, claims: &[Stored<Claim>], types: &BTreeMap<&str, &InstanceType>) -> ClusterObjects {
+pub(crate) fn as_decided(
+    objects: &ClusterObjects,
+    claims: &[Stored<Claim>],
+    going: &BTreeSet<ClaimName>,
+    types: &BTreeMap<&str, &InstanceType>,
+) -> ClusterObjects {
     let mut objects = objects.clone();
     let mut promised: BTreeSet<String> = BTreeSet::new();
     let mut mirrors = Vec::new();
@@ -28,15 +33,30 @@ pub(crate) fn as_decided(objects: &ClusterObjects, claims: &[Stored<Claim>], typ
             mirrors.push(mirror(claim));
         }
     }
-    let leaving = leaving_nodes(claims);
+    let leaving = leaving_nodes(claims, going);
     objects.pods.retain(|pod| !promised.contains(&pod.metadata.uid) || pod.is_bound() && !leaving.contains(pod.spec.node_name.as_str()));
     objects.node_claims = mirrors;
     objects
 }
 
 /// Nodes whose pods have to move.
-fn leaving_nodes(claims: &[Stored<Claim>]) -> BTreeSet<&str> {
-    claims.iter().filter(|claim| claim.value.deletion.is_some()).filter_map(|claim| claim.value.node_name()).collect()
+fn leaving_nodes<'c>(claims: &'c [Stored<Claim>], going: &BTreeSet<ClaimName>) -> BTreeSet<&'c str> {
+    let leaves = |claim: &&Stored<Claim>| claim.value.deletion.is_some() || going.contains(&claim.value.key.name);
+    claims.iter().filter(leaves).filter_map(|claim| claim.value.node_name()).collect()
+}
+
+/// Claims that a command takes away as soon as the replacements that are under way are there. Their pods count as moving
+/// already: or what comes for them would look free, and others would be sent there.
+pub(crate) fn being_replaced(claims: &[Stored<Claim>]) -> BTreeSet<ClaimName> {
+    let on_its_way = |claim: &Stored<Claim>| {
+        let claim = &claim.value;
+        claim.is_live() && !claim.is_ending() && claim.spec.replaces.is_some() && !matches!(claim.phase, Phase::Initialized { .. })
+    };
+    if !claims.iter().any(on_its_way) {
+        return BTreeSet::new();
+    }
+    let marked = |claim: &&Claim| claim.is_live() && conditions::is_true(&claim.conditions, conditions::DISRUPTION_REASON);
+    claims.iter().map(|stored| &stored.value).filter(marked).map(|claim| claim.key.name.clone()).collect()
 }
 
 /// The mirror of a claim that has no machine yet, with a provider id of its own so that it counts as a machine.

@@ -1,9 +1,9 @@
-use crate::inflight::as_decided;
-use std::collections::BTreeMap;
+use crate::inflight::{as_decided, being_replaced};
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Container, Pod, ResourceRequirements};
-use whittle_api::{ClusterObjects, ObjectMeta};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, PodKey, Revision, Stored, step};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, PodKey, Revision, Stored, step};
 use whittle_units::{Quantity, Resources, Timestamp};
 
 fn now() -> Timestamp {
@@ -41,7 +41,7 @@ fn check(claim: &Claim, pods: &[Pod], seen: &[&str], free: Option<i64>) {
     let size = |name: &str, units| InstanceType { name: name.into(), capacity: cpu(units), ..InstanceType::default() };
     let (small, large) = (size("small", 4), size("large", 64));
     let types = BTreeMap::from([("small", &small), ("large", &large)]);
-    let decided = as_decided(&objects, &[Stored { value: claim.clone(), revision: Revision(1) }], &types);
+    let decided = as_decided(&objects, &[Stored { value: claim.clone(), revision: Revision(1) }], &BTreeSet::new(), &types);
     assert_eq!(decided.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect::<Vec<_>>(), seen);
     let mirror = decided.node_claims.first();
     assert_eq!(mirror.map(|mirror| mirror.status.allocatable.get("cpu")), free.map(Quantity::from_units));
@@ -75,4 +75,63 @@ fn a_claim_that_failed_or_is_to_end_promises_nothing() {
     let deletion = Deletion { reason: DeletionReason::Requested, at: now(), deadline: None, message: String::new() };
     let ending = step(&begun, &Event::DeletionAsked(deletion), now()).unwrap();
     check(&ending, &[pod("a")], &["a"], None);
+}
+
+fn machine(id: &str) -> Machine {
+    Machine {
+        instance_id: id.into(),
+        provider_id: format!("aws:///a/{id}").into(),
+        instance_type: "large".into(),
+        zone: "a".into(),
+        capacity_type: "on-demand".into(),
+        image_id: "ami-1".into(),
+        price: whittle_units::Price::ZERO,
+        capacity: Resources::new(),
+        allocatable: Resources::new(),
+        labels: BTreeMap::new(),
+        launched_at: now(),
+    }
+}
+
+/// A machine with a mark and pods, and what comes for it.
+fn replaced(events: &[Event]) -> (Claim, Claim) {
+    let key = ClaimKey { cluster: "c".into(), name: "old".into() };
+    let old = Claim::planned(key, "uid-old".into(), ClaimSpec::default(), now());
+    let begun = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(machine("i-1"))];
+    let joined = [&begun[..], &[Event::NodeJoined { node_name: "node-old".into() }, Event::NodeReady]].concat();
+    let mut old = joined.iter().fold(old, |claim, event| step(&claim, event, now()).unwrap());
+    conditions::set(&mut old.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, "Underutilized", "", now());
+    let new = Claim { spec: ClaimSpec { replaces: Some("c1".into()), ..planned().spec }, ..planned() };
+    let new = events.iter().fold(new, |claim, event| step(&claim, event, now()).unwrap());
+    (old, new)
+}
+
+#[track_caller]
+fn check_being_replaced(events: &[Event], expected: &[&str]) {
+    let (old, new) = replaced(events);
+    let claims = [old, new].map(|value| Stored { value, revision: Revision(1) });
+    let found: Vec<String> = being_replaced(&claims).iter().map(ToString::to_string).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_machine_is_going_while_its_replacement_is_under_way() {
+    let launched = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(machine("i-2"))];
+    let ready = [&launched[..], &[Event::NodeJoined { node_name: "node-new".into() }, Event::NodeReady]].concat();
+    let lost = Deletion { reason: DeletionReason::LaunchTimeout, at: now(), deadline: None, message: String::new() };
+    check_being_replaced(&[], &["old"]);
+    check_being_replaced(&launched, &["old"]);
+    check_being_replaced(&ready, &[]);
+    check_being_replaced(&[Event::DeletionAsked(lost)], &[]);
+}
+
+#[test]
+fn pods_on_a_machine_that_is_replaced_have_their_place_on_the_way() {
+    let (old, new) = replaced(&[]);
+    let mut bound = pod("a");
+    bound.spec.node_name = "node-old".into();
+    let objects = ClusterObjects { pods: vec![bound, pod("c")], ..ClusterObjects::default() };
+    let claims = [old, new].map(|value| Stored { value, revision: Revision(1) });
+    let decided = as_decided(&objects, &claims, &being_replaced(&claims), &BTreeMap::new());
+    assert_eq!(decided.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect::<Vec<_>>(), ["c"]);
 }

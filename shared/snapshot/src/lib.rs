@@ -20,7 +20,7 @@ pub use catalog::{ClassParts, EVERY, unavailable};
 pub use planned::claim_of;
 pub use pool_status::{PoolFacts, class_generation, pool_status};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::NodePool;
@@ -30,7 +30,7 @@ use whittle_core::overlays::{self, Overlaid};
 use whittle_core::schedule::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
 use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, Settings, World};
-use whittle_units::{ClusterName, Timestamp};
+use whittle_units::{ClaimName, ClusterName, Timestamp};
 
 /// One moment of a cluster. Nothing in it changes while a decision is made.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub struct Snapshot {
     pub catalog: BTreeMap<String, Arc<Vec<InstanceType>>>,
     /// What NodeOverlays changed of it, and what became of each.
     pub overlaid: Overlaid,
+    /// Claims that a command takes away once their replacements are there.
+    going: BTreeSet<ClaimName>,
     workloads: Workloads,
 }
 
@@ -62,12 +64,39 @@ impl Snapshot {
     ) -> Self {
         let mut overlaid = overlays::apply(&read.node_overlays, &read.node_pools, catalog);
         let catalog = std::mem::take(&mut overlaid.catalog);
-        let by_name: BTreeMap<&str, &InstanceType> =
-            catalog.values().flat_map(|types| types.iter()).map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
-        let mut objects = inflight::as_decided(&read, &claims, &by_name);
-        twins::mark(&mut objects);
-        let nodes = ClusterState::of(&objects).nodes;
-        Self { now, read, objects, nodes, claims, classes, catalog, overlaid, workloads: Workloads::default() }
+        let going = inflight::being_replaced(&claims);
+        let (objects, nodes) = (ClusterObjects::default(), Vec::new());
+        let mut out = Self { now, read, objects, nodes, claims, classes, catalog, overlaid, going, workloads: Workloads::default() };
+        out.join();
+        out
+    }
+
+    fn join(&mut self) {
+        let types = self.catalog.values().flat_map(|types| types.iter());
+        let by_name: BTreeMap<&str, &InstanceType> = types.map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
+        self.objects = inflight::as_decided(&self.read, &self.claims, &self.going, &by_name);
+        self.place();
+    }
+
+    /// Sees the machines anew after the objects changed.
+    fn place(&mut self) {
+        twins::mark(&mut self.objects);
+        self.nodes = ClusterState::of(&self.objects).nodes;
+        let goes =
+            |node: &StateNode| node.claim.as_ref().is_some_and(|claim| self.going.contains(&ClaimName::new(claim.metadata.name.as_str())));
+        for node in &mut self.nodes {
+            node.marked_for_deletion |= goes(node);
+        }
+    }
+
+    /// Takes note of claims that a command is about to end: their pods have to find another place, and they count as
+    /// going.
+    pub fn mark_going(&mut self, claims: impl IntoIterator<Item = ClaimName>) {
+        let before = self.going.len();
+        self.going.extend(claims);
+        if self.going.len() > before {
+            self.join();
+        }
     }
 
     /// Brings a changed claim into the objects that the decision looks at.
@@ -76,8 +105,7 @@ impl Snapshot {
         if let Some(object) = self.objects.node_claims.iter_mut().find(|object| object.metadata.name == shown.metadata.name) {
             *object = shown;
         }
-        twins::mark(&mut self.objects);
-        self.nodes = ClusterState::of(&self.objects).nodes;
+        self.place();
     }
 
     /// The snapshot as the solver takes it.
