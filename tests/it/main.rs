@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "everything here is a test, its helpers too")]
 
 mod cluster_api;
+mod dynamo_faults;
 mod dynamo_store;
 mod golden_consolidation;
 mod golden_scheduling;

@@ -2,6 +2,7 @@
 
 use crate::clock::StandingClock;
 use crate::ministack::Ministack;
+use crate::wire::Wire;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
@@ -14,7 +15,14 @@ pub const TABLE: &str = "whittle";
 /// A client of MiniStack's DynamoDB.
 #[must_use]
 pub fn client(ministack: &Ministack) -> Client {
+    client_over(ministack, Wire::listening())
+}
+
+/// A client whose requests go over this wire.
+#[must_use]
+pub fn client_over(ministack: &Ministack, wire: Wire) -> Client {
     let config = Config::builder()
+        .http_client(wire)
         .behavior_version(BehaviorVersion::latest())
         .endpoint_url(ministack.endpoint())
         .region(Region::new(Ministack::REGION))

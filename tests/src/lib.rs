@@ -5,5 +5,6 @@
 pub mod clock;
 pub mod dynamo;
 pub mod kubernetes;
+pub mod wire;
 
 pub use whittle_backends::{control_plane, ministack, tools};

@@ -3,12 +3,15 @@
 mod consolidation;
 mod scheduling;
 
+use crate::{environment, shell, workspace};
 use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     /// A full consolidation pass over 1,000 and 5,000 nodes
     Consolidation,
+    /// 100,000 claims in the table, listed page by page
+    Paging,
     /// The reference's own scheduling benchmark, from 500 to 100,000 pods; draws docs/scheduling.svg
     Scheduling(scheduling::Options),
 }
@@ -16,6 +19,16 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Consolidation => consolidation::run(),
+        Bench::Paging => paging(),
         Bench::Scheduling(options) => scheduling::run(options),
     }
+}
+
+/// The test of paging, with as many claims as are promised.
+fn paging() -> anyhow::Result<()> {
+    let root = workspace::root();
+    let test = ["test", "--locked", "-p", "whittle-tests", "--test", "it", "as_many_claims", "--", "--nocapture"];
+    let mut command = shell::command(&root, "cargo", &test);
+    command.env("WHITTLE_CLAIMS", "100000").env("WHITTLE_MINISTACK", environment::ministack(&root)?);
+    shell::run(command)
 }

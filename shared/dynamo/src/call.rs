@@ -1,6 +1,7 @@
 //! How the table is called: time limits, pages, compare-and-swap, transactions.
 
 use crate::DynamoStore;
+use crate::contention::{self, Contention};
 use crate::errors::{self, Class};
 use crate::item::{self, Item, attribute, number, text};
 use crate::keys::Key;
@@ -16,11 +17,6 @@ use whittle_units::Timestamp;
 const CALL_MAX: Duration = Duration::from_secs(5);
 /// One try of it. A lost packet costs this once, and leaves time for the other tries.
 const TRY_MAX: Duration = Duration::from_millis(1500);
-/// Tries of a transaction that met another one on the same item. Creations under one lease meet on the lease.
-const TRANSACTION_TRIES_MAX: u32 = 6;
-/// Pause before the second try; it doubles, and is stretched by a part that differs between writers.
-const TRANSACTION_PAUSE: Duration = Duration::from_millis(15);
-
 /// What a compare-and-swap write met.
 pub(crate) enum Put {
     Written,
@@ -58,7 +54,7 @@ impl DynamoStore {
         }
         let whole = left.min(CALL_MAX);
         let timeouts = TimeoutConfig::builder().operation_timeout(whole).operation_attempt_timeout(whole.min(TRY_MAX)).build();
-        Ok(Builder::new().timeout_config(timeouts))
+        Ok(Builder::new().timeout_config(timeouts).retry_config(contention::tries()).retry_classifier(Contention))
     }
 
     /// The item under a key, unless its time has come.
@@ -137,36 +133,27 @@ impl DynamoStore {
         Ok(if is_ours { Put::Written } else { Put::Refused(old) })
     }
 
-    /// Runs a transaction, again when it met another one. Returns the class of each refused action if a condition did
-    /// not hold, `None` when everything was written.
+    /// Runs a transaction. Returns the class of each refused action if a condition did not hold, `None` when everything was
+    /// written.
     pub(crate) async fn transact(&self, actions: Vec<TransactWriteItem>, what: &str) -> Result<Option<Vec<Option<Class>>>, StoreError> {
-        let write = self.write_name();
-        let mut pause = TRANSACTION_PAUSE + Duration::from_millis(u64::from(crate::keys::shard_of(&write)) * 5);
-        for tried in 1..=TRANSACTION_TRIES_MAX {
-            let answer = self
-                .client
-                .transact_write_items()
-                .set_transact_items(Some(actions.clone()))
-                // A token per try: a cancelled transaction must be looked at anew. The SDK repeats a lost answer by itself,
-                // with the same token, so that a transaction never happens twice.
-                .client_request_token(self.write_name())
-                .customize()
-                .config_override(self.limits(what)?)
-                .send()
-                .await;
-            let Err(error) = answer else { return Ok(None) };
-            let Some(reasons) = errors::cancellation(&error) else { return Err(errors::store_error(error, what)) };
-            if reasons.contains(&Some(Class::ConditionFailed)) {
-                return Ok(Some(reasons));
-            }
-            if !reasons.contains(&Some(Class::Throttled)) {
-                return Err(errors::store_error(error, what));
-            }
-            if tried < TRANSACTION_TRIES_MAX {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
+        let answer = self
+            .client
+            .transact_write_items()
+            .set_transact_items(Some(actions))
+            // One token for all tries: a transaction whose answer was lost never happens twice, and knows itself again.
+            .client_request_token(self.write_name())
+            .customize()
+            .config_override(self.limits(what)?)
+            .send()
+            .await;
+        let Err(error) = answer else { return Ok(None) };
+        let Some(reasons) = errors::cancellation(&error) else { return Err(errors::store_error(error, what)) };
+        if reasons.contains(&Some(Class::ConditionFailed)) {
+            return Ok(Some(reasons));
         }
-        Err(StoreError::Throttled { what: what.to_owned() })
+        if reasons.contains(&Some(Class::Throttled)) {
+            return Err(StoreError::Throttled { what: what.to_owned() });
+        }
+        Err(errors::store_error(error, what))
     }
 }

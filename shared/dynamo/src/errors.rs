@@ -2,6 +2,7 @@
 
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::error::TransactionCanceledException;
 use std::error::Error;
 use whittle_ports::StoreError;
 
@@ -67,11 +68,16 @@ where
 /// `None` when the call failed in another way.
 pub(crate) fn cancellation<R>(error: &SdkError<TransactWriteItemsError, R>) -> Option<Vec<Option<Class>>> {
     let TransactWriteItemsError::TransactionCanceledException(cancelled) = error.as_service_error()? else { return None };
+    Some(reasons(cancelled))
+}
+
+/// The class of each action of a transaction that was cancelled, `None` for one that was not at fault.
+pub(crate) fn reasons(cancelled: &TransactionCanceledException) -> Vec<Option<Class>> {
     let class_of_reason = |code: Option<&str>| match code {
         None | Some("None") => None,
         Some(code) => Some(class_of(code)),
     };
-    Some(cancelled.cancellation_reasons().iter().map(|reason| class_of_reason(reason.code())).collect())
+    cancelled.cancellation_reasons().iter().map(|reason| class_of_reason(reason.code())).collect()
 }
 
 #[cfg(test)]

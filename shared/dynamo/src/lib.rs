@@ -6,6 +6,7 @@
 
 mod call;
 mod claims;
+mod contention;
 mod decisions;
 mod erase;
 mod errors;

@@ -323,6 +323,31 @@ fn the_memory_store_keeps_the_contracts_of_the_table() {
         contracts::decision_log(&ports, &ClusterName::from("decisions"), now).await;
         contracts::erase(&ports, &ClusterName::from("erased"), now).await;
         contracts::region_store(&ports, now).await;
+        contracts::lost_replies(&ports, &ClusterName::from("lost"), now).await;
     };
     assert!(suites.now_or_never().is_some());
+}
+
+#[test]
+fn a_hundred_thousand_claims_are_listed_once_in_the_order_of_their_names() {
+    // The table alone: the simulation's checkers look at every claim whenever one changes.
+    let mut store = crate::world::store::Store::default();
+    let (cluster, now) = (ClusterName::from("many"), simulation(1).world().now());
+    let lease = store.acquire(&cluster, "many", now, SignedDuration::from_mins(1)).unwrap();
+    for number in 0..100_000 {
+        let claim = contracts::planned_claim(&cluster, &format!("pool-{:05}", number * 7919 % 100_000), now);
+        store.create(&lease, &claim).unwrap();
+    }
+    let listed = store.claims(&cluster).map(|stored| stored.value.key.name.to_string());
+    assert!(listed.eq((0..100_000).map(|number| format!("pool-{number:05}"))));
+}
+
+#[test]
+fn the_memory_store_keeps_the_contracts_while_half_of_its_calls_fail() {
+    for seed in 1..=50 {
+        let simulation = simulation(1);
+        let (ports, now) = (simulation.ports(), simulation.world().now());
+        let struck = futures::executor::block_on(contracts::suites_under_faults(&ports, "faulty", now, seed));
+        assert_eq!(struck.len(), 4, "every kind of fault struck: {struck:?}");
+    }
 }

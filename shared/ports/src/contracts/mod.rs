@@ -6,16 +6,22 @@
 mod claims;
 mod decisions;
 mod erase;
+mod faults;
 mod leases;
+mod lost;
 mod records;
 mod region;
+mod steady;
 
 pub use claims::{claim_store, many_claims};
 pub use decisions::decision_log;
 pub use erase::erase;
+pub use faults::{Fault, Faulty};
 pub use leases::leases;
+pub use lost::{lost_replies, suites_under_faults};
 pub use records::records;
-pub use region::region_store;
+pub use region::{region_store, region_store_unheard};
+pub use steady::Steady;
 
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Machine, Phase};
 use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, Timestamp};

@@ -1,0 +1,168 @@
+//! A wire between an SDK and its emulator: it keeps what was asked, and loses, delays and refuses where told to.
+
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_runtime_api::http::Response;
+use aws_smithy_types::body::SdkBody;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use whittle_ports::contracts::Fault;
+
+/// What a slow reply takes: longer than everybody else's next call.
+const SLOW: Duration = Duration::from_millis(30);
+
+/// The wire. Clones are one wire.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    inner: SharedHttpClient,
+    seen: Arc<Mutex<Seen>>,
+    /// Whether first tries fail; the SDK's later ones arrive.
+    fails: bool,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    requests: Vec<Request>,
+    /// First tries so far: faults take turns.
+    tries: usize,
+    struck: BTreeMap<Fault, u32>,
+}
+
+/// A request as it went out.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// `GetItem`, `TransactWriteItems` …
+    pub operation: String,
+    pub body: Value,
+}
+
+/// Faults of first tries, in turn: three of four fail.
+const TURNS: [Option<Fault>; 8] = [
+    Some(Fault::LostReply),
+    Some(Fault::Throttle),
+    None,
+    Some(Fault::LostRace),
+    Some(Fault::SlowReply),
+    Some(Fault::LostReply),
+    None,
+    Some(Fault::Throttle),
+];
+
+impl Wire {
+    /// A wire that only listens.
+    #[must_use]
+    pub fn listening() -> Self {
+        Self::new(false)
+    }
+
+    /// A wire on which three of four first tries fail.
+    #[must_use]
+    pub fn failing() -> Self {
+        Self::new(true)
+    }
+
+    fn new(fails: bool) -> Self {
+        let inner = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https();
+        Self { inner, seen: Arc::default(), fails }
+    }
+
+    /// Everything that was asked so far, every try of it.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Request> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).requests.clone()
+    }
+
+    /// How often each fault struck.
+    #[must_use]
+    pub fn struck(&self) -> BTreeMap<Fault, u32> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).struck.clone()
+    }
+
+    /// Takes note of a request, and chooses its fault.
+    fn note(&self, request: &HttpRequest) -> (String, Option<Fault>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let target = request.headers().get("x-amz-target").unwrap_or_default();
+        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
+        let body = serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
+        seen.requests.push(Request { operation: operation.clone(), body });
+        let is_first = request.headers().get("amz-sdk-request").is_some_and(|tries| tries.starts_with("attempt=1"));
+        if !self.fails || !is_first {
+            return (operation, None);
+        }
+        let turn = TURNS[seen.tries % TURNS.len()];
+        seen.tries += 1;
+        // Only writes meet transactions.
+        let is_write = ["PutItem", "DeleteItem", "TransactWriteItems"].contains(&operation.as_str());
+        let fault = turn.map(|fault| if fault == Fault::LostRace && !is_write { Fault::Throttle } else { fault });
+        if let Some(fault) = fault {
+            *seen.struck.entry(fault).or_default() += 1;
+        }
+        (operation, fault)
+    }
+}
+
+/// DynamoDB's way of saying no.
+fn refusal(body: &Value) -> Response {
+    Response::new(400.try_into().expect("a status of HTTP"), SdkBody::from(body.to_string()))
+}
+
+fn throttle() -> Response {
+    refusal(&json!({ "__type": "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", "message": "too much" }))
+}
+
+/// As for a write that met a transaction on the same item.
+fn contention(operation: &str) -> Response {
+    if operation != "TransactWriteItems" {
+        return refusal(&json!({ "__type": "com.amazonaws.dynamodb.v20120810#TransactionConflictException", "message": "ongoing" }));
+    }
+    refusal(&json!({
+        "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+        "Message": "Transaction cancelled, please refer cancellation reasons for specific reasons [TransactionConflict, None]",
+        "CancellationReasons": [{ "Code": "TransactionConflict", "Message": "ongoing" }, { "Code": "None" }],
+    }))
+}
+
+/// One connection's end.
+#[derive(Debug)]
+struct End {
+    wire: Wire,
+    inner: SharedHttpConnector,
+}
+
+impl HttpConnector for End {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let (operation, fault) = self.wire.note(&request);
+        match fault {
+            Some(Fault::Throttle) => return HttpConnectorFuture::ready(Ok(throttle())),
+            Some(Fault::LostRace) => return HttpConnectorFuture::ready(Ok(contention(&operation))),
+            Some(Fault::LostReply | Fault::SlowReply) | None => {}
+        }
+        let answer = self.inner.call(request);
+        HttpConnectorFuture::new(async move {
+            let answer = answer.await;
+            match fault {
+                Some(Fault::LostReply) => Err(ConnectorError::io("the reply was lost".into())),
+                Some(Fault::SlowReply) => {
+                    // tidy: allow(sleep), because it is the fault itself
+                    tokio::time::sleep(SLOW).await;
+                    answer
+                }
+                _ => answer,
+            }
+        })
+    }
+}
+
+impl HttpClient for Wire {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        let inner = self.inner.http_connector(settings, components);
+        SharedHttpConnector::new(End { wire: self.clone(), inner })
+    }
+}
