@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use whittle_api::k8s::Node;
 use whittle_api::{GoDuration, conditions, labels};
-use whittle_core::disruption;
 use whittle_sim::World;
 use whittle_units::Price;
 
@@ -137,10 +136,9 @@ impl Prompt {
 
     fn savings(&self) -> String {
         let world = self.session.simulation.world();
-        let entries = savings::ledger_of(world.store.decisions(&world.name()));
         // What was done this very moment counts as well.
         let until = world.now().checked_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX);
-        savings::text(&disruption::savings(&entries, Timestamp::MIN, until))
+        savings::of_decisions(world.store.decisions(&world.name()), until)
     }
 
     fn explain(&self, name: &str) -> Result<String, String> {

@@ -39,6 +39,12 @@ fn check_untouched(mut session: Session) {
     assert_eq!(touched(&world), before, "nothing is launched, marked or ended");
     let told = world.store.decisions(&world.name()).iter().any(|decision| decision.message.starts_with("would (shadow mode) "));
     assert!(told, "what would be done is on record");
+    let found = world.store.decisions(&world.name()).iter().filter(|decision| decision.subject.starts_with("command/")).count();
+    assert!((1..=3).contains(&found), "what stays the same is told once: {found}");
+    let sums = crate::savings::of_decisions(world.store.decisions(&world.name()), world.now());
+    assert!(sums.starts_with("No command was executed"), "{sums}");
+    let (_, imagined) = sums.split_once("In shadow mode ").expect("what would have been saved is summed");
+    assert!(imagined.contains("NodePool default: $0."), "{imagined}");
 }
 
 #[test]
@@ -46,6 +52,20 @@ fn a_cluster_in_shadow_mode_is_decided_and_left_alone() {
     let session = busy(POOL);
     session.set(Settings { shadow: true, ..session.settings() });
     check_untouched(session);
+}
+
+/// What was found and rests when shadow mode begins is not executed after all.
+#[test]
+fn shadow_mode_stops_what_rests() {
+    let mut session = busy(POOL);
+    let before = touched(&session.simulation.world());
+    session.scale("inflate", 0).unwrap();
+    let limit = session.now() + SignedDuration::from_mins(5);
+    let found = |world: &World| world.store.decisions(&world.name()).iter().any(|one| one.subject.starts_with("command/"));
+    assert!(session.simulation.run_while_not(limit, found));
+    session.set(Settings { shadow: true, ..session.settings() });
+    session.advance(SignedDuration::from_mins(3));
+    assert_eq!(touched(&session.simulation.world()), before);
 }
 
 #[test]

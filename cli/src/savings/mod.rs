@@ -2,9 +2,11 @@
 //!
 //! Every executed command leaves one record among the decisions, under the subject `ledger`. This command sums such
 //! records from files, so that it needs no access to an account: what the table holds is exported with the AWS CLI,
-//! what a simulation did stands in its JSON.
+//! what a simulation did stands in its JSON. In shadow mode nothing is
+//! executed: what would have been stands under the subject `shadow`, and is summed apart.
 
 mod read;
+mod shadow;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +14,7 @@ use crate::local::Output;
 use clap::Args;
 use jiff::Timestamp;
 use read::Ledger;
+use shadow::Shadow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read;
@@ -26,7 +29,7 @@ use whittle_core::disruption::{LedgerEntry, SavingsReport, savings};
 /// Reads decision records or ledger entries as JSON, one or many, in arrays or line by line; the output of
 /// `whittle local run -o json`; and exports of the table such as
 /// `aws dynamodb scan --table-name TABLE --filter-expression 'subject = :s' --expression-attribute-values
-/// '{":s": {"S": "ledger"}}'`. Exit status 1: some records could not be read and are left out; 2: nothing could.
+/// '{":s": {"S": "ledger"}}'` (in shadow mode: "shadow"). Exit status 1: some records could not be read and are left out; 2: nothing could.
 #[derive(Debug, Args)]
 pub struct SavingsArgs {
     /// Files, or - for standard input
@@ -77,15 +80,16 @@ pub fn tell(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> Told 
     }
     let from = args.since.as_ref().map_or(Timestamp::MIN, |since| until.checked_sub(since.span()).unwrap_or(Timestamp::MIN));
     let report = savings(&ledger.entries, from, until);
-    let status = match (ledger.faults.is_empty(), ledger.entries.is_empty()) {
+    let imagined = shadow::sum(&ledger.imagined, from, until);
+    let status = match (ledger.faults.is_empty(), ledger.entries.is_empty() && ledger.imagined.is_empty()) {
         (true, _) => 0,
         (false, false) => 1,
         (false, true) => 2,
     };
     let text = match (status, args.output) {
         (2, _) => String::new(),
-        (_, Output::Json) => json(&report),
-        (_, Output::Text) => text(&report),
+        (_, Output::Json) => json(&report, &imagined),
+        (_, Output::Text) => text(&report) + &imagined.text(),
     };
     Told { text, faults: ledger.faults, status }
 }
@@ -96,6 +100,13 @@ pub fn ledger_of(decisions: &[DecisionRecord]) -> Vec<LedgerEntry> {
     entries.filter_map(|entry| serde_json::from_value(entry.clone()).ok()).collect()
 }
 
+/// The sums over a simulation's decisions until now, for people.
+pub fn of_decisions(decisions: &[DecisionRecord], until: Timestamp) -> String {
+    let imagined: Vec<shadow::Imagined> = decisions.iter().filter_map(shadow::Imagined::of).collect();
+    let done = text(&savings(&ledger_of(decisions), Timestamp::MIN, until));
+    done + &shadow::sum(&imagined, Timestamp::MIN, until).text()
+}
+
 /// Billionths of a dollar as dollars.
 #[expect(clippy::cast_precision_loss, reason = "output; sums are made of integers")]
 fn dollars(nanos: i128) -> f64 {
@@ -103,9 +114,9 @@ fn dollars(nanos: i128) -> f64 {
 }
 
 /// For programs: dollars per hour, and dollars.
-pub fn json(report: &SavingsReport) -> String {
+fn json(report: &SavingsReport, imagined: &Shadow) -> String {
     let shares = |by: &BTreeMap<String, i128>| by.iter().map(|(name, rate)| (name.clone(), dollars(*rate))).collect::<BTreeMap<_, _>>();
-    let value = serde_json::json!({
+    let mut value = serde_json::json!({
         "commands": report.commands,
         "nodesRemoved": report.nodes_removed,
         "podsMoved": report.pods_moved,
@@ -116,11 +127,14 @@ pub fn json(report: &SavingsReport) -> String {
         "byReason": shares(&report.by_reason),
         "byNodePool": shares(&report.by_pool),
     });
+    if imagined.known {
+        value["shadow"] = imagined.json();
+    }
     format!("{}\n", serde_json::to_string_pretty(&value).unwrap_or_default())
 }
 
 /// For people.
-pub fn text(report: &SavingsReport) -> String {
+fn text(report: &SavingsReport) -> String {
     if report.commands == 0 {
         return "No command was executed: nothing was saved.\n".to_owned();
     }

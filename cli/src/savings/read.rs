@@ -1,7 +1,9 @@
 //! Finding ledger entries in whatever holds them.
 
+use super::shadow::Imagined;
 use serde_json::Value;
 use std::io::Read;
+use whittle_consolidate::SHADOW;
 use whittle_core::disruption::LedgerEntry;
 
 /// Faults that are told; more are counted only.
@@ -11,6 +13,8 @@ const TOLD_MAX: usize = 20;
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) entries: Vec<LedgerEntry>,
+    /// What shadow mode would have done, each with the moment since when.
+    pub(super) imagined: Vec<Imagined>,
     pub(super) faults: Vec<String>,
     untold: usize,
 }
@@ -61,7 +65,11 @@ impl Ledger {
                 if object.contains_key("beforeNanos") {
                     return self.enter(place, Value::Object(object));
                 }
-                match object.remove("detail").map(|mut detail| detail.get_mut(LedgerEntry::KEY).map(Value::take)) {
+                let detail = object.remove("detail");
+                if let Some(imagined) = detail.as_ref().and_then(|detail| detail.get(SHADOW)) {
+                    return self.imagine(place, object.get("at"), imagined);
+                }
+                match detail.map(|mut detail| detail.get_mut(LedgerEntry::KEY).map(Value::take)) {
                     Some(Some(entry)) => self.enter(place, entry),
                     // Another decision, which has nothing to do with money.
                     Some(None) => {}
@@ -70,6 +78,15 @@ impl Ledger {
                 }
             }
             _ => self.fail(format!("{place} is neither a ledger entry nor a decision")),
+        }
+    }
+
+    fn imagine(&mut self, place: &str, at: Option<&Value>, entries: &Value) {
+        let at = at.and_then(|at| serde_json::from_value(at.clone()).ok());
+        match (at, serde_json::from_value(entries.clone())) {
+            (Some(at), Ok(entries)) => self.imagined.push(Imagined { at, entries }),
+            (None, _) => self.fail(format!("{place} is a record of shadow mode without a time")),
+            (_, Err(error)) => self.fail(format!("{place} is no record of shadow mode: {error}")),
         }
     }
 

@@ -95,3 +95,29 @@ fn only_the_time_asked_for_counts_and_savings_run_up_until_its_end() {
     assert_eq!(counted("3h")["commands"], 1);
     assert_eq!(counted("3h")["dollarsSaved"], 3.0, "two hours at 1.5 dollars");
 }
+
+/// A record of shadow mode at a minute of ten o'clock.
+fn imagined(minute: u32, entries: &[Value]) -> Value {
+    let detail = json!({ "shadow": entries });
+    json!({"at": format!("2026-01-05T10:{minute:02}:00Z"), "kind": "kept", "subject": "shadow", "message": "…", "detail": detail})
+}
+
+#[test]
+fn what_shadow_mode_would_have_saved_counts_while_it_stood() {
+    let (one, other) = (entry("", 3_000_000_000, 1_000_000_000), entry("", 500_000_000, 0));
+    let input = json!([imagined(0, std::slice::from_ref(&one)), imagined(30, &[one, other]), imagined(45, &[])]).to_string();
+    let value: Value = serde_json::from_str(&told(&input, Output::Json).text).unwrap();
+    assert_eq!(value["commands"], 0, "nothing was done");
+    assert_eq!(value["shadow"], json!({"commands": 2, "dollarsPerHour": 0.0, "dollarsSaved": 1.625, "byNodePool": {"default": 1.625}}));
+    let text = told(&input, Output::Text).text;
+    assert!(text.contains("In shadow mode 2 commands were found: $0.0000 an hour would be saved now, $1.62"), "{text}");
+}
+
+#[test]
+fn what_shadow_mode_finds_now_saves_until_now() {
+    let input = imagined(0, &[entry("", 3_000_000_000, 1_000_000_000)]).to_string();
+    let value: Value = serde_json::from_str(&told(&input, Output::Json).text).unwrap();
+    assert_eq!((&value["shadow"]["dollarsPerHour"], &value["shadow"]["dollarsSaved"]), (&json!(2.0), &json!(4.0)));
+    let broken = json!({"at": "2026-01-05T10:00:00Z", "subject": "shadow", "detail": {"shadow": 7}}).to_string();
+    assert_eq!(told(&broken, Output::Json).status, 2);
+}

@@ -103,6 +103,7 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
     }
     let mut day = Day::default();
     let mut moves = Moves::default();
+    let (mut gone, mut read) = (BTreeSet::new(), 0);
     for minute in minutes {
         if minute % SCALE_EVERY == 0 {
             for app in 0..APPS {
@@ -116,8 +117,10 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
         day.nodes_peak = day.nodes_peak.max(running);
         let (_, starting, pending) = world.cluster.pod_counts(|_| true);
         day.waiting_minutes += starting + pending;
-        let entries = ledger_of(world.store.decisions(&world.name()));
-        let gone: BTreeSet<&str> = entries.iter().flat_map(|entry| &entry.nodes).map(String::as_str).collect();
+        // Only what is new is read: the log of a day is long.
+        let decisions = world.store.decisions(&world.name());
+        gone.extend(ledger_of(&decisions[read..]).into_iter().flat_map(|entry| entry.nodes));
+        read = decisions.len();
         let pods = world.cluster.objects.pods.values().filter(|pod| !pod.metadata.is_deleting());
         let seen = pods.map(|pod| {
             let app = pod.metadata.labels.get("app").cloned().unwrap_or_default();
@@ -147,10 +150,10 @@ struct Moves {
 }
 
 impl Moves {
-    fn look(&mut self, now: Timestamp, pods: BTreeMap<String, (String, String)>, gone: &BTreeSet<&str>) {
+    fn look(&mut self, now: Timestamp, pods: BTreeMap<String, (String, String)>, gone: &BTreeSet<String>) {
         for (pod, (app, node)) in self.before.iter().filter(|(pod, _)| !pods.contains_key(*pod)) {
             let mut history = self.history.remove(pod).unwrap_or_default();
-            if !gone.contains(node.as_str()) {
+            if !gone.contains(node) {
                 continue;
             }
             history.retain(|at| now.duration_since(*at) < SignedDuration::from_hours(1));
@@ -254,7 +257,7 @@ mod tests {
         let at = |minute: i64| Timestamp::from_second(minute * 60).unwrap();
         let pods = |name: &str, node: &str| BTreeMap::from([(name.to_owned(), ("web".to_owned(), node.to_owned()))]);
         let mut moves = Moves::default();
-        let gone: BTreeSet<&str> = ["n1", "n2"].into();
+        let gone: BTreeSet<String> = ["n1".to_owned(), "n2".to_owned()].into();
         moves.look(at(0), pods("a", "n1"), &gone);
         moves.look(at(1), pods("b", "n2"), &gone);
         assert_eq!(moves.most, 1);

@@ -4,6 +4,7 @@
 //! writes: a run that dies anywhere is gone on with by the next one.
 
 mod execute;
+mod imagined;
 mod observe;
 mod progress;
 mod shows;
@@ -11,6 +12,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use imagined::SHADOW;
 pub use state::{Disruptions, Running};
 
 use whittle_claims::{Doorbell, Lease, Revision, Stored};
@@ -94,6 +96,7 @@ where
         observe::conditions(world, &seen, &decision, &mut report).await?;
     }
     stored.value.memory = decision.memory.clone();
+    imagined::note(&mut report, &mut stored.value, &decision, settings.shadow, seen.now);
     let next = act(world, settings, lease, &seen, &decision, &mut stored, &mut report).await?;
     let again = plan_next_look(&seen, &before, next, &mut stored.value);
     if stored.value != before {
@@ -133,6 +136,11 @@ where
     Q: Queues,
     T: Clock,
 {
+    if settings.shadow {
+        // Found before the cluster was put into shadow mode: it is not to be executed any more.
+        stored.value.resting = None;
+        return Ok(None);
+    }
     if let Some(proposal) = stored.value.resting.clone() {
         if seen.now < proposal.execute_after {
             return Ok(Some(proposal.execute_after.duration_since(seen.now)));
@@ -141,10 +149,7 @@ where
         return validated(world, settings, lease, seen, &proposal, stored, report).await.map(|()| None);
     }
     let Some(command) = decision.commands.first() else { return Ok(None) };
-    shows::found(report, command, settings.shadow, seen.now);
-    if settings.shadow {
-        return Ok(None);
-    }
+    shows::found(report, command, false, seen.now);
     let proposal = Proposal { execute_after: rested(command.method, settings, seen.now), ..command.proposal(seen.now) };
     if proposal.execute_after > seen.now {
         let wait = proposal.execute_after.duration_since(seen.now);

@@ -22,6 +22,8 @@ pub struct Disruptions {
     /// Being executed.
     pub running: Vec<Running>,
     pub memory: Memory,
+    /// What shadow mode would do, as it was last told.
+    pub imagined: Vec<LedgerEntry>,
     /// When the doorbell that is under way rings.
     pub next_look_at: Option<Timestamp>,
 }

@@ -3,7 +3,7 @@
 use super::{Cluster, ClusterEffect};
 use crate::dice::Dice;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{
     Affinity, DaemonSet, Deployment, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, PodTemplate, Taint, TaintEffect, Toleration,
 };
@@ -34,18 +34,41 @@ fn owner(kind: &str, name: &str, uid: &str) -> OwnerReference {
     }
 }
 
-/// Which pods a Deployment gives up first: unbound, pending, not ready, then the youngest.
-fn dispensable(pod: &Pod) -> (bool, bool, bool, std::cmp::Reverse<Option<Timestamp>>, String) {
-    let ready = pod.condition("Ready").is_some_and(|condition| condition.status == "True");
-    let created = std::cmp::Reverse(pod.metadata.creation_timestamp);
-    (pod.is_bound(), pod.status.phase == "Running", ready, created, pod.metadata.name.clone())
+/// What a Deployment's controller looks at of a pod.
+#[derive(Debug)]
+struct Replica {
+    key: String,
+    template_hash: String,
+    ready: bool,
+    /// Which pods a Deployment gives up first: unbound, pending, not ready, then the youngest.
+    dispensable: (bool, bool, bool, std::cmp::Reverse<Option<Timestamp>>, String),
+}
+
+impl Replica {
+    fn of(pod: &Pod) -> Self {
+        let ready = pod.condition("Ready").is_some_and(|condition| condition.status == "True");
+        let created = std::cmp::Reverse(pod.metadata.creation_timestamp);
+        Self {
+            key: pod.metadata.key(),
+            template_hash: pod.metadata.label(TEMPLATE_HASH).unwrap_or_default().to_owned(),
+            ready,
+            dispensable: (pod.is_bound(), pod.status.phase == "Running", ready, created, pod.metadata.name.clone()),
+        }
+    }
 }
 
 impl Cluster {
     pub(super) fn step_deployments(&mut self, now: Timestamp, dice: &mut Dice) {
         let deployments: Vec<Deployment> = self.objects.deployments.values().cloned().collect();
+        let mut replicas: BTreeMap<String, Vec<Replica>> = BTreeMap::new();
+        for pod in self.objects.pods.values().filter(|pod| !pod.metadata.is_deleting() && !pod.is_terminal()) {
+            if let Some(owner) = self.deployment_of(pod) {
+                replicas.entry(owner.metadata.key()).or_default().push(Replica::of(pod));
+            }
+        }
         for deployment in &deployments {
-            self.step_deployment(deployment, now, dice);
+            let own = replicas.remove(&deployment.metadata.key()).unwrap_or_default();
+            self.step_deployment(deployment, own, now, dice);
         }
         let orphans: Vec<String> = self.objects.pods.iter().filter(|(_, pod)| self.is_orphan(pod)).map(|(key, _)| key.clone()).collect();
         for key in orphans {
@@ -63,27 +86,22 @@ impl Cluster {
     }
 
     /// One round of a Deployment: at most a quarter more pods than wanted, at most a quarter fewer ready ones.
-    fn step_deployment(&mut self, deployment: &Deployment, now: Timestamp, dice: &mut Dice) {
+    fn step_deployment(&mut self, deployment: &Deployment, replicas: Vec<Replica>, now: Timestamp, dice: &mut Dice) {
         let hash = template_hash(&deployment.spec.template);
         let wanted = usize::try_from(deployment.spec.replicas.unwrap_or(1)).unwrap_or(0);
-        let key = deployment.metadata.key();
-        let of_this = |pod: &&Pod| {
-            !pod.metadata.is_deleting() && !pod.is_terminal() && self.deployment_of(pod).is_some_and(|owner| owner.metadata.key() == key)
-        };
-        let (mut new, mut old): (Vec<Pod>, Vec<Pod>) =
-            self.objects.pods.values().filter(of_this).cloned().partition(|pod| pod.metadata.label(TEMPLATE_HASH) == Some(&hash));
+        let (mut new, mut old): (Vec<Replica>, Vec<Replica>) = replicas.into_iter().partition(|pod| pod.template_hash == hash);
         let surge = if old.is_empty() { 0 } else { wanted.div_ceil(4) };
         let missing = wanted.saturating_sub(new.len()).min((wanted + surge).saturating_sub(new.len() + old.len()));
         for _ in 0..missing {
             self.create_replica(deployment, &hash, now, dice);
         }
-        new.sort_by_key(dispensable);
-        old.sort_by_key(dispensable);
+        new.sort_by(|a, b| a.dispensable.cmp(&b.dispensable));
+        old.sort_by(|a, b| a.dispensable.cmp(&b.dispensable));
         let extra = new.len().saturating_sub(wanted);
-        let ready = new.iter().chain(&old).filter(|pod| pod.condition("Ready").is_some_and(|ready| ready.status == "True")).count();
+        let ready = new.iter().chain(&old).filter(|pod| pod.ready).count();
         let spare = ready.saturating_sub(wanted - wanted / 4);
-        let unready_old = old.iter().filter(|pod| pod.condition("Ready").is_none_or(|ready| ready.status != "True")).count();
-        let gone: Vec<String> = new.iter().take(extra).chain(old.iter().take(unready_old + spare)).map(|pod| pod.metadata.key()).collect();
+        let unready_old = old.iter().filter(|pod| !pod.ready).count();
+        let gone: Vec<String> = new.iter().take(extra).chain(old.iter().take(unready_old + spare)).map(|pod| pod.key.clone()).collect();
         for key in gone {
             self.delete_pod(&key, None, now);
         }

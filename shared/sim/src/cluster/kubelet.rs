@@ -125,17 +125,19 @@ impl Cluster {
 
     fn tell_deployments(&mut self, effects: &mut Vec<ClusterEffect>) {
         let mut told = BTreeMap::new();
-        for (key, deployment) in &self.objects.deployments {
-            let of_this =
-                |pod: &&Pod| !pod.metadata.is_deleting() && self.deployment_of(pod).is_some_and(|owner| owner.metadata.key() == *key);
-            let (mut running, mut starting, mut pending) = (0, 0, 0);
-            for pod in self.objects.pods.values().filter(of_this) {
-                match (pod.status.phase.as_str(), pod.is_bound()) {
-                    ("Running", _) => running += 1,
-                    (_, true) => starting += 1,
-                    (_, false) => pending += 1,
-                }
+        // By Deployment: running, starting, pending.
+        let mut counts: BTreeMap<String, (usize, usize, usize)> = BTreeMap::new();
+        for pod in self.objects.pods.values().filter(|pod| !pod.metadata.is_deleting()) {
+            let Some(owner) = self.deployment_of(pod) else { continue };
+            let counted = counts.entry(owner.metadata.key()).or_default();
+            match (pod.status.phase.as_str(), pod.is_bound()) {
+                ("Running", _) => counted.0 += 1,
+                (_, true) => counted.1 += 1,
+                (_, false) => counted.2 += 1,
             }
+        }
+        for (key, deployment) in &self.objects.deployments {
+            let (running, starting, pending) = counts.get(key).copied().unwrap_or_default();
             let wanted = deployment.spec.replicas.unwrap_or(1);
             let mut text = format!("deployment {key}: {running} of {wanted} running");
             if starting > 0 {

@@ -13,10 +13,35 @@ use whittle_units::{Quantity, Resources};
 /// How often the scheduler says again that a pod fits nowhere.
 const REPEAT: SignedDuration = SignedDuration::from_secs(30);
 
-/// What the scheduler knows of a node while it goes through the pods.
-struct Room<'a> {
-    node: &'a Node,
-    free: Resources,
+/// What the scheduler keeps in mind while it goes through the waiting pods, so that it counts the others once.
+struct Floor {
+    /// What each node has left, by name.
+    free: BTreeMap<String, Resources>,
+    /// Pods that run keep others away.
+    shunned: bool,
+}
+
+impl Floor {
+    fn of(cluster: &Cluster) -> Self {
+        let nodes = cluster.objects.nodes.values();
+        let mut free: BTreeMap<String, Resources> =
+            nodes.map(|node| (node.metadata.name.clone(), node.status.allocatable.clone())).collect();
+        let mut shunned = false;
+        for pod in cluster.objects.pods.values().filter(|pod| pod.is_bound() && !pod.is_terminal()) {
+            shunned |= pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_anti_affinity.is_some());
+            if let Some(room) = free.get_mut(&pod.spec.node_name) {
+                room.subtract(&effective_requests(pod));
+            }
+        }
+        Self { free, shunned }
+    }
+
+    fn bound(&mut self, pod: &Pod, node: &str) {
+        self.shunned |= pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_anti_affinity.is_some());
+        if let Some(room) = self.free.get_mut(node) {
+            room.subtract(&effective_requests(pod));
+        }
+    }
 }
 
 fn expression_holds(requirement: &SelectorRequirement, value: Option<&str>) -> bool {
@@ -94,29 +119,36 @@ impl Cluster {
                 && matches!(pod.spec.scheduler_name.as_str(), "" | "default-scheduler")
         };
         let mut waiting: Vec<Pod> = self.objects.pods.values().filter(waits).cloned().collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let mut floor = Floor::of(self);
         waiting.sort_by_key(|pod| {
             (std::cmp::Reverse(pod.spec.priority.unwrap_or(0)), pod.metadata.creation_timestamp, pod.metadata.uid.clone())
         });
         for pod in &waiting {
-            match self.place(pod) {
-                Ok(node) => self.bind_pod(&pod.metadata.key(), &node, now, dice),
+            match self.place(pod, &floor) {
+                Ok(node) => {
+                    self.bind_pod(&pod.metadata.key(), &node, now, dice);
+                    floor.bound(pod, &node);
+                }
                 Err(verdict) => self.mark_unschedulable(pod, &verdict, now, effects),
             }
         }
     }
 
     /// The node for a pod, or what the scheduler says when there is none.
-    fn place(&self, pod: &Pod) -> Result<String, String> {
+    fn place(&self, pod: &Pod, floor: &Floor) -> Result<String, String> {
         let mut reasons: BTreeMap<No, usize> = BTreeMap::new();
         let mut best: Option<(Quantity, &str)> = None;
         let requests = effective_requests(pod);
         for node in self.objects.nodes.values() {
-            let room = self.room(node);
-            match self.refuses(pod, &requests, &room) {
+            let Some(room) = floor.free.get(&node.metadata.name) else { continue };
+            match self.refuses(pod, &requests, node, room, floor.shunned) {
                 Some(reason) => *reasons.entry(reason).or_default() += 1,
                 None => {
                     // The node with most free CPU, as the default score likes it; the first name among equals.
-                    let free = room.free.get("cpu").minus(requests.get("cpu"));
+                    let free = room.get("cpu").minus(requests.get("cpu"));
                     if best.is_none_or(|(most, _)| free > most) {
                         best = Some((free, &node.metadata.name));
                     }
@@ -132,16 +164,7 @@ impl Cluster {
         Err(if total == 0 { why } else { format!("0/{total} nodes are available: {why}.") })
     }
 
-    fn room<'a>(&self, node: &'a Node) -> Room<'a> {
-        let mut free = node.status.allocatable.clone();
-        for pod in self.objects.pods_on(&node.metadata.name).filter(|pod| !pod.is_terminal()) {
-            free.subtract(&effective_requests(pod));
-        }
-        Room { node, free }
-    }
-
-    fn refuses(&self, pod: &Pod, requests: &Resources, room: &Room<'_>) -> Option<No> {
-        let node = room.node;
+    fn refuses(&self, pod: &Pod, requests: &Resources, node: &Node, room: &Resources, shunned: bool) -> Option<No> {
         if node.spec.unschedulable {
             return Some(No::Unschedulable);
         }
@@ -151,7 +174,7 @@ impl Cluster {
         if !selects(pod, node) {
             return Some(No::Affinity);
         }
-        if let Some(lacking) = requests.iter().find(|(name, amount)| !amount.is_zero() && *amount > room.free.get(name)) {
+        if let Some(lacking) = requests.iter().find(|(name, amount)| !amount.is_zero() && *amount > room.get(name)) {
             return Some(No::Resource(static_name(lacking.0)));
         }
         let ports = host_ports(pod);
@@ -160,10 +183,10 @@ impl Cluster {
         {
             return Some(No::Ports);
         }
-        self.affinity_refuses(pod, node).or_else(|| (!self.spread_holds(pod, node)).then_some(No::Spread))
+        self.affinity_refuses(pod, node, shunned).or_else(|| (!self.spread_holds(pod, node)).then_some(No::Spread))
     }
 
-    fn affinity_refuses(&self, pod: &Pod, node: &Node) -> Option<No> {
+    fn affinity_refuses(&self, pod: &Pod, node: &Node, shunned: bool) -> Option<No> {
         let affinity = pod.spec.affinity.as_ref();
         let wants = affinity.and_then(|affinity| affinity.pod_affinity.as_ref()).map_or(&[][..], |one| &one.required);
         if wants.iter().any(|term| !self.affinity_holds(pod, term, node)) {
@@ -174,14 +197,15 @@ impl Cluster {
             return Some(No::PodAntiAffinity);
         }
         // Pods that run already may keep this one away.
-        let kept_away = self.objects.pods.values().filter(|other| other.is_bound() && !other.is_terminal()).any(|other| {
-            let there = other.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
-            there.is_some_and(|anti| {
-                anti.required.iter().any(|term| {
-                    term_selects(term, other, pod) && self.node_of(other).is_some_and(|at| same_domain(at, node, &term.topology_key))
+        let kept_away = shunned
+            && self.objects.pods.values().filter(|other| other.is_bound() && !other.is_terminal()).any(|other| {
+                let there = other.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+                there.is_some_and(|anti| {
+                    anti.required.iter().any(|term| {
+                        term_selects(term, other, pod) && self.node_of(other).is_some_and(|at| same_domain(at, node, &term.topology_key))
+                    })
                 })
-            })
-        });
+            });
         kept_away.then_some(No::PodAntiAffinity)
     }
 

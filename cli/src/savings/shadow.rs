@@ -1,0 +1,99 @@
+//! What shadow mode would have saved.
+//!
+//! Only the next commands are known at any moment, not those that would follow once they are done: the sums are what is
+//! saved at least.
+
+use super::dollars;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use whittle_claims::DecisionRecord;
+use whittle_consolidate::SHADOW;
+use whittle_core::disruption::LedgerEntry;
+
+/// What would have been done since a moment, until the next record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Imagined {
+    pub(super) at: Timestamp,
+    pub(super) entries: Vec<LedgerEntry>,
+}
+
+impl Imagined {
+    /// What a decision says of shadow mode, if it does.
+    pub(super) fn of(decision: &DecisionRecord) -> Option<Self> {
+        let entries = serde_json::from_value(decision.detail.get(SHADOW)?.clone()).ok()?;
+        Some(Self { at: decision.at, entries })
+    }
+}
+
+/// Sums over the records of shadow mode; billionths of a dollar.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shadow {
+    /// There are records at all.
+    pub(super) known: bool,
+    /// Different commands that were found.
+    pub(super) commands: usize,
+    /// Per hour, of what is found at the end.
+    pub(super) rate_nanos: i128,
+    /// Rates times the time that they stood.
+    pub(super) total_nanos: i128,
+    /// `total_nanos` by pool; a command over several pools is shared equally.
+    pub(super) by_pool: BTreeMap<String, i128>,
+}
+
+/// Sums what stood within `[from, until)`.
+pub(super) fn sum(records: &[Imagined], from: Timestamp, until: Timestamp) -> Shadow {
+    const HOUR: i128 = 3_600_000_000_000;
+    let mut records: Vec<&Imagined> = records.iter().filter(|record| record.at < until).collect();
+    records.sort_by_key(|record| record.at);
+    let mut shadow = Shadow { known: !records.is_empty(), ..Shadow::default() };
+    let ends = records.iter().skip(1).map(|record| record.at).chain([until]);
+    let mut before: &[LedgerEntry] = &[];
+    for (record, end) in records.iter().zip(ends) {
+        shadow.rate_nanos = 0;
+        let stood = end.duration_since(record.at.max(from)).as_nanos().max(0);
+        for entry in &record.entries {
+            let rate = entry.saved_nanos();
+            shadow.rate_nanos = shadow.rate_nanos.saturating_add(rate);
+            let saved = rate.saturating_mul(stood) / HOUR;
+            shadow.total_nanos = shadow.total_nanos.saturating_add(saved);
+            let shares = i128::try_from(entry.node_pools.len().max(1)).unwrap_or(1);
+            for pool in &entry.node_pools {
+                let sum = shadow.by_pool.entry(pool.clone()).or_default();
+                *sum = sum.saturating_add(saved / shares);
+            }
+            shadow.commands += usize::from(stood > 0 && !before.contains(entry));
+        }
+        before = &record.entries;
+    }
+    shadow
+}
+
+impl Shadow {
+    pub(super) fn json(&self) -> Value {
+        let pools: BTreeMap<&String, f64> = self.by_pool.iter().map(|(pool, nanos)| (pool, dollars(*nanos))).collect();
+        json!({
+            "commands": self.commands,
+            "dollarsPerHour": dollars(self.rate_nanos),
+            "dollarsSaved": dollars(self.total_nanos),
+            "byNodePool": pools,
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        if !self.known {
+            return String::new();
+        }
+        let mut out = format!(
+            "In shadow mode {} commands were found: ${:.4} an hour would be saved now, ${:.2} would have been so far, at least.\n",
+            self.commands,
+            dollars(self.rate_nanos),
+            dollars(self.total_nanos)
+        );
+        for (pool, nanos) in &self.by_pool {
+            let _ = writeln!(out, "  NodePool {pool}: ${:.2} so far", dollars(*nanos));
+        }
+        out
+    }
+}
