@@ -158,6 +158,9 @@ fn pod() -> impl Strategy<Value = Value> {
 fn pool() -> impl Strategy<Value = Value> {
     let requirement = (expression(), proptest::option::weighted(0.2, 0..4)).prop_map(|(mut e, min)| {
         // What the API server refuses in a NodePool never gets here.
+        if e["key"] == "kubernetes.io/hostname" {
+            e["key"] = json!("topology.kubernetes.io/zone");
+        }
         match e["operator"].as_str() {
             Some("Gt" | "Lt" | "Gte" | "Lte") => e["values"] = json!(["2"]),
             Some("Near") => e["operator"] = json!("Exists"),

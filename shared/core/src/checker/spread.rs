@@ -171,7 +171,9 @@ fn planned<'a>(plan: &'a Plan, lists: &Lists<'a>, names: &'a [String], keys: &BT
     for (n, (claim, name)) in plan.claims.iter().zip(names).enumerate() {
         let at = first + n;
         for &key in keys {
-            let label = claim.labels.get(key).map(String::as_str);
+            // A machine gets these while it starts, although its claim does not say so.
+            let given = [labels::REGISTERED, labels::INITIALIZED].contains(&key).then_some("true");
+            let label = given.or(claim.labels.get(key).map(String::as_str));
             let listed = offered[lists.index(n)][key].as_ref();
             let domains = if key == labels::HOSTNAME {
                 vec![Domain::Of(name)]

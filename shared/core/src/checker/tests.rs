@@ -187,6 +187,17 @@ fn company_is_kept_only_where_the_label_is() {
 }
 
 #[test]
+fn every_machine_will_be_registered() {
+    let term = json!([{"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": labels::REGISTERED}]);
+    let mut world = World::new();
+    let kin = pod("kin-0", json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}}));
+    world.objects.pods = vec![serde_json::from_value(kin).unwrap()];
+    world.nodes = ClusterState::of(&world.objects).nodes;
+    let plan = world.plan();
+    assert_eq!((plan.scheduled(), world.broken(&plan)), (1, Vec::new()));
+}
+
+#[test]
 fn what_the_solver_plans_is_accepted() {
     let world = World::new();
     let plan = world.plan();

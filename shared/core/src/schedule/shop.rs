@@ -36,16 +36,15 @@ impl Shop {
         let catalog = &p.catalogs[pool.catalog];
         let mut types = pool.types.clone();
         types.keep(&view.usable);
-        let ranked: Vec<usize> = view.by_price(&types).collect();
+        let left = |t: usize| -> Vec<i64> {
+            let daemons = pool.daemons.iter().find(|g| g.types.has(t));
+            let taken = |d: usize| daemons.map_or(0, |g| g.overhead[d]);
+            catalog.allocatable[t].iter().enumerate().map(|(d, n)| n.saturating_sub(taken(d))).collect()
+        };
+        // A type that cannot even hold its daemons holds nobody.
+        let holding = view.by_price(&types).map(|t| (t, left(t))).filter(|(_, net)| net.iter().all(|n| *n >= 0));
+        let (ranked, net): (Vec<usize>, Vec<Vec<i64>>) = holding.unzip();
         let price: Vec<u64> = ranked.iter().map(|t| view.price[*t]).collect();
-        let net: Vec<Vec<i64>> = ranked
-            .iter()
-            .map(|t| {
-                let daemons = pool.daemons.iter().find(|g| g.types.has(*t));
-                let taken = |d: usize| daemons.map_or(0, |g| g.overhead[d]);
-                catalog.allocatable[*t].iter().enumerate().map(|(d, n)| n.saturating_sub(taken(d))).collect()
-            })
-            .collect();
         let steps = (0..p.dims.len()).map(|d| steps(&net, d)).collect();
         let mut gaps: Vec<u64> = price.windows(2).map(|w| w[1] - w[0]).filter(|gap| *gap > 0).collect();
         gaps.sort_unstable();

@@ -1,6 +1,7 @@
 //! What daemons take of machines, and what a claim says.
 
 use super::world::{World, Z, all, asks, expr, left, now, preferred, required};
+use crate::schedule::Packing;
 use serde_json::{Value, json};
 use whittle_api::labels;
 
@@ -73,6 +74,18 @@ fn daemons_that_no_type_holds_leave_no_room_for_anybody() {
     let started = json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
         "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"cpu": "10000"}}}]});
     beside(started, json!({}), "1", DEFAULT);
+}
+
+#[test]
+fn a_type_that_cannot_hold_its_daemons_is_no_choice_for_pods_that_ask_for_nothing() {
+    for packing in [Packing::Reference, Packing::Best] {
+        let mut world = World::new();
+        world.options.packing = packing;
+        daemon(&mut world, "agent", json!({"requests": {"karpenter.sh/super-great-gpu": "1"}}));
+        world.pods("it", 2, &json!({}));
+        let plan = world.plan();
+        assert_eq!(plan.claims.iter().map(|c| &c.instance_types[..]).collect::<Vec<_>>(), [["gpu-vendor-instance-type"]], "{packing:?}");
+    }
 }
 
 #[test]
