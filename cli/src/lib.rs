@@ -3,6 +3,7 @@
 pub mod check;
 pub mod consolidate;
 pub mod convert;
+pub mod explain;
 pub mod input;
 pub mod local;
 pub mod plan;
@@ -27,6 +28,8 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Decide which nodes of some manifests would be disrupted now, and why the others stay
     Consolidate(consolidate::ConsolidateArgs),
+    /// Say of one pod where it would go, or of one node what would become of it, and why
+    Explain(explain::ExplainArgs),
     Savings(savings::SavingsArgs),
     /// Convert manifests of versions before v1
     Convert(convert::Args),
@@ -47,6 +50,7 @@ pub fn run(cli: &Cli) -> ExitCode {
     match &cli.command {
         Command::Plan(args) => plan::run(args),
         Command::Consolidate(args) => consolidate::run(args),
+        Command::Explain(args) => explain::run(args),
         Command::Savings(args) => savings::run(args),
         Command::Convert(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());

@@ -1,6 +1,6 @@
 //! `whittle consolidate`: which nodes would be disrupted now, decided from files alone.
 
-mod output;
+pub(crate) mod output;
 
 use crate::plan::{Format, PackingArg, catalog, input};
 use clap::Args;

@@ -18,7 +18,8 @@ pub(super) fn json(decision: &Decision, elapsed: Duration) -> String {
     format!("{value:#}\n")
 }
 
-fn command(command: &Command) -> Value {
+/// A command as the output format has it.
+pub(crate) fn command(command: &Command) -> Value {
     json!({
         "reason": command.method.reason().as_str(),
         "method": command.method.consolidation_type(),
@@ -30,7 +31,8 @@ fn command(command: &Command) -> Value {
     })
 }
 
-fn verdict(verdict: &Verdict) -> Value {
+/// What is said of one machine.
+pub(crate) fn verdict(verdict: &Verdict) -> Value {
     json!({
         "node": verdict.node,
         "nodeClaim": verdict.node_claim,

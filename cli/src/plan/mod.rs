@@ -5,14 +5,15 @@ pub mod catalog;
 mod fuzz;
 pub mod input;
 pub(crate) mod output;
-mod text;
+pub(crate) mod text;
 
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use whittle_api::catalog::InstanceType;
 use whittle_core::overlays;
-use whittle_core::schedule::{self, Input, Options, Packing, Workloads};
+use whittle_core::schedule::{self, Input, Options, Packing, Plan, WishCost, Workloads};
 use whittle_core::state::ClusterState;
 
 /// Plan machines for the pending pods of some manifests.
@@ -83,6 +84,24 @@ pub fn render(args: &PlanArgs) -> Result<String, input::ReadError> {
     }
     let types = catalog::read(&args.instance_types)?;
     let started = Instant::now();
+    let Planned { plan, wishes, solve } = decide(&read, types, args.packing);
+    let times = output::Times { elapsed: started.elapsed(), solve };
+    Ok(match args.output {
+        Format::Json => output::json(&plan, wishes.as_ref(), times),
+        Format::Text => text::text(&plan, wishes.as_ref()),
+    })
+}
+
+/// A plan, what preferences cost in it, and how long it took to find.
+pub(crate) struct Planned {
+    pub(crate) plan: Plan,
+    pub(crate) wishes: Option<WishCost>,
+    pub(crate) solve: Duration,
+}
+
+/// The plan for manifests and a catalog.
+#[must_use]
+pub(crate) fn decide(read: &input::Manifests, types: Vec<InstanceType>, packing: PackingArg) -> Planned {
     let mut offered = catalog::for_all_pools(&read.objects, types);
     if read.settings.gate("NodeOverlay", false) {
         offered = overlays::apply(&read.objects.node_overlays, &read.objects.node_pools, offered).catalog;
@@ -98,7 +117,7 @@ pub fn render(args: &PlanArgs) -> Result<String, input::ReadError> {
         workloads: &workloads,
     };
     let options = Options {
-        packing: args.packing.packing(),
+        packing: packing.packing(),
         preferences: read.settings.preferences,
         min_values: read.settings.min_values,
         reserved_capacity: read.settings.gate("ReservedCapacity", true),
@@ -106,10 +125,7 @@ pub fn render(args: &PlanArgs) -> Result<String, input::ReadError> {
     };
     let solving = Instant::now();
     let plan = schedule::solve(&input, &options);
-    let times = output::Times { elapsed: started.elapsed(), solve: solving.elapsed() };
+    let solve = solving.elapsed();
     let wishes = schedule::price_of_wishes(&input, &options, &plan);
-    Ok(match args.output {
-        Format::Json => output::json(&plan, wishes.as_ref(), times),
-        Format::Text => text::text(&plan, wishes.as_ref()),
-    })
+    Planned { plan, wishes, solve }
 }

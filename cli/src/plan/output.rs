@@ -89,7 +89,8 @@ fn resources(resources: &Resources) -> Value {
     resources.iter().filter(|(_, amount)| !amount.is_zero()).map(|(name, amount)| (name.to_owned(), json!(amount.to_string()))).collect()
 }
 
-fn left_out(left: &LeftOut) -> Value {
+/// A pod without a place, as the output format has it.
+pub(crate) fn left_out(left: &LeftOut) -> Value {
     let mut out = json!({"pod": left.pod.key(), "message": left.reason.to_string(), "category": left.reason.category()});
     if let Reason::Pools(says) | Reason::NoTemplates(says) = &left.reason {
         out["nodePools"] = says.iter().map(pool_says).collect();

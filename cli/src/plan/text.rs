@@ -1,7 +1,7 @@
 //! A plan for people.
 
 use std::fmt::Write as _;
-use whittle_core::schedule::{NewClaim, Plan, PodRef, PoolSays, Reason, WishCost};
+use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason, WishCost};
 
 /// More pods than this are counted, not named.
 const NAMED: usize = 5;
@@ -30,13 +30,16 @@ pub(crate) fn text(plan: &Plan, wishes: Option<&WishCost>) -> String {
     for placement in &plan.placements {
         let _ = writeln!(out, "\nexisting node {}\n  pods: {}", placement.node, names(&placement.pods));
     }
-    for left in &plan.left_out {
-        let _ = writeln!(out, "\nnot placed: {}\n  {}", left.pod.key(), left.reason);
-        if let Reason::Pools(says) | Reason::NoTemplates(says) = &left.reason {
-            says.iter().for_each(|say| ruled_out(&mut out, say));
-        }
-    }
+    plan.left_out.iter().for_each(|left| not_placed(&mut out, left));
     out
+}
+
+/// A pod without a place, and why.
+pub(crate) fn not_placed(out: &mut String, left: &LeftOut) {
+    let _ = writeln!(out, "\nnot placed: {}\n  {}", left.pod.key(), left.reason);
+    if let Reason::Pools(says) | Reason::NoTemplates(says) = &left.reason {
+        says.iter().for_each(|say| ruled_out(out, say));
+    }
 }
 
 /// Which constraint rules out how many of a pool's types.
@@ -47,7 +50,8 @@ fn ruled_out(out: &mut String, say: &PoolSays) {
     }
 }
 
-fn new_machine(out: &mut String, claim: &NewClaim) {
+/// A machine to ask for, and why this one.
+pub(crate) fn new_machine(out: &mut String, claim: &NewClaim) {
     let first = claim.instance_types.first().map_or("no type", String::as_str);
     let more = claim.instance_types.len().saturating_sub(1);
     let _ =

@@ -1,0 +1,222 @@
+//! `whittle explain`: what would be decided about one pod, node or NodeClaim, from files alone.
+
+#[cfg(test)]
+mod tests;
+
+use crate::consolidate;
+use crate::plan::{self, Format, PackingArg, catalog, input, output, text};
+use clap::Args;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use whittle_api::k8s::Pod;
+use whittle_api::{ClusterObjects, labels};
+use whittle_core::disruption::Decision;
+use whittle_core::pods;
+use whittle_core::schedule::{Plan, PodRef};
+
+/// Explain what would be decided about a pod, node or NodeClaim of some manifests.
+#[derive(Args, Debug, Clone)]
+pub struct ExplainArgs {
+    /// A pod (name or namespace/name), a node or a NodeClaim; pod/, node/ or nodeclaim/ in front tells which is meant.
+    #[arg(value_name = "POD|NODE")]
+    pub name: String,
+    /// Manifests: a file, a directory (its *.yaml and *.yml) or - for standard input; may be repeated.
+    #[arg(short = 'f', long = "filename", required = true, value_name = "MANIFESTS")]
+    pub files: Vec<PathBuf>,
+    /// Instance types and their offerings, as JSON.
+    #[arg(long, value_name = "CATALOG.json")]
+    pub instance_types: PathBuf,
+    /// Output format.
+    #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
+    pub output: Format,
+    /// Whose decision: the best that is found, or the reference's.
+    #[arg(long, value_enum, default_value_t = PackingArg::Best)]
+    pub packing: PackingArg,
+}
+
+/// Why nothing can be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    #[error(transparent)]
+    Read(#[from] input::ReadError),
+    #[error("{0:?} is neither a pod nor a node nor a nodeclaim of these files{hint}; name one of them, or add its file with -f", hint = like(.1))]
+    Unknown(String, Vec<String>),
+    #[error("{0:?} may be any of {list}; write it as here", list = .1.join(", "))]
+    Several(String, Vec<String>),
+}
+
+fn like(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!(" (there is {})", names.join(", ")) }
+}
+
+/// Runs the command. The status is 0 whenever the object was found, whatever is said of it.
+#[must_use]
+pub fn run(args: &ExplainArgs) -> ExitCode {
+    match render(args) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("whittle explain: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The output of the command.
+///
+/// # Errors
+/// Input that cannot be read, and a name that nothing or more than one thing has.
+pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
+    let read = input::read(&args.files)?;
+    let subject = subject(&read.objects, &args.name)?;
+    let types = catalog::read(&args.instance_types)?;
+    let plan = plan::decide(&read, types.clone(), args.packing).plan;
+    let json_wanted = args.output == Format::Json;
+    Ok(match subject {
+        Subject::Pod(pod) if json_wanted => format!("{:#}\n", pod_json(pod, &plan)),
+        Subject::Pod(pod) => pod_text(pod, &plan),
+        Subject::Node(name) | Subject::NodeClaim(name) => {
+            let decision = consolidate::decide(&read, types, args.packing);
+            if json_wanted { format!("{:#}\n", machine_json(name, &plan, &decision)) } else { machine_text(name, &plan, &decision) }
+        }
+    })
+}
+
+/// What is to be explained.
+enum Subject<'a> {
+    Pod(&'a Pod),
+    Node(&'a str),
+    NodeClaim(&'a str),
+}
+
+impl Subject<'_> {
+    /// As it may be written on the command line.
+    fn written(&self) -> String {
+        match self {
+            Subject::Pod(pod) => format!("pod/{}", pod.metadata.key()),
+            Subject::Node(name) => format!("node/{name}"),
+            Subject::NodeClaim(name) => format!("nodeclaim/{name}"),
+        }
+    }
+}
+
+fn subject<'a>(objects: &'a ClusterObjects, wanted: &str) -> Result<Subject<'a>, ExplainError> {
+    let pods = objects.pods.iter().map(Subject::Pod);
+    let nodes = objects.nodes.iter().map(|node| Subject::Node(&node.metadata.name));
+    let claims = objects.node_claims.iter().map(|claim| Subject::NodeClaim(&claim.metadata.name));
+    let all: Vec<Subject<'a>> = pods.chain(nodes).chain(claims).collect();
+    let means = |subject: &Subject<'_>| {
+        let written = subject.written();
+        // With its kind, without it, and by its bare name.
+        let (_, bare) = written.split_once('/').unwrap_or(("", &written));
+        let short = match subject {
+            Subject::Pod(pod) => pod.metadata.name == wanted || format!("pod/{}", pod.metadata.name) == wanted,
+            _ => false,
+        };
+        written == wanted || bare == wanted || short
+    };
+    let name = wanted.rsplit('/').next().unwrap_or(wanted);
+    let near: Vec<String> = all.iter().map(Subject::written).filter(|w| !name.is_empty() && w.contains(name)).take(5).collect();
+    let mut found: Vec<Subject<'a>> = all.into_iter().filter(means).collect();
+    // A node and its claim of the same name are one machine.
+    if found.iter().all(|subject| !matches!(subject, Subject::Pod(_))) {
+        found.truncate(1);
+    }
+    match found.len() {
+        0 => Err(ExplainError::Unknown(wanted.to_owned(), near)),
+        1 => Ok(found.remove(0)),
+        _ => Err(ExplainError::Several(wanted.to_owned(), found.iter().map(Subject::written).collect())),
+    }
+}
+
+/// Why the plan says nothing of a pod.
+fn aside(pod: &Pod) -> String {
+    let spec = &pod.spec;
+    if pod.is_bound() {
+        return format!("it runs on {}, and stays there", spec.node_name);
+    }
+    if pods::is_daemon_owned(pod) {
+        return "a DaemonSet owns it: it is counted on every machine that it would run on".to_owned();
+    }
+    if !pod.status.nominated_node_name.is_empty() {
+        return format!("it waits for others to make room on {}", pod.status.nominated_node_name);
+    }
+    "the scheduler has not marked it unschedulable (condition PodScheduled, reason Unschedulable)".to_owned()
+}
+
+fn has(list: &[PodRef], pod: &Pod) -> bool {
+    list.iter().any(|p| p.namespace == pod.metadata.namespace && p.name == pod.metadata.name)
+}
+
+fn pod_text(pod: &Pod, plan: &Plan) -> String {
+    let key = pod.metadata.key();
+    if let Some(claim) = plan.claims.iter().find(|claim| has(&claim.pods, pod)) {
+        let mut out = format!("{key} needs a new machine\n");
+        text::new_machine(&mut out, claim);
+        return out;
+    }
+    if let Some(placement) = plan.placements.iter().find(|placement| has(&placement.pods, pod)) {
+        let state = if placement.initialized { "" } else { ", which has not initialized yet" };
+        return format!("{key} goes to the existing node {}{state}\n", placement.node);
+    }
+    if let Some(left) = plan.left_out.iter().find(|left| has(std::slice::from_ref(&left.pod), pod)) {
+        let mut out = String::new();
+        text::not_placed(&mut out, left);
+        return out.trim_start().to_owned();
+    }
+    format!("{key} is not to be placed: {}\n", aside(pod))
+}
+
+fn pod_json(pod: &Pod, plan: &Plan) -> Value {
+    let key = pod.metadata.key();
+    if let Some(claim) = plan.claims.iter().find(|claim| has(&claim.pods, pod)) {
+        return json!({"pod": key, "outcome": "newMachine", "nodeClaim": output::claim(claim)});
+    }
+    if let Some(placement) = plan.placements.iter().find(|placement| has(&placement.pods, pod)) {
+        return json!({"pod": key, "outcome": "existingNode", "node": placement.node, "initialized": placement.initialized});
+    }
+    if let Some(left) = plan.left_out.iter().find(|left| has(std::slice::from_ref(&left.pod), pod)) {
+        let mut out = output::left_out(left);
+        out["outcome"] = json!("unschedulable");
+        return out;
+    }
+    json!({"pod": key, "outcome": "notToBePlaced", "message": aside(pod)})
+}
+
+fn machine_text(name: &str, plan: &Plan, decision: &Decision) -> String {
+    let mut out = format!("{name}\n");
+    for verdict in decision.verdicts.iter().filter(|v| v.node == name || v.node_claim == name) {
+        let _ = writeln!(out, "  {}", verdict.why);
+    }
+    for command in decision.commands.iter().filter(|c| c.removals.iter().any(|r| r.node == name)) {
+        let _ = writeln!(out, "  {command} (saves {} an hour)", command.savings);
+    }
+    for placement in plan.placements.iter().filter(|p| p.node == name) {
+        let pods: Vec<String> = placement.pods.iter().map(PodRef::key).collect();
+        let _ = writeln!(out, "  takes pending pods: {}", pods.join(", "));
+    }
+    if out.lines().count() == 1 {
+        let _ = writeln!(
+            out,
+            "  nothing would be done with it: no machine of ours in these files has its provider id or label {}",
+            labels::NODE_POOL
+        );
+    }
+    out
+}
+
+fn machine_json(name: &str, plan: &Plan, decision: &Decision) -> Value {
+    let verdict = decision.verdicts.iter().find(|v| v.node == name || v.node_claim == name);
+    let commands = decision.commands.iter().filter(|c| c.removals.iter().any(|r| r.node == name));
+    let pods = plan.placements.iter().filter(|p| p.node == name).flat_map(|p| &p.pods).map(PodRef::key);
+    json!({
+        "machine": name,
+        "verdict": verdict.map(consolidate::output::verdict),
+        "commands": commands.map(consolidate::output::command).collect::<Vec<_>>(),
+        "pods": pods.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,135 @@
+use super::*;
+use std::path::Path;
+
+const CATALOG: &str = r#"[{"name": "small", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "2", "memory": "4Gi"},
+    "offerings": [{"Price": 0.1, "Requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                                                  {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}]}]}]"#;
+
+const CLUSTER: &str = r"
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements: []
+---
+apiVersion: karpenter.sh/v1
+kind: NodeClaim
+metadata: {name: default-x, labels: {karpenter.sh/nodepool: default, node.kubernetes.io/instance-type: small, karpenter.sh/capacity-type: on-demand, topology.kubernetes.io/zone: a}}
+spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}
+status: {providerID: 'aws:///a/i-1', capacity: {cpu: '2', memory: 4Gi, pods: '110'}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {karpenter.sh/nodepool: default, karpenter.sh/registered: 'true', karpenter.sh/initialized: 'true', node.kubernetes.io/instance-type: small, karpenter.sh/capacity-type: on-demand, topology.kubernetes.io/zone: a}}
+spec: {providerID: 'aws:///a/i-1'}
+status: {capacity: {cpu: '2', memory: 4Gi, pods: '110'}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: runs}
+spec: {nodeName: n1, containers: [{name: c, resources: {requests: {cpu: '1'}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: fits}
+spec: {containers: [{name: c, resources: {requests: {cpu: 500m}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: fresh}
+spec: {containers: [{name: c, resources: {requests: {cpu: 1500m}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: huge}
+spec: {containers: [{name: c, resources: {requests: {cpu: '65'}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: huge, namespace: other}
+spec: {containers: [{name: c, resources: {requests: {cpu: '66'}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: gated}
+spec: {containers: [{name: c}]}
+status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: SchedulingGated}]}
+";
+
+struct Files(PathBuf);
+
+impl Files {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("whittle-explain-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("cluster.yaml"), CLUSTER).unwrap();
+        std::fs::write(dir.join("catalog.json"), CATALOG).unwrap();
+        Self(dir)
+    }
+
+    fn ask(&self, name: &str, output: Format) -> Result<String, ExplainError> {
+        let at = |file: &str| Path::new(&self.0).join(file);
+        render(&ExplainArgs {
+            name: name.into(),
+            files: vec![at("cluster.yaml")],
+            instance_types: at("catalog.json"),
+            output,
+            packing: PackingArg::Best,
+        })
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_pod_is_told_where_it_goes_and_why() {
+    let files = Files::new("pods");
+    let says = |name: &str| files.ask(name, Format::Text).unwrap();
+    assert_eq!(says("fits"), "default/fits goes to the existing node n1\n");
+    let fresh = says("pod/fresh");
+    assert!(fresh.starts_with("default/fresh needs a new machine\n\nnew machine from nodepool default: small at $0.1"), "{fresh}");
+    let huge = says("default/huge");
+    assert!(huge.starts_with("not placed: default/huge\n") && huge.contains("has enough resources"), "{huge}");
+    assert!(says("other/huge").contains("needs 66"), "{}", says("other/huge"));
+    assert_eq!(says("runs"), "default/runs is not to be placed: it runs on n1, and stays there\n");
+    assert!(says("gated").contains("has not marked it unschedulable"));
+}
+
+#[test]
+fn a_pod_is_told_the_same_as_json() {
+    let files = Files::new("json");
+    let says = |name: &str| serde_json::from_str::<Value>(&files.ask(name, Format::Json).unwrap()).unwrap();
+    let outcome = |name: &str| says(name)["outcome"].as_str().unwrap().to_owned();
+    assert_eq!(["fits", "fresh", "other/huge", "runs"].map(outcome), ["existingNode", "newMachine", "unschedulable", "notToBePlaced"]);
+    assert_eq!(says("fresh")["nodeClaim"]["instanceTypes"], json!(["small"]));
+    assert_eq!(says("other/huge")["nodePools"][0]["nearest"]["needed"], json!("66"));
+}
+
+#[test]
+fn a_node_is_told_what_would_become_of_it() {
+    let files = Files::new("nodes");
+    for name in ["n1", "node/n1"] {
+        let text = files.ask(name, Format::Text).unwrap();
+        assert!(text.starts_with("n1\n") && text.contains("takes pending pods: default/fits"), "{text}");
+        assert!(text.lines().count() >= 3, "{text}");
+    }
+    let value: Value = serde_json::from_str(&files.ask("nodeclaim/default-x", Format::Json).unwrap()).unwrap();
+    assert_eq!((&value["machine"], &value["verdict"]["node"]), (&json!("default-x"), &json!("n1")));
+}
+
+#[test]
+fn a_name_that_nothing_or_more_than_one_thing_has_is_refused_with_a_way_out() {
+    let files = Files::new("names");
+    let error = |name: &str| files.ask(name, Format::Text).unwrap_err().to_string();
+    assert_eq!(error("huge"), "\"huge\" may be any of pod/default/huge, pod/other/huge; write it as here");
+    let unknown = "is neither a pod nor a node nor a nodeclaim of these files";
+    assert_eq!(error("nobody"), format!("\"nobody\" {unknown}; name one of them, or add its file with -f"));
+    assert_eq!(error("fres"), format!("\"fres\" {unknown} (there is pod/default/fresh); name one of them, or add its file with -f"));
+}
