@@ -99,18 +99,24 @@ where
     Ok(report)
 }
 
-/// The best plan that the checker accepts: where it finds fault with the better packing, the plain one is tried.
+/// The best plan that the checker accepts: where it finds fault with the better packing, the plain one is tried, and of
+/// that whatever is right.
 fn checked(input: &Input<'_>, options: &Options, cluster: &ClusterName) -> Result<Plan, HandleError> {
     let plan = schedule::solve(input, options);
     let wrong = checker::check(input, options, &plan);
-    if wrong.is_empty() || options.packing == Packing::Reference {
-        return refuse_wrong(&wrong, cluster).map(|()| plan);
+    if wrong.is_empty() {
+        return Ok(plan);
+    }
+    if options.packing == Packing::Reference {
+        tracing::error!(%cluster, violation = %wrong[0], count = wrong.len(), "part of the plain packing was refused by the checker");
+        let (rest, wrong) = checker::without_faults(input, options, plan);
+        return refuse_wrong(&wrong, cluster).map(|()| rest);
     }
     tracing::error!(%cluster, violation = %wrong[0], count = wrong.len(), "the better packing was refused by the checker");
     checked(input, &Options { packing: Packing::Reference, ..options.clone() }, cluster)
 }
 
-/// A plan that the checker finds wrong is not executed at all: waiting for the next run costs less than a wrong machine.
+/// A plan that is wrong as a whole is not executed at all: waiting for the next run costs less than a wrong machine.
 fn refuse_wrong(violations: &[Violation], cluster: &ClusterName) -> Result<(), HandleError> {
     const SHOWN: usize = 5;
     if violations.is_empty() {

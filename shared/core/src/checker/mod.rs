@@ -13,7 +13,7 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
-use crate::schedule::{Input, Options, Plan};
+use crate::schedule::{Input, LeftOut, Options, Plan, PodRef, Reason};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use whittle_api::k8s::Pod;
@@ -69,6 +69,41 @@ pub fn check(input: &Input<'_>, options: &Options, plan: &Plan) -> Vec<Violation
     findings.0.sort();
     findings.0.dedup();
     findings.0
+}
+
+/// The plan without the machines and placements that are wrong: one odd pod must not hold up all others. Its pods are left
+/// out, with what was found. Says what is wrong with the rest; nothing when that may be executed.
+#[must_use]
+pub fn without_faults(input: &Input<'_>, options: &Options, mut plan: Plan) -> (Plan, Vec<Violation>) {
+    let mut wrong = check(input, options, &plan);
+    // What leans on something wrong is only found when that is gone.
+    while !wrong.is_empty() {
+        let fault = |object: &str| wrong.iter().find(|v| v.object == object).map(ToString::to_string);
+        let mut out: Vec<(PodRef, String)> = Vec::new();
+        let mut claims = Vec::with_capacity(plan.claims.len());
+        for (n, claim) in plan.claims.into_iter().enumerate() {
+            match fault(&format!("claim {n}")) {
+                Some(found) => out.extend(claim.pods.into_iter().map(|pod| (pod, found.clone()))),
+                None => claims.push(claim),
+            }
+        }
+        let mut placements = Vec::with_capacity(plan.placements.len());
+        for placement in plan.placements {
+            match fault(&placement.node) {
+                Some(found) => out.extend(placement.pods.into_iter().map(|pod| (pod, found.clone()))),
+                None => placements.push(placement),
+            }
+        }
+        plan.claims = claims;
+        plan.placements = placements;
+        if out.is_empty() {
+            return (plan, wrong);
+        }
+        plan.left_out.extend(out.into_iter().map(|(pod, found)| LeftOut { pod, reason: Reason::Doubtful(found) }));
+        plan.left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
+        wrong = check(input, options, &plan);
+    }
+    (plan, wrong)
 }
 
 fn pods_by_key<'a>(input: &Input<'a>) -> BTreeMap<String, &'a Pod> {

@@ -198,6 +198,23 @@ fn every_machine_will_be_registered() {
 }
 
 #[test]
+fn what_is_wrong_is_taken_out_and_the_rest_stands() {
+    let world = World::new();
+    let mut plan = world.plan();
+    let (placed, claims) = (plan.scheduled(), plan.claims.len());
+    types_of(&mut plan, "zoned-0").push("huge".into());
+    let lost = claim_of(&mut plan, "zoned-0").pods.len();
+    let (plan, wrong) = super::without_faults(&world.input(), &Options::provisioning(), plan);
+    assert_eq!((wrong, plan.scheduled(), plan.claims.len()), (Vec::new(), placed - lost, claims - 1));
+    let told = plan.left_out.iter().find(|l| l.pod.name == "zoned-0").unwrap();
+    assert!(told.reason.to_string().contains("type-unknown"), "{}", told.reason);
+    let mut plan = world.plan();
+    plan.left_out.clear();
+    let (_, wrong) = super::without_faults(&world.input(), &Options::provisioning(), plan);
+    assert_eq!(wrong.iter().map(|v| v.rule).collect::<Vec<_>>(), ["pod-forgotten"], "nothing can be taken out that is not there");
+}
+
+#[test]
 fn what_the_solver_plans_is_accepted() {
     let world = World::new();
     let plan = world.plan();

@@ -168,7 +168,10 @@ impl Memory {
 
 /// Reasons that hold until something changes; others are gone with the pass.
 fn lasting(reason: &Reason) -> bool {
-    !matches!(reason, Reason::Reserved(_) | Reason::OutOfBudget | Reason::Truncated { .. } | Reason::Uninitialized { .. })
+    !matches!(
+        reason,
+        Reason::Reserved(_) | Reason::OutOfBudget | Reason::Doubtful(_) | Reason::Truncated { .. } | Reason::Uninitialized { .. }
+    )
 }
 
 /// Everything that scheduling sees of a pod.

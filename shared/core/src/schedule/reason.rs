@@ -26,6 +26,8 @@ pub enum Reason {
     OutOfBudget,
     /// The claim's instance types could not keep `minValues` after the cheapest 600 were kept.
     Truncated { node_pool: String, labels: Vec<String> },
+    /// The checker found its place wrong: what it said.
+    Doubtful(String),
     /// A simulation only: the pod would wait for a node that has not initialized.
     Uninitialized { node: String },
 }
@@ -216,6 +218,7 @@ impl Reason {
             Reason::OutOfBudget => "out-of-budget",
             Reason::Truncated { .. } => "min-values",
             Reason::Uninitialized { .. } => "uninitialized",
+            Reason::Doubtful(_) => "doubtful",
         }
     }
 }
@@ -313,6 +316,7 @@ impl Display for Reason {
                 Ok(())
             }
             Reason::AsBefore { message, .. } => f.write_str(message),
+            Reason::Doubtful(fault) => write!(f, "its place did not stand a second look, the next run tries again: {fault}"),
             Reason::OutOfBudget => f.write_str("not considered in this run, the next run starts with it"),
             Reason::Truncated { node_pool, labels } => write!(
                 f,
