@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use whittle_api::k8s::{DaemonSet, Deployment, Node, Pod, PodDisruptionBudget};
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
+use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ClusterConfig, Object};
 use whittle_ports::Settings;
@@ -198,6 +198,8 @@ impl Session {
             "node" | "nodes" | "no" => cluster.remove::<Node>(name, now)?,
             "nodeclaim" | "nodeclaims" => cluster.remove::<NodeClaim>(name, now)?,
             "nodepool" | "nodepools" => cluster.remove::<NodePool>(name, now)?,
+            "nodeoverlay" | "nodeoverlays" => cluster.remove::<NodeOverlay>(name, now)?,
+            "capacitybuffer" | "capacitybuffers" => cluster.remove::<CapacityBuffer>(&key, now)?,
             "provisioner" | "provisioners" => {
                 cluster.remove::<NodePool>(&format!("Provisioner/{name}"), now)?;
                 self.legacy.retain(|label, _| label != &format!("provisioner/{name}"));
@@ -209,7 +211,7 @@ impl Session {
             }
             other => {
                 return Err(SessionError::Refused(format!(
-                    "{other:?} cannot be deleted here: name a deployment, pod, node, nodeclaim, nodepool or ec2nodeclass"
+                    "{other:?} cannot be deleted here: name a deployment, pod, node, nodeclaim, nodepool, nodeoverlay, capacitybuffer or ec2nodeclass"
                 )));
             }
         }

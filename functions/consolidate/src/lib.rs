@@ -19,7 +19,7 @@ use whittle_claims::{Doorbell, Lease, Revision, Stored};
 use whittle_core::disruption::{self, Decision, Gate, Method, Proposal, Settings as Rules};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
-    StatusWriter, StoreError, World,
+    StatusWriter, StoreError, WorkloadReader, World,
 };
 use whittle_snapshot::{Snapshot, load};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -40,7 +40,7 @@ pub async fn handle<S, C, K, Q, T>(
 where
     S: ClaimStore + Leases + Records + RegionStore + DecisionLog,
     C: Sync,
-    K: ClusterReader + Mirrors + Nodes + StatusWriter,
+    K: ClusterReader + WorkloadReader + Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -70,12 +70,12 @@ async fn under_lease<S, C, K, Q, T>(
 where
     S: ClaimStore + Leases + Records + RegionStore + DecisionLog,
     C: Sync,
-    K: ClusterReader + Mirrors + Nodes + StatusWriter,
+    K: ClusterReader + WorkloadReader + Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,
 {
     let mut report = Report::default();
-    let mut seen = load(world, cluster).await?;
+    let mut seen = load(world, settings, cluster).await?;
     if !settings.shadow {
         observe::pod_events(world, &mut seen, &mut report).await?;
     }
@@ -86,7 +86,7 @@ where
         let moved = progress::go_on(world, lease, &seen, &mut stored, &mut report).await?;
         if moved {
             // Claims that now end must count as ending before anything else is decided.
-            seen = load(world, cluster).await?;
+            seen = load(world, settings, cluster).await?;
         }
         seen.mark_going(stored.value.removals().map(|going| going.claim.clone()));
     }
@@ -116,7 +116,7 @@ fn rules(settings: &Settings) -> Rules {
 }
 
 fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions) -> Decision {
-    let facts = known.facts();
+    let facts = known.facts(&seen.expected);
     disruption::decide(disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules(settings) })
 }
 
@@ -183,7 +183,7 @@ where
     Q: Queues,
     T: Clock,
 {
-    let facts = stored.value.facts();
+    let facts = stored.value.facts(&seen.expected);
     let memory = stored.value.memory.clone();
     let rules = rules(settings);
     let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &memory, settings: &rules };

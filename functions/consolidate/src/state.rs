@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use whittle_claims::{Claim, DeletionReason, Record};
+use whittle_claims::{Claim, DeletionReason, Expectation, Record};
 use whittle_core::disruption::{ClaimFacts, LedgerEntry, Memory, Method, Proposal, Reason};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
@@ -71,9 +71,16 @@ impl Disruptions {
         self.running.iter().flat_map(|running| &running.removals)
     }
 
-    /// What the core has to know of claims that a command names.
-    pub(crate) fn facts(&self) -> BTreeMap<String, ClaimFacts> {
-        self.removals().map(|going| (going.claim.as_str().to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() })).collect()
+    /// What the core has to know of claims beyond their objects: which a command names, and which keep room for buffers.
+    pub(crate) fn facts(&self, expected: &BTreeMap<String, Expectation>) -> BTreeMap<String, ClaimFacts> {
+        let mut facts: BTreeMap<String, ClaimFacts> = BTreeMap::new();
+        for (claim, expected) in expected.iter().filter(|(_, expected)| expected.buffer_pods > 0) {
+            facts.entry(claim.clone()).or_default().buffer_pods = expected.buffer_pods;
+        }
+        for going in self.removals() {
+            facts.entry(going.claim.as_str().to_owned()).or_default().in_command = true;
+        }
+        facts
     }
 }
 

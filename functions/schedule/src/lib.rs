@@ -1,19 +1,20 @@
 //! Pending pods become NodeClaims: under the cluster's lease, read everything, solve, check, store.
 
+mod shown;
 mod state;
 #[cfg(test)]
 mod tests;
 mod write;
 
-use state::{Turn, Unplaced};
-use whittle_claims::{Claim, Doorbell, Lease, Stored, mirror};
+use state::{Turn, TurnPage, Unplaced};
+use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease, mirror};
 use whittle_core::checker::{self, Violation};
-use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan, Reason};
+use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, Records, RegionStore, Report, Settings,
-    StatusWriter, StoreError, World,
+    StatusWriter, StoreError, WorkloadReader, World,
 };
-use whittle_snapshot::{claim_of, load};
+use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_units::{ClusterName, SignedDuration};
 
 /// Long enough for the largest plan, short enough that a crashed run delays the next by less than a tick.
@@ -30,7 +31,7 @@ pub async fn handle<S, C, K, Q, T>(
 where
     S: ClaimStore + Leases + Records + RegionStore + DecisionLog,
     C: Sync,
-    K: ClusterReader + Mirrors + StatusWriter,
+    K: ClusterReader + WorkloadReader + Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -60,18 +61,18 @@ async fn under_lease<S, C, K, Q, T>(
 where
     S: ClaimStore + Leases + Records + RegionStore + DecisionLog,
     C: Sync,
-    K: ClusterReader + Mirrors + StatusWriter,
+    K: ClusterReader + WorkloadReader + Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
-    let seen = load(world, cluster).await?;
+    let seen = load(world, settings, cluster).await?;
     let now = seen.now;
     let input = seen.input();
     let unplaced = state::read::<Unplaced>(world.store, cluster).await;
-    let turn = state::read::<Turn>(world.store, cluster).await;
+    let turn = state::read_pages::<TurnPage>(world.store, cluster).await;
     let mut options = whittle_snapshot::options(settings);
     options.work_budget = Some(settings.scheduling.work_budget);
-    options.cursor = turn.value.cursor();
+    options.cursor = Turn::joined(turn.iter().map(|page| &page.value)).cursor(input.objects.pods.iter().chain(input.virtual_pods));
     options.settled = unplaced.value.0.settled(&input, &options);
     let mut plan = checked(&input, &options, cluster)?;
     seen.overlaid.annotate(&mut plan.claims);
@@ -85,18 +86,31 @@ where
         write::explain_claim(&mut report, &claim, new, now);
         created.push(claim);
     }
-    let news = plan.left_out.iter().filter(|left| !matches!(left.reason, Reason::AsBefore { .. }));
-    for left in news.take(write::LEFT_OUT_MAX) {
+    for left in write::news(&plan, &seen.buffers).take(write::LEFT_OUT_MAX) {
         write::explain_left_out(&mut report, left, now);
     }
+    expect(world, cluster, &seen, &plan, &mut report).await;
     if !settings.shadow {
-        announce(world, cluster, &seen.claims, &plan, &created, &mut report).await?;
+        announce(world, cluster, &seen, &plan, &created, &mut report).await?;
+        shown::statuses(world, cluster, &seen, &plan, &mut report).await;
     }
     // Only now: what nobody has been told of yet must be found out again.
     state::keep(world.store, cluster, &unplaced, &Unplaced(Memory::after(&input, &options, &plan)), &mut report).await;
-    state::keep(world.store, cluster, &turn, &Turn::after(&plan), &mut report).await;
+    state::keep_pages(world.store, cluster, turn, &Turn::after(&plan).pages(), &mut report).await;
     world.store.append(cluster, &report.decisions).await?;
     Ok(report)
+}
+
+/// Notes on which machines pods are expected, so that none of these is taken away meanwhile.
+async fn expect<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, seen: &Snapshot, plan: &Plan, report: &mut Report)
+where
+    S: Records,
+{
+    let expected = write::expected(seen, plan);
+    if expected != seen.expected {
+        let stored = state::read_pages::<ExpectedPage>(world.store, cluster).await;
+        state::keep_pages(world.store, cluster, stored, &ExpectedPage::of(expected), report).await;
+    }
 }
 
 /// The best plan that the checker accepts: where it finds fault with the better packing, the plain one is tried, and of
@@ -131,7 +145,7 @@ fn refuse_wrong(violations: &[Violation], cluster: &ClusterName) -> Result<(), H
 async fn announce<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
-    claims: &[Stored<Claim>],
+    seen: &Snapshot,
     plan: &Plan,
     created: &[Claim],
     report: &mut Report,
@@ -153,7 +167,7 @@ where
             report.count("mirrors_failed");
         }
     }
-    for event in write::events(plan, created, claims).into_iter().take(write::EVENTS_MAX) {
+    for event in write::events(plan, created, seen).into_iter().take(write::EVENTS_MAX) {
         if world.cluster.publish(cluster, &event).await.is_err() {
             report.count("events_failed");
         }

@@ -2,16 +2,18 @@
 //! correctness: everything is then considered anew.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use whittle_api::k8s::Pod;
 use whittle_claims::{Record, Revision, Stored};
 use whittle_core::schedule::{Cursor, Memory, Plan, Reason};
 use whittle_ports::{Records, Report};
 use whittle_units::ClusterName;
 
-/// There is one record of each kind in a cluster.
+/// There is one record of what is left out in a cluster.
 const NAME: &str = "current";
-/// Uids that fit into a record; the rest is considered twice in a round.
-const CONSIDERED_MAX: usize = 8000;
+/// Pods on one page of a turn: 16 bytes each, well below the size that one item may have.
+const TURN_PAGE: usize = 16_000;
 
 /// Pods without a place, and the world that left them without.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,16 +27,29 @@ impl Record for Unplaced {
     }
 }
 
-/// Where a run that was out of budget stopped: uids of the waiting pods that had their turn in this round.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Turn(pub(crate) BTreeSet<String>);
+/// Where a run that was out of budget stopped: the waiting pods that had their turn in this round, as hashes of their uids.
+/// Two pods of one hash share their turn, which costs one of them a round at most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turn(BTreeSet<u64>);
 
-impl Record for Turn {
-    const KIND: &'static str = "planning-turn";
+/// A part of a [`Turn`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct TurnPage {
+    page: u16,
+    /// Sixteen digits for each pod.
+    considered: String,
+}
+
+impl Record for TurnPage {
+    const KIND: &'static str = "planning-round";
     fn name(&self) -> String {
-        NAME.to_owned()
+        format!("page-{:02}", self.page)
     }
+}
+
+fn hash(uid: &str) -> u64 {
+    uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 impl Turn {
@@ -42,11 +57,34 @@ impl Turn {
     pub(crate) fn after(plan: &Plan) -> Self {
         let Some(cursor) = &plan.cursor else { return Self::default() };
         let waiting = plan.left_out.iter().filter(|left| left.reason != Reason::OutOfBudget).map(|left| &left.pod.uid);
-        Self(waiting.filter(|uid| cursor.considered.contains(*uid)).take(CONSIDERED_MAX).cloned().collect())
+        Self(waiting.filter(|uid| cursor.considered.contains(*uid)).map(|uid| hash(uid)).collect())
     }
 
-    pub(crate) fn cursor(&self) -> Cursor {
-        Cursor { considered: self.0.clone() }
+    /// What the pages of an earlier run say together; what is no page of ours says nothing.
+    pub(crate) fn joined<'p>(pages: impl IntoIterator<Item = &'p TurnPage>) -> Self {
+        let parse = |digits: &[u8]| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+        Self(pages.into_iter().flat_map(|page| page.considered.as_bytes().chunks(16)).filter_map(parse).collect())
+    }
+
+    pub(crate) fn pages(&self) -> Vec<TurnPage> {
+        let all: Vec<u64> = self.0.iter().copied().collect();
+        let page = |(n, hashes): (usize, &[u64])| {
+            let mut considered = String::with_capacity(16 * hashes.len());
+            for hash in hashes {
+                let _ = write!(considered, "{hash:016x}");
+            }
+            TurnPage { page: u16::try_from(n).unwrap_or(u16::MAX), considered }
+        };
+        all.chunks(TURN_PAGE).enumerate().map(page).collect()
+    }
+
+    /// Those of `pods` that had their turn.
+    pub(crate) fn cursor<'p>(&self, pods: impl IntoIterator<Item = &'p Pod>) -> Cursor {
+        if self.0.is_empty() {
+            return Cursor::default();
+        }
+        let had = pods.into_iter().map(|pod| &pod.metadata.uid).filter(|uid| self.0.contains(&hash(uid)));
+        Cursor { considered: had.cloned().collect() }
     }
 }
 
@@ -54,6 +92,11 @@ impl Turn {
 pub(crate) async fn read<R: Record + Default>(store: &impl Records, cluster: &ClusterName) -> Stored<R> {
     let stored = store.read::<R>(cluster, NAME).await.ok().flatten();
     stored.unwrap_or_else(|| Stored { value: R::default(), revision: Revision::ABSENT })
+}
+
+/// The pages of a kind as they were left; none where they cannot be read.
+pub(crate) async fn read_pages<R: Record>(store: &impl Records, cluster: &ClusterName) -> Vec<Stored<R>> {
+    store.read_all::<R>(cluster).await.unwrap_or_default()
 }
 
 /// Writes the record if it changed. Nothing depends on it, so a failure is only counted.
@@ -66,5 +109,28 @@ pub(crate) async fn keep<R: Record + PartialEq>(
 ) {
     if was.value != *now && store.write(cluster, now, was.revision).await.is_err() {
         report.count("memory_not_kept");
+    }
+}
+
+/// Brings the pages of a kind to what they should be: writes those that changed, removes those that are over.
+pub(crate) async fn keep_pages<R: Record + PartialEq>(
+    store: &impl Records,
+    cluster: &ClusterName,
+    was: Vec<Stored<R>>,
+    now: &[R],
+    report: &mut Report,
+) {
+    let mut was: BTreeMap<String, Stored<R>> = was.into_iter().map(|page| (page.value.name(), page)).collect();
+    for page in now {
+        let old = was.remove(&page.name());
+        let revision = old.as_ref().map_or(Revision::ABSENT, |old| old.revision);
+        if old.is_none_or(|old| old.value != *page) && store.write(cluster, page, revision).await.is_err() {
+            report.count("memory_not_kept");
+        }
+    }
+    for (name, page) in was {
+        if store.remove::<R>(cluster, &name, page.revision).await.is_err() {
+            report.count("memory_not_kept");
+        }
     }
 }

@@ -1,4 +1,4 @@
-use crate::state::{Turn, Unplaced};
+use crate::state::{Turn, TurnPage, Unplaced};
 use crate::{checked, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::k8s::{Container, Pod, PodCondition, ResourceRequirements};
 use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
-use whittle_core::schedule::{Memory, Options, Plan, Reason};
+use whittle_claims::Record;
+use whittle_core::schedule::{Cursor, LeftOut, Memory, Options, Plan, PodRef, Reason};
 use whittle_ports::Settings;
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, Price, Quantity, Resources, Timestamp};
@@ -44,14 +45,15 @@ fn run(pods: &[Pod], unplaced: &mut Unplaced, turn: &mut Turn, budget: u64) -> P
     let input = seen.input();
     let mut options: Options = whittle_snapshot::options(&Settings::default());
     options.work_budget = Some(budget);
-    options.cursor = turn.cursor();
+    options.cursor = turn.cursor(pods);
     options.settled = unplaced.0.settled(&input, &options);
     let plan = checked(&input, &options, &ClusterName::new("c")).unwrap();
     *unplaced = Unplaced(Memory::after(&input, &options, &plan));
     *turn = Turn::after(&plan);
     // Between two runs everything passes through the store.
     *unplaced = serde_json::from_str(&serde_json::to_string(unplaced).unwrap()).unwrap();
-    *turn = serde_json::from_str(&serde_json::to_string(turn).unwrap()).unwrap();
+    let pages: Vec<TurnPage> = serde_json::from_str(&serde_json::to_string(&turn.pages()).unwrap()).unwrap();
+    *turn = Turn::joined(&pages);
     plan
 }
 
@@ -78,7 +80,7 @@ fn runs_that_are_too_short_go_on_where_the_last_one_stopped() {
 fn a_run_with_nothing_new_says_nothing_again_and_one_with_news_does() {
     let pods = [pod("giant", 100)];
     let (mut unplaced, mut turn) = (Unplaced::default(), Turn::default());
-    let told = |plan: &Plan| write::events(plan, &[], &[]).len();
+    let told = |plan: &Plan| write::events(plan, &[], &snapshot(Vec::new())).len();
     let first = run(&pods, &mut unplaced, &mut turn, 1000);
     assert_eq!((told(&first), first.work > 0), (1, true));
     let second = run(&pods, &mut unplaced, &mut turn, 1000);
@@ -86,4 +88,42 @@ fn a_run_with_nothing_new_says_nothing_again_and_one_with_news_does() {
     assert_eq!(second.left_out[0].reason.to_string(), first.left_out[0].reason.to_string());
     let changed = [pod("giant", 101)];
     assert_eq!(told(&run(&changed, &mut unplaced, &mut turn, 1000)), 1);
+}
+
+/// A plan that ran out of budget after `considered` pods found no place.
+fn cut_off(considered: usize) -> Plan {
+    let pod = |n: usize| PodRef { namespace: "default".into(), name: format!("p-{n}"), uid: format!("6f1c9e1e-0000-4000-8000-{n:012}") };
+    let left = |n: usize, reason: Reason| LeftOut { pod: pod(n), reason };
+    let mut left_out: Vec<LeftOut> = (0..considered).map(|n| left(n, Reason::NoNodePools)).collect();
+    left_out.push(left(considered, Reason::OutOfBudget));
+    let cursor = Cursor { considered: (0..considered).map(|n| pod(n).uid).collect() };
+    Plan { left_out, cursor: Some(cursor), ..Plan::default() }
+}
+
+#[test]
+fn a_turn_knows_all_pods_that_had_it_however_many() {
+    let plan = cut_off(50_000);
+    let turn = Turn::after(&plan);
+    let pages = turn.pages();
+    assert_eq!(pages.iter().map(Record::name).collect::<Vec<_>>(), ["page-00", "page-01", "page-02", "page-03"]);
+    assert!(pages.iter().all(|page| serde_json::to_string(page).unwrap().len() < 300_000), "each fits into one item");
+    let pods: Vec<Pod> = plan.left_out.iter().map(|left| pod(&left.pod.uid, 1)).collect();
+    assert_eq!(Turn::joined(&pages).cursor(&pods), plan.cursor.unwrap());
+    assert_eq!(Turn::after(&Plan::default()).pages(), [], "a round that is over leaves nothing");
+}
+
+#[test]
+fn runs_of_a_round_never_ask_a_pod_twice_before_all_others() {
+    let mut pods: Vec<Pod> = (0..9000).map(|n| pod(&format!("giant-{n:05}"), 100)).collect();
+    // Each pod is of a kind of its own: alike ones are refused together.
+    pods.iter_mut().enumerate().for_each(|(n, pod)| drop(pod.metadata.labels.insert("n".into(), n.to_string())));
+    let (mut unplaced, mut turn) = (Unplaced::default(), Turn::default());
+    let first = run(&pods, &mut unplaced, &mut turn, 8500);
+    let had = |plan: &Plan| -> BTreeSet<String> {
+        plan.left_out.iter().filter(|left| left.reason != Reason::OutOfBudget).map(|left| left.pod.uid.clone()).collect()
+    };
+    let (before, waiting) = (had(&first), 9000 - had(&first).len());
+    assert!(before.len() > 8000 && waiting > 0, "{} had their turn", before.len());
+    let second = run(&pods, &mut Unplaced::default(), &mut turn, u64::try_from(waiting).unwrap());
+    assert!(had(&second).is_disjoint(&before), "{} were asked again", had(&second).intersection(&before).count());
 }

@@ -1,8 +1,11 @@
 //! From a plan to claims, events and decision records. Pure.
 
-use whittle_claims::{Claim, DecisionKind, Stored};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_claims::{Claim, DecisionKind, Expectation, expected_after};
+use whittle_core::buffers;
 use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason};
 use whittle_ports::{ClusterEvent, Report};
+use whittle_snapshot::{Buffers, Snapshot, machine_key};
 use whittle_units::Timestamp;
 
 /// Events of one run; the rest is in the decision log.
@@ -49,20 +52,46 @@ fn pool_says(says: &PoolSays) -> serde_json::Value {
     })
 }
 
+/// Uids of pods that only stand for the room of a buffer: nobody is told about them, and they are expected nowhere.
+fn pretend(buffers: &Buffers) -> BTreeSet<&str> {
+    buffers.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect()
+}
+
+/// Pods that are left out, as far as it was not said before; not those of buffers, whose status says it.
+pub(crate) fn news<'p>(plan: &'p Plan, buffers: &Buffers) -> impl Iterator<Item = &'p LeftOut> {
+    let pretend: BTreeSet<String> = pretend(buffers).into_iter().map(str::to_owned).collect();
+    let is_new = |left: &&LeftOut| !matches!(left.reason, Reason::AsBefore { .. });
+    plan.left_out.iter().filter(is_new).filter(move |left| !pretend.contains(&left.pod.uid))
+}
+
+/// What is expected of machines after `plan`: real pods on their way, room for buffers.
+pub(crate) fn expected(seen: &Snapshot, plan: &Plan) -> BTreeMap<String, Expectation> {
+    let pretend = pretend(&seen.buffers);
+    let keys: BTreeMap<&str, &str> = seen.nodes.iter().map(|node| (node.name(), machine_key(node))).collect();
+    let key = |name: &str| keys.get(name).map(|key| (*key).to_owned());
+    let real = |pods: &[PodRef]| pods.iter().any(|pod| !pretend.contains(pod.uid.as_str()));
+    let nominated = plan.placements.iter().filter(|placement| real(&placement.pods)).filter_map(|placement| key(&placement.node));
+    let buffered = buffers::per_machine(plan, &seen.buffers.list);
+    let buffered = buffered.iter().filter_map(|(name, count)| Some((key(name)?, *count))).collect();
+    expected_after(&seen.expected, &nominated.collect(), &buffered, seen.now)
+}
+
 /// What the pods' owners are told: where each pod should go, or why it cannot.
-pub(crate) fn events(plan: &Plan, created: &[Claim], claims: &[Stored<Claim>]) -> Vec<ClusterEvent> {
+pub(crate) fn events(plan: &Plan, created: &[Claim], seen: &Snapshot) -> Vec<ClusterEvent> {
+    let pretend = pretend(&seen.buffers);
+    let is_real = |pod: &&PodRef| !pretend.contains(pod.uid.as_str());
     let on_new = plan.claims.iter().zip(created).flat_map(|(new, claim)| {
         let target = format!("nodeclaim/{}", claim.key.name);
-        new.pods.iter().map(move |pod| nominated(pod, &target))
+        new.pods.iter().filter(is_real).map(move |pod| nominated(pod, &target))
     });
     let on_old = plan.placements.iter().flat_map(|placement| {
-        let is_claim = claims.iter().any(|claim| claim.value.key.name.as_str() == placement.node);
+        let is_claim = seen.claims.iter().any(|claim| claim.value.key.name.as_str() == placement.node);
         let target = format!("{}/{}", if is_claim { "nodeclaim" } else { "node" }, placement.node);
-        placement.pods.iter().map(move |pod| nominated(pod, &target))
+        placement.pods.iter().filter(is_real).map(move |pod| nominated(pod, &target))
     });
     // What was said before is not said again: the pod still shows it.
-    let news = plan.left_out.iter().filter(|left| !matches!(left.reason, Reason::AsBefore { .. } | Reason::Reserved(_)));
-    on_new.chain(on_old).chain(news.map(failed)).collect()
+    let failed = news(plan, &seen.buffers).filter(|left| !matches!(left.reason, Reason::Reserved(_))).map(failed);
+    on_new.chain(on_old).chain(failed).collect()
 }
 
 fn nominated(pod: &PodRef, target: &str) -> ClusterEvent {

@@ -1,4 +1,4 @@
-//! Condition types and reasons of NodeClaims, NodePools and EC2NodeClasses.
+//! Condition types and reasons of NodeClaims, NodePools, EC2NodeClasses, NodeOverlays and CapacityBuffers.
 
 use crate::meta::{Condition, ConditionStatus};
 use jiff::Timestamp;
@@ -17,6 +17,10 @@ pub const DISRUPTION_REASON: &str = "DisruptionReason";
 pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
 pub const NODE_CLASS_READY: &str = "NodeClassReady";
 pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
+/// Of a CapacityBuffer: its pods' shape and their number are known.
+pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
+/// Of a CapacityBuffer: whether the room that it keeps is there.
+pub const PROVISIONING: &str = "Provisioning";
 pub const AMIS_READY: &str = "AMIsReady";
 pub const SUBNETS_READY: &str = "SubnetsReady";
 pub const SECURITY_GROUPS_READY: &str = "SecurityGroupsReady";

@@ -12,6 +12,7 @@ mod nodes;
 mod path;
 mod read;
 mod status;
+mod workloads;
 
 pub use door::Clusters;
 

@@ -22,7 +22,7 @@ const RESTARTS_MAX: u32 = 2;
 
 /// How fresh a list has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fresh {
+pub(crate) enum Fresh {
     /// The newest state, as an etcd read would give it. A pod that is bound already must not get a second machine, and
     /// a node that joined must not count as missing. Servers from 1.31 on answer this from their watch cache as well.
     Newest,
@@ -136,7 +136,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
 impl<A: ClusterAccess> Clusters<A> {
     /// All objects of a kind; none when the cluster does not know the kind.
-    async fn list<K: Kind + DeserializeOwned + Send>(
+    pub(crate) async fn list<K: Kind + DeserializeOwned + Send>(
         &self,
         cluster: &ClusterName,
         fresh: Fresh,

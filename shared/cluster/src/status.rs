@@ -6,7 +6,7 @@ use crate::path;
 use serde_json::{Value, json};
 use std::sync::PoisonError;
 use whittle_api::k8s::Kind;
-use whittle_api::karpenter::{Ec2NodeClass, NodePool};
+use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeOverlay, NodePool};
 use whittle_api::labels;
 use whittle_ports::{ClusterAccess, ClusterError, ClusterEvent, StatusWriter};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -77,9 +77,14 @@ impl<A: ClusterAccess> Clusters<A> {
         false
     }
 
-    async fn apply_status<K: Kind>(&self, cluster: &ClusterName, name: &str, status: Value) -> Result<(), ClusterError> {
-        let object = json!({ "apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": { "name": name }, "status": status });
-        let path = format!("{}/status", path::object::<K>("", name));
+    async fn apply_status<K: Kind>(&self, cluster: &ClusterName, object: &K, status: Value) -> Result<(), ClusterError> {
+        let (namespace, name) = (&object.meta().namespace, &object.meta().name);
+        let mut metadata = json!({ "name": name });
+        if K::NAMESPACED {
+            metadata["namespace"] = json!(namespace);
+        }
+        let object = json!({ "apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata, "status": status });
+        let path = format!("{}/status", path::object::<K>(namespace, name));
         match self.send::<Value>(cluster, &Ask::apply(path, &object)).await {
             Ok(_) => Ok(()),
             // Deleted meanwhile, or read from an old version whose object has no such status.
@@ -91,6 +96,12 @@ impl<A: ClusterAccess> Clusters<A> {
 
 fn value(object: &impl serde::Serialize) -> Value {
     serde_json::to_value(object).expect("our kinds are plain data, which JSON can always express")
+}
+
+/// Whether the object was made from a Provisioner or an AWSNodeTemplate: what stands under its name and kind in the cluster,
+/// if anything, is another object, whose status it must not get. The old kinds have no status of ours.
+fn is_of_another_kind(object: &impl Kind) -> bool {
+    matches!(object.meta().annotation(labels::CONVERTED_FROM), Some("Provisioner" | "AWSNodeTemplate"))
 }
 
 /// The merge patch that gives a class our hash and our finalizer as `wanted` has them; `None` when it has them.
@@ -130,14 +141,28 @@ impl<A: ClusterAccess> StatusWriter for Clusters<A> {
     }
 
     async fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> Result<(), ClusterError> {
-        self.apply_status::<NodePool>(cluster, &pool.metadata.name, value(&pool.status)).await
+        if is_of_another_kind(pool) {
+            return Ok(());
+        }
+        self.apply_status(cluster, pool, value(&pool.status)).await
     }
 
     async fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> Result<(), ClusterError> {
+        if is_of_another_kind(class) {
+            return Ok(());
+        }
         let name = &class.metadata.name;
         let path = path::object::<Ec2NodeClass>("", name);
         let exists = self.patch_metadata(cluster, &path, &format!("EC2NodeClass {name:?}"), |has| class_patch(has, class)).await?;
-        if exists { self.apply_status::<Ec2NodeClass>(cluster, name, value(&class.status)).await } else { Ok(()) }
+        if exists { self.apply_status(cluster, class, value(&class.status)).await } else { Ok(()) }
+    }
+
+    async fn write_node_overlay_status(&self, cluster: &ClusterName, overlay: &NodeOverlay) -> Result<(), ClusterError> {
+        self.apply_status(cluster, overlay, value(&overlay.status)).await
+    }
+
+    async fn write_capacity_buffer_status(&self, cluster: &ClusterName, buffer: &CapacityBuffer) -> Result<(), ClusterError> {
+        self.apply_status(cluster, buffer, value(&buffer.status)).await
     }
 }
 
@@ -164,6 +189,17 @@ mod tests {
         assert_eq!(event_name(&event("Evicted"), at(1200)), event_name(&event("Evicted"), at(1319)));
         assert_ne!(event_name(&event("Evicted"), at(1200)), event_name(&event("Evicted"), at(1320)));
         assert_ne!(event_name(&event("Evicted"), at(1200)), event_name(&event("Nominated"), at(1200)));
+    }
+
+    #[test]
+    fn a_converted_object_never_lends_its_status_to_one_of_todays_kinds_with_its_name() {
+        let mut pool = NodePool { metadata: whittle_api::ObjectMeta::named("default"), ..NodePool::default() };
+        assert!(!is_of_another_kind(&pool));
+        pool.metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), "Provisioner".to_owned());
+        assert!(is_of_another_kind(&pool));
+        // The same object in an older version.
+        pool.metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), "karpenter.sh/v1beta1".to_owned());
+        assert!(!is_of_another_kind(&pool));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Every decision, as pure functions.
 
+pub mod buffers;
 pub mod checker;
 pub mod disruption;
 pub mod overlays;

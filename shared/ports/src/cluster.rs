@@ -2,8 +2,8 @@
 
 use crate::Answer;
 use std::collections::BTreeMap;
-use whittle_api::k8s::Taint;
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
+use whittle_api::k8s::{PodSource, PodSourceKind, Taint, Workloads};
+use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::{ClusterObjects, OwnerReference};
 use whittle_claims::PodKey;
 use whittle_units::ClusterName;
@@ -45,6 +45,20 @@ pub enum Scope {
 pub trait ClusterReader: Sync {
     /// `node` narrows `Scope::Drain` to one node's name.
     fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> impl Answer<ClusterObjects, ClusterError>;
+}
+
+/// Reads what makes pods. Asked only where something needs it: cluster-default spread constraints and capacity buffers.
+pub trait WorkloadReader: Sync {
+    /// Selectors of all Services, ReplicaSets, StatefulSets and ReplicationControllers.
+    fn selectors(&self, cluster: &ClusterName) -> impl Answer<Workloads, ClusterError>;
+    /// What a capacity buffer takes the shape of its pods from; `None` where there is no such object.
+    fn pod_source(
+        &self,
+        cluster: &ClusterName,
+        kind: PodSourceKind,
+        namespace: &str,
+        name: &str,
+    ) -> impl Answer<Option<PodSource>, ClusterError>;
 }
 
 /// Writes NodeClaim mirrors.
@@ -112,4 +126,8 @@ pub trait StatusWriter: Sync {
     fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> impl Answer<(), ClusterError>;
     /// Writes status and hash annotations.
     fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> impl Answer<(), ClusterError>;
+    /// Success where the overlay is gone.
+    fn write_node_overlay_status(&self, cluster: &ClusterName, overlay: &NodeOverlay) -> impl Answer<(), ClusterError>;
+    /// Success where the buffer is gone.
+    fn write_capacity_buffer_status(&self, cluster: &ClusterName, buffer: &CapacityBuffer) -> impl Answer<(), ClusterError>;
 }

@@ -9,6 +9,7 @@
 use crate::{ClaimStore, CloudError, CloudErrorKind, ClusterError, QueueError, StoreError};
 use std::collections::BTreeMap;
 use std::fmt;
+use whittle_api::k8s::TopologySpreadConstraint;
 use whittle_claims::{Claim, DecisionKind, DecisionRecord, Event, IllegalStep, Stored, step};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -68,6 +69,8 @@ pub struct Scheduling {
     pub reserved_capacity: bool,
     /// Work units of one planning run, whatever the speed of the machine; the next run goes on with the rest.
     pub work_budget: u64,
+    /// Spread constraints of pods that have none of their own (the reference: `SCHEDULER_CONFIG`).
+    pub default_spread: Vec<TopologySpreadConstraint>,
     /// Pack as the reference does, and choose its commands: for comparisons, in the simulator.
     pub reference_packing: bool,
 }
@@ -79,6 +82,7 @@ impl Default for Scheduling {
             lower_min_values: false,
             reserved_capacity: true,
             work_budget: 4_000_000,
+            default_spread: Vec::new(),
             reference_packing: false,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
+use whittle_api::k8s::Pod;
 use whittle_api::karpenter::{NodeClaim, Operator};
 use whittle_api::{ClusterObjects, conditions, labels};
 use whittle_claims::{Claim, Phase, Stored, mirror};
@@ -59,10 +60,34 @@ pub(crate) fn being_replaced(claims: &[Stored<Claim>]) -> BTreeSet<ClaimName> {
     claims.iter().map(|stored| &stored.value).filter(marked).map(|claim| claim.key.name.clone()).collect()
 }
 
-/// The mirror of a claim that has no machine yet, with a provider id of its own so that it counts as a machine.
+/// Takes the room of pods that are nowhere but in a claim's plan (those that buffers stand for) off what unlaunched claims
+/// have left.
+pub(crate) fn hold(objects: &mut ClusterObjects, claims: &[Stored<Claim>], waiting: &[&Pod]) {
+    let by_uid: BTreeMap<&str, &Pod> = waiting.iter().map(|pod| (pod.metadata.uid.as_str(), *pod)).collect();
+    for claim in claims.iter().map(|stored| &stored.value) {
+        let held: Vec<&Pod> = claim.spec.pods.iter().filter_map(|pod| by_uid.get(pod.uid.as_str()).copied()).collect();
+        let unlaunched =
+            |mirror: &&mut NodeClaim| mirror.metadata.name == claim.key.name.as_str() && mirror.status.provider_id == id_of(claim);
+        let Some(mirror) = objects.node_claims.iter_mut().find(unlaunched).filter(|_| !held.is_empty()) else { continue };
+        let mut room = mirror.status.allocatable.clone();
+        room.subtract(&pods::total_requests(held));
+        mirror.status.allocatable = no_less_than_nothing(&room);
+    }
+}
+
+fn no_less_than_nothing(room: &Resources) -> Resources {
+    room.iter().map(|(name, amount)| (name.to_owned(), amount.max(whittle_units::Quantity::ZERO))).collect()
+}
+
+/// A provider id of its own, so that a claim without a machine counts as one.
+fn id_of(claim: &Claim) -> String {
+    format!("planned:///{}", claim.key.name)
+}
+
+/// The mirror of a claim that has no machine yet.
 fn unlaunched(claim: &Claim, objects: &ClusterObjects, types: &BTreeMap<&str, &InstanceType>) -> NodeClaim {
     let mut out = mirror(claim);
-    out.status.provider_id = format!("planned:///{}", claim.key.name);
+    out.status.provider_id = id_of(claim);
     for requirement in &claim.spec.requirements {
         if let (Operator::In, [only]) = (requirement.operator, requirement.values.as_slice()) {
             out.metadata.labels.entry(requirement.key.clone()).or_insert_with(|| only.clone());
@@ -72,7 +97,7 @@ fn unlaunched(claim: &Claim, objects: &ClusterObjects, types: &BTreeMap<&str, &I
     let waiting = objects.pods.iter().filter(|pod| planned.contains(pod.metadata.uid.as_str()) && !pod.is_terminal());
     let mut room = claim.spec.requests.clone();
     room.subtract(&pods::total_requests(waiting));
-    out.status.allocatable = room.iter().map(|(name, amount)| (name.to_owned(), amount.max(whittle_units::Quantity::ZERO))).collect();
+    out.status.allocatable = no_less_than_nothing(&room);
     // Limits are held against the largest machine that may come.
     let mut capacity = Resources::new();
     for instance_type in claim.spec.instance_types.iter().filter_map(|name| types.get(name.as_str())) {

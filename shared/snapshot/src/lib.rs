@@ -3,6 +3,9 @@
 //! The functions that decide for a cluster (`schedule`, `consolidate`) load the same things and must see them the same
 //! way. Reading is [`load`]; the joining is pure.
 
+mod buffers;
+#[cfg(test)]
+mod buffers_tests;
 mod catalog;
 #[cfg(test)]
 mod catalog_tests;
@@ -16,6 +19,7 @@ mod twins;
 mod twins_tests;
 pub mod warm;
 
+pub use buffers::Buffers;
 pub use catalog::{ClassParts, EVERY, unavailable};
 pub use planned::claim_of;
 pub use pool_status::{PoolFacts, class_generation, pool_status};
@@ -25,11 +29,12 @@ use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
-use whittle_claims::{Claim, NodeClassRecord, Stored, Uninstall, mirror};
+use whittle_claims::{Claim, Expectation, ExpectedPage, NodeClassRecord, Stored, Uninstall, mirror};
+use whittle_core::buffers::Buffer;
 use whittle_core::overlays::{self, Overlaid};
 use whittle_core::schedule::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
-use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, Settings, World};
+use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, Settings, WorkloadReader, World};
 use whittle_units::{ClaimName, ClusterName, Timestamp};
 
 /// One moment of a cluster. Nothing in it changes while a decision is made.
@@ -50,6 +55,10 @@ pub struct Snapshot {
     pub overlaid: Overlaid,
     /// Claims that a command takes away once their replacements are there.
     going: BTreeSet<ClaimName>,
+    /// What the latest planning run expects of machines, by [`machine_key`].
+    pub expected: BTreeMap<String, Expectation>,
+    /// Capacity buffers as they resolve now, none in a cluster that Whittle leaves.
+    pub buffers: Buffers,
     workloads: Workloads,
 }
 
@@ -65,20 +74,46 @@ impl Snapshot {
         let mut overlaid = overlays::apply(&read.node_overlays, &read.node_pools, catalog);
         let catalog = std::mem::take(&mut overlaid.catalog);
         let going = inflight::being_replaced(&claims);
-        let (objects, nodes) = (ClusterObjects::default(), Vec::new());
-        let mut out = Self { now, read, objects, nodes, claims, classes, catalog, overlaid, going, workloads: Workloads::default() };
+        let (objects, nodes, expected, buffers, workloads) = Default::default();
+        let mut out = Self { now, read, objects, nodes, claims, classes, catalog, overlaid, going, expected, buffers, workloads };
         out.join();
         out
+    }
+
+    /// The snapshot with what the latest planning run expects of machines.
+    #[must_use]
+    pub fn expecting(mut self, expected: BTreeMap<String, Expectation>) -> Self {
+        self.expected = expected;
+        self.place();
+        self
+    }
+
+    /// The snapshot with the pods that buffers stand for.
+    #[must_use]
+    pub fn with_buffers(mut self, buffers: Vec<Buffer>) -> Self {
+        self.buffers = Buffers::of(buffers, &self.read, &self.claims);
+        if !self.buffers.on_the_way.is_empty() {
+            self.join();
+        }
+        self
+    }
+
+    /// The snapshot with what tells which pods belong together.
+    #[must_use]
+    pub fn with_workloads(self, workloads: Workloads) -> Self {
+        Self { workloads, ..self }
     }
 
     fn join(&mut self) {
         let types = self.catalog.values().flat_map(|types| types.iter());
         let by_name: BTreeMap<&str, &InstanceType> = types.map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
         self.objects = inflight::as_decided(&self.read, &self.claims, &self.going, &by_name);
+        let promised: Vec<_> = self.buffers.promised().collect();
+        inflight::hold(&mut self.objects, &self.claims, &promised);
         self.place();
     }
 
-    /// Sees the machines anew after the objects changed.
+    /// Sees the machines anew after the objects changed, with what is expected of them.
     fn place(&mut self) {
         twins::mark(&mut self.objects);
         self.nodes = ClusterState::of(&self.objects).nodes;
@@ -86,6 +121,7 @@ impl Snapshot {
             |node: &StateNode| node.claim.as_ref().is_some_and(|claim| self.going.contains(&ClaimName::new(claim.metadata.name.as_str())));
         for node in &mut self.nodes {
             node.marked_for_deletion |= goes(node);
+            node.nominated_until = self.expected.get(machine_key(node)).and_then(|expected| expected.nominated_until);
         }
     }
 
@@ -115,7 +151,7 @@ impl Snapshot {
             objects: &self.objects,
             nodes: &self.nodes,
             catalog: &self.catalog,
-            virtual_pods: &[],
+            virtual_pods: &self.buffers.pods,
             workloads: &self.workloads,
         }
     }
@@ -130,15 +166,30 @@ pub fn options(settings: &Settings) -> Options {
         preferences: if set.ignore_preferences { PreferencePolicy::Ignore } else { PreferencePolicy::Respect },
         min_values: if set.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict },
         reserved_capacity: set.reserved_capacity,
+        default_spread: set.default_spread.clone(),
         ..Options::provisioning()
     }
 }
 
+/// The name under which something is expected of a machine: its claim's, which stays when its Node joins, or the Node's.
+#[must_use]
+pub fn machine_key(node: &StateNode) -> &str {
+    match (&node.claim, &node.node) {
+        (Some(claim), _) => &claim.metadata.name,
+        (None, Some(node)) => &node.metadata.name,
+        (None, None) => "",
+    }
+}
+
 /// Reads everything that a decision looks at.
-pub async fn load<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName) -> Result<Snapshot, HandleError>
+pub async fn load<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    cluster: &ClusterName,
+) -> Result<Snapshot, HandleError>
 where
     S: ClaimStore + Records + RegionStore,
-    K: ClusterReader,
+    K: ClusterReader + WorkloadReader,
     T: Clock,
 {
     // Claims first: only a lease holder makes new ones, and what moves on meanwhile counts as capacity before and after.
@@ -147,6 +198,7 @@ where
     if world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some() {
         // A cluster that Whittle leaves gets no new machine for any pool.
         read.node_pools.clear();
+        read.capacity_buffers.clear();
     }
     for pool in &mut read.node_pools {
         hashed(pool);
@@ -156,7 +208,12 @@ where
     let stock_outs = world.store.stock_outs(world.clock.now()).await?;
     let blob = world.store.catalog().await?.map(|stored| stored.value);
     let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, blob.as_deref(), world.clock.now())?;
-    Ok(Snapshot::of(world.clock.now(), read, claims, classes, catalog))
+    let expected = world.store.read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
+    let buffers = buffers::read(world, cluster, &read.capacity_buffers).await?;
+    let spread = !settings.scheduling.default_spread.is_empty();
+    let workloads = if spread { world.cluster.selectors(cluster).await? } else { Workloads::default() };
+    let seen = Snapshot::of(world.clock.now(), read, claims, classes, catalog);
+    Ok(seen.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
 }
 
 /// What the annotation says follows from the template alone, so that decisions need not wait for somebody to write it.

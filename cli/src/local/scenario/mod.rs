@@ -202,6 +202,7 @@ pub struct SettingsChange {
     pub spot_to_spot: Option<bool>,
     pub act_on_rebalance: Option<bool>,
     pub node_repair: Option<bool>,
+    pub default_spread: Option<Vec<whittle_api::k8s::TopologySpreadConstraint>>,
 }
 
 /// What goes wrong from here on.

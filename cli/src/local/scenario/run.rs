@@ -285,6 +285,9 @@ impl<'a> Player<'a> {
                 settings.spot_to_spot = change.spot_to_spot.unwrap_or(settings.spot_to_spot);
                 settings.act_on_rebalance = change.act_on_rebalance.unwrap_or(settings.act_on_rebalance);
                 settings.node_repair = change.node_repair.unwrap_or(settings.node_repair);
+                if let Some(spread) = &change.default_spread {
+                    settings.scheduling.default_spread.clone_from(spread);
+                }
                 self.session.set(settings);
             }
             Step::Faults(change) => self.faults(change),

@@ -18,7 +18,10 @@ pub use storage::{
     PersistentVolumeSpec, StorageClass, TopologySelectorRequirement, TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource,
     VolumeAttachmentSpec, VolumeNodeAffinity,
 };
-pub use workload::{ConfigMap, DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec, Namespace, PodTemplate, ReplicaSet, StatefulSet};
+pub use workload::{
+    ConfigMap, DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec, Namespace, PodSource, PodSourceKind, PodTemplate, ReplicaSet, Service,
+    ServiceSpec, StatefulSet, StoredPodTemplate, Workloads,
+};
 
 /// `apiVersion` and `kind` of a Rust type.
 pub trait Kind {

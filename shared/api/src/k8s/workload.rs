@@ -76,3 +76,77 @@ pub struct ConfigMap {
     pub data: BTreeMap<String, String>,
 }
 super::kind!(ConfigMap, "v1", "ConfigMap", "configmaps", true);
+
+/// A template that stands alone, as a capacity buffer may name one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StoredPodTemplate {
+    pub metadata: ObjectMeta,
+    pub template: PodTemplate,
+}
+super::kind!(StoredPodTemplate, "v1", "PodTemplate", "podtemplates", true);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceSpec {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
+    pub selector: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Service {
+    pub metadata: ObjectMeta,
+    pub spec: ServiceSpec,
+}
+super::kind!(Service, "v1", "Service", "services", true);
+
+/// What tells which pods belong together, for cluster-default spread constraints (scheduling 22).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workloads {
+    /// Namespace, name and selector pairs of each Service.
+    pub services: Vec<(String, String, BTreeMap<String, String>)>,
+    /// By uid of a ReplicaSet, StatefulSet or ReplicationController: its selector.
+    pub owners: BTreeMap<String, LabelSelector>,
+}
+
+/// A kind that a capacity buffer can take the shape of its pods from (disruption 20).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PodSourceKind {
+    PodTemplate,
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+}
+
+impl PodSourceKind {
+    /// The kind's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PodTemplate => "PodTemplate",
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::StatefulSet => "StatefulSet",
+        }
+    }
+}
+
+/// What a capacity buffer sees of such an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSource {
+    pub template: PodTemplate,
+    /// As the spec asks for; one where it says nothing, and for a PodTemplate.
+    pub replicas: i32,
+    pub generation: Option<i64>,
+}
+
+impl PodSource {
+    /// Of a workload.
+    pub fn of_workload(metadata: &ObjectMeta, spec: DeploymentSpec) -> Self {
+        Self { template: spec.template, replicas: spec.replicas.unwrap_or(1), generation: metadata.generation }
+    }
+    /// Of a template that stands alone.
+    pub fn of_template(object: StoredPodTemplate) -> Self {
+        Self { template: object.template, replicas: 1, generation: object.metadata.generation }
+    }
+}

@@ -49,5 +49,7 @@ pub struct CapacityBufferStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_template_generation: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub provisioning_strategy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 }

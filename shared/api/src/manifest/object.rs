@@ -2,7 +2,7 @@
 
 use crate::k8s::{
     ConfigMap, CsiNode, DaemonSet, Deployment, Kind, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget,
-    PriorityClass, ReplicaSet, StatefulSet, StorageClass, VolumeAttachment,
+    PriorityClass, ReplicaSet, Service, StatefulSet, StorageClass, StoredPodTemplate, VolumeAttachment,
 };
 use crate::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use crate::legacy::LegacyObject;
@@ -75,6 +75,8 @@ objects! {
     ReplicaSet(ReplicaSet),
     StatefulSet(StatefulSet),
     DaemonSet(DaemonSet),
+    Service(Service),
+    PodTemplate(StoredPodTemplate),
     ConfigMap(ConfigMap),
     Namespace(Namespace),
     PodDisruptionBudget(PodDisruptionBudget),

@@ -15,7 +15,7 @@ pub const BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
 #[must_use]
 pub fn virtual_pods(buffer: &CapacityBuffer, template: &PodTemplate) -> Vec<Pod> {
     let count = buffer.status.replicas.unwrap_or(0).max(0);
-    if !conditions::is_true(&buffer.status.conditions, "ReadyForProvisioning") {
+    if !conditions::is_true(&buffer.status.conditions, conditions::READY_FOR_PROVISIONING) {
         return Vec::new();
     }
     (1..=count).map(|n| one(buffer, template, n)).collect()

@@ -6,7 +6,7 @@ use super::hash::Map;
 use super::pod::{Class, ClassId, Entry, Form, VolumePlace};
 use super::problem::{Candidate, Ground, refuse};
 use super::topology::{Group, GroupId, Kind};
-use super::{Input, LeftOut, PreferencePolicy, Reason};
+use super::{Input, LeftOut, Options, Packing, PreferencePolicy, Reason};
 use crate::pods::{self, HostPort, VolumeUse};
 use crate::requirements::{Allowed, Operator, Requirements, from_selector, term_requirements};
 use std::collections::{BTreeMap, BTreeSet};
@@ -338,14 +338,22 @@ impl Classes {
         }
     }
 
-    /// The pods in the order in which they are tried: large before small, old before young.
-    pub(crate) fn queue(&self, candidates: &[Candidate<'_>]) -> Vec<Entry> {
+    /// The pods in the order in which they are tried: large before small, old before young. What a buffer only keeps room
+    /// for comes after all pods that there are, but not where the reference's own packing is asked for.
+    pub(crate) fn queue(&self, candidates: &[Candidate<'_>], options: &Options) -> Vec<Entry> {
+        let pretend: Vec<bool> = if options.packing == Packing::Reference {
+            vec![false; candidates.len()]
+        } else {
+            candidates.iter().map(|c| pods::is_virtual(c.pod)).collect()
+        };
         let mut out: Vec<Entry> = self.of.iter().enumerate().map(|(pod, &class)| Entry { class, pod }).collect();
         out.sort_by(|a, b| {
             let asks = |e: &Entry, name: usize| self.list[e.class.0 as usize].requests[name];
             let meta = |e: &Entry| &candidates[e.pod].pod.metadata;
-            asks(b, 0)
-                .cmp(&asks(a, 0))
+            let last = |e: &Entry| pretend[e.pod];
+            last(a)
+                .cmp(&last(b))
+                .then_with(|| asks(b, 0).cmp(&asks(a, 0)))
                 .then_with(|| asks(b, 1).cmp(&asks(a, 1)))
                 .then_with(|| meta(a).creation_timestamp.cmp(&meta(b).creation_timestamp))
                 .then_with(|| meta(a).uid.cmp(&meta(b).uid))

@@ -39,14 +39,15 @@ pub(crate) use prepared::Prepared;
 pub use memory::{Memory, Settled};
 pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
 pub use reason::{Cause, ClaimWhy, Finding, NearestMiss, Offer, PoolSays, Reason, RuledOut};
+pub use whittle_api::k8s::Workloads;
 pub use wishes::{WishCost, price_of_wishes};
 
 use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use whittle_api::ClusterObjects;
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Pod, TopologySpreadConstraint};
-use whittle_api::{ClusterObjects, LabelSelector};
 use whittle_units::Timestamp;
 
 /// All that one decision sees. Borrowed: a consolidation pass asks many questions of one snapshot.
@@ -63,15 +64,6 @@ pub struct Input<'a> {
     pub virtual_pods: &'a [Pod],
     /// Services and workload selectors, for cluster-default spread; may stay empty when there are no defaults.
     pub workloads: &'a Workloads,
-}
-
-/// What deduces the selector of a cluster-default spread constraint.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Workloads {
-    /// Namespace, name and selector pairs of each Service.
-    pub services: Vec<(String, String, BTreeMap<String, String>)>,
-    /// By uid of a ReplicaSet, StatefulSet or ReplicationController: its selector.
-    pub owners: BTreeMap<String, LabelSelector>,
 }
 
 /// Whether soft wishes count.

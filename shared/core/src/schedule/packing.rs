@@ -11,6 +11,7 @@ use super::problem::Problem;
 use super::repack;
 use super::topology::Kind;
 use super::{Cursor, Options, Packing, Plan};
+use crate::pods::is_virtual;
 use std::collections::BTreeSet;
 
 /// With an effort of one, the improvement of a packing may take this much work, and this part of what the packing took.
@@ -37,9 +38,9 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
     // What does not finish in one run is not worth a second look in the same run.
     if options.packing == Packing::Best && won.outcome.unseen.is_empty() {
         let rivals = rivals(p, options, &queue, &won.outcome, &mut work);
-        let fewest = rivals.iter().map(|c| c.outcome.left.len()).fold(won.outcome.left.len(), usize::min);
+        let fewest = rivals.iter().map(|c| missed(p, &c.outcome)).fold(missed(p, &won.outcome), Ord::min);
         let mut least = None;
-        for mut candidate in std::iter::once(won).chain(rivals).filter(|c| c.outcome.left.len() == fewest).collect::<Vec<_>>() {
+        for mut candidate in std::iter::once(won).chain(rivals).filter(|c| missed(p, &c.outcome) == fewest).collect::<Vec<_>>() {
             work += improve(p, options, &mut candidate.outcome, budget.saturating_sub(work));
             let price = price(p, &candidate.outcome);
             if least.as_ref().is_none_or(|(least, _)| price < *least) {
@@ -73,21 +74,35 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
 /// Other packings than the reference's, as far as they finish within the budget.
 fn rivals(p: &mut Problem<'_>, options: &Options, queue: &[Entry], reference: &Outcome, work: &mut u64) -> Vec<Candidate> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
-    let mut fewest = reference.left.len();
+    let mut fewest = missed(p, reference);
     let mut out = Vec::new();
     for way in ways(reference) {
-        if *work >= budget || (queue.len() > MANY_PODS && fewest == 0) {
+        if *work >= budget || (queue.len() > MANY_PODS && fewest == (0, 0)) {
             break;
         }
-        let order = way.order.sort(p, queue);
+        let mut order = way.order.sort(p, queue);
+        real_first(p, &mut order);
         let outcome = FirstFit::new(p, options, way.freedom, way.choice, budget - *work).run(&order);
         *work += outcome.work;
-        if outcome.unseen.is_empty() && outcome.left.len() <= fewest {
-            fewest = outcome.left.len();
+        if outcome.unseen.is_empty() && missed(p, &outcome) <= fewest {
+            fewest = missed(p, &outcome);
             out.push(Candidate { name: way.name, narrow: way.freedom.narrow, outcome });
         }
     }
     out
+}
+
+/// Pods without a place: those that there are, and all with those that a buffer only keeps room for.
+fn missed(p: &Problem<'_>, outcome: &Outcome) -> (usize, usize) {
+    let real = outcome.left.iter().filter(|(e, _)| !is_virtual(p.pods[e.pod])).count();
+    (real, outcome.left.len())
+}
+
+/// Brings what buffers only keep room for to the end, as it stands in the queue.
+fn real_first(p: &Problem<'_>, order: &mut [Entry]) {
+    if p.queue.last().is_some_and(|e| is_virtual(p.pods[e.pod])) {
+        order.sort_by_key(|e| is_virtual(p.pods[e.pod]));
+    }
 }
 
 /// Spends some more work on a better packing, within the budget.

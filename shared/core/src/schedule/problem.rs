@@ -221,7 +221,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
     let well_known = well_known.iter().map(|k| ground.names.key(k)).collect();
     let problem = Problem {
         tolerated: tolerations_by_taints(&ground.marks),
-        queue: classes.queue(&candidates),
+        queue: classes.queue(&candidates, options),
         pods: candidates.iter().map(|c| c.pod).collect(),
         class_of: classes.of,
         classes: classes.list.into_iter().map(Rc::new).collect(),

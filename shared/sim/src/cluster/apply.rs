@@ -4,7 +4,7 @@ use super::objects::Tabled;
 use super::{Cluster, NodeGroup};
 use jiff::Timestamp;
 use whittle_api::k8s::{ConfigMap, Deployment, Node, Pod};
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
+use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::manifest::{ClusterConfig, Object};
 
 /// What came of one object of a manifest.
@@ -61,14 +61,19 @@ impl Cluster {
             Object::NodePool(object) => self.put(*object, |old: &NodePool, new| new.status = old.status.clone(), now),
             Object::NodeClass(object) => self.put(*object, |old: &Ec2NodeClass, new| new.status = old.status.clone(), now),
             Object::NodeClaim(object) => self.put(*object, |old: &NodeClaim, new| new.status = old.status.clone(), now),
-            Object::NodeOverlay(object) => self.put(*object, |_, _| {}, now),
-            Object::CapacityBuffer(object) => self.put(*object, |_, _| {}, now),
+            Object::NodeOverlay(object) => self.put(*object, |old: &NodeOverlay, new| new.status = old.status.clone(), now),
+            Object::CapacityBuffer(object) => self.put(*object, |old: &CapacityBuffer, new| new.status = old.status.clone(), now),
             Object::Node(object) => self.put(*object, |_: &Node, _| {}, now),
             Object::Pod(object) => {
                 let key = self.objects.pods.contains_key(&object.metadata.key());
                 if key || !self.create_pod(*object, now) { Applied::Unchanged } else { Applied::Created }
             }
             Object::Deployment(object) => self.put(*object, |_, _| {}, now),
+            // Their pods are not made, but buffers may copy them.
+            Object::ReplicaSet(object) => self.put(*object, |_, _| {}, now),
+            Object::StatefulSet(object) => self.put(*object, |_, _| {}, now),
+            Object::Service(object) => self.put(*object, |_, _| {}, now),
+            Object::PodTemplate(object) => self.put(*object, |_, _| {}, now),
             Object::DaemonSet(object) => self.put(*object, |_, _| {}, now),
             Object::ConfigMap(object) => self.put(*object, |_: &ConfigMap, _| {}, now),
             Object::Namespace(object) => {
@@ -85,7 +90,7 @@ impl Cluster {
             Object::CsiNode(object) => self.put(*object, |_, _| {}, now),
             Object::VolumeAttachment(object) => self.put(*object, |_, _| {}, now),
             Object::ClusterConfig(config) => self.apply_groups(&config),
-            Object::ReplicaSet(_) | Object::StatefulSet(_) | Object::Legacy(_) | Object::Unknown { .. } => Applied::Ignored,
+            Object::Legacy(_) | Object::Unknown { .. } => Applied::Ignored,
         }
     }
 

@@ -12,7 +12,7 @@ use whittle_core::pods::{effective_requests, tolerates};
 use whittle_units::Resources;
 
 /// Label that tells the pods of one template from those of another.
-const TEMPLATE_HASH: &str = "pod-template-hash";
+pub(super) const TEMPLATE_HASH: &str = "pod-template-hash";
 /// Taint of Nodes that are not ready.
 pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 

@@ -9,6 +9,7 @@ mod groups;
 mod kubelet;
 pub mod objects;
 mod scheduler;
+mod workloads;
 
 pub use apply::{Applied, NoSuchObject};
 pub use budgets::Eviction;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::{
     ConfigMap, CsiNode, DaemonSet, Deployment, Kind, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget,
-    PriorityClass, StorageClass, VolumeAttachment,
+    PriorityClass, ReplicaSet, Service, StatefulSet, StorageClass, StoredPodTemplate, VolumeAttachment,
 };
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 
@@ -49,7 +49,11 @@ objects! {
     nodes: Node,
     pods: Pod,
     deployments: Deployment,
+    replica_sets: ReplicaSet,
+    stateful_sets: StatefulSet,
     daemon_sets: DaemonSet,
+    services: Service,
+    pod_templates: StoredPodTemplate,
     budgets: PodDisruptionBudget,
     namespaces: Namespace,
     priority_classes: PriorityClass,

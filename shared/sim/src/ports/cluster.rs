@@ -6,11 +6,11 @@ use crate::function::Function;
 use crate::mutants::Mutant;
 use crate::world::World;
 use whittle_api::ClusterObjects;
-use whittle_api::k8s::{Node, PodDisruptionBudget};
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
+use whittle_api::k8s::{Node, PodDisruptionBudget, PodSource, PodSourceKind, Workloads};
+use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::labels::TERMINATION_FINALIZER;
 use whittle_claims::PodKey;
-use whittle_ports::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter};
+use whittle_ports::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter, WorkloadReader};
 use whittle_units::{ClusterName, InstanceId, ProviderId};
 
 impl SimPorts {
@@ -112,6 +112,21 @@ impl ClusterReader for SimPorts {
             Ok(seen)
         })
         .await
+    }
+}
+
+impl WorkloadReader for SimPorts {
+    async fn selectors(&self, cluster: &ClusterName) -> Result<Workloads, ClusterError> {
+        self.ask(cluster, "selectors", |world| Ok(world.cluster.selectors())).await
+    }
+    async fn pod_source(
+        &self,
+        cluster: &ClusterName,
+        kind: PodSourceKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<PodSource>, ClusterError> {
+        self.ask(cluster, "a pod template", |world| Ok(world.cluster.pod_source(kind, &format!("{namespace}/{name}")))).await
     }
 }
 
@@ -299,6 +314,22 @@ impl StatusWriter for SimPorts {
                 }
             });
             if there { Ok(()) } else { Err(ClusterError::NotFound { what: format!("EC2NodeClass {key}") }) }
+        })
+        .await
+    }
+    async fn write_node_overlay_status(&self, cluster: &ClusterName, overlay: &NodeOverlay) -> Result<(), ClusterError> {
+        self.change(cluster, "a NodeOverlay", |world| {
+            let key = overlay.metadata.key();
+            world.cluster.objects.change::<NodeOverlay>(&key, |known| known.status = overlay.status.clone());
+            Ok(())
+        })
+        .await
+    }
+    async fn write_capacity_buffer_status(&self, cluster: &ClusterName, buffer: &CapacityBuffer) -> Result<(), ClusterError> {
+        self.change(cluster, "a CapacityBuffer", |world| {
+            let key = buffer.metadata.key();
+            world.cluster.objects.change::<CapacityBuffer>(&key, |known| known.status = buffer.status.clone());
+            Ok(())
         })
         .await
     }

@@ -1,7 +1,7 @@
 //! Cluster-default spread, pretend pods and reserved capacity.
 
 use super::world::{World, Z, all, asks, hard, left, near, offering, reasons, sizes, spread};
-use crate::schedule::{Options, ReservedMode};
+use crate::schedule::{Options, Packing, ReservedMode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use whittle_api::catalog::Offering;
@@ -169,6 +169,25 @@ fn pretend_pods_reserve_room_like_real_ones() {
     assert!(!crate::pods::is_virtual(&world.virtual_pods[0]));
     for (replicas, ready) in [(0, true), (-3, true), (2, false)] {
         assert!(crate::pods::virtual_pods(&buffer("b", replicas, ready), &template).is_empty());
+    }
+}
+
+#[test]
+fn what_a_limit_leaves_goes_to_real_pods_before_buffers() {
+    for packing in [Packing::Best, Packing::Reference] {
+        let mut world = World::new();
+        world.options.packing = packing;
+        world.pool("default", json!({"limits": {"cpu": "4"}}));
+        world.pod("small", json!({"requests": {"cpu": "1500m"}}));
+        let mut pretend = super::world::pod("pretend", json!({"requests": {"cpu": "3"}}));
+        for key in [crate::pods::FAKE_POD, crate::pods::BUFFER_NAME, crate::pods::BUFFER_NAMESPACE] {
+            pretend.metadata.annotations.insert(key.into(), "true".into());
+        }
+        world.virtual_pods = vec![pretend];
+        let plan = world.plan();
+        let left: Vec<_> = plan.left_out.iter().map(|left| left.pod.name.as_str()).collect();
+        // The reference takes the larger one first, whatever it is.
+        assert_eq!(left, [if packing == Packing::Best { "pretend" } else { "small" }], "{packing:?}");
     }
 }
 

@@ -1,0 +1,111 @@
+//! What the owners of pools, overlays and buffers are shown of a run.
+
+use whittle_api::karpenter::{CapacityBuffer, NodeOverlay, NodePool};
+use whittle_api::{ConditionStatus, conditions};
+use whittle_claims::DecisionKind;
+use whittle_core::buffers;
+use whittle_core::overlays::Verdict;
+use whittle_core::schedule::{Cause, Plan, PoolSays};
+use whittle_ports::{ClusterEvent, Report, StatusWriter, World};
+use whittle_snapshot::Snapshot;
+use whittle_units::{ClusterName, Timestamp};
+
+/// Writes the statuses that changed. What cannot be written now is written by a later run.
+pub(crate) async fn statuses<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    seen: &Snapshot,
+    plan: &Plan,
+    report: &mut Report,
+) where
+    K: StatusWriter,
+{
+    for overlay in overlays(seen) {
+        if world.cluster.write_node_overlay_status(cluster, &overlay).await.is_err() {
+            report.count("statuses_failed");
+        }
+    }
+    for buffer in buffers(seen, plan) {
+        match world.cluster.write_capacity_buffer_status(cluster, &buffer).await {
+            Ok(()) => explain(report, &buffer, seen.now),
+            Err(_) => report.count("statuses_failed"),
+        }
+    }
+    for event in empty_pools(seen, plan) {
+        if world.cluster.publish(cluster, &event).await.is_err() {
+            report.count("events_failed");
+        }
+    }
+}
+
+/// Overlays whose status does not say yet what became of them (scheduling 11.6). Pure.
+pub(crate) fn overlays(seen: &Snapshot) -> Vec<NodeOverlay> {
+    let told = |overlay: &NodeOverlay| {
+        let mut out = overlay.clone();
+        let (status, reason, message) = match seen.overlaid.verdicts.get(&overlay.metadata.name)? {
+            Verdict::Used => (ConditionStatus::True, conditions::VALIDATION_SUCCEEDED, String::new()),
+            Verdict::Invalid(what) => (ConditionStatus::False, "RuntimeValidation", what.clone()),
+            Verdict::Conflict(with) => (ConditionStatus::False, "Conflict", format!("conflict with another overlay: {with}")),
+        };
+        let ready =
+            if status == ConditionStatus::True { (conditions::READY, "") } else { ("UnhealthyDependents", "ValidationSucceeded=False") };
+        let list = &mut out.status.conditions;
+        conditions::set(list, conditions::VALIDATION_SUCCEEDED, status, reason, &message, seen.now);
+        conditions::set(list, conditions::READY, status, ready.0, ready.1, seen.now);
+        for condition in list.iter_mut() {
+            condition.observed_generation = overlay.metadata.generation;
+        }
+        (out != *overlay).then_some(out)
+    };
+    seen.read.node_overlays.iter().filter(|overlay| !overlay.metadata.is_deleting()).filter_map(told).collect()
+}
+
+/// Buffers whose status does not say yet what this run found. Pure.
+pub(crate) fn buffers(seen: &Snapshot, plan: &Plan) -> Vec<CapacityBuffer> {
+    let told = buffers::after(&seen.buffers.list, plan, &seen.buffers.on_the_way, seen.now);
+    let is_news = |buffer: &CapacityBuffer| {
+        let known = seen.read.capacity_buffers.iter().find(|known| known.metadata.uid == buffer.metadata.uid);
+        known.is_none_or(|known| known.status != buffer.status)
+    };
+    told.into_iter().filter(is_news).collect()
+}
+
+fn explain(report: &mut Report, buffer: &CapacityBuffer, now: Timestamp) {
+    let list = &buffer.status.conditions;
+    let unresolved = conditions::find(list, conditions::READY_FOR_PROVISIONING).filter(|c| c.status != ConditionStatus::True);
+    let Some(condition) = unresolved.or_else(|| conditions::find(list, conditions::PROVISIONING)) else { return };
+    let message =
+        if condition.message.is_empty() { condition.reason.clone() } else { format!("{}: {}", condition.reason, condition.message) };
+    report.decide(now, DecisionKind::Planned, format!("capacitybuffer/{}", buffer.metadata.key()), message);
+    report.count("buffers_told");
+}
+
+/// Events for pools that nothing can be bought for, while there are pods to place (scheduling 27.2). Pure.
+pub(crate) fn empty_pools(seen: &Snapshot, plan: &Plan) -> Vec<ClusterEvent> {
+    if plan.pods == 0 {
+        return Vec::new();
+    }
+    plan.empty_pools.iter().filter_map(|says| empty_pool(seen, says)).collect()
+}
+
+fn empty_pool(seen: &Snapshot, says: &PoolSays) -> Option<ClusterEvent> {
+    let pool = seen.objects.node_pools.iter().find(|pool| pool.metadata.name == says.node_pool)?;
+    let message = match &says.cause {
+        Cause::MinValues { .. } => {
+            format!("NodePool requirements filtered out all compatible available instance types due to minValues: {}", says.cause)
+        }
+        cause => format!("NodePool requirements filtered out all compatible available instance types: {cause}"),
+    };
+    let (api_version, kind) =
+        if pool.is_converted_provisioner() { ("karpenter.sh/v1alpha5", "Provisioner") } else { ("karpenter.sh/v1", "NodePool") };
+    Some(ClusterEvent {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        namespace: String::new(),
+        name: NodePool::given_name(&pool.metadata.name).to_owned(),
+        uid: pool.metadata.uid.clone(),
+        warning: true,
+        reason: "NoCompatibleInstanceTypes".to_owned(),
+        message,
+    })
+}

@@ -1,0 +1,36 @@
+//! What makes pods, as readers of workloads see it.
+
+use super::Cluster;
+use whittle_api::LabelSelector;
+use whittle_api::k8s::{PodSource, PodSourceKind, Workloads};
+
+impl Cluster {
+    /// Selectors of Services and of the ReplicaSets that the Deployments' pods belong to.
+    pub fn selectors(&self) -> Workloads {
+        let services = self.objects.services.values();
+        let services = services.map(|s| (s.metadata.namespace.clone(), s.metadata.name.clone(), s.spec.selector.clone())).collect();
+        let mut out = Workloads { services, ..Workloads::default() };
+        for pod in self.objects.pods.values() {
+            let Some((owner, deployment)) = pod.metadata.controller().zip(self.deployment_of(pod)) else { continue };
+            out.owners.entry(owner.uid.clone()).or_insert_with(|| {
+                // ReplicaSets themselves are not kept: theirs is the Deployment's selector, and the hash of the template.
+                let mut selector: LabelSelector = deployment.spec.selector.clone();
+                let hash = pod.metadata.labels.get(super::controllers::TEMPLATE_HASH);
+                selector.match_labels.extend(hash.map(|hash| (super::controllers::TEMPLATE_HASH.to_owned(), hash.clone())));
+                selector
+            });
+        }
+        out
+    }
+
+    /// What a capacity buffer takes the shape of its pods from.
+    pub fn pod_source(&self, kind: PodSourceKind, key: &str) -> Option<PodSource> {
+        let objects = &self.objects;
+        match kind {
+            PodSourceKind::PodTemplate => objects.pod_templates.get(key).cloned().map(PodSource::of_template),
+            PodSourceKind::Deployment => objects.deployments.get(key).map(|o| PodSource::of_workload(&o.metadata, o.spec.clone())),
+            PodSourceKind::ReplicaSet => objects.replica_sets.get(key).map(|o| PodSource::of_workload(&o.metadata, o.spec.clone())),
+            PodSourceKind::StatefulSet => objects.stateful_sets.get(key).map(|o| PodSource::of_workload(&o.metadata, o.spec.clone())),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Capacity buffers as a decision sees them: what each resolves to, and the pods that stand for its room.
+
+use std::collections::BTreeSet;
+use whittle_api::ClusterObjects;
+use whittle_api::k8s::{Pod, PodSource};
+use whittle_api::karpenter::CapacityBuffer;
+use whittle_claims::{Claim, Phase, Stored};
+use whittle_core::buffers::{Buffer, Unresolved, resolve, source_of};
+use whittle_core::schedule::PodRef;
+use whittle_ports::{Clock, ClusterError, HandleError, WorkloadReader, World};
+use whittle_units::ClusterName;
+
+/// Pods of all buffers together that one decision looks at.
+const PODS_MAX: usize = 10_000;
+
+/// The buffers of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Buffers {
+    pub list: Vec<Buffer>,
+    /// Pods whose place is still to be found: those that no unlaunched machine was asked for.
+    pub pods: Vec<Pod>,
+    /// The others: their machine is on its way.
+    pub on_the_way: Vec<PodRef>,
+}
+
+impl Buffers {
+    /// Sorts the buffers' pods by whether a machine without an instance was asked for them already.
+    pub(crate) fn of(mut list: Vec<Buffer>, read: &ClusterObjects, claims: &[Stored<Claim>]) -> Self {
+        list.sort_by_cached_key(|buffer| buffer.object.metadata.key());
+        let promised: BTreeSet<&str> = claims
+            .iter()
+            .map(|stored| &stored.value)
+            .filter(|claim| matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) && claim.deletion.is_none())
+            .flat_map(|claim| claim.spec.pods.iter().map(|pod| pod.uid.as_str()))
+            .collect();
+        // Somebody may have made a pod of such a name; there cannot be two.
+        let taken: BTreeSet<String> =
+            read.pods.iter().filter(|pod| pod.metadata.name.starts_with("capacity-buffer-")).map(|pod| pod.metadata.key()).collect();
+        let pods = list.iter().flat_map(|buffer| &buffer.pods).filter(|pod| !taken.contains(&pod.metadata.key())).take(PODS_MAX);
+        let (there, pods): (Vec<&Pod>, Vec<&Pod>) = pods.partition(|pod| promised.contains(pod.metadata.uid.as_str()));
+        let (pods, on_the_way) = (pods.into_iter().cloned().collect(), there.into_iter().map(PodRef::of).collect());
+        Self { list, pods, on_the_way }
+    }
+}
+
+impl Buffers {
+    /// The pods whose machine is on its way.
+    pub(crate) fn promised(&self) -> impl Iterator<Item = &Pod> {
+        let uids: BTreeSet<&str> = self.on_the_way.iter().map(|pod| pod.uid.as_str()).collect();
+        self.list.iter().flat_map(|buffer| &buffer.pods).filter(move |pod| uids.contains(pod.metadata.uid.as_str()))
+    }
+}
+
+/// Resolves buffers by what their references name. One that cannot be resolved says so in its status; the others count.
+pub(crate) async fn read<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    buffers: &[CapacityBuffer],
+) -> Result<Vec<Buffer>, HandleError>
+where
+    K: WorkloadReader,
+    T: Clock,
+{
+    let mut out = Vec::with_capacity(buffers.len());
+    for buffer in buffers.iter().filter(|buffer| !buffer.metadata.is_deleting()) {
+        let source = source(world, cluster, buffer).await?;
+        out.push(resolve(buffer, source.as_ref(), world.clock.now()));
+    }
+    Ok(out)
+}
+
+async fn source<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    buffer: &CapacityBuffer,
+) -> Result<Result<PodSource, Unresolved>, HandleError>
+where
+    K: WorkloadReader,
+{
+    let (kind, name) = match source_of(buffer) {
+        Ok(source) => source,
+        Err(unresolved) => return Ok(Err(unresolved)),
+    };
+    match world.cluster.pod_source(cluster, kind, &buffer.metadata.namespace, name).await {
+        Ok(found) => Ok(found.ok_or_else(|| Unresolved::missing(kind, name))),
+        // Our role lacks the right, or the object is odd: that is the buffer's trouble, and planning goes on.
+        Err(ClusterError::Invalid { message, .. }) => Ok(Err(Unresolved::failed(message))),
+        // A server that does not answer says nothing about the buffer: its room must not be given up for that.
+        Err(error) => Err(error.into()),
+    }
+}
