@@ -66,9 +66,12 @@ pub(crate) fn hold(objects: &mut ClusterObjects, claims: &[Stored<Claim>], waiti
     let by_uid: BTreeMap<&str, &Pod> = waiting.iter().map(|pod| (pod.metadata.uid.as_str(), *pod)).collect();
     for claim in claims.iter().map(|stored| &stored.value) {
         let held: Vec<&Pod> = claim.spec.pods.iter().filter_map(|pod| by_uid.get(pod.uid.as_str()).copied()).collect();
+        if held.is_empty() {
+            continue;
+        }
         let unlaunched =
             |mirror: &&mut NodeClaim| mirror.metadata.name == claim.key.name.as_str() && mirror.status.provider_id == id_of(claim);
-        let Some(mirror) = objects.node_claims.iter_mut().find(unlaunched).filter(|_| !held.is_empty()) else { continue };
+        let Some(mirror) = objects.node_claims.iter_mut().find(unlaunched) else { continue };
         let mut room = mirror.status.allocatable.clone();
         room.subtract(&pods::total_requests(held));
         mirror.status.allocatable = no_less_than_nothing(&room);
