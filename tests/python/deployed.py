@@ -3,7 +3,7 @@
 usage: deployed.py STACK ENDPOINT CLUSTER
 
 Every queue gets a message, every rule's target an event that its pattern matches, every tick's input is handed to its
-function, the relay is called at its URL; one tick is waited for. A function has answered when its invocation ended by
+function, the relay is called at its URL; one tick is waited for. Karpenter's own stack is deployed beside it and removed. A function has answered when its invocation ended by
 itself: an error that names a back end which is not there is an answer, a crash or a time-out is none.
 """
 
@@ -23,6 +23,8 @@ ANSWER_MAX = 60
 NO_ANSWER = ["Runtime.ExitError", "Runtime.InitError", "Task timed out", "panicked at", "Runtime exited"]
 SECRET = "test-secret"
 INSTANCE = "i-0aaaaaaaaaaaaaaa1"
+# The stack that clusters with Karpenter have.
+KARPENTER = "tests/seeds/004-cloudformation.yaml"
 
 
 def envelope(rule: str, detail_type: str, source: str, detail: dict) -> dict:
@@ -189,6 +191,36 @@ def check_rules(stack: Stack, feeds: dict) -> None:
         stack.expect_run(feeds[queue], rule, ANSWER_MAX, lambda: stack.send(queue, event))
 
 
+def check_beside_karpenter(stack: Stack) -> None:
+    """S4.1: Karpenter's own stack stands beside ours, and ours hears every kind of event that its four rules hear."""
+    with open(KARPENTER, encoding="utf-8") as file:
+        body = file.read()
+    other = f"Karpenter-{stack.cluster}"
+    stack.formation.create_stack(
+        StackName=other,
+        TemplateBody=body,
+        Parameters=[{"ParameterKey": "ClusterName", "ParameterValue": stack.cluster}],
+        Capabilities=["CAPABILITY_NAMED_IAM"],
+    )
+    stack.formation.get_waiter("stack_create_complete").wait(StackName=other, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+    theirs = Stack(other, stack.endpoint, stack.cluster)
+    rules = theirs.of_type("AWS::Events::Rule")
+    if (len(theirs.resources), len(rules)) != (9, 4):
+        stack.failures.append(f"Karpenter's stack has {len(theirs.resources)} resources and {len(rules)} rules, not 9 and 4")
+    events = [envelope(rule, *parts) for rule, parts in ENVELOPES.items()]
+    ours = [stack.events.describe_rule(Name=stack.physical(rule))["EventPattern"] for rule in stack.of_type("AWS::Events::Rule")]
+    matches = lambda pattern, event: stack.events.test_event_pattern(EventPattern=pattern, Event=json.dumps(event))["Result"]
+    for rule in rules:
+        pattern = stack.events.describe_rule(Name=theirs.physical(rule))["EventPattern"]
+        heard = [event for event in events if matches(pattern, event)]
+        deaf = [event["detail-type"] for event in heard if not any(matches(own, event) for own in ours)]
+        if not heard or deaf:
+            stack.failures.append(f"Karpenter's {rule} hears {len(heard)} of the events, ours miss {deaf}")
+        print(f"{'Karpenter':<12} {rule:<30} heard by our rules too: {len(heard)} kinds of event", flush=True)
+    stack.formation.delete_stack(StackName=other)
+    stack.formation.get_waiter("stack_delete_complete").wait(StackName=other, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+
+
 def check_ticks(stack: Stack) -> None:
     for schedule in stack.of_type("AWS::Scheduler::Schedule"):
         target = stack.scheduler.get_schedule(Name=stack.physical(schedule))["Target"]
@@ -237,6 +269,7 @@ def main() -> None:
     check_relay(stack)
     check_queues(stack, feeds)
     check_rules(stack, feeds)
+    check_beside_karpenter(stack)
     check_ticks(stack)
     # What the checks themselves started, besides a tick that may have come already.
     own = 2

@@ -29,40 +29,49 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     shell::run(aws("python", &["-c", PUT_SECRET, SECRET_NAME, SECRET]))?;
     let template = built.join("template.yaml");
     let overrides = format!("Clusters={CLUSTER} Architecture=x86_64 TestEndpoint={endpoint} RelaySecret={SECRET_NAME}");
-    shell::run(aws(
-        "sam",
-        &[
-            "deploy",
-            "--template-file",
-            &template.to_string_lossy(),
-            "--stack-name",
-            STACK,
-            "--resolve-s3",
-            "--capabilities",
-            "CAPABILITY_IAM",
-            "--no-confirm-changeset",
-            "--no-progressbar",
-            "--parameter-overrides",
-            &overrides,
-        ],
-    ))?;
+    let template = template.to_string_lossy();
+    let deploy = || {
+        let mut arguments = vec!["deploy", "--template-file", &template, "--stack-name", STACK, "--resolve-s3"];
+        arguments.extend(["--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset", "--no-progressbar"]);
+        arguments.extend(["--no-fail-on-empty-changeset", "--parameter-overrides", &overrides]);
+        shell::run(aws("sam", &arguments))
+    };
+    let resources = || shell::read(aws("python", &["-c", LIST_RESOURCES, STACK]));
+    deploy()?;
+    // S0.1: a second run changes nothing and succeeds.
+    let first = resources()?;
+    deploy()?;
+    if resources()? != first {
+        bail!("the second deployment of the same template changed the stack");
+    }
     let answered = shell::run(aws("python", &["tests/python/deployed.py", STACK, &endpoint, CLUSTER]));
     if answered.is_err() {
         println!("the emulator said:\n{}", tail(&cloud.log()));
     }
     answered?;
-    shell::run(aws("sam", &["delete", "--stack-name", STACK, "--no-prompts", "--region", Ministack::REGION]))?;
-    let left = shell::read(aws("python", &["-c", LIST_FUNCTIONS]))?;
+    // S0.19: removing what is gone succeeds too. The table with the claims outlives the stack, as the template promises.
+    let delete = || shell::run(aws("sam", &["delete", "--stack-name", STACK, "--no-prompts", "--region", Ministack::REGION]));
+    delete()?;
+    delete()?;
+    let left = shell::read(aws("python", &["-c", LIST_LEFT]))?;
     if !left.trim().is_empty() {
-        bail!("the deleted stack left functions behind: {left}");
+        bail!("the deleted stack left something behind: {left}");
     }
     Ok(())
 }
 
 const PUT_SECRET: &str = "import boto3, sys; \
     boto3.client('ssm').put_parameter(Name=sys.argv[1], Value=sys.argv[2], Type='SecureString')";
-const LIST_FUNCTIONS: &str = "import boto3; \
-    print(*[f['FunctionName'] for f in boto3.client('lambda').list_functions()['Functions']])";
+/// Every resource with the moment of its last change.
+const LIST_RESOURCES: &str = "import boto3, sys; \
+    pages = boto3.client('cloudformation').get_paginator('list_stack_resources').paginate(StackName=sys.argv[1]); \
+    print(*sorted(str((r['LogicalResourceId'], r['PhysicalResourceId'], str(r['LastUpdatedTimestamp']))) \
+    for page in pages for r in page['StackResourceSummaries']), sep='\\n')";
+const LIST_LEFT: &str = "import boto3; \
+    kinds = [('lambda', 'list_functions', 'Functions'), ('sqs', 'list_queues', 'QueueUrls'), ('iam', 'list_roles', 'Roles'), \
+    ('events', 'list_rules', 'Rules'), ('scheduler', 'list_schedules', 'Schedules'), ('logs', 'describe_log_groups', 'logGroups'), \
+    ('cloudwatch', 'describe_alarms', 'MetricAlarms')]; \
+    print(*[found for kind, call, key in kinds for found in getattr(boto3.client(kind), call)().get(key, [])])";
 
 /// `sam build`, with nothing that could fetch a toolchain.
 fn build(root: &Path, sam: &Path, built: &Path) -> Result<()> {

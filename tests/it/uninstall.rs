@@ -1,0 +1,273 @@
+//! Leaving a cluster on real adapters: the table, the queues, machines and profiles in an emulator, objects in a real API
+//! server. Two clusters share the account; the one that is left loses everything of ours, the other nothing (S1.28).
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_ec2::types::{InstanceType, ResourceType, Tag, TagSpecification};
+use aws_sdk_sqs::types::QueueAttributeName;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whittle_api::karpenter::{AmiSelectorTerm, NodeClassReference, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::labels;
+use whittle_aws::{Explorer, Isolation, Machines, QueueUrls, SqsQueues};
+use whittle_claims::{Claim, ClaimSpec, LeftNodes, Machine, Phase, Revision, Sighting, UninstallRequest, mirror};
+use whittle_cluster::Clusters;
+use whittle_dynamo::DynamoStore;
+use whittle_ec2::fleet::LaunchTemplate;
+use whittle_ec2::network::{ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_ports::{ClaimStore, CloudError, Discovery, Fleets, Instances, Leases, Mirrors, Records, Settings, World, contracts};
+use whittle_tests::clock::StandingClock;
+use whittle_tests::control_plane::ControlPlane;
+use whittle_tests::dynamo::{TABLE, client, create_table};
+use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, kubectl};
+use whittle_tests::ministack::Ministack;
+use whittle_units::{ClusterName, InstanceId, ProviderId, SignedDuration};
+
+const LEFT: &str = "left";
+const SERVED: &str = "served";
+const ROLE: &str = "KarpenterNodeRole-left";
+/// Runs until nothing may be left: each is a tick later than the one before.
+const TICKS_MAX: u32 = 12;
+const TICK: SignedDuration = SignedDuration::from_mins(1);
+
+/// The classes' right to clean up, as `refresh` has it; what else there is to discover does not matter here.
+struct Cleaner(Explorer);
+
+impl Discovery for Cleaner {
+    async fn cluster_info(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
+        Ok(ClusterInfo { name: cluster.clone(), ..ClusterInfo::default() })
+    }
+    async fn subnets(&self, _: &[SubnetSelectorTerm]) -> Result<Vec<Subnet>, CloudError> {
+        Ok(Vec::new())
+    }
+    async fn security_groups(&self, _: &[SecurityGroupSelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError> {
+        Ok(Vec::new())
+    }
+    async fn images(&self, _: &[AmiSelectorTerm], _: &str) -> Result<Vec<Image>, CloudError> {
+        Ok(Vec::new())
+    }
+    async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
+        self.0.ensure_instance_profile(cluster, class, role).await
+    }
+    async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<(), CloudError> {
+        self.0.release_class(cluster, class).await
+    }
+    async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
+        Ok(b"catalog".to_vec())
+    }
+}
+
+/// The account and the API server.
+struct Stage {
+    ministack: Ministack,
+    plane: ControlPlane,
+    clusters: Clusters<TestAccess>,
+    config: SdkConfig,
+    queues: QueueUrls,
+}
+
+impl Stage {
+    async fn new() -> Option<Self> {
+        let (ministack, plane) = (Ministack::start()?, ControlPlane::start()?);
+        create_table(&client(&ministack)).await;
+        for crd in CRDS {
+            apply(&plane, crd);
+        }
+        let _ = kubectl(&plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
+        let config = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .endpoint_url(ministack.endpoint())
+            .region(Region::new(Ministack::REGION))
+            .credentials_provider(SharedCredentialsProvider::new(Credentials::new("testing", "testing", None, None, "tests")))
+            .build();
+        let sqs = aws_sdk_sqs::Client::new(&config);
+        let queue = async |name: &str| sqs.create_queue().queue_name(name).send().await.unwrap().queue_url.unwrap();
+        let plan = sqs.create_queue().queue_name("plan.fifo").attributes(QueueAttributeName::FifoQueue, "true").send().await.unwrap();
+        let queues = QueueUrls {
+            plan: plan.queue_url.unwrap(),
+            terminate: queue("terminate").await,
+            refresh: queue("refresh").await,
+            ..QueueUrls::default()
+        };
+        let iam = aws_sdk_iam::Client::new(&config);
+        iam.create_role().role_name(ROLE).assume_role_policy_document("{}").send().await.unwrap();
+        Some(Self { clusters: clusters(&plane), ministack, plane, config, queues })
+    }
+
+    fn at(tick: u32) -> StandingClock {
+        let start = StandingClock::new();
+        StandingClock { now: start.now + TICK * i32::try_from(tick).unwrap(), ..start }
+    }
+    fn store(&self, clock: StandingClock) -> DynamoStore {
+        DynamoStore::new(client(&self.ministack), TABLE, Arc::new(clock))
+    }
+    fn machines(&self, clock: StandingClock) -> Machines {
+        Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(clock))
+    }
+    fn cleaner(&self, clock: StandingClock) -> Cleaner {
+        let region = whittle_units::Region::new(Ministack::REGION);
+        Cleaner(Explorer::new(&self.config, region, Isolation::Isolated, Arc::new(clock)))
+    }
+
+    /// A machine as a launch leaves it, with a launch template, a profile, a claim and a record.
+    async fn serve(&self, cluster: &ClusterName) -> Claim {
+        let clock = Self::at(0);
+        let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, cluster.as_str())];
+        let id = self.start(&tags).await;
+        let tags: BTreeMap<String, String> = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let template = LaunchTemplate { image_id: "ami-1".to_owned(), tags, ..LaunchTemplate::default() }.named();
+        self.machines(clock).ensure_launch_template(&template).await.unwrap();
+        self.cleaner(clock).ensure_instance_profile(cluster, "default", ROLE).await.unwrap();
+
+        let store = self.store(clock);
+        let lease = store.acquire(cluster, "test", clock.now, TICK).await.unwrap();
+        let mut claim = contracts::planned_claim(cluster, &format!("default-{cluster}"), clock.now);
+        let (group, kind) = ("karpenter.k8s.aws".to_owned(), "EC2NodeClass".to_owned());
+        claim.spec = ClaimSpec {
+            node_pool: "default".to_owned(),
+            node_class: NodeClassReference { group, kind, name: "default".to_owned() },
+            labels: [(labels::NODE_POOL.to_owned(), "default".to_owned())].into(),
+            ..ClaimSpec::default()
+        };
+        let planned = store.create(&lease, &claim).await.unwrap();
+        store.release(&lease).await.unwrap();
+        let machine = Machine { provider_id: ProviderId::of_instance("us-west-2a", &id), ..contracts::machine(&id, clock.now) };
+        claim.phase = Phase::Launched { machine: machine.clone() };
+        let launched = store.update(&claim, planned).await.unwrap();
+        claim.phase = Phase::Registered { machine, node_name: format!("node-{cluster}"), since: clock.now };
+        store.update(&claim, launched).await.unwrap();
+        let seen = Sighting { subject: "something".to_owned(), first_seen_at: clock.now, expires_at: clock.now + TICK * 60 };
+        store.write(cluster, &seen, Revision::ABSENT).await.unwrap();
+        claim
+    }
+
+    async fn start(&self, tags: &[(&str, &str)]) -> InstanceId {
+        let tags = tags.iter().map(|(key, value)| Tag::builder().key(*key).value(*value).build()).collect();
+        let tags = TagSpecification::builder().resource_type(ResourceType::Instance).set_tags(Some(tags)).build();
+        let run = aws_sdk_ec2::Client::new(&self.config).run_instances().image_id("ami-0123456789abcdef0").tag_specifications(tags);
+        let answer = run.instance_type(InstanceType::M5Large).min_count(1).max_count(1).send().await.unwrap();
+        InstanceId::new(answer.instances()[0].instance_id().unwrap())
+    }
+
+    /// Its objects: the Node and the NodeClaim, both held by our finalizer, and the class that is held too.
+    async fn show(&self, cluster: &ClusterName, claim: &Claim) {
+        apply(&self.plane, &POOL_AND_CLASS.replace("$FINALIZER", labels::NODE_CLASS_FINALIZER));
+        self.clusters.apply_mirror(cluster, &mirror(claim)).await.unwrap();
+        let (name, id) = (claim.node_name().unwrap(), claim.machine().unwrap().provider_id.as_str());
+        apply(&self.plane, &node(name, id, labels::TERMINATION_FINALIZER));
+    }
+
+    /// One tick of every function that takes part, as the user asks again what is left. Returns what the user is told.
+    async fn tick(&self, cluster: &ClusterName, tick: u32) -> String {
+        let clock = Self::at(tick);
+        let (store, machines, cleaner) = (self.store(clock), self.machines(clock), self.cleaner(clock));
+        let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&self.config), self.queues.clone(), Arc::new(clock));
+        let world = World { store: &store, cloud: &machines, cluster: &self.clusters, queues: &queues, clock: &clock };
+        let settings = Settings { clusters: vec![cluster.clone()], ..Settings::default() };
+        let request = UninstallRequest { cluster: cluster.clone(), nodes: LeftNodes::Drain, dry_run: false };
+        for claim in store.list(cluster).await.unwrap() {
+            whittle_terminate::handle(world, &settings, &claim.value.key).await.unwrap();
+        }
+        let refreshing = World { store: &store, cloud: &cleaner, cluster: &self.clusters, queues: &queues, clock: &clock };
+        whittle_refresh::handle(refreshing, &settings, cluster).await.unwrap();
+        let report = whittle_sweep::uninstall(world, &settings, &request).await.unwrap();
+        report.decisions.last().unwrap().message.clone()
+    }
+
+    /// Keys of the table's items that are of this cluster.
+    async fn keys(&self, cluster: &ClusterName) -> Vec<String> {
+        let items = client(&self.ministack).scan().table_name(TABLE).send().await.unwrap().items.unwrap();
+        let text = |value: &AttributeValue| value.as_s().cloned().unwrap_or_default();
+        let of_cluster = |key: &String| key.split('#').any(|part| part == cluster.as_str());
+        let mut keys: Vec<String> = items.iter().map(|item| format!("{}#{}", text(&item["pk"]), text(&item["sk"]))).collect();
+        keys.retain(of_cluster);
+        keys.sort();
+        keys
+    }
+
+    async fn profiles(&self) -> Vec<String> {
+        let answer = aws_sdk_iam::Client::new(&self.config).list_instance_profiles().send().await.unwrap();
+        answer.instance_profiles.into_iter().map(|profile| profile.path).collect()
+    }
+}
+
+const POOL_AND_CLASS: &str = "
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    spec:
+      requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}]
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default, finalizers: [$FINALIZER]}
+spec:
+  role: KarpenterNodeRole-left
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]
+  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]
+";
+
+fn node(name: &str, provider_id: &str, finalizer: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Node, metadata: {{name: {name}, finalizers: [{finalizer}]}}, spec: {{providerID: '{provider_id}'}}, \
+         status: {{allocatable: {{cpu: 4, memory: 8Gi, pods: 10}}}}}}"
+    )
+}
+
+#[tokio::test]
+async fn s1_28_leaving_a_cluster_leaves_nothing_behind_and_touches_no_other() {
+    let Some(stage) = Stage::new().await else { return };
+    let (left, served) = (ClusterName::new(LEFT), ClusterName::new(SERVED));
+    let (ours, other) = (stage.serve(&left).await, stage.serve(&served).await);
+    stage.show(&left, &ours).await;
+    apply(&stage.plane, &node("managed", "aws:///us-west-2a/i-0aaaaaaaaaaaaaaaa", "example.com/keeps"));
+    let unmarked = stage.start(&[("Name", "somebody's"), (labels::TAG_CLUSTER, LEFT)]).await;
+    let before = stage.keys(&served).await;
+
+    let mut told = Vec::new();
+    for tick in 0..TICKS_MAX {
+        told.push(stage.tick(&left, tick).await);
+        if told.last().is_some_and(|told| told.starts_with("nothing is left")) {
+            break;
+        }
+    }
+    println!("{told:#?}");
+    assert!(told.last().is_some_and(|told| told.starts_with("nothing is left")), "{told:#?}");
+
+    let now = Stage::at(TICKS_MAX);
+    let machines = stage.machines(now);
+    assert_eq!(alive(&machines, &ours.machine().unwrap().instance_id).await, None, "its machine has ended");
+    assert_eq!(machines.launch_templates(&left).await.unwrap(), [""; 0]);
+    assert_eq!(stage.profiles().await, [format!("/karpenter/{}/{SERVED}/default/", Ministack::REGION)]);
+    let kept = stage.keys(&left).await;
+    assert_eq!(kept, [format!("LEASE#{LEFT}#LEASE"), format!("RECORD#{LEFT}#uninstall#uninstall")], "its tokens must grow on");
+
+    let node = other.machine().unwrap().instance_id.clone();
+    assert_eq!(alive(&machines, &node).await.as_deref(), Some(SERVED), "the other cluster's machine runs");
+    assert_eq!(alive(&machines, &unmarked).await.as_deref(), Some(LEFT), "a machine without our pool's tag is not ours");
+    assert_eq!(machines.launch_templates(&served).await.unwrap().len(), 1);
+    assert_eq!(stage.keys(&served).await, before, "nor is a word of its state changed");
+    assert_eq!(stage.store(now).get(&other.key).await.unwrap().unwrap().value, other);
+
+    nothing_blocks(&stage.plane);
+}
+
+/// The cluster's tag of an instance that lives.
+async fn alive(machines: &Machines, id: &InstanceId) -> Option<String> {
+    let instance = machines.instance(id).await.unwrap().filter(whittle_ec2::instance::Instance::is_alive);
+    instance.and_then(|instance| instance.tags.get(labels::TAG_CLUSTER).cloned())
+}
+
+/// No finalizer of ours is left on any object, so that even the kinds themselves can be deleted.
+fn nothing_blocks(plane: &ControlPlane) {
+    assert_eq!(kubectl(plane, &["get", "nodes", "-o", "name"]), "node/managed");
+    assert_eq!(kubectl(plane, &["get", "nodeclaims", "-o", "name"]), "");
+    let _ = kubectl(plane, &["delete", "nodepools,ec2nodeclasses", "--all", "--timeout=30s"]);
+    let _ = kubectl(plane, &["delete", "crd", "--all", "--timeout=30s"]);
+}
