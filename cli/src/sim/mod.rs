@@ -1,5 +1,6 @@
 //! `whittle sim`: break the functions at every point, or at random, and look whether anything is left behind.
 
+pub mod burst;
 pub mod diurnal;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,8 @@ pub enum SimCommand {
     Storm(StormArgs),
     /// A day of a workload that follows the sun, against the reference's packing
     Diurnal(diurnal::DiurnalArgs),
+    /// Many pods at once in a cluster without a node
+    Burst(burst::BurstArgs),
 }
 
 /// `whittle sim crash`
@@ -72,6 +75,9 @@ pub fn main(args: &SimArgs) -> ExitCode {
     let done = match &args.command {
         SimCommand::Crash(args) => crash_files(args),
         SimCommand::Storm(args) => storm_files(args),
+        SimCommand::Burst(args) => {
+            burst::run(args).map(|(line, violations)| (line, Tally { violations, ..Tally::default() })).map_err(|error| error.to_string())
+        }
         SimCommand::Diurnal(args) => diurnal::run(args)
             .map(|(table, violations)| (table, Tally { violations, ..Tally::default() }))
             .map_err(|error| error.to_string()),

@@ -1,6 +1,7 @@
 //! A class that is being deleted, or is gone: held while a claim uses it, then what was made for it goes, then its
 //! finalizer (aws 18).
 
+use crate::missed;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::{ClusterObjects, labels};
@@ -97,6 +98,8 @@ impl Ending<'_> {
         K: StatusWriter,
         T: Clock,
     {
+        let is_there = |name: &str| self.objects.node_classes.iter().any(|class| NodeClassRecord::name_of(class) == name);
+        missed::forget(world, self.cluster, is_there).await?;
         let mut failure = None;
         for (name, class) in self.names() {
             if let Err(error) = self.end(world, settings, &name, class, report).await {
@@ -126,6 +129,10 @@ impl Ending<'_> {
         if let Some(known) = self.record(name) {
             let record = closed(&known.value, class, now);
             if record != known.value {
+                if class.is_none() && !self.all && !missed::again(world, self.cluster, name).await? {
+                    report.count("classes_missed");
+                    return Ok(());
+                }
                 unless_changed(world.store.write(self.cluster, &record, known.revision).await)?;
                 report.count("classes_closed");
                 return Ok(());

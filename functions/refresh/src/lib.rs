@@ -2,6 +2,7 @@
 
 mod classes;
 mod ending;
+mod missed;
 #[cfg(test)]
 mod tests;
 
@@ -58,7 +59,7 @@ where
         failure.get_or_insert(error);
     }
     judge_pools(world, settings, cluster, &objects, &mut report).await?;
-    if report.counted("classes_closed") > 0 {
+    if report.counted("classes_closed") + report.counted("classes_missed") > 0 {
         // What was decided with the class before it was closed has been stored by then.
         world.queues.ring(Doorbell::Refresh { cluster: cluster.clone() }, CLOSED_FOR).await?;
     }

@@ -146,11 +146,13 @@ fn a_class_is_closed_to_launches_before_anything_of_it_is_deleted() {
 
 #[test]
 fn a_class_whose_finalizer_was_taken_off_by_hand_is_cleaned_up_when_its_claims_are_gone() {
-    let simulation = world();
+    let mut simulation = world();
     let claim = keep_claim(&simulation);
     simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.metadata.finalizers.clear());
     delete_class(&simulation);
     assert_eq!(class(&simulation), None);
+    run(&simulation);
+    simulation.run_for(crate::missed::APART);
     run(&simulation);
     run(&simulation);
     assert_eq!(made(&simulation), (1, 1));
@@ -159,6 +161,35 @@ fn a_class_whose_finalizer_was_taken_off_by_hand_is_cleaned_up_when_its_claims_a
     end_claim(&simulation, &claim);
     run(&simulation);
     assert_eq!((made(&simulation), record(&simulation)), ((0, 0), None));
+}
+
+#[test]
+fn a_class_that_one_answer_lacks_is_open_until_another_lacks_it_too() {
+    let mut simulation = world();
+    let lacking = |simulation: &Simulation| {
+        let whole = class(simulation).unwrap();
+        simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.metadata.finalizers.clear());
+        delete_class(simulation);
+        let report = run(simulation);
+        let mut world = simulation.world();
+        let now = world.now();
+        assert!(world.cluster.objects.create(whole, now));
+        report
+    };
+    let first = lacking(&simulation);
+    assert_eq!((first.counted("classes_missed"), first.counted("classes_closed")), (1, 0));
+    let closed = |simulation: &Simulation| record(simulation).unwrap().class.metadata.is_deleting();
+    assert!(!closed(&simulation), "launches go on");
+    // It is there again: the next miss is a first one.
+    run(&simulation);
+    simulation.run_for(crate::missed::APART * 2);
+    assert_eq!(lacking(&simulation).counted("classes_missed"), 1);
+    assert!(!closed(&simulation));
+    // Twice in one moment is once.
+    assert_eq!(lacking(&simulation).counted("classes_closed"), 0);
+    simulation.run_for(crate::missed::APART);
+    assert_eq!(lacking(&simulation).counted("classes_closed"), 1);
+    assert_eq!(made(&simulation), (1, 1), "and even then nothing is deleted yet");
 }
 
 #[test]

@@ -18,8 +18,19 @@ use whittle_units::{ClusterName, SignedDuration};
 /// A piece of work is only begun with this much time left; the next tick goes on.
 const PIECE: SignedDuration = SignedDuration::from_secs(2);
 /// Records of a cluster, by kind, that go when all else has gone.
-const KINDS: &[&str] =
-    &["sighting", "pool-health", "verdict", "disruption", "register-poll", "launch", "unplaced", "planning-round", "expected", "cluster"];
+const KINDS: &[&str] = &[
+    "sighting",
+    "pool-health",
+    "verdict",
+    "disruption",
+    "register-poll",
+    "launch",
+    "unplaced",
+    "planning-round",
+    "expected",
+    "class-missed",
+    "cluster",
+];
 
 /// What is still there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

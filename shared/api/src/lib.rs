@@ -19,6 +19,7 @@ pub mod manifest;
 pub mod meta;
 pub mod objects;
 pub mod runtime;
+pub mod scheduler_config;
 mod schema;
 pub mod settings;
 pub mod validate;

@@ -1,5 +1,6 @@
 //! What a deployment sets: environment variables, each documented here and nowhere else.
 
+use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
 use whittle_aws::QueueUrls;
 use whittle_ports::{Scheduling, Settings};
 use whittle_units::ClusterName;
@@ -40,6 +41,9 @@ pub const NODE_REPAIR: &str = "WHITTLE_NODE_REPAIR";
 pub const PREFERENCE_POLICY: &str = "WHITTLE_PREFERENCE_POLICY";
 /// `BestEffort` lowers `minValues` that cannot be met; `Strict` when unset.
 pub const MIN_VALUES_POLICY: &str = "WHITTLE_MIN_VALUES_POLICY";
+/// Spread constraints of pods that have none of their own, as the reference's `SCHEDULER_CONFIG` has them: YAML or JSON.
+/// Optional.
+pub const SCHEDULER_CONFIG: &str = "WHITTLE_SCHEDULER_CONFIG";
 
 /// The environment of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +63,8 @@ pub enum EnvironmentError {
     Missing(&'static str),
     #[error("{name} is {value:?}, which is not one of {allowed}")]
     Unknown { name: &'static str, value: String, allowed: &'static str },
+    #[error("WHITTLE_SCHEDULER_CONFIG cannot be used")]
+    SchedulerConfig(#[source] SchedulerConfigError),
 }
 
 impl Environment {
@@ -101,6 +107,8 @@ impl Environment {
                 scheduling: Scheduling {
                     ignore_preferences: switch(PREFERENCE_POLICY, "Ignore", "Respect", "Respect, Ignore")?,
                     lower_min_values: switch(MIN_VALUES_POLICY, "BestEffort", "Strict", "Strict, BestEffort")?,
+                    default_spread: default_spread(&optional(SCHEDULER_CONFIG).unwrap_or_default())
+                        .map_err(EnvironmentError::SchedulerConfig)?,
                     ..Scheduling::default()
                 },
                 ..Settings::default()
@@ -149,6 +157,17 @@ mod tests {
             variables.insert(name, " ");
             assert_eq!(read(&variables), Err(EnvironmentError::Missing(name)));
         }
+    }
+
+    #[test]
+    fn default_constraints_are_read_and_a_typo_in_them_stops_the_function() {
+        let mut variables = complete();
+        assert_eq!(read(&variables).expect("they are optional").settings.scheduling.default_spread, []);
+        let config = r#"{"podTopologySpread":{"defaultConstraints":[{"maxSkew":2,"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"DoNotSchedule"}]}}"#;
+        variables.insert(SCHEDULER_CONFIG, config);
+        assert_eq!(read(&variables).expect("it is in order").settings.scheduling.default_spread[0].max_skew, 2);
+        variables.insert(SCHEDULER_CONFIG, r#"{"podTopologySpred":{}}"#);
+        assert!(matches!(read(&variables), Err(EnvironmentError::SchedulerConfig(_))));
     }
 
     #[test]

@@ -1,0 +1,165 @@
+//! `whittle sim burst`: many pods at once in a cluster without a node, planned by the schedule function, with the memory that
+//! the process took at its peak. The simulated cluster and region are part of the process, so the figure errs on the large side.
+
+use crate::local::session::{Place, Session, SessionError};
+use clap::Args;
+use jiff::SignedDuration;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use whittle_sim::World;
+
+/// `whittle sim burst`
+#[derive(Debug, Args)]
+pub struct BurstArgs {
+    /// Pods that are created at once
+    #[arg(long, default_value_t = 14_800)]
+    pub pods: u32,
+    /// Fail above this peak of the process's memory, in megabytes
+    #[arg(long, default_value_t = 512)]
+    pub megabytes: u64,
+}
+
+/// Sizes of pods, in thousandths of a core; each is a Deployment of its own.
+const SIZES: [u32; 10] = [100, 250, 250, 500, 500, 500, 1_000, 1_000, 2_000, 4_000];
+/// Longer than any run of planning takes to be gone on with.
+const MINUTES_MAX: u32 = 10;
+
+/// What became of a burst.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Burst {
+    pub pods: usize,
+    /// Pods that some claim was made for.
+    pub planned: usize,
+    pub claims: usize,
+    /// From the first pod to the last one planned, to the second.
+    pub virtual_seconds: u32,
+    pub violations: Vec<String>,
+}
+
+/// The burst as a line, with what is wrong about it.
+///
+/// # Errors
+/// The manifests are refused.
+pub fn run(args: &BurstArgs) -> Result<(String, Vec<String>), SessionError> {
+    let burst = burst(args.pods)?;
+    let mut wrong = burst.violations.clone();
+    if burst.planned < burst.pods {
+        wrong.push(format!("{} of {} pods were planned for", burst.planned, burst.pods));
+    }
+    let peak = peak_megabytes();
+    if peak.is_some_and(|peak| peak > args.megabytes) {
+        wrong.push(format!("the process took more than {} MB", args.megabytes));
+    }
+    let mut line = format!(
+        "pods: {}, planned: {}, machines asked for: {}, virtual seconds: {}",
+        burst.pods, burst.planned, burst.claims, burst.virtual_seconds
+    );
+    if let Some(peak) = peak {
+        let _ = write!(line, ", peak of the process: {peak} MB");
+    }
+    Ok((line, wrong))
+}
+
+/// The most memory that this process has held, where the system tells.
+fn peak_megabytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
+}
+
+/// Plans `pods` pods from zero nodes, with the real functions.
+///
+/// # Errors
+/// The manifests are refused.
+pub fn burst(pods: u32) -> Result<Burst, SessionError> {
+    let mut session = Session::new(&Place::default());
+    session.apply_text("pool.yaml", POOL)?;
+    // The class is resolved first: what is measured is planning.
+    session.advance(SignedDuration::from_mins(1));
+    let share = pods / u32::try_from(SIZES.len()).unwrap_or(1);
+    for (app, size) in SIZES.into_iter().enumerate() {
+        let rest = if app == 0 { pods - share * u32::try_from(SIZES.len()).unwrap_or(1) } else { 0 };
+        session.apply_text("app.yaml", &deployment(app, size, share + rest))?;
+    }
+    let mut out = Burst::default();
+    for second in 1..=MINUTES_MAX * 60 {
+        session.advance(SignedDuration::from_secs(1));
+        let world = session.simulation.world();
+        (out.pods, out.planned, out.claims) = counts(&world);
+        out.virtual_seconds = second;
+        if out.pods >= pods as usize && out.planned == out.pods {
+            break;
+        }
+    }
+    out.violations.clone_from(&session.simulation.world().violations);
+    Ok(out)
+}
+
+/// Pods that there are, those of them that a claim was made for, and claims.
+fn counts(world: &World) -> (usize, usize, usize) {
+    let name = world.name();
+    let claims: Vec<_> = world.store.claims(&name).map(|stored| &stored.value).filter(|claim| claim.is_live()).collect();
+    let planned: BTreeSet<&str> = claims.iter().flat_map(|claim| &claim.spec.pods).map(|pod| pod.uid.as_str()).collect();
+    let pods = world.cluster.objects.pods.values().filter(|pod| !pod.is_daemon());
+    let (mut all, mut found) = (0, 0);
+    for pod in pods {
+        all += 1;
+        found += usize::from(pod.is_bound() || planned.contains(pod.metadata.uid.as_str()));
+    }
+    (all, found, claims.len())
+}
+
+const POOL: &str = r#"apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    spec:
+      requirements:
+        - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
+        - {key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}
+        - {key: karpenter.k8s.aws/instance-generation, operator: Gt, values: ["4"]}
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      expireAfter: Never
+  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 1h}
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: KarpenterNodeRole-demo
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}]
+  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}]
+"#;
+
+fn deployment(app: usize, size: u32, replicas: u32) -> String {
+    format!(
+        "apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: app-{app}}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: app-{app}}}}}
+  template:
+    metadata: {{labels: {{app: app-{app}}}}}
+    spec:
+      containers:
+        - {{name: app, image: app, resources: {{requests: {{cpu: {size}m, memory: {}Mi}}}}}}
+",
+        size * 2
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pod_of_a_burst_is_planned_for_once_from_zero_nodes() {
+        let burst = burst(203).unwrap();
+        assert_eq!((burst.pods, burst.planned), (203, 203));
+        assert_eq!(burst.violations, Vec::<String>::new());
+        assert!(burst.claims > 0 && burst.claims < 203, "{burst:?}");
+    }
+}
