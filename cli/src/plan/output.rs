@@ -115,5 +115,10 @@ fn pool_says(says: &PoolSays) -> Value {
             "instanceType": miss.instance_type,
         });
     }
+    if !says.limits.is_empty() {
+        let entries =
+            says.limits.iter().map(|l| json!({"resource": l.resource, "left": l.left.to_string(), "instanceTypesLarger": l.types}));
+        out["limits"] = entries.collect();
+    }
     out
 }

@@ -7,7 +7,7 @@ use super::place::{FirstFit, Outcome};
 use super::pod::{Class, ClassId, Form};
 use super::pools::Empty;
 use super::problem::Problem;
-use super::reason::{Cause, Finding, NearestMiss, PoolSays, Reason, RuledOut};
+use super::reason::{Cause, Finding, LimitLeft, NearestMiss, PoolSays, Reason, RuledOut};
 use super::state::State;
 use super::topology::{Asked, GroupId, Kind, Leave, Spot};
 use crate::pods;
@@ -48,7 +48,7 @@ fn empty_pool(p: &mut Problem<'_>, pool: &Empty<'_>) -> PoolSays {
     let Some((at, set)) = pool.offered else {
         let class = &pool.source.spec.template.spec.node_class_ref;
         let cause = Cause::NothingOffered { node_class: format!("{} {:?}", class.kind, class.name) };
-        return PoolSays { node_pool, cause, ruled_out: Vec::new(), nearest: None };
+        return PoolSays { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
     };
     let view = p.view(at, set);
     let all = Bits::all(p.catalogs[at].len());
@@ -68,7 +68,7 @@ fn empty_pool(p: &mut Problem<'_>, pool: &Empty<'_>) -> PoolSays {
         Cause::MinValues { labels, requirements, resources: Resources::new() }
     };
     let ruled_out = ruled_out(p, at, set, &all, &all, &view.offered);
-    PoolSays { node_pool, cause, ruled_out, nearest: None }
+    PoolSays { node_pool, cause, ruled_out, nearest: None, limits: Vec::new() }
 }
 
 fn reason(p: &mut Problem<'_>, st: &State, class: &Class, no: Option<No>, empty: &[PoolSays]) -> Reason {
@@ -91,7 +91,13 @@ fn reason(p: &mut Problem<'_>, st: &State, class: &Class, no: Option<No>, empty:
         // Nothing against the pod by now: something else in the pass took the room.
         says(p, st, class, form, pool).unwrap_or_else(|| {
             let node_pool = p.pools[pool].source.metadata.name.clone();
-            PoolSays { cause: Cause::LimitsExceeded { node_pool: node_pool.clone() }, node_pool, ruled_out: Vec::new(), nearest: None }
+            PoolSays {
+                cause: Cause::LimitsExceeded { node_pool: node_pool.clone() },
+                node_pool,
+                ruled_out: Vec::new(),
+                nearest: None,
+                limits: Vec::new(),
+            }
         })
     });
     Reason::Pools(said.chain(empty.iter().cloned()).collect())
@@ -100,7 +106,7 @@ fn reason(p: &mut Problem<'_>, st: &State, class: &Class, no: Option<No>, empty:
 /// What a NodePool has against a machine for the pod alone, as things stand; nothing if it could have one.
 fn says(p: &mut Problem<'_>, st: &State, class: &Class, form: &Form, pool: usize) -> Option<PoolSays> {
     let node_pool = p.pools[pool].source.metadata.name.clone();
-    let plain = |cause| PoolSays { node_pool: node_pool.clone(), cause, ruled_out: Vec::new(), nearest: None };
+    let plain = |cause| PoolSays { node_pool: node_pool.clone(), cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
     if st.node_limits[pool].is_some_and(|left| left < 1000) {
         return Some(plain(Cause::NodeLimit { node_pool: node_pool.clone() }));
     }
@@ -131,11 +137,27 @@ fn says(p: &mut Problem<'_>, st: &State, class: &Class, form: &Form, pool: usize
             Err(topology) => cause = Some(plain(topology)),
             Ok(set) => {
                 let (found, ruled_out, nearest) = types_say(p, class, pool, &types, set)?;
-                cause = Some(PoolSays { node_pool: node_pool.clone(), cause: found, ruled_out, nearest });
+                let all = p.pools[pool].types.clone();
+                let limited = types.count() < all.count() && types_say(p, class, pool, &all, set).is_none();
+                let limits = if limited { limits_left(p, st, pool) } else { Vec::new() };
+                cause = Some(PoolSays { node_pool: node_pool.clone(), cause: found, ruled_out, nearest, limits });
             }
         }
     }
     cause
+}
+
+/// What each limit of the pool that excludes instance types still allows.
+fn limits_left(p: &Problem<'_>, st: &State, pool: usize) -> Vec<LimitLeft> {
+    let catalog = &p.catalogs[p.pools[pool].catalog];
+    let all = &p.pools[pool].types;
+    let left = st.limits[pool].iter().enumerate().filter_map(|(d, left)| Some((d, (*left)?)));
+    let excluding = left.map(|(d, left)| {
+        let mut kept = all.clone();
+        catalog.keep_no_larger(d, left, &mut kept);
+        LimitLeft { resource: p.dims.names[d].clone(), left: Quantity::from_milli(left), types: all.count() - kept.count() }
+    });
+    excluding.filter(|limit| limit.types > 0).collect()
 }
 
 /// What the NodePools that come before `pool` have against the pod. Held against the least wishful form of the pod: what

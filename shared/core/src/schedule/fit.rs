@@ -47,6 +47,9 @@ pub(crate) struct Target<'t> {
     pub(crate) host: Option<usize>,
 }
 
+/// So many combinations of domains are tried on one machine.
+const MAX_TRIES: usize = 16;
+
 /// How freely the solver chooses where the reference leaves it to chance or to later passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Freedom {
@@ -263,14 +266,21 @@ fn in_place(
         }
     }
     let volatile = form.volatile;
-    let chosen = leaves.iter().position(|l| l.pick && l.vals.len() > 1);
-    let tries = if freedom.all_domains { chosen.map_or(1, |c| leaves[c].vals.len().min(16)) } else { 1 };
     let mut no = No::ForGood;
+    // The reference takes the first, or any that is as good; more freedom takes what comes later, too.
+    let open = |leave: &Leave| match leave {
+        Leave { pick: false, .. } => 1,
+        _ if freedom.all_domains => leave.vals.len(),
+        _ => leave.ties.clamp(1, leave.vals.len()),
+    };
+    let tries = leaves.iter().map(open).fold(1, usize::saturating_mul).min(MAX_TRIES);
     for attempt in 0..tries {
-        let mut narrowed = set;
-        for (n, leave) in leaves.iter().enumerate() {
+        let (mut narrowed, mut rest) = (set, attempt);
+        for leave in &leaves {
             let allowed = if leave.pick {
-                Allowed::one(leave.vals[if Some(n) == chosen { attempt } else { 0 }])
+                let at = rest % open(leave);
+                rest /= open(leave);
+                Allowed::one(leave.vals[at])
             } else {
                 Allowed::one_of(leave.vals.iter().copied())
             };

@@ -38,7 +38,7 @@ pub(crate) use prepared::Prepared;
 
 pub use memory::{Memory, Settled};
 pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
-pub use reason::{Cause, ClaimWhy, Finding, NearestMiss, Offer, PoolSays, Reason, RuledOut};
+pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolSays, Reason, RuledOut};
 pub use whittle_api::k8s::Workloads;
 pub use wishes::{WishCost, price_of_wishes};
 

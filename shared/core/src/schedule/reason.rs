@@ -41,6 +41,24 @@ pub struct PoolSays {
     pub ruled_out: Vec<RuledOut>,
     /// What would have been enough.
     pub nearest: Option<NearestMiss>,
+    /// The limits but for which an instance type would do.
+    pub limits: Vec<LimitLeft>,
+}
+
+/// What a limit of a NodePool still allows, and what it thereby excludes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitLeft {
+    pub resource: String,
+    /// Less than nothing when the limit is exceeded already.
+    pub left: Quantity,
+    /// How many instance types are larger.
+    pub types: usize,
+}
+
+impl Display for LimitLeft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "its limit leaves {} {}, {} instance types are larger", self.left.max(Quantity::ZERO), self.resource, self.types)
+    }
 }
 
 /// How many instance types one constraint excludes.
@@ -312,6 +330,7 @@ impl Display for Reason {
                             miss.needed, miss.resource, miss.instance_type, miss.largest
                         )?;
                     }
+                    say.limits.iter().try_for_each(|limit| write!(f, "; {limit}"))?;
                 }
                 Ok(())
             }

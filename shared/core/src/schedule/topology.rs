@@ -141,6 +141,8 @@ pub(crate) struct Leave {
     pub(crate) vals: Vec<Val>,
     /// Whether one must be picked.
     pub(crate) pick: bool,
+    /// How many of the first are as good as the first.
+    pub(crate) ties: usize,
 }
 
 /// What a group answers about a key that is no host name.
@@ -168,11 +170,10 @@ impl Asked<'_> {
                 self.ask_host(id, form, spot)?;
             }
         }
-        let mut orders: Vec<(Key, Vec<u32>)> = Vec::new();
         for &id in form.owned.iter().chain(&form.repelled_by) {
             let group = &self.groups[id.0 as usize];
             if !group.by_host {
-                self.ask_key(id, form, spot, leaves, &mut orders)?;
+                self.ask_key(id, form, spot, leaves)?;
             }
         }
         Ok(())
@@ -191,31 +192,24 @@ impl Asked<'_> {
         if fine { Ok(()) } else { Err(Refused { group: id, for_good: group.kind != Kind::Affinity }) }
     }
 
-    fn ask_key(
-        &self,
-        id: GroupId,
-        form: &Form,
-        spot: Spot,
-        leaves: &mut Vec<Leave>,
-        orders: &mut Vec<(Key, Vec<u32>)>,
-    ) -> Result<(), Refused> {
+    fn ask_key(&self, id: GroupId, form: &Form, spot: Spot, leaves: &mut Vec<Leave>) -> Result<(), Refused> {
         let group = &self.groups[id.0 as usize];
         let answer = self.answer(id, form, self.sets.get(spot.set));
         let for_good = matches!(group.kind, Kind::Anti | Kind::Inverse);
         let refused = Refused { group: id, for_good };
         match leaves.iter_mut().find(|leave| leave.key == group.key) {
             None => {
-                let (vals, pick) = match answer {
-                    Answer::All(vals) => (vals, false),
+                let (vals, pick, ties): (Vec<Val>, _, _) = match answer {
+                    Answer::All(vals) => (vals, false, 1),
                     Answer::One(vals) => {
-                        orders.push((group.key, vals.iter().map(|(n, _)| *n).collect()));
-                        (vals.into_iter().map(|(_, v)| v).collect(), true)
+                        let ties = vals.iter().take_while(|(n, _)| *n == vals[0].0).count();
+                        (vals.into_iter().map(|(_, v)| v).collect(), true, ties)
                     }
                 };
                 if vals.is_empty() {
                     return Err(refused);
                 }
-                leaves.push(Leave { key: group.key, vals, pick });
+                leaves.push(Leave { key: group.key, vals, pick, ties });
             }
             Some(leave) => {
                 let refused = Refused { group: id, for_good: for_good && !leave.pick };
@@ -231,6 +225,7 @@ impl Asked<'_> {
                         both.sort_by_key(|(at, n, _)| (*at, *n));
                         leave.vals = both.into_iter().map(|(_, _, v)| v).collect();
                         leave.pick = true;
+                        leave.ties = 1;
                     }
                 }
                 if leave.vals.is_empty() {

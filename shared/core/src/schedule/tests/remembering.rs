@@ -189,3 +189,20 @@ fn a_pod_without_a_place_is_told_what_rules_out_how_many_types_and_what_would_be
     assert_eq!(text, world.plan().left_out[0].reason.to_string(), "the same text each time");
     assert!(text.contains("(needs 65 cpu, the largest allowed type, default-instance-type, has 3900m)"), "{text}");
 }
+
+#[test]
+fn a_limit_that_leaves_only_small_types_is_named() {
+    let mut world = World::new();
+    world.pool("default", json!({"limits": {"cpu": "2", "memory": "1000Gi"}}));
+    world.pod("it", json!({"cpu": "3"}));
+    let plan = world.plan();
+    let text = plan.left_out[0].reason.to_string();
+    assert!(text.contains("no instance type has enough resources"), "{text}");
+    assert!(text.contains("has 1900m); its limit leaves 2 cpu, 5 instance types are larger"), "{text}");
+    assert_eq!(plan.left_out[0].reason.category(), "instance-types");
+    let mut world = World::new();
+    world.pool("default", json!({"limits": {"cpu": "2"}}));
+    world.pod("it", json!({"cpu": "65"}));
+    let text = world.plan().left_out[0].reason.to_string();
+    assert!(!text.contains("its limit"), "no type would do without the limit: {text}");
+}

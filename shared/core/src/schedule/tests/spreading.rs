@@ -403,3 +403,20 @@ fn a_required_affinity_limits_the_domains_and_a_preferred_one_does_not() {
     world.pods("web", 5, &web(&[spread(labels::CAPACITY_TYPE, "web", 1)], json!({})));
     after(&mut world, labels::CAPACITY_TYPE, &[4, 5]);
 }
+
+#[test]
+fn of_domains_that_are_as_good_the_one_that_is_sold_is_taken() {
+    let mut world = World::new();
+    for t in &mut world.types {
+        t.offerings.retain(|o| o.zone() == Z[1]);
+    }
+    world.pods("web", 1, &web(&[by_zone()], json!({})));
+    after(&mut world, labels::ZONE, &[1]);
+    // Two keys at once: on demand in the second zone alone, spot in the first.
+    let mut world = World::new();
+    for t in &mut world.types {
+        t.offerings.retain(|o| (o.capacity_type(), o.zone()) == ("on-demand", Z[1]) || (o.capacity_type(), o.zone()) == ("spot", Z[0]));
+    }
+    world.pods("web", 2, &web(&[by_zone(), spread(labels::CAPACITY_TYPE, "web", 1)], json!({})));
+    after(&mut world, labels::ZONE, &[1, 1]);
+}
