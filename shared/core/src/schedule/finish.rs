@@ -16,6 +16,7 @@ use crate::pods;
 use crate::requirements::{Allowed, Operator, Requirements};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use whittle_api::k8s::Pod;
 use whittle_api::{hashes, labels};
 use whittle_units::{Price, Resources};
 
@@ -71,14 +72,18 @@ pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) ->
             out.left_out.extend(claim.pods.iter().map(|pod| left(p, *pod, reason.clone())));
         }
     }
+    let going = p.state_nodes.iter().filter(|node| node.marked_for_deletion);
+    let leaves_anyway: BTreeSet<&str> = going.filter_map(|node| Some(node.node.as_ref()?.metadata.name.as_str())).collect();
     for (m, now) in outcome.state.machines.iter().enumerate().filter(|(_, now)| !now.pods.is_empty()) {
         let node = &p.state_nodes[p.machines[m].host];
-        let mut pods: Vec<PodRef> = now.pods.iter().map(|n| PodRef::of(p.pods[*n as usize])).collect();
+        // In a simulation only pods that have to leave anyway wait for a node that has not initialized.
+        let waits = |pod: &Pod| options.simulation.is_none() || node.initialized() || leaves_anyway.contains(pod.spec.node_name.as_str());
+        let (kept, refused): (Vec<&Pod>, Vec<&Pod>) = now.pods.iter().map(|n| p.pods[*n as usize]).partition(|pod| waits(pod));
+        let reason = Reason::Uninitialized { node: node.name().to_owned() };
+        out.left_out.extend(refused.into_iter().map(|pod| LeftOut { pod: PodRef::of(pod), reason: reason.clone() }));
+        let mut pods: Vec<PodRef> = kept.into_iter().map(PodRef::of).collect();
         pods.sort();
-        if options.simulation.is_some() && !node.initialized() {
-            let reason = Reason::Uninitialized { node: node.name().to_owned() };
-            out.left_out.extend(pods.into_iter().map(|pod| LeftOut { pod, reason: reason.clone() }));
-        } else {
+        if !pods.is_empty() {
             out.placements.push(Placement { node: node.name().to_owned(), initialized: node.initialized(), pods });
         }
     }
