@@ -5,6 +5,7 @@
 //! and daemons must be able to run there.
 
 mod claims;
+mod commands;
 mod kinds;
 mod kube;
 mod lists;
@@ -12,11 +13,20 @@ mod machines;
 mod spread;
 #[cfg(test)]
 mod tests;
+mod windows;
+
+pub use commands::check_command;
 
 use crate::schedule::{Input, LeftOut, Options, Plan, PodRef, Reason};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use whittle_api::k8s::Pod;
+
+/// Whether a budget's window is open by the checker's own reading, to be held against that of the decision.
+#[cfg(test)]
+pub(crate) fn window_again(schedule: &str, length: jiff::SignedDuration, now: jiff::Timestamp) -> Option<bool> {
+    windows::is_open(schedule, length, now)
+}
 
 /// What a pod takes by the checker's own reckoning, to be held against the solver's.
 #[cfg(test)]

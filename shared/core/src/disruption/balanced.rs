@@ -53,16 +53,10 @@ impl Totals {
         if nodes.is_empty() {
             return Err(0);
         }
-        let price = |of: Option<&str>| -> i128 {
-            let counted = nodes.iter().filter(|node| of.is_none_or(|pool| node.pool_name() == pool));
-            counted.map(|node| i128::from(node.price.nanos())).sum()
-        };
         let pools: BTreeSet<&str> = nodes.iter().map(|node| node.pool_name()).collect();
         for pool in pools.iter().filter(|pool| self.balanced.contains(**pool)) {
-            let savings = i128::from(command.savings.nanos());
-            let share = if pools.len() > 1 { savings * price(Some(pool)) / price(None).max(1) } else { savings };
-            let disruption: Cost = nodes.iter().filter(|node| node.pool_name() == *pool).map(|node| node.cost).sum();
-            self.worth(pool, share, disruption)?;
+            let (savings, disruption) = shares(nodes, command, pool, pools.len());
+            self.worth(pool, savings, disruption)?;
         }
         Ok(())
     }
@@ -87,19 +81,169 @@ impl Totals {
         if K * gain >= loss { Ok(()) } else { Err(u64::try_from(gain * 1000 / loss).unwrap_or(0)) }
     }
 
-    /// Tells the Balanced pools of a chosen command that it was scored.
-    pub(super) fn note_approval(&self, notes: &mut Notes, command: &Command) {
-        let pools: BTreeSet<&String> = command.removals.iter().map(|removal| &removal.node_pool).collect();
-        for pool in pools.into_iter().filter(|pool| self.balanced.contains(*pool)) {
-            let message = format!("score >= threshold 0.50 (k: 2): {command}");
-            if command.removals.len() > 1 {
+    /// Tells the Balanced pools of a chosen command that, and how, it was scored.
+    pub(super) fn note_approval(&self, notes: &mut Notes, nodes: &[&Candidate<'_>], command: &Command) {
+        let pools: BTreeSet<&str> = nodes.iter().map(|node| node.pool_name()).collect();
+        for (pool, total) in pools.iter().filter_map(|pool| Some((*pool, self.pools.get(*pool)?))) {
+            let message = said(total, shares(nodes, command, pool, pools.len()));
+            if nodes.len() > 1 {
                 notes.about(format!("nodepool/{pool}"), CONSOLIDATION_APPROVED, message);
                 continue;
             }
-            for removal in &command.removals {
-                notes.about(format!("node/{}", removal.node), CONSOLIDATION_APPROVED, message.clone());
-                notes.about(format!("nodeclaim/{}", removal.node_claim), CONSOLIDATION_APPROVED, message.clone());
+            for node in nodes {
+                notes.on_machine(node.machine, CONSOLIDATION_APPROVED, &message);
             }
         }
+    }
+}
+
+/// What a pool gains by a command, in billionths of a dollar per hour, and what it has to disrupt for that.
+fn shares(nodes: &[&Candidate<'_>], command: &Command, pool: &str, pools: usize) -> (i128, Cost) {
+    let price = |all: bool| -> i128 {
+        let counted = nodes.iter().filter(|node| all || node.pool_name() == pool);
+        counted.map(|node| i128::from(node.price.nanos())).sum()
+    };
+    let savings = i128::from(command.savings.nanos());
+    let share = if pools > 1 { savings * price(false) / price(true).max(1) } else { savings };
+    (share, nodes.iter().filter(|node| node.pool_name() == pool).map(|node| node.cost).sum())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "output; decisions compare the integers")]
+fn said(total: &Total, (savings, disruption): (i128, Cost)) -> String {
+    let saved = savings as f64 / total.cost.nanos() as f64;
+    let disrupted = disruption.raw() as f64 / total.disruption.raw() as f64;
+    let score = saved / disrupted;
+    format!("score {score:.2} >= threshold 0.50 (k: {K}, savings {:.1}%, disruption {:.1}%)", saved * 100.0, disrupted * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::command::Method;
+    use super::super::pass::{Pass, Side};
+    use super::super::state::World;
+    use super::super::testing::Scene;
+    use super::super::{compute, emptiness};
+    use super::*;
+    use crate::disruption::command::Savings;
+
+    fn pods(count: usize) -> Cost {
+        std::iter::repeat_n(Cost::ONE, count).sum()
+    }
+
+    fn totals(dollars: f64, disruption: usize) -> Totals {
+        let total = Total { cost: Price::from_dollars(dollars), disruption: pods(disruption) };
+        Totals { pools: [("p".to_owned(), total)].into(), balanced: ["p".to_owned()].into() }
+    }
+
+    /// A move that saves `dollars` with the disruption of so many pods, in a pool of cost and disruption; `Err` is its score
+    /// in thousandths.
+    #[track_caller]
+    fn check(dollars: f64, disruption: usize, pool: (f64, usize), want: Result<(), u64>) {
+        let savings =
+            if dollars < 0.0 { -i128::from(Price::from_dollars(-dollars).nanos()) } else { Price::from_dollars(dollars).nanos().into() };
+        assert_eq!(totals(pool.0, pool.1).worth("p", savings, pods(disruption)), want, "{dollars} for {disruption}");
+    }
+
+    #[test]
+    fn half_the_share_of_savings_is_enough_for_a_share_of_disruption() {
+        let pool = (58.08, 90);
+        check(7.26, 4, pool, Ok(()));
+        check(4.84, 5, pool, Ok(()));
+        check(2.42, 9, pool, Err(416));
+        check(0.0, 11, pool, Err(0));
+        check(-1.0, 4, pool, Err(0));
+        check(2.42, 9, (48.40, 90), Ok(()));
+        for (savings, disruption, want) in [(20.0, 5, Ok(())), (10.0, 10, Ok(())), (5.0, 50, Err(100)), (10.0, 25, Err(400))] {
+            check(savings, disruption, (100.0, 100), want);
+            // A pool ten times as large does not change the score of a move ten times as large.
+            check(savings * 10.0, disruption * 10, (1000.0, 1000), want);
+        }
+        check(0.5, 1, (1.0, 1), Ok(()));
+    }
+
+    #[test]
+    fn what_costs_no_disruption_is_worth_any_saving_and_nothing_is_worth_none() {
+        check(0.01, 0, (58.08, 90), Ok(()));
+        check(0.0, 0, (58.08, 90), Err(0));
+        check(1.0, 1, (0.0, 90), Err(0));
+        check(1.0, 1, (1.0, 0), Err(0));
+        assert_eq!(totals(1.0, 1).worth("another", 1, Cost::ONE), Err(0), "a pool without totals");
+    }
+
+    #[test]
+    fn an_approval_says_its_score() {
+        let total = Total { cost: Price::from_dollars(58.08), disruption: pods(90) };
+        let text = said(&total, (Price::from_dollars(7.26).nanos().into(), pods(4)));
+        assert_eq!(text, "score 2.81 >= threshold 0.50 (k: 2, savings 12.5%, disruption 4.4%)");
+    }
+
+    /// A pool `balanced` and one `plain`, each with a node of four cores and one pod; whether a command over `nodes` that
+    /// saves so many thousandths of a dollar an hour passes.
+    fn passes(nodes: &[&str], savings: u64, balance_both: bool) -> bool {
+        let mut scene = Scene::new();
+        for pool in ["balanced", "plain"] {
+            let policy = &mut scene.pool(pool).spec.disruption.consolidation_policy;
+            if pool == "balanced" || balance_both {
+                *policy = ConsolidationPolicy::Balanced;
+            }
+            scene.node(&format!("{pool}-node"), pool, 4);
+            scene.pod(&format!("{pool}-pod"), &format!("{pool}-node"), "1");
+        }
+        scene.with(|input| {
+            let world = World::new(input);
+            let pass = Pass::new(&world, Side::Live);
+            let totals = Totals::new(&pass);
+            let chosen: Vec<&Candidate<'_>> = pass.candidates.iter().filter(|node| nodes.contains(&node.name())).collect();
+            let mut command = compute::command(&world, Method::MultiNode, &chosen, None, Default::default());
+            command.savings = Savings::between(Price::from_nanos(savings * 1_000_000), Price::ZERO);
+            let approved = totals.approve(&chosen, &command).is_ok();
+            assert!(totals.approve(&[], &emptiness::command(&[], world.now())).is_err(), "a command without nodes");
+            approved
+        })
+    }
+
+    #[test]
+    fn every_balanced_pool_that_loses_nodes_must_find_a_command_worth_it_and_others_are_not_asked() {
+        // A node costs 0.2 an hour and is its whole pool: half of that is enough.
+        assert!(passes(&["balanced-node"], 100, false));
+        assert!(!passes(&["balanced-node"], 99, false));
+        assert!(passes(&["plain-node"], 1, false), "other policies do not score");
+        // Over two pools the savings are shared by price.
+        assert!(passes(&["balanced-node", "plain-node"], 200, false));
+        assert!(!passes(&["balanced-node", "plain-node"], 199, false));
+        assert!(!passes(&["balanced-node", "plain-node"], 199, true));
+    }
+
+    #[test]
+    fn all_nodes_of_a_pool_count_and_an_unknown_type_costs_nothing() {
+        let mut scene = Scene::new();
+        scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::Balanced;
+        for name in ["a", "busy", "odd"] {
+            scene.node(name, "default", 4);
+            scene.pod(&format!("pod-{name}"), name, "1");
+        }
+        scene.marks.insert("busy".to_owned(), (true, None));
+        scene.parts("odd").0.metadata.labels.insert(whittle_api::labels::INSTANCE_TYPE.to_owned(), "unheard-of".to_owned());
+        scene.with(|input| {
+            let world = World::new(input);
+            let totals = Totals::new(&Pass::new(&world, Side::Live));
+            let total = totals.pools["default"];
+            assert_eq!((total.cost, total.disruption), (Price::from_dollars(0.4), pods(6)));
+        });
+    }
+
+    #[test]
+    fn a_balanced_pool_alone_may_lose_its_node_and_tells_its_approval() {
+        let mut scene = Scene::new();
+        scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::Balanced;
+        scene.node("big", "default", 16);
+        scene.pod("p", "big", "1");
+        let decision = scene.expect(&["single replace [big] -> x1|x2|x4|x8"]);
+        let told: Vec<&str> =
+            decision.notes.iter().filter(|note| note.reason == CONSOLIDATION_APPROVED).map(|note| note.object.as_str()).collect();
+        assert_eq!(told, ["node/big", "nodeclaim/claim-big"]);
+        scene.the_pool("default").spec.disruption.budgets =
+            vec![whittle_api::karpenter::Budget { nodes: whittle_api::k8s::IntOrString::Int(0), ..Default::default() }];
+        scene.expect(&[]);
     }
 }

@@ -22,16 +22,23 @@ pub enum BudgetError {
     ScheduleMissing(String),
     #[error("budget duration {0} is negative")]
     Duration(String),
+    #[error("budget reason {0:?} is not one of Underutilized, Empty, Drifted")]
+    Reason(String),
+    #[error("consolidateAfter {0} is negative: write 0s or more, or Never")]
+    ConsolidateAfter(String),
+    /// Something else of the pool's disruption settings, in the words of whoever read them.
+    #[error("spec.disruption cannot be read: {0}")]
+    Unreadable(String),
     #[error("budget schedule {schedule:?} cannot be read")]
     Schedule { schedule: String, source: ScheduleError },
 }
 
 impl BudgetError {
     /// The whole chain, for events.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         match self {
             Self::Schedule { source, .. } => format!("{self}: {source}"),
-            Self::Nodes(_) | Self::DurationMissing(_) | Self::ScheduleMissing(_) | Self::Duration(_) => self.to_string(),
+            _ => self.to_string(),
         }
     }
 }
@@ -76,7 +83,9 @@ pub(crate) fn states(world: &World<'_>, reason: Reason) -> BTreeMap<String, Budg
     }
     let state = |pool: &NodePool| {
         let (nodes, disrupting) = counted.get(pool.metadata.name.as_str()).copied().unwrap_or_default();
-        let (limit, broken) = match limit(pool, nodes, reason, world.now()) {
+        let closed = world.input.settings.closed.get(&pool.metadata.name);
+        let limit = closed.map_or_else(|| limit(pool, nodes, reason, world.now()), |why| Err(BudgetError::Unreadable(why.clone())));
+        let (limit, broken) = match limit {
             Ok(limit) => (limit, None),
             Err(error) => (0, Some(error)),
         };
@@ -93,9 +102,16 @@ pub(crate) fn states(world: &World<'_>, reason: Reason) -> BTreeMap<String, Budg
 /// A budget that cannot be read, whichever reasons it names: its pool then allows no disruption at all.
 pub fn limit(pool: &NodePool, nodes: u32, reason: Reason, now: Timestamp) -> Result<u32, BudgetError> {
     let mut limit = UNBOUNDED;
+    if let Some(after) = pool.spec.disruption.consolidate_after.span().filter(jiff::SignedDuration::is_negative) {
+        return Err(BudgetError::ConsolidateAfter(format!("{after:#}")));
+    }
     for budget in &pool.spec.disruption.budgets {
         // All are read, so that a broken one is never hidden by the others.
         let value = value(budget, nodes)?;
+        let unknown = |reason: &&String| !Reason::ALL.iter().any(|known| known.as_str() == *reason);
+        if let Some(unknown) = budget.reasons.iter().flatten().find(unknown) {
+            return Err(BudgetError::Reason(unknown.clone()));
+        }
         let applies = is_active(budget, now)? && budget.reasons.as_ref().is_none_or(|reasons| reasons.iter().any(|r| r == reason.as_str()));
         if applies {
             limit = limit.min(value);

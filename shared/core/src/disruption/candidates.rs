@@ -93,6 +93,9 @@ fn node_checks<'a>(world: &World<'a>, machine: &Machine<'a>) -> Result<&'a NodeP
     if machine.state.node.is_none() {
         return Err(Blocker::NoNode);
     }
+    if world.is_ambiguous(machine) {
+        return Err(Blocker::ProviderIdTwice(machine.claim().map(|claim| claim.status.provider_id.clone()).unwrap_or_default()));
+    }
     if !machine.is_initialized() {
         return Err(Blocker::NotInitialized);
     }

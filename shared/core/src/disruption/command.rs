@@ -1,6 +1,6 @@
 //! What a disruption decision answers.
 
-use crate::schedule::NewClaim;
+use crate::schedule::{NewClaim, Placement};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use whittle_units::{Price, SignedDuration, Timestamp};
@@ -134,6 +134,8 @@ pub struct Command {
     pub replacements: Vec<NewClaim>,
     /// Existing nodes that the moving pods need: node (or claim) names, sorted. They are to be nominated.
     pub destinations: Vec<String>,
+    /// Which pods existing nodes were found to take, other pods than the moving ones included: what the decision rests on.
+    pub placements: Vec<Placement>,
     /// Per hour, before less after.
     pub savings: Savings,
     /// Not before then may it be validated and executed.

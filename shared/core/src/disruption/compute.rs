@@ -9,7 +9,7 @@ use super::simulate::{Outcome, Simulator, Targets};
 use super::state::World;
 use super::verdict::Keep;
 use crate::requirements::{Requirements, from_labels};
-use crate::schedule::Packing;
+use crate::schedule::{Packing, Placement};
 use std::collections::BTreeMap;
 use whittle_api::labels;
 use whittle_units::Price;
@@ -21,12 +21,12 @@ pub(super) const SPOT_TYPES_MIN: usize = 15;
 /// The best that can be done with these nodes together, or why nothing.
 pub(super) fn compute(world: &World<'_>, simulator: &mut Simulator<'_>, nodes: &[&Candidate<'_>], method: Method) -> Result<Command, Keep> {
     let outcome = simulator.without(nodes, Targets::Quiet, Packing::Reference)?;
-    let Outcome { mut claims, destinations } = outcome;
+    let Outcome { mut claims, destinations, placements } = outcome;
     if claims.len() > 1 {
         return Err(Keep::NeedsSeveral(claims.len()));
     }
     let Some(claim) = claims.pop() else {
-        return Ok(command(world, method, nodes, None, destinations));
+        return Ok(command(world, method, nodes, None, (destinations, placements)));
     };
     let mut replacement = Replacement::new(world, claim);
     let stepped = memory::replaced_by(world.input.memory, nodes, world.now());
@@ -49,8 +49,9 @@ pub(super) fn compute(world: &World<'_>, simulator: &mut Simulator<'_>, nodes: &
         if replacement.len() == 0 {
             return Err(Keep::UndoesMove { at });
         }
+        replacement.has_min_values().map_err(Keep::MinValues)?;
     }
-    Ok(command(world, method, nodes, Some(replacement), destinations))
+    Ok(command(world, method, nodes, Some(replacement), (destinations, placements)))
 }
 
 fn cheaper(replacement: &mut Replacement<'_>, ceiling: Price) -> Result<(), Keep> {
@@ -97,7 +98,7 @@ pub(super) fn command(
     method: Method,
     nodes: &[&Candidate<'_>],
     replacement: Option<Replacement<'_>>,
-    destinations: Vec<String>,
+    (destinations, placements): (Vec<String>, Vec<Placement>),
 ) -> Command {
     let mut removals: Vec<_> = nodes.iter().map(|node| node.removal()).collect();
     removals.sort_by(|a, b| a.node.cmp(&b.node));
@@ -109,6 +110,7 @@ pub(super) fn command(
         removals,
         replacements: replacement.map(Replacement::into_claim).into_iter().collect(),
         destinations,
+        placements,
         savings: Savings::between(before, after),
         execute_after: now.checked_add(VALIDATION_WAIT).unwrap_or(now),
     }

@@ -6,7 +6,7 @@ use super::notes::DISRUPTION_BLOCKED;
 use super::pass::Pass;
 use super::simulate::{Outcome, Simulator, Targets};
 use super::verdict::Keep;
-use whittle_api::conditions;
+use whittle_api::{ConditionStatus, conditions};
 use whittle_units::{Price, Timestamp};
 
 pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
@@ -27,14 +27,14 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         if command.is_some() || simulator.is_spent() {
             pass.keep(node, Keep::DriftWaits);
         } else if left.of(node.pool_name()) == 0 {
-            pass.keep(node, Keep::BudgetSpent { pool: node.pool_name().to_owned(), reason: Reason::Drifted });
+            pass.keep_for_budget(node, Reason::Drifted);
         } else {
             let packing = pass.world.input.settings.solve.packing;
             match simulator.without(&[node], Targets::All, packing) {
                 Ok(outcome) => command = Some(replace(node, outcome, now)),
                 Err(keep) => {
                     pass.notes.on_machine(node.machine, DISRUPTION_BLOCKED, &keep.to_string());
-                    pass.keep(node, keep);
+                    pass.keep_quietly(node, keep);
                 }
             }
         }
@@ -45,7 +45,8 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
 
 fn drifted_since(node: &Candidate<'_>, now: Timestamp) -> Timestamp {
     let condition = node.machine.claim().and_then(|claim| conditions::find(&claim.status.conditions, conditions::DRIFTED));
-    condition.and_then(|condition| condition.last_transition_time).unwrap_or(now)
+    let standing = condition.filter(|condition| condition.status == ConditionStatus::True);
+    standing.and_then(|condition| condition.last_transition_time).unwrap_or(now)
 }
 
 fn replace(node: &Candidate<'_>, outcome: Outcome, now: Timestamp) -> Command {
@@ -55,6 +56,7 @@ fn replace(node: &Candidate<'_>, outcome: Outcome, now: Timestamp) -> Command {
         removals: vec![node.removal()],
         replacements: outcome.claims,
         destinations: outcome.destinations,
+        placements: outcome.placements,
         savings: Savings::between(node.price, after),
         execute_after: now,
     }

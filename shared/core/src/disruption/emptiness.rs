@@ -3,7 +3,10 @@
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason, Savings, VALIDATION_WAIT};
 use super::pass::Pass;
+use super::simulate::Simulator;
 use super::verdict::Keep;
+use crate::schedule::{Packing, Placement, PodRef};
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_units::{Price, SignedDuration, Timestamp};
 
 pub(super) fn commands(pass: &mut Pass<'_>) -> Vec<Command> {
@@ -26,10 +29,41 @@ pub(super) fn commands(pass: &mut Pass<'_>) -> Vec<Command> {
         if left.take(candidate.pool_name()) { taken.push(candidate) } else { skipped.push(candidate) }
     }
     for candidate in skipped {
-        let pool = candidate.pool_name().to_owned();
-        pass.keep(&candidate, Keep::BudgetSpent { pool, reason: Reason::Empty });
+        pass.keep_for_budget(&candidate, Reason::Empty);
     }
+    let taken = spare_wanted(pass, taken);
     if taken.is_empty() { Vec::new() } else { vec![command(&taken, pass.world.now())] }
+}
+
+/// Leaves out the nodes that pending pods need: deleted, they would be launched again at once. The reference does that.
+pub(super) fn spare_wanted<'w>(pass: &mut Pass<'w>, mut empty: Vec<Candidate<'w>>) -> Vec<Candidate<'w>> {
+    if pass.world.input.settings.solve.packing == Packing::Reference || empty.is_empty() {
+        return empty;
+    }
+    let mut simulator = Simulator::of_pass(pass);
+    let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    if simulator.any_waiting() {
+        let names: BTreeSet<&str> = empty.iter().map(Candidate::name).collect();
+        let taken = |placements: &[Placement]| placements.iter().map(|placement| placement.pods.len()).sum::<usize>();
+        let with = simulator.placements(&[]);
+        let hosts: Vec<&Placement> = with.iter().filter(|placement| names.contains(placement.node.as_str())).collect();
+        if !hosts.is_empty() {
+            let without = simulator.placements(&empty.iter().collect::<Vec<_>>());
+            if taken(&without) < taken(&with) {
+                wanted.extend(hosts.iter().map(|host| (host.node.clone(), host.pods.iter().map(PodRef::key).collect())));
+            }
+        }
+    }
+    simulator.put_away(pass);
+    empty.retain(|candidate| {
+        let pods = wanted.remove(candidate.name());
+        let goes = pods.is_none();
+        if let Some(pods) = pods {
+            pass.keep(candidate, Keep::WantedByPods { pods });
+        }
+        goes
+    });
+    empty
 }
 
 /// Whether a candidate is empty and may go. `Err(None)`: it is not empty, other methods look at it.
@@ -62,6 +96,7 @@ pub(super) fn command(taken: &[Candidate<'_>], now: Timestamp) -> Command {
         removals,
         replacements: Vec::new(),
         destinations: Vec::new(),
+        placements: Vec::new(),
         savings: Savings::between(before, Price::ZERO),
         execute_after: now.checked_add(wait).unwrap_or(now),
     }

@@ -44,6 +44,8 @@ pub struct Settings {
     /// Simulations that multi-node and single-node consolidation may each use in one pass. Instead of a clock: a node
     /// that is not reached keeps its last verdict and is first in the next pass.
     pub simulations_max: u32,
+    /// Pools whose disruption settings could not be read, and why: nothing of theirs is disrupted.
+    pub closed: BTreeMap<String, String>,
 }
 
 impl Settings {
@@ -55,6 +57,7 @@ impl Settings {
             spot_to_spot: Gate::Off,
             static_capacity: Gate::Off,
             simulations_max: SIMULATIONS_MAX,
+            closed: BTreeMap::new(),
         }
     }
 }

@@ -35,6 +35,7 @@ mod static_drift;
 mod static_pools;
 mod validation;
 mod verdict;
+mod words;
 
 #[cfg(test)]
 mod testing;

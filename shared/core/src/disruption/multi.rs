@@ -37,9 +37,10 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     let spent = simulator.is_spent();
     simulator.put_away(pass);
     match found {
-        Some((_, command)) => {
+        Some((set, command)) => {
             pass.notes.chosen(&command);
-            totals.note_approval(&mut pass.notes, &command);
+            let chosen: Vec<&Candidate<'_>> = set.iter().filter_map(|at| nodes.get(*at)).collect();
+            totals.note_approval(&mut pass.notes, &chosen, &command);
             vec![command]
         }
         None => {

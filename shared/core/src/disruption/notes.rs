@@ -23,6 +23,7 @@ pub(super) const CONSOLIDATION_REJECTED: &str = "ConsolidationRejected";
 pub(super) const CONSOLIDATION_APPROVED: &str = "ConsolidationApproved";
 const DO_NOT_DISRUPT_UNTIL: &str = "DoNotDisruptUntil";
 const GRACE_ELAPSED: &str = "DoNotDisruptGracePeriodElapsed";
+pub(super) const BUDGET_INVALID: &str = "BudgetInvalid";
 const INVALID_ANNOTATION: &str = "InvalidDoNotDisruptAnnotation";
 const DEPRECATED_ANNOTATION: &str = "DeprecatedAnnotation";
 

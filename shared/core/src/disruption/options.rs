@@ -66,6 +66,11 @@ impl<'w> Replacement<'w> {
     /// Keeps types whose launch costs less than `ceiling` even at its worst.
     pub(super) fn below(&mut self, ceiling: Price) -> Result<(), Unmet> {
         self.keep(|this, instance_type| this.worst_launch_price(instance_type).is_some_and(|price| price < ceiling));
+        self.has_min_values()
+    }
+
+    /// Whether the types that are left are as many, and as different, as is asked for.
+    pub(super) fn has_min_values(&self) -> Result<(), Unmet> {
         let unmet = unmet_min_values(&self.requirements, &self.types);
         if unmet.is_empty() { Ok(()) } else { Err(unmet) }
     }
@@ -124,10 +129,17 @@ impl<'w> Replacement<'w> {
 
     /// What a launch may cost: capacity types are taken in the order reserved, spot, on-demand, zones as they come.
     fn worst_launch_price(&self, instance_type: &InstanceType) -> Option<Price> {
-        [labels::CAPACITY_RESERVED, labels::CAPACITY_SPOT, labels::CAPACITY_ON_DEMAND].into_iter().find_map(|capacity_type| {
+        let found = [labels::CAPACITY_RESERVED, labels::CAPACITY_SPOT, labels::CAPACITY_ON_DEMAND].into_iter().find_map(|capacity_type| {
             let of_kind = self.offerings(instance_type).filter(|offering| offering.capacity_type() == capacity_type);
-            of_kind.map(|offering| offering.price).max()
-        })
+            let prices = of_kind.map(|offering| offering.price);
+            let worst = prices.fold(None, |worst: Option<(Price, bool)>, price| {
+                let (most, known) = worst.unwrap_or((price, true));
+                Some((most.max(price), known && price > Price::ZERO))
+            });
+            worst.map(|(most, known)| (most, known || capacity_type == labels::CAPACITY_RESERVED))
+        });
+        // What seems to be free has a price that nobody knows: it may be any.
+        found.filter(|(_, known)| *known).map(|(most, _)| most)
     }
 }
 

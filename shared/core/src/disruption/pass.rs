@@ -5,7 +5,7 @@ use super::candidates::{Candidate, candidate};
 use super::command::{Command, Method, Reason, Savings};
 use super::conditions::{self, ClaimConditions};
 use super::input::{Input, Memory, Seen};
-use super::notes::{Note, Notes};
+use super::notes::{BUDGET_INVALID, Note, Notes};
 use super::state::{Machine, World};
 use super::verdict::{Blocker, Keep, Verdict, Why};
 use super::{drift_execution, emptiness, memory, multi, single, static_drift};
@@ -187,7 +187,7 @@ impl<'w> Pass<'w> {
         for state in states.values().filter(|state| state.is_blocking()) {
             self.notes.budget_blocks(&state.node_pool, reason);
             if let Some(broken) = &state.broken {
-                self.notes.warn(format!("nodepool/{}", state.node_pool), "BudgetInvalid", broken.text());
+                self.notes.warn(format!("nodepool/{}", state.node_pool), BUDGET_INVALID, broken.text());
             }
         }
         Left::new(states)
@@ -195,7 +195,21 @@ impl<'w> Pass<'w> {
 
     pub(super) fn keep(&mut self, candidate: &Candidate<'w>, keep: Keep) {
         self.notes.kept(candidate, &keep);
+        self.keep_quietly(candidate, keep);
+    }
+    /// Without an event.
+    pub(super) fn keep_quietly(&mut self, candidate: &Candidate<'w>, keep: Keep) {
         self.verdicts.insert(candidate.name(), Why::Kept(keep));
+    }
+    /// The budgets of its pool leave nothing, or cannot be read.
+    pub(super) fn keep_for_budget(&mut self, candidate: &Candidate<'w>, reason: Reason) {
+        let pool = candidate.pool_name().to_owned();
+        let state = self.budgets.get(&reason).and_then(|states| states.get(&pool));
+        let keep = match state.and_then(|state| state.broken.as_ref()) {
+            Some(broken) => Keep::BudgetBroken { pool, why: broken.text() },
+            None => Keep::BudgetSpent { pool, reason },
+        };
+        self.keep(candidate, keep);
     }
     /// It could go, but not in this pass, or not yet known whether.
     pub(super) fn wait_turn(&mut self, candidate: &Candidate<'w>, savings: Savings) {
@@ -236,8 +250,10 @@ impl<'w> Pass<'w> {
             node_pool: machine.pool().unwrap_or_default().to_owned(),
             why: self.verdicts.get(machine.name()).cloned().unwrap_or(Why::Kept(Keep::NotReached)),
         };
+        let mut verdicts: Vec<Verdict> = self.world.machines.iter().map(verdict).chain(self.world.strays()).collect();
+        verdicts.sort_by(|a, b| a.name().cmp(b.name()));
         Decision {
-            verdicts: self.world.machines.iter().map(verdict).collect(),
+            verdicts,
             commands,
             shadow: Vec::new(),
             notes: self.notes.into_sorted(),

@@ -5,7 +5,7 @@ use super::pass::Pass;
 use super::state::World;
 use super::verdict::Keep;
 use crate::pods::is_provisionable;
-use crate::schedule::{NewClaim, Options, Packing, Plan, PodRef, Prepared, Simulation, solve};
+use crate::schedule::{NewClaim, Options, Packing, Placement, Plan, PodRef, Prepared, Simulation, solve};
 use std::collections::BTreeSet;
 use whittle_api::k8s::Pod;
 
@@ -28,6 +28,8 @@ pub(super) struct Outcome {
     pub(super) claims: Vec<NewClaim>,
     /// Existing nodes that would take moving pods, sorted.
     pub(super) destinations: Vec<String>,
+    /// What existing nodes would take in all.
+    pub(super) placements: Vec<Placement>,
 }
 
 /// Runs simulations, and counts them.
@@ -70,7 +72,18 @@ impl<'w> Simulator<'w> {
             candidates.iter().flat_map(|candidate| candidate.pods.iter().map(|pod| name_of(pod))).collect();
         let takes_moving = |pods: &[PodRef]| pods.iter().any(|pod| moving.contains(&(&*pod.namespace, &*pod.name)));
         let destinations = plan.placements.iter().filter(|placement| takes_moving(&placement.pods));
-        Ok(Outcome { destinations: destinations.map(|placement| placement.node.clone()).collect(), claims: plan.claims })
+        let destinations = destinations.map(|placement| placement.node.clone()).collect();
+        Ok(Outcome { destinations, claims: plan.claims, placements: plan.placements })
+    }
+
+    /// Whether pods wait for a place at all.
+    pub(super) fn any_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+    /// What existing nodes would take without the candidates, whoever is left out.
+    pub(super) fn placements(&mut self, candidates: &[&Candidate<'_>]) -> Vec<Placement> {
+        self.left = self.left.saturating_sub(1);
+        self.solve(candidates, Targets::All, Packing::Reference).placements
     }
 
     fn solve(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Plan {

@@ -11,6 +11,7 @@ use super::simulate::Simulator;
 use super::verdict::Keep;
 use crate::schedule::Packing;
 use std::collections::{BTreeMap, BTreeSet};
+use whittle_units::Price;
 
 /// What to do with what is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     let first_wins = pass.world.input.settings.solve.packing == Packing::Reference;
     // The reference simulates always, and so tells other reasons.
     let outlook = (!first_wins).then(|| Outlook::new(pass.world));
-    let mut best: Option<Command> = None;
+    let mut best: Option<(&Candidate<'w>, Command)> = None;
     let (mut constrained, mut unreached) = (false, BTreeSet::new());
     for node in &nodes {
         if simulator.is_spent() || first_wins && best.is_some() {
@@ -41,7 +42,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
         }
         if left.of(node.pool_name()) == 0 {
             constrained = true;
-            pass.keep(node, Keep::BudgetSpent { pool: node.pool_name().to_owned(), reason: Reason::Underutilized });
+            pass.keep_for_budget(node, Reason::Underutilized);
             continue;
         }
         match consider(pass, &totals, outlook.as_ref(), &mut simulator, node) {
@@ -49,8 +50,8 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
             // Another node's move comes first; this one's is looked at again once that is done.
             Ok(command) => {
                 pass.wait_turn(node, command.savings);
-                if best.as_ref().is_none_or(|known| command.savings > known.savings) {
-                    best = Some(command);
+                if best.as_ref().is_none_or(|(_, known)| command.savings > known.savings) {
+                    best = Some((node, command));
                 }
             }
         }
@@ -62,9 +63,9 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
         return Vec::new();
     }
     match best {
-        Some(command) => {
+        Some((node, command)) => {
             pass.notes.chosen(&command);
-            totals.note_approval(&mut pass.notes, &command);
+            totals.note_approval(&mut pass.notes, &[node], &command);
             vec![command]
         }
         None => {
@@ -84,10 +85,11 @@ fn consider(
     node: &Candidate<'_>,
 ) -> Result<Command, Keep> {
     totals.can_pass(node).map_err(|thousandths| Keep::PoorScore { thousandths })?;
+    let unpriced = |keep| if keep == Keep::NothingCheaper && node.price == Price::ZERO { Keep::PriceUnknown } else { keep };
     if let Some(keep) = outlook.and_then(|outlook| outlook.hopeless(node)) {
-        return Err(keep);
+        return Err(unpriced(keep));
     }
-    let command = compute(pass.world, simulator, &[node], Method::SingleNode)?;
+    let command = compute(pass.world, simulator, &[node], Method::SingleNode).map_err(unpriced)?;
     approve(pass, totals, &[node], &command)?;
     Ok(command)
 }

@@ -4,16 +4,17 @@ use super::input::{ClaimFacts, Input, Settings};
 use super::offers::Offers;
 use super::pdb::Pdbs;
 use super::simulate::workload_of;
+use super::verdict::{Blocker, Verdict, Why};
 use crate::schedule::{Cursor, Options, Packing, ReservedMode, Simulation};
 use crate::state::StateNode;
 use jiff::Timestamp;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
-use whittle_api::conditions;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::{NodeClaim, NodeClassReference, NodePool};
 use whittle_api::labels;
+use whittle_api::{ClusterObjects, conditions};
 use whittle_units::Price;
 
 /// Node classes of this group and kind are ours.
@@ -98,6 +99,8 @@ pub(crate) struct World<'a> {
     pools: BTreeMap<&'a str, &'a NodePool>,
     types: BTreeMap<&'a str, BTreeMap<&'a str, &'a InstanceType>>,
     pub(crate) pdbs: Pdbs<'a>,
+    /// Provider ids that two Nodes or two NodeClaims bear.
+    shared_ids: BTreeSet<&'a str>,
     /// How simulations pack, save for whom they are about.
     pub(crate) questions: Options,
     pub(crate) offers: Offers,
@@ -121,6 +124,7 @@ impl<'a> World<'a> {
             pools: pools.map(|pool| (pool.metadata.name.as_str(), pool)).collect(),
             types: types.collect(),
             pdbs: Pdbs::new(&objects.disruption_budgets),
+            shared_ids: shared_ids(objects),
             questions: questions(input.settings),
             offers: Offers::of(input.cluster.catalog),
             alive: OnceCell::new(),
@@ -145,6 +149,28 @@ impl<'a> World<'a> {
     pub(crate) fn instance_type(&self, pool: &str, name: &str) -> Option<&'a InstanceType> {
         self.types.get(pool)?.get(name).copied()
     }
+    /// Whether it is not clear which Node and which NodeClaim the machine is.
+    pub(crate) fn is_ambiguous(&self, machine: &Machine<'_>) -> bool {
+        machine.state.node.as_ref().is_some_and(|node| self.shared_ids.contains(node.spec.provider_id.as_str()))
+    }
+    /// Verdicts on Nodes that stand behind no machine.
+    pub(crate) fn strays(&self) -> impl Iterator<Item = Verdict> + '_ {
+        let known: BTreeSet<&str> = self.machines.iter().map(Machine::node_name).collect();
+        let strays = self.input.cluster.objects.nodes.iter().filter(move |node| !known.contains(node.metadata.name.as_str()));
+        strays.map(|node| {
+            let blocker = match node.spec.provider_id.as_str() {
+                "" => Blocker::NoProviderId,
+                id if self.shared_ids.contains(id) => Blocker::ProviderIdTwice(id.to_owned()),
+                _ => Blocker::NotInitialized,
+            };
+            Verdict {
+                node: node.metadata.name.clone(),
+                node_claim: String::new(),
+                node_pool: node.metadata.label(labels::NODE_POOL).unwrap_or_default().to_owned(),
+                why: Why::Blocked(blocker),
+            }
+        })
+    }
     /// How many pods of a workload have not finished.
     pub(crate) fn alive(&self, workload: &str) -> u64 {
         let count = || {
@@ -165,6 +191,18 @@ impl<'a> World<'a> {
         })();
         offering.map_or(Price::ZERO, |offering| offering.price)
     }
+}
+
+/// Provider ids that name no single machine.
+fn shared_ids(objects: &ClusterObjects) -> BTreeSet<&str> {
+    fn twice<'a>(ids: impl Iterator<Item = &'a String>, into: &mut BTreeSet<&'a str>) {
+        let mut seen = BTreeSet::new();
+        into.extend(ids.map(String::as_str).filter(|id| !id.is_empty() && !seen.insert(*id)));
+    }
+    let mut shared = BTreeSet::new();
+    twice(objects.nodes.iter().map(|node| &node.spec.provider_id), &mut shared);
+    twice(objects.node_claims.iter().map(|claim| &claim.status.provider_id), &mut shared);
+    shared
 }
 
 fn questions(settings: &Settings) -> Options {

@@ -31,7 +31,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
             } else if at < allowed {
                 pass.keep(node, Keep::NoRoomToReplace { pool: pool.to_owned() });
             } else {
-                pass.keep(node, Keep::BudgetSpent { pool: pool.to_owned(), reason: Reason::Drifted });
+                pass.keep_for_budget(node, Reason::Drifted);
             }
         }
     }
@@ -56,6 +56,7 @@ fn replace(node: &Candidate<'_>, now: whittle_units::Timestamp) -> Command {
         removals: vec![node.removal()],
         replacements: vec![claim_from_template(node.pool)],
         destinations: Vec::new(),
+        placements: Vec::new(),
         // Like for like, as far as is known before the launch.
         savings: Savings::default(),
         execute_after: now,

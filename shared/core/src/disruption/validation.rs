@@ -12,6 +12,7 @@ use super::{compute, consolidation, drift_execution, emptiness, static_drift};
 use crate::schedule::Packing;
 use std::fmt;
 use whittle_api::labels;
+use whittle_units::Price;
 
 /// Why a command that rested is not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +78,11 @@ fn still_empty(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Reje
     empty.sort_by(Candidate::by_savings_ratio);
     let mut left = pass.budget(proposal.method.reason());
     empty.retain(|candidate| left.take(candidate.pool_name()));
-    if empty.is_empty() { Err(reject(proposal, RejectionCause::Budget)) } else { Ok(emptiness::command(&empty, pass.world.now())) }
+    if empty.is_empty() {
+        return Err(reject(proposal, RejectionCause::Budget));
+    }
+    let empty = emptiness::spare_wanted(pass, empty);
+    if empty.is_empty() { Err(reject(proposal, RejectionCause::Scheduling)) } else { Ok(emptiness::command(&empty, pass.world.now())) }
 }
 
 /// Drift does not rest; a stored command of it is decided anew.
@@ -112,14 +117,19 @@ fn still_underused(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, 
             if replacement.len() < proposed.len() {
                 return fail(RejectionCause::Scheduling);
             }
-            if replacement.allows(labels::CAPACITY_SPOT) {
+            let ceiling: Price = nodes.iter().map(|node| node.price).sum();
+            if replacement.below(ceiling).is_err() || replacement.len() < proposed.len() {
+                // Prices moved meanwhile: the bill must not grow.
+                return fail(RejectionCause::Scheduling);
+            }
+            if replacement.allows(labels::CAPACITY_SPOT) && replacement.allows(labels::CAPACITY_ON_DEMAND) {
                 replacement.narrow_to(labels::CAPACITY_SPOT);
             }
             Some(replacement)
         }
         _ => return fail(RejectionCause::Scheduling),
     };
-    Ok(compute::command(pass.world, proposal.method, &nodes, replacement, outcome.destinations))
+    Ok(compute::command(pass.world, proposal.method, &nodes, replacement, (outcome.destinations, outcome.placements)))
 }
 
 fn reject(proposal: &Proposal, cause: RejectionCause) -> Rejection {

@@ -1,4 +1,4 @@
-//! Why a node was chosen or left alone.
+//! Why a node was chosen or left alone. What events say of it is here; what people are told is in `words`.
 
 use super::command::{Action, Reason, Savings};
 use super::pdb::PdbBlock;
@@ -16,6 +16,14 @@ pub struct Verdict {
     /// Empty when unknown.
     pub node_pool: String,
     pub why: Why,
+}
+
+impl Verdict {
+    /// Of the Node, or of the NodeClaim while there is none.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        if self.node.is_empty() { &self.node_claim } else { &self.node }
+    }
 }
 
 /// The reason of a verdict.
@@ -37,12 +45,22 @@ pub enum Blocker {
     NoNode,
     NotInitialized,
     Going,
-    Nominated { until: Timestamp },
+    Nominated {
+        until: Timestamp,
+    },
     NodeAnnotation(&'static str),
     NoPoolLabel,
     PoolUnknown(String),
-    PodAnnotation { pod: String, key: &'static str, until: Option<Timestamp> },
+    PodAnnotation {
+        pod: String,
+        key: &'static str,
+        until: Option<Timestamp>,
+    },
     Pdb(PdbBlock),
+    /// A Node of ours that its cloud has not named yet.
+    NoProviderId,
+    /// Two Nodes or two NodeClaims bear its provider id: whichever went might be the wrong one.
+    ProviderIdTwice(String),
 }
 
 /// Why nothing is done with a node that may be disrupted.
@@ -75,6 +93,17 @@ pub enum Keep {
     },
     NeedsSeveral(usize),
     NothingCheaper,
+    /// The catalog has no price for it, so nothing can be shown to be cheaper.
+    PriceUnknown,
+    /// Empty, but pods that wait for a place fit on it; `namespace/name`.
+    WantedByPods {
+        pods: Vec<String>,
+    },
+    /// A budget of its pool, or the pool's disruption settings as a whole, cannot be read.
+    BudgetBroken {
+        pool: String,
+        why: String,
+    },
     MinValues(Vec<String>),
     SpotToSpotOff,
     SpotToSpotFew {
@@ -142,6 +171,8 @@ impl Blocker {
             Self::PoolUnknown(_) => "NodePoolUnknown",
             Self::PodAnnotation { .. } => "PodAnnotation",
             Self::Pdb(_) => "PodDisruptionBudget",
+            Self::NoProviderId => "NoProviderId",
+            Self::ProviderIdTwice(_) => "ProviderIdTwice",
         }
     }
 
@@ -165,6 +196,9 @@ impl Keep {
             Self::PodsStay { .. } => "PodsWouldNotSchedule",
             Self::NeedsSeveral(_) => "NeedsSeveralNodes",
             Self::NothingCheaper => "NothingCheaper",
+            Self::PriceUnknown => "PriceUnknown",
+            Self::WantedByPods { .. } => "PendingPods",
+            Self::BudgetBroken { .. } => "BudgetInvalid",
             Self::MinValues(_) => "MinValues",
             Self::SpotToSpotOff => "SpotToSpotDisabled",
             Self::SpotToSpotFew { .. } => "SpotToSpotTooFewTypes",
@@ -188,19 +222,10 @@ impl Keep {
                 | Self::WaitsTurn { .. }
                 | Self::NotQuiet { .. }
                 | Self::BudgetSpent { .. }
+                | Self::BudgetBroken { .. }
                 | Self::DriftWaits
                 | Self::NoRoomToReplace { .. }
         ) && !matches!(self, Self::NotReached | Self::Unchanged | Self::PoorScore { .. })
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Chosen { reason, action, savings } => write!(f, "{}: {reason} (savings: {savings} an hour)", action.as_str()),
-            Self::Blocked(blocker) => write!(f, "{blocker}"),
-            Self::Kept(keep) => write!(f, "{keep}"),
-        }
     }
 }
 
@@ -224,6 +249,8 @@ impl fmt::Display for Blocker {
             Self::Pdb(PdbBlock::Several(budgets)) => {
                 write!(f, "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{}])", budgets.join(" "))
             }
+            Self::NoProviderId => f.write_str("Node has no provider ID yet"),
+            Self::ProviderIdTwice(id) => write!(f, "More than one Node or NodeClaim has this provider ID (ID={id})"),
         }
     }
 }
@@ -245,6 +272,9 @@ impl fmt::Display for Keep {
             Self::PodsStay { listed, others } => pods_stay(f, listed, *others),
             Self::NeedsSeveral(count) => write!(f, "Can't remove without creating {count} candidates"),
             Self::NothingCheaper => f.write_str("Can't replace with a cheaper node"),
+            Self::PriceUnknown => f.write_str("Can't replace with a cheaper node, as the price of this one is not known"),
+            Self::WantedByPods { pods } => write!(f, "Pending pods fit on it: {}", pods.join(", ")),
+            Self::BudgetBroken { pool, why } => write!(f, "NodePool \"{pool}\" allows no disruptions: {why}"),
             Self::MinValues(keys) => {
                 write!(f, "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])", keys.join(" "))
             }

@@ -167,5 +167,8 @@ fn a_blocked_node_is_told_with_its_claim() {
         decision.notes.iter().filter(|note| note.reason == "DisruptionBlocked").map(|note| note.object.as_str()).collect();
     assert_eq!(told, ["node/n", "nodeclaim/claim-n"]);
     assert!(matches!(why(&decision, "n"), Why::Blocked(Blocker::PodAnnotation { .. })));
-    assert_eq!(why(&decision, "n").to_string(), "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/p)");
+    let texts: Vec<&str> =
+        decision.notes.iter().filter(|note| note.reason == "DisruptionBlocked").map(|note| note.message.as_str()).collect();
+    assert_eq!(texts, ["Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/p)"; 2]);
+    assert_eq!(why(&decision, "n").to_string(), "kept: annotation karpenter.sh/do-not-disrupt of pod default/p protects it");
 }

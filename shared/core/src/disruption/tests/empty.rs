@@ -59,7 +59,7 @@ fn a_node_waits_until_it_is_quiet() {
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(600);
     scene.parts("n0").1.status.last_pod_event_time = Some(noon() - 599.seconds());
     let decision = scene.expect(&[]);
-    assert_eq!(why(&decision, "n0").to_string(), "Pods came or went lately: not before 2026-01-01T12:00:01Z (consolidateAfter)");
+    assert_eq!(why(&decision, "n0").to_string(), "kept: pods came or went lately, not before 2026-01-01T12:00:01Z (consolidateAfter)");
     assert!(!decision.conditions[0].consolidatable);
     scene.now = noon() + 1.second();
     let decision = scene.expect(&["empty delete [n0]"]);
@@ -127,7 +127,8 @@ fn a_broken_budget_stops_its_pool_alone() {
     let broken = Budget { schedule: Some("61 * * * *".to_owned()), duration: Some("1h".parse().unwrap()), ..Budget::default() };
     scene.the_pool("default").spec.disruption.budgets = vec![broken];
     let decision = scene.expect(&["empty delete [m]"]);
-    assert_eq!(why(&decision, "n0").code(), "Budget");
+    assert_eq!(why(&decision, "n0").code(), "BudgetInvalid");
+    assert!(why(&decision, "n0").to_string().contains("61 * * * *"), "{}", why(&decision, "n0"));
     assert!(decision.notes.iter().any(|note| note.warning && note.message.contains("61 * * * *")));
 }
 
@@ -178,4 +179,31 @@ fn a_pool_in_shadow_mode_is_decided_but_not_touched() {
     scene.now = noon() + 15.seconds();
     let proposal = decision.shadow[0].proposal(noon());
     assert_eq!(scene.validate(&proposal).unwrap_err().cause, RejectionCause::Churn);
+}
+
+#[test]
+fn an_empty_node_that_a_pending_pod_fits_is_not_deleted() {
+    let mut scene = nodes(2).best();
+    scene.pod("waits", "", "1");
+    let decision = scene.expect(&["empty delete [n1]"]);
+    assert_eq!(why(&decision, "n0").to_string(), "kept: empty, but pending pods fit on it: default/waits");
+    scene.pod("waits-too", "", "1500m");
+    let decision = scene.expect(&[]);
+    assert_eq!(why(&decision, "n1").code(), "PendingPods");
+    scene.objects.pods.clear();
+    let proposal = scene.decide().commands[0].proposal(noon());
+    scene.now = noon() + 15.seconds();
+    scene.pod("late", "", "1");
+    assert_eq!(scene.validate(&proposal).unwrap().to_string(), "delete: [n1]", "also after its rest");
+}
+
+#[test]
+fn pending_pods_that_fit_nowhere_or_elsewhere_keep_no_empty_node() {
+    let mut scene = nodes(1).best();
+    scene.pod("large", "", "5");
+    scene.expect(&["empty delete [n0]"]);
+    scene.node("used", "default", 4).0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    scene.pod("runs", "used", "1");
+    scene.pod("small", "", "500m");
+    scene.expect(&["empty delete [n0]"]);
 }

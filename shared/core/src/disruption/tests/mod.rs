@@ -1,9 +1,14 @@
 //! The test map of the disruption rules, area by area.
 
 mod blocking;
+mod counting;
+mod drifting;
 mod empty;
+mod map;
+mod places;
 mod properties;
 mod repairing;
 mod scale;
+mod second;
 mod statics;
 mod underused;

@@ -1,15 +1,16 @@
 //! What holds for any cluster. The clusters are drawn from a fixed seed.
 
+use crate::checker::check_command;
 use crate::disruption::candidates::candidate;
 use crate::disruption::simulate::{Outcome, Simulator, Targets};
 use crate::disruption::state::World;
 use crate::disruption::testing::{Scene, noon, render};
-use crate::disruption::{Decision, Gate, Keep, Reason};
+use crate::disruption::{Command, Decision, Gate, Keep, Reason};
 use crate::schedule::Packing;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Affinity, IntOrString, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint};
-use whittle_api::karpenter::Budget;
-use whittle_api::{LabelSelector, labels};
+use whittle_api::karpenter::{Budget, ConsolidationPolicy};
+use whittle_api::{ConditionStatus, LabelSelector, conditions, labels};
 use whittle_units::Quantity;
 
 /// Clusters per property: what a few seconds allow without optimisation.
@@ -144,6 +145,10 @@ fn the_best_search_never_saves_less_than_the_reference() {
         let best = scene.decide();
         scene.settings.solve.packing = Packing::Reference;
         let reference = scene.decide();
+        if best.verdicts.iter().any(|verdict| verdict.why.code() == "PendingPods") {
+            // The reference deletes what pending pods need.
+            continue;
+        }
         assert!(saved(&best) >= saved(&reference), "seed {seed}: {:?} against {:?}", best.commands, reference.commands);
     }
 }
@@ -159,4 +164,165 @@ fn a_decision_at_rest_stays_at_rest() {
             assert!(scene.decide().commands.is_empty(), "seed {seed}");
         }
     }
+}
+
+/// More that may forbid a disruption: annotations, budgets of pods, nodes not ready, schedules, quiet times.
+fn guarded(seed: u64) -> Scene {
+    let mut scene = drawn(seed);
+    let mut dice = Dice(seed ^ 0x5bd1_e995);
+    for pool in ["default", "other"] {
+        let pool = scene.the_pool(pool);
+        if dice.roll(3) == 0 {
+            let schedule = ["0 9 * * *", "@hourly", "30 11 * * 1-5", "0 0 1 1 *"][usize::try_from(dice.roll(4)).unwrap()];
+            let reasons = [None, Some(vec!["Empty".to_owned()]), Some(vec!["Drifted".to_owned(), "Underutilized".to_owned()])];
+            pool.spec.disruption.budgets.push(Budget {
+                nodes: IntOrString::Int(i64::try_from(dice.roll(2)).unwrap()),
+                schedule: Some(schedule.to_owned()),
+                duration: Some(["30m", "3h", "13h"][usize::try_from(dice.roll(3)).unwrap()].parse().unwrap()),
+                reasons: reasons[usize::try_from(dice.roll(3)).unwrap()].clone(),
+            });
+        }
+        if dice.roll(4) == 0 {
+            pool.spec.disruption.consolidate_after = whittle_api::NillableDuration::from_secs(600);
+        }
+        if dice.roll(5) == 0 {
+            pool.spec.disruption.consolidation_policy =
+                [ConsolidationPolicy::WhenEmpty, ConsolidationPolicy::Balanced][usize::from(dice.roll(2) == 0)];
+        }
+    }
+    for at in 0..scene.objects.nodes.len() {
+        let name = scene.objects.nodes[at].metadata.name.clone();
+        let (node, claim) = scene.parts(&name);
+        match dice.roll(12) {
+            0 => {
+                node.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+            }
+            1 => node.status.conditions.clear(),
+            2 => claim.status.last_pod_event_time = Some(noon() - jiff::SignedDuration::from_secs(300)),
+            3 => {
+                scene.marks.insert(name, (false, Some(noon() + jiff::SignedDuration::from_secs(5))));
+            }
+            4 => {
+                let since = noon() - jiff::SignedDuration::from_secs(60);
+                conditions::set(&mut claim.status.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "", since);
+            }
+            _ => {}
+        }
+    }
+    for pod in &mut scene.objects.pods {
+        match dice.roll(12) {
+            0 => drop(pod.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned())),
+            1 => drop(pod.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "10m".to_owned())),
+            _ => {}
+        }
+    }
+    let mut budget = whittle_api::k8s::PodDisruptionBudget::default();
+    (budget.metadata.namespace, budget.metadata.name) = ("default".to_owned(), "pdb".to_owned());
+    let app = BTreeMap::from([("app".to_owned(), "a".to_owned())]);
+    budget.spec.selector = Some(LabelSelector { match_labels: app, ..LabelSelector::default() });
+    budget.status.disruptions_allowed = i32::try_from(dice.roll(3)).unwrap();
+    scene.objects.disruption_budgets.push(budget);
+    scene
+}
+
+#[test]
+fn a_second_opinion_finds_nothing_wrong_with_any_command() {
+    let mut methods = std::collections::BTreeSet::new();
+    for seed in 0..3 * DRAWN {
+        let mut scene = guarded(seed);
+        for packing in [Packing::Best, Packing::Reference] {
+            scene.settings.solve.packing = packing;
+            scene.with(|input| {
+                for command in crate::disruption::decide(input).commands {
+                    methods.insert(command.method);
+                    let wrong = check_command(&input, &command);
+                    assert!(wrong.is_empty(), "seed {seed}, {packing:?}: {}: {wrong:#?}", render(&command));
+                }
+            });
+        }
+    }
+    assert!(methods.len() >= 4, "only {methods:?} were drawn");
+}
+
+/// Carries a command out: every pod goes where the decision put it.
+fn carry_out(scene: &mut Scene, command: &Command, round: usize) {
+    let gone: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
+    scene.objects.nodes.retain(|node| !gone.contains(&node.metadata.name.as_str()));
+    scene.objects.node_claims.retain(|claim| !command.removals.iter().any(|removal| removal.node_claim == claim.metadata.name));
+    let mut places: BTreeMap<String, String> = BTreeMap::new();
+    for placement in &command.placements {
+        places.extend(placement.pods.iter().map(|pod| (pod.key(), placement.node.clone())));
+    }
+    for (at, claim) in command.replacements.iter().enumerate() {
+        let name = format!("new-{round}-{at}");
+        let asked = |key: &str| claim.requirements.iter().find(|requirement| requirement.key == key);
+        let value = |key: &str, or: &str| asked(key).and_then(|asked| asked.values.first()).map_or(or, String::as_str).to_owned();
+        let (zone, capacity) = (value(labels::ZONE, "a"), value(labels::CAPACITY_TYPE, "on-demand"));
+        let (node, own) = scene.node(&name, &claim.node_pool, claim.instance_types[0][1..].parse().unwrap());
+        for labels in [&mut node.metadata.labels, &mut own.metadata.labels] {
+            labels.extend([(labels::ZONE.to_owned(), zone.clone()), (labels::CAPACITY_TYPE.to_owned(), capacity.clone())]);
+        }
+        places.extend(claim.pods.iter().map(|pod| (pod.key(), name.clone())));
+    }
+    for pod in &mut scene.objects.pods {
+        if let Some(place) = places.get(&pod.metadata.key()) {
+            pod.spec.node_name.clone_from(place);
+            "Running".clone_into(&mut pod.status.phase);
+            pod.status.conditions.clear();
+        }
+    }
+}
+
+fn bill(scene: &Scene) -> u64 {
+    scene.with(|input| {
+        let world = World::new(input);
+        world.machines.iter().map(|machine| world.price(machine).nanos()).sum()
+    })
+}
+
+#[test]
+fn every_step_lowers_the_bill_until_nothing_is_left_to_do_and_no_pod_loses_its_place() {
+    let mut steps = 0;
+    for seed in 0..DRAWN {
+        let mut scene = drawn(seed);
+        let running = scene.objects.pods.iter().filter(|pod| !pod.spec.node_name.is_empty()).count();
+        for round in 0.. {
+            assert!(round < 40, "seed {seed} does not settle");
+            let decision = scene.decide();
+            let [command] = &decision.commands[..] else { break };
+            let before = bill(&scene);
+            carry_out(&mut scene, command, round);
+            steps += 1;
+            assert!(bill(&scene) < before, "seed {seed}, round {round}: {} does not lower the bill", render(command));
+            let names: Vec<&str> = scene.objects.nodes.iter().map(|node| node.metadata.name.as_str()).collect();
+            let placed = scene.objects.pods.iter().filter(|pod| names.contains(&pod.spec.node_name.as_str())).count();
+            assert!(placed >= running, "seed {seed}, round {round}: {} leaves pods without a place", render(command));
+        }
+        let again = scene.decide();
+        assert!(again.commands.is_empty(), "seed {seed}: a second pass does something");
+        scene.memory = again.memory;
+        assert!(scene.decide().commands.is_empty(), "seed {seed}: a third pass does something");
+    }
+    assert!(steps > 20, "only {steps} steps were drawn");
+}
+
+#[test]
+fn budgets_open_and_close_as_a_walk_through_the_minutes_says() {
+    let mut dice = Dice(7);
+    let pick = |dice: &mut Dice, list: &[&'static str]| list[usize::try_from(dice.roll(list.len() as u64)).unwrap()];
+    let mut open = 0;
+    for _ in 0..600 {
+        let minute = pick(&mut dice, &["0", "*/20", "5-10", "30,45", "*", "7/13"]);
+        let hour = pick(&mut dice, &["*", "9", "8-17", "*/6", "22", "1,13"]);
+        let day = pick(&mut dice, &["*", "1", "?", "*/2", "10-20", "31"]);
+        let month = pick(&mut dice, &["*", "JAN", "feb-apr", "*/3", "2"]);
+        let weekday = pick(&mut dice, &["*", "mon-FRI", "0", "6", "*/2", "2,4"]);
+        let schedule = format!("{minute} {hour} {day} {month} {weekday}");
+        let length = jiff::SignedDuration::from_mins(i64::try_from(1 + dice.roll(600)).unwrap());
+        let now = noon() + jiff::SignedDuration::from_secs(i64::try_from(dice.roll(90 * 86_400)).unwrap());
+        let ours = crate::disruption::Schedule::parse(&schedule).unwrap().is_active(now, length);
+        assert_eq!(Some(ours), crate::checker::window_again(&schedule, length, now), "{schedule} for {length:#} at {now}");
+        open += usize::from(ours);
+    }
+    assert!((50..550).contains(&open), "{open} of 600 were open");
 }

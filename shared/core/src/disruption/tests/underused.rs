@@ -72,7 +72,7 @@ fn an_oversized_node_is_replaced_by_what_is_cheaper() {
 fn a_node_that_is_the_cheapest_already_is_told_so() {
     let scene = scene(&[("fit", 2, "1500m")]);
     let decision = scene.expect(&[]);
-    assert_eq!(why(&decision, "fit").to_string(), "Can't replace with a cheaper node");
+    assert_eq!(why(&decision, "fit").to_string(), "kept: cheapest already");
     assert!(decision.notes.iter().any(|note| note.object == "node/fit" && note.reason == "Unconsolidatable"));
     scene.best().expect_why("fit", "NothingCheaper");
 }
@@ -106,7 +106,8 @@ fn spot_to_spot_needs_fifteen_cheaper_types() {
     scene.settings.spot_to_spot = Gate::On;
     many_types(&mut scene, 14);
     let decision = scene.expect(&[]);
-    assert!(why(&decision, "n").to_string().ends_with("got 14"), "{}", why(&decision, "n"));
+    assert!(why(&decision, "n").to_string().starts_with("kept: 14 cheaper"), "{}", why(&decision, "n"));
+    assert!(decision.notes.iter().any(|note| note.message.ends_with("current candidate to consolidate, got 14")), "{:?}", decision.notes);
     many_types(&mut scene, 15);
     assert_eq!(scene.decide().commands.len(), 1);
 }
@@ -233,7 +234,7 @@ fn a_minimum_saving_is_respected() {
     };
     ask(&mut scene, "0.11");
     let decision = scene.expect(&[]);
-    assert_eq!(why(&decision, "n").to_string(), "Saves $0.1000 an hour, under the minimum of $0.1100");
+    assert_eq!(why(&decision, "n").to_string(), "kept: saves $2.40 a day, under the minimum of $2.64");
     for enough in ["0.1", "free", "-1"] {
         ask(&mut scene, enough);
         scene.expect(&["single replace [n] -> x2"]);

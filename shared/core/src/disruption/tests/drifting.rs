@@ -1,0 +1,290 @@
+//! Drift of dynamic pools: who is replaced, in which order, and what holds it back.
+
+use crate::disruption::testing::{Scene, noon, why};
+use crate::disruption::{Method, Reason};
+use jiff::ToSpan as _;
+use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
+use whittle_api::karpenter::{Budget, ConsolidationPolicy};
+use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, conditions, labels};
+
+fn budget(nodes: &str) -> Vec<Budget> {
+    vec![Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() }]
+}
+
+/// Marks a node as drifted by its image, so many minutes ago.
+fn drift(scene: &mut Scene, node: &str, minutes: i64) {
+    let claim = scene.parts(node).1;
+    let since = noon() - minutes.minutes();
+    conditions::set(&mut claim.status.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "AMIDrift", since);
+}
+
+/// Drifted nodes of four cores with one pod each, the first drifted longest ago; consolidation is off.
+fn drifted(nodes: &[(&str, &str)]) -> Scene {
+    let mut scene = Scene::new();
+    scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never;
+    for (at, (node, pod)) in (0..).zip(nodes) {
+        scene.node(node, "default", 4);
+        if !pod.is_empty() {
+            scene.pod(&format!("pod-{node}"), node, pod);
+        }
+        drift(&mut scene, node, 60 - at);
+    }
+    scene
+}
+
+fn with_grace(scene: &mut Scene, node: &str) {
+    scene.parts(node).1.spec.termination_grace_period = Some("1h".parse().unwrap());
+}
+
+fn annotate(scene: &mut Scene, pod: &str, value: &str) {
+    let pod = scene.objects.pods.iter_mut().find(|found| found.metadata.name == pod).unwrap();
+    pod.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), value.to_owned());
+    pod.status.start_time = Some(noon() - 30.minutes());
+}
+
+fn spent_pdb(scene: &mut Scene, never: bool) {
+    let mut pdb = PodDisruptionBudget::default();
+    (pdb.metadata.namespace, pdb.metadata.name) = ("default".to_owned(), "pdb".to_owned());
+    pdb.spec.selector = Some(LabelSelector::default());
+    pdb.spec.max_unavailable = never.then_some(IntOrString::Int(0));
+    scene.objects.disruption_budgets.push(pdb);
+}
+
+#[test]
+fn a_drifted_node_with_pods_is_replaced_at_any_price_and_at_once() {
+    let scene = drifted(&[("a", "3500m")]);
+    let decision = scene.expect(&["drift replace [a] -> x4|x8|x16"]);
+    let command = &decision.commands[0];
+    assert_eq!((command.method, command.execute_after), (Method::Drift, noon()));
+    assert_eq!(decision.eligible[&Method::Drift], 1);
+}
+
+#[test]
+fn a_drifted_node_whose_pods_fit_elsewhere_goes_without_a_replacement() {
+    let mut scene = drifted(&[("a", "1")]);
+    scene.node("room", "default", 4);
+    scene.pod("other", "room", "1");
+    scene.expect(&["drift delete [a]"]);
+}
+
+#[test]
+fn only_a_true_condition_is_drift() {
+    for status in [ConditionStatus::False, ConditionStatus::Unknown] {
+        let mut scene = drifted(&[("a", "1")]);
+        conditions::set(&mut scene.parts("a").1.status.conditions, conditions::DRIFTED, status, "AMIDrift", "", noon());
+        scene.expect(&[]);
+    }
+    let mut scene = drifted(&[("a", "1")]);
+    conditions::clear(&mut scene.parts("a").1.status.conditions, conditions::DRIFTED);
+    scene.expect(&[]);
+}
+
+#[test]
+fn annotations_of_node_and_pods_hold_drift_as_they_hold_consolidation() {
+    let held = |spoil: &dyn Fn(&mut Scene), code: &str| {
+        let mut scene = drifted(&[("a", "1")]);
+        spoil(&mut scene);
+        let decision = scene.expect(&[]);
+        assert_eq!(why(&decision, "a").code(), code);
+        assert!(decision.notes.iter().any(|note| note.object == "node/a" && note.reason == "DisruptionBlocked"));
+    };
+    let on_node = |scene: &mut Scene, value: &str| {
+        scene.parts("a").0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), value.to_owned());
+    };
+    held(&|scene| on_node(scene, "true"), "NodeAnnotation");
+    held(&|scene| annotate(scene, "pod-a", "true"), "PodAnnotation");
+    held(&|scene| annotate(scene, "pod-a", "31m"), "PodAnnotation");
+    held(&|scene| spent_pdb(scene, false), "PodDisruptionBudget");
+    held(&|scene| spent_pdb(scene, true), "PodDisruptionBudget");
+    for (pod, node) in [("30m", ""), ("soon", ""), ("-1h", ""), ("", "false")] {
+        let mut scene = drifted(&[("a", "1")]);
+        if !pod.is_empty() {
+            annotate(&mut scene, "pod-a", pod);
+        }
+        on_node(&mut scene, node);
+        assert_eq!(scene.decide().commands.len(), 1, "pod {pod:?}, node {node:?}");
+    }
+}
+
+#[test]
+fn the_longest_running_protection_of_a_node_counts() {
+    let mut scene = drifted(&[("a", "1")]);
+    scene.pod("second", "a", "1");
+    annotate(&mut scene, "pod-a", "31m");
+    annotate(&mut scene, "second", "40m");
+    scene.now = noon() + 5.minutes();
+    scene.expect_why("a", "PodAnnotation");
+    scene.now = noon() + 10.minutes();
+    assert_eq!(scene.decide().commands.len(), 1);
+}
+
+#[test]
+fn a_grace_period_lets_drift_go_on_over_pods_and_nothing_else() {
+    type Spoil = fn(&mut Scene);
+    let spoils: [Spoil; 3] = [|scene| annotate(scene, "pod-a", "true"), |scene| spent_pdb(scene, false), |scene| spent_pdb(scene, true)];
+    for spoil in spoils {
+        let mut scene = drifted(&[("a", "1")]);
+        spoil(&mut scene);
+        with_grace(&mut scene, "a");
+        let decision = scene.decide();
+        assert_eq!(decision.commands.len(), 1, "{:?}", decision.verdicts);
+        assert_eq!(decision.commands[0].method, Method::Drift);
+        // Nothing that is graceful may do the same.
+        conditions::clear(&mut scene.parts("a").1.status.conditions, conditions::DRIFTED);
+        scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(0);
+        scene.expect(&[]);
+    }
+}
+
+#[test]
+fn pods_that_can_never_be_evicted_get_no_capacity_and_spent_budgets_do_not_count_as_never() {
+    let mut scene = drifted(&[("a", "1")]);
+    with_grace(&mut scene, "a");
+    spent_pdb(&mut scene, false);
+    scene.expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
+    scene.objects.disruption_budgets.clear();
+    spent_pdb(&mut scene, true);
+    scene.expect(&["drift delete [a]"]);
+}
+
+#[test]
+fn drift_deletes_empty_nodes_only_where_emptiness_may_not() {
+    let mut scene = drifted(&[("a", "")]);
+    scene.expect(&["drift delete [a]"]);
+    scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(0);
+    scene.expect(&["empty delete [a]"]);
+    scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
+    scene.pod("p", "a", "1");
+    assert_eq!(scene.decide().commands[0].method, Method::Drift, "no policy holds drift");
+}
+
+#[test]
+fn nodes_without_pods_go_before_those_that_drifted_longer_ago_and_one_at_a_time() {
+    let mut scene = drifted(&[("oldest", "3500m"), ("middle", "3500m"), ("bare", "")]);
+    scene.expect(&["drift delete [bare]"]);
+    scene.objects.nodes.retain(|node| node.metadata.name != "bare");
+    scene.objects.node_claims.retain(|claim| claim.metadata.name != "claim-bare");
+    let decision = scene.expect(&["drift replace [oldest] -> x4|x8|x16"]);
+    assert_eq!(why(&decision, "middle").code(), "DriftWaits");
+    drift(&mut scene, "middle", 0);
+    let claim = scene.parts("middle").1;
+    let condition = claim.status.conditions.iter_mut().find(|condition| condition.type_ == conditions::DRIFTED).unwrap();
+    condition.last_transition_time = Some(noon() - 3.hours());
+    scene.expect(&["drift replace [middle] -> x4|x8|x16"]);
+}
+
+#[test]
+fn pods_that_need_several_machines_get_them_in_one_command() {
+    let mut scene = drifted(&[("a", "")]);
+    for at in 0..3 {
+        scene.pod(&format!("p{at}"), "a", "1").metadata.labels.insert("app".to_owned(), "a".to_owned());
+    }
+    let term = whittle_api::k8s::PodAffinityTerm {
+        label_selector: Some(LabelSelector { match_labels: [("app".to_owned(), "a".to_owned())].into(), ..LabelSelector::default() }),
+        topology_key: labels::HOSTNAME.to_owned(),
+        ..whittle_api::k8s::PodAffinityTerm::default()
+    };
+    for pod in &mut scene.objects.pods {
+        let apart = whittle_api::k8s::PodAffinity { required: vec![term.clone()], ..whittle_api::k8s::PodAffinity::default() };
+        pod.spec.affinity = Some(whittle_api::k8s::Affinity { pod_anti_affinity: Some(apart), ..whittle_api::k8s::Affinity::default() });
+    }
+    assert_eq!(scene.decide().commands[0].replacements.len(), 3);
+}
+
+#[test]
+fn a_node_whose_pods_have_no_other_place_is_passed_over_and_told() {
+    let mut scene = drifted(&[("stuck", "1"), ("free", "1")]);
+    let pinned = scene.objects.pods.iter_mut().find(|pod| pod.metadata.name == "pod-stuck").unwrap();
+    pinned.spec.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+    let decision = scene.expect(&["drift delete [free]"]);
+    let told: Vec<&str> = decision.notes.iter().filter(|note| note.object == "node/stuck").map(|note| note.reason).collect();
+    assert!(told.contains(&"DisruptionBlocked"), "{told:?}");
+}
+
+#[test]
+fn budgets_hold_drift_pool_by_pool() {
+    let mut scene = drifted(&[("a", "3500m"), ("b", "3500m")]);
+    scene.pool("other").spec.disruption.consolidate_after = NillableDuration::Never;
+    scene.node("c", "other", 4);
+    scene.pod("pod-c", "c", "3500m");
+    drift(&mut scene, "c", 1);
+    scene.the_pool("default").spec.disruption.budgets = vec![Budget { reasons: Some(vec!["Drifted".to_owned()]), ..budget("0").remove(0) }];
+    let decision = scene.decide();
+    assert_eq!(decision.commands[0].removals[0].node, "c");
+    scene.the_pool("default").spec.disruption.budgets = budget("1");
+    scene.marks.insert("b".to_owned(), (true, None));
+    assert_eq!(scene.decide().commands[0].removals[0].node, "c", "one of its two is going already");
+    let closed = Budget { schedule: Some("@daily".to_owned()), duration: Some("13h".parse().unwrap()), ..budget("0").remove(0) };
+    for pool in ["default", "other"] {
+        scene.the_pool(pool).spec.disruption.budgets = vec![closed.clone()];
+    }
+    let decision = scene.expect(&[]);
+    assert!(decision.budgets.iter().any(|state| state.reason == Reason::Drifted && state.allowed() == 0));
+}
+
+#[test]
+fn static_pools_are_left_to_their_own_drift() {
+    let mut scene = drifted(&[("a", "1")]);
+    scene.the_pool("default").spec.replicas = Some(1);
+    scene.expect(&[]);
+}
+
+#[test]
+fn what_only_the_cloud_sees_stands_until_the_cloud_says_otherwise() {
+    use crate::disruption::ClaimFacts;
+    use crate::disruption::drift::CloudDrift;
+    let mut scene = drifted(&[("a", "1")]);
+    let facts = |found| ClaimFacts { cloud_drift: Some(found), ..ClaimFacts::default() };
+    scene.facts.insert("claim-a".to_owned(), facts(CloudDrift::Subnet));
+    assert_eq!(scene.decide().conditions[0].drifted.as_deref(), Some("SubnetDrift"));
+    scene.facts.insert("claim-a".to_owned(), facts(CloudDrift::No));
+    let decision = scene.expect(&[]);
+    assert_eq!((decision.conditions[0].drifted.as_deref(), decision.conditions[0].changed), (None, true));
+}
+
+#[test]
+fn the_pool_comes_before_its_requirements_and_both_before_the_cloud() {
+    let mut scene = drifted(&[("a", "1")]);
+    let reason = |scene: &Scene| scene.decide().conditions[0].drifted.clone();
+    assert_eq!(reason(&scene).as_deref(), Some("AMIDrift"));
+    scene.parts("a").1.metadata.labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
+    assert_eq!(reason(&scene).as_deref(), Some("RequirementsDrifted"));
+    for (key, of_pool, of_claim) in [(labels::NODE_POOL_HASH, "1", "2"), (labels::NODE_POOL_HASH_VERSION, "v3", "v3")] {
+        scene.the_pool("default").metadata.annotations.insert(key.to_owned(), of_pool.to_owned());
+        scene.parts("a").1.metadata.annotations.insert(key.to_owned(), of_claim.to_owned());
+    }
+    assert_eq!(reason(&scene).as_deref(), Some("NodePoolDrifted"));
+    for status in [ConditionStatus::False, ConditionStatus::Unknown] {
+        conditions::set(&mut scene.parts("a").1.status.conditions, conditions::LAUNCHED, status, "", "", noon());
+        assert_eq!(reason(&scene), None, "not launched");
+    }
+}
+
+#[test]
+fn a_machine_that_the_catalog_lost_is_drift_after_an_hour() {
+    let mut scene = drifted(&[("a", "1")]);
+    conditions::clear(&mut scene.parts("a").1.status.conditions, conditions::DRIFTED);
+    scene.parts("a").1.metadata.labels.insert(labels::INSTANCE_TYPE.to_owned(), "gone".to_owned());
+    assert_eq!(scene.decide().conditions[0].drifted.as_deref(), Some("InstanceTypeNotFound"));
+    scene.parts("a").1.metadata.labels.remove(labels::INSTANCE_TYPE);
+    assert_eq!(scene.decide().conditions[0].drifted.as_deref(), Some("InstanceTypeNotFound"));
+    scene.parts("a").1.metadata.creation_timestamp = Some(noon() - 1.hour());
+    assert_eq!(scene.decide().conditions[0].drifted, None);
+    scene.parts("a").1.metadata.creation_timestamp = Some(noon() - 24.hours());
+    let seen = crate::disruption::ClaimFacts { type_seen_at: Some(noon() - 29.minutes()), ..Default::default() };
+    scene.facts.insert("claim-a".to_owned(), seen);
+    assert_eq!(scene.decide().conditions[0].drifted, None, "found half an hour ago");
+}
+
+#[test]
+fn claims_that_are_not_ours_going_or_without_a_pool_have_no_conditions() {
+    let none = |spoil: &dyn Fn(&mut Scene)| {
+        let mut scene = drifted(&[("a", "1")]);
+        spoil(&mut scene);
+        assert_eq!(scene.decide().conditions, []);
+    };
+    none(&|scene| "Other".clone_into(&mut scene.parts("a").1.spec.node_class_ref.kind));
+    none(&|scene| scene.parts("a").1.metadata.deletion_timestamp = Some(noon()));
+    none(&|scene| scene.objects.node_pools.clear());
+    none(&|scene| drop(scene.parts("a").1.metadata.labels.remove(labels::NODE_POOL)));
+}
