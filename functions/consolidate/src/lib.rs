@@ -16,7 +16,8 @@ pub use imagined::SHADOW;
 pub use state::{Disruptions, Running};
 
 use whittle_claims::{Doorbell, Lease, Revision, Stored};
-use whittle_core::disruption::{self, Decision, Gate, Method, Proposal, Settings as Rules};
+use whittle_core::checker::check_command;
+use whittle_core::disruption::{self, Command, Decision, Gate, Method, Proposal, Settings as Rules};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
     StatusWriter, StoreError, WorkloadReader, World,
@@ -157,9 +158,20 @@ where
         return Ok(Some(wait));
     }
     for command in &decision.commands {
-        execute::start(world, lease, seen, command, stored, report).await?;
+        if !is_refused(settings, seen, &stored.value, command, report) {
+            execute::start(world, lease, seen, command, stored, report).await?;
+        }
     }
     Ok(None)
+}
+
+/// Whether a second opinion, which shares no code with the decision, forbids a command. That is told, and nothing is done.
+fn is_refused(settings: &Settings, seen: &Snapshot, known: &Disruptions, command: &Command, report: &mut Report) -> bool {
+    let (facts, rules) = (known.facts(), rules(settings));
+    let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules };
+    let wrong = check_command(&input, command);
+    shows::refused(report, command, &wrong, seen.now);
+    !wrong.is_empty()
 }
 
 /// When a command may be executed: drift at once, consolidation after the validation delay.
@@ -188,6 +200,7 @@ where
     let rules = rules(settings);
     let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &memory, settings: &rules };
     match disruption::validate(input, proposal) {
+        Ok(command) if is_refused(settings, seen, &stored.value, &command, report) => Ok(()),
         Ok(command) => execute::start(world, lease, seen, &command, stored, report).await,
         Err(rejection) => {
             shows::rejected(report, proposal, &rejection, seen.now);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
+use whittle_core::checker::Violation;
 use whittle_core::disruption::{Command, Decision, Note, Proposal, Rejection, Verdict, Why};
 use whittle_ports::{Clock, ClusterEvent, HandleError, Records, Report, StatusWriter, StoreError, World};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -155,4 +156,14 @@ pub(crate) fn rejected(report: &mut Report, proposal: &Proposal, rejection: &Rej
     let subject = format!("command/{}", proposal.nodes.join(","));
     report.decide(now, DecisionKind::Kept, subject, format!("{} no longer holds: {}", proposal.method.reason(), rejection.cause));
     report.count("rejected");
+}
+
+/// A command that a second opinion forbids: a fault of ours, or of what was read.
+pub(crate) fn refused(report: &mut Report, command: &Command, wrong: &[Violation], now: Timestamp) {
+    let Some(first) = wrong.first() else { return };
+    let nodes: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
+    let more = if wrong.len() > 1 { format!(" (and {} more)", wrong.len() - 1) } else { String::new() };
+    let message = format!("{} is not carried out, a check forbids it: {first}{more}", command.method.reason());
+    report.decide(now, DecisionKind::Kept, format!("command/{}", nodes.join(",")), message);
+    report.count("refused");
 }
