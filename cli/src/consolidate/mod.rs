@@ -1,6 +1,8 @@
 //! `whittle consolidate`: which nodes would be disrupted now, decided from files alone.
 
 pub(crate) mod output;
+#[cfg(test)]
+mod tests;
 
 use crate::plan::{Format, PackingArg, catalog, input};
 use clap::Args;
@@ -78,6 +80,7 @@ pub fn decide(read: &input::Manifests, types: Vec<whittle_api::catalog::Instance
         },
         spot_to_spot: gate("SpotToSpotConsolidation"),
         static_capacity: gate("StaticCapacity"),
+        closed: read.closed.clone(),
         ..disruption::Settings::standard()
     };
     let cluster = Input {

@@ -4,7 +4,7 @@ use crate::plan::output;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
-use whittle_core::disruption::{Command, Decision, Note, Verdict};
+use whittle_core::disruption::{Blocker, BudgetState, Command, Decision, Keep, Note, PdbBlock, Savings, Verdict, Why};
 
 pub(super) fn json(decision: &Decision, elapsed: Duration) -> String {
     let value = json!({
@@ -12,7 +12,8 @@ pub(super) fn json(decision: &Decision, elapsed: Duration) -> String {
         "elapsed_ms": (elapsed.as_secs_f64() * 1e5).round() / 100.0,
         "commands": decision.commands.iter().map(command).collect::<Vec<_>>(),
         "shadow": decision.shadow.iter().map(command).collect::<Vec<_>>(),
-        "verdicts": decision.verdicts.iter().map(verdict).collect::<Vec<_>>(),
+        "verdicts": decision.verdicts.iter().map(|of| verdict(decision, of)).collect::<Vec<_>>(),
+        "budgets": decision.budgets.iter().map(budget).collect::<Vec<_>>(),
         "notes": decision.notes.iter().map(note).collect::<Vec<_>>(),
     });
     format!("{value:#}\n")
@@ -31,14 +32,80 @@ pub(crate) fn command(command: &Command) -> Value {
     })
 }
 
-/// What is said of one machine.
-pub(crate) fn verdict(verdict: &Verdict) -> Value {
+/// What is said of one machine: `why` is for people; `verdict`, `code` and `detail` are for programs.
+pub(crate) fn verdict(decision: &Decision, verdict: &Verdict) -> Value {
+    let word = match &verdict.why {
+        Why::Chosen { action, .. } => action.as_str(),
+        Why::Blocked(_) | Why::Kept(_) => "kept",
+    };
     json!({
         "node": verdict.node,
         "nodeClaim": verdict.node_claim,
         "nodePool": verdict.node_pool,
+        "verdict": word,
         "code": verdict.why.code(),
         "why": verdict.why.to_string(),
+        "drifted": drifted(decision, verdict),
+        "detail": detail(&verdict.why),
+    })
+}
+
+/// Why a machine has drifted, whatever becomes of it.
+fn drifted<'d>(decision: &'d Decision, verdict: &Verdict) -> Option<&'d str> {
+    let conditions = decision.conditions.iter().find(|conditions| conditions.node_claim == verdict.node_claim)?;
+    conditions.drifted.as_deref()
+}
+
+/// Dollars per hour.
+fn dollars(savings: Savings) -> f64 {
+    (savings.dollars() * 1e6).round() / 1e6
+}
+
+/// The values behind the words.
+fn detail(why: &Why) -> Value {
+    match why {
+        Why::Chosen { savings, .. } | Why::Kept(Keep::WaitsTurn { savings }) => json!({"savings": dollars(*savings)}),
+        Why::Blocked(blocker) => match blocker {
+            Blocker::Nominated { until } => json!({"until": until}),
+            Blocker::NodeAnnotation(key) => json!({"annotation": key}),
+            Blocker::PoolUnknown(pool) => json!({"nodePool": pool}),
+            Blocker::PodAnnotation { pod, key, until } => json!({"pod": pod, "annotation": key, "until": until}),
+            Blocker::Pdb(PdbBlock::Spent(budget)) => json!({"podDisruptionBudgets": [budget]}),
+            Blocker::Pdb(PdbBlock::Several(budgets)) => json!({"podDisruptionBudgets": budgets}),
+            Blocker::ProviderIdTwice(id) => json!({"providerID": id}),
+            _ => json!({}),
+        },
+        Why::Kept(keep) => match keep {
+            Keep::TypeUnknown(name) => json!({"instanceType": name}),
+            Keep::LabelMissing(key) => json!({"label": key}),
+            Keep::NotQuiet { until } => json!({"until": until}),
+            Keep::BudgetSpent { pool, reason } => json!({"nodePool": pool, "reason": reason.as_str()}),
+            Keep::BudgetBroken { pool, why } => json!({"nodePool": pool, "fault": why}),
+            Keep::PodsStay { listed, others } => {
+                let pods: Vec<Value> = listed.iter().map(|(pod, message)| json!({"pod": pod, "message": message})).collect();
+                json!({"pods": pods, "others": others})
+            }
+            Keep::WantedByPods { pods } => json!({"pods": pods}),
+            Keep::NeedsSeveral(count) => json!({"nodes": count}),
+            Keep::MinValues(keys) => json!({"labels": keys}),
+            Keep::SpotToSpotFew { found } => json!({"found": found}),
+            Keep::PoorScore { thousandths } => json!({"scoreThousandths": thousandths}),
+            Keep::SavesTooLittle { savings, minimum } => json!({"savings": dollars(*savings), "minimum": minimum.dollars()}),
+            Keep::UndoesMove { at } => json!({"at": at}),
+            Keep::MovedTooOften { workload } => json!({"workload": workload}),
+            _ => json!({}),
+        },
+    }
+}
+
+fn budget(state: &BudgetState) -> Value {
+    json!({
+        "nodePool": state.node_pool,
+        "reason": state.reason.as_str(),
+        "nodes": state.nodes,
+        "disrupting": state.disrupting,
+        "allowed": state.allowed(),
+        "fault": state.broken.as_ref().map(|broken| broken.text()),
     })
 }
 
@@ -63,13 +130,10 @@ pub(super) fn text(decision: &Decision) -> String {
     if decision.commands.is_empty() {
         out.push_str("nothing to do\n");
     }
-    let width = decision.verdicts.iter().map(|verdict| name(verdict).len()).max().unwrap_or(0);
+    let width = decision.verdicts.iter().map(|verdict| verdict.name().len()).max().unwrap_or(0);
     for verdict in &decision.verdicts {
-        let _ = writeln!(out, "{:width$}  {}", name(verdict), verdict.why);
+        let drifted = drifted(decision, verdict).map(|reason| format!(" (drifted: {reason})")).unwrap_or_default();
+        let _ = writeln!(out, "{:width$}  {}{drifted}", verdict.name(), verdict.why);
     }
     out
-}
-
-fn name(verdict: &Verdict) -> &str {
-    if verdict.node.is_empty() { &verdict.node_claim } else { &verdict.node }
 }

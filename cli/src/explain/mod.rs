@@ -215,7 +215,7 @@ fn machine_json(name: &str, plan: &Plan, decision: &Decision) -> Value {
     let pods = plan.placements.iter().filter(|p| p.node == name).flat_map(|p| &p.pods).map(PodRef::key);
     json!({
         "machine": name,
-        "verdict": verdict.map(consolidate::output::verdict),
+        "verdict": verdict.map(|verdict| consolidate::output::verdict(decision, verdict)),
         "commands": commands.map(consolidate::output::command).collect::<Vec<_>>(),
         "pods": pods.collect::<Vec<_>>(),
     })

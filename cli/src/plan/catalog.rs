@@ -31,7 +31,9 @@ struct TypeEntry {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct OfferingEntry {
-    price: f64,
+    /// Missing or negative: not known.
+    #[serde(default)]
+    price: Option<f64>,
     #[serde(default = "available")]
     available: bool,
     #[serde(default)]
@@ -119,8 +121,9 @@ fn instance_type(entry: TypeEntry, keys: &BTreeSet<String>) -> InstanceType {
             .into_iter()
             .map(|o| Offering {
                 requirements: o.requirements,
-                price: Price::from_dollars(o.price),
-                available: o.available,
+                price: o.price.map_or(Price::ZERO, Price::from_dollars),
+                // What has no price is not launched: it might cost anything.
+                available: o.available && o.price.is_some_and(|price| price >= 0.0),
                 reservation_capacity: o.reservation_capacity,
             })
             .collect(),

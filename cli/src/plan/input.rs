@@ -57,6 +57,8 @@ pub struct Manifests {
     pub settings: Settings,
     /// Objects of kinds that have no effect.
     pub skipped: Vec<String>,
+    /// NodePools whose `spec.disruption` cannot be read, and why; it is as if it were not there.
+    pub closed: BTreeMap<String, String>,
 }
 
 /// One document and where it stands.
@@ -202,6 +204,18 @@ impl Document {
         self.value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// A NodePool of which only `spec.disruption` cannot be read, without it, and what is wrong with it.
+    fn without_broken_disruption(&self, version: &str, kind: &str) -> Option<(Self, String)> {
+        if (version, kind) != (NodePool::API_VERSION, NodePool::KIND) || self.value.pointer("/spec/disruption").is_none() {
+            return None;
+        }
+        let why = serde_json::from_value::<NodePool>(self.value.clone()).err()?.to_string();
+        let mut value = self.value.clone();
+        value.pointer_mut("/spec")?.as_object_mut()?.remove("disruption");
+        serde_json::from_value::<NodePool>(value.clone()).ok()?;
+        Some((Self { path: self.path.clone(), number: self.number, value }, why))
+    }
+
     fn parse<T: DeserializeOwned>(&self, kind: &str) -> Result<T, ReadError> {
         serde_json::from_value(self.value.clone()).map_err(|e| ReadError::Object {
             path: self.path.clone(),
@@ -219,18 +233,23 @@ fn assemble(mut documents: Vec<Document>, legacy: Vec<Object>) -> Result<Manifes
     }
     let settings = settings(&documents)?;
     let mut objects = ClusterObjects::default();
-    let mut skipped = Vec::new();
+    let (mut skipped, mut closed) = (Vec::new(), BTreeMap::new());
     for (position, document) in documents.iter().enumerate() {
         let (Some(version), Some(kind)) = (document.text("apiVersion"), document.text("kind")) else {
             return Err(ReadError::NoKind { path: document.path.clone(), document: document.number });
         };
         let mut meta = Stamp { now: settings.now, position };
+        let repaired = document.without_broken_disruption(version, kind);
+        let document = repaired.as_ref().map_or(document, |(repaired, why)| {
+            closed.insert(document.name().to_owned(), why.clone());
+            repaired
+        });
         if !add(&mut objects, document, version, kind, &mut meta)? {
             skipped.push(format!("{version} {kind} {}", document.name()));
         }
     }
     complete(&mut objects, &settings);
-    Ok(Manifests { objects, settings, skipped })
+    Ok(Manifests { objects, settings, skipped, closed })
 }
 
 /// Adds one object; says whether its kind is known.

@@ -167,7 +167,7 @@ where
 
 /// Whether a second opinion, which shares no code with the decision, forbids a command. That is told, and nothing is done.
 fn is_refused(settings: &Settings, seen: &Snapshot, known: &Disruptions, command: &Command, report: &mut Report) -> bool {
-    let (facts, rules) = (known.facts(), rules(settings));
+    let (facts, rules) = (known.facts(&seen.expected), rules(settings));
     let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules };
     let wrong = check_command(&input, command);
     shows::refused(report, command, &wrong, seen.now);

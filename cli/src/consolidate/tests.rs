@@ -1,0 +1,214 @@
+//! Bad input costs the node or the pool that it is about, and nothing else. In every case NodePool `good` has an oversized
+//! node, which is replaced or deleted whatever is wrong elsewhere.
+
+use super::*;
+use crate::plan::input::Manifests;
+use serde_json::Value;
+
+const CATALOG: &str = r#"[
+  {"name": "small", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "2", "memory": "8Gi"}, "offerings": [
+    {"Price": 0.1, "Requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}]}]},
+  {"name": "large", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "16", "memory": "64Gi"}, "offerings": [
+    {"Price": 0.8, "Requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}]}]}
+]"#;
+
+const CLASS: &str = "{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}";
+
+fn pool(name: &str, disruption: &str) -> String {
+    format!(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec:\n  disruption: {disruption}\n  template: {{spec: {{nodeClassRef: {CLASS}, requirements: []}}}}\n---\n"
+    )
+}
+
+/// A machine with its Node, a day old.
+fn node(name: &str, pool: &str, kind: &str, id: &str) -> String {
+    let own = format!(
+        "karpenter.sh/nodepool: {pool}, node.kubernetes.io/instance-type: {kind}, topology.kubernetes.io/zone: a, karpenter.sh/capacity-type: on-demand"
+    );
+    let room = "capacity: {cpu: '16', memory: 64Gi, pods: '110'}";
+    format!(
+        "apiVersion: karpenter.sh/v1\nkind: NodeClaim\nmetadata: {{name: claim-{name}, labels: {{{own}}}}}\nspec: {{nodeClassRef: {CLASS}, requirements: []}}\nstatus: {{providerID: '{id}', {room}}}\n---\n\
+         apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{{own}, karpenter.sh/registered: 'true', karpenter.sh/initialized: 'true'}}}}\nspec: {{providerID: '{id}'}}\nstatus: {{{room}}}\n---\n"
+    )
+}
+
+fn pod(name: &str, node: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{nodeName: {node}, containers: [{{name: a, image: a, resources: {{requests: {{cpu: '1'}}}}}}]}}\n---\n"
+    )
+}
+
+fn good() -> String {
+    pool("good", "{budgets: [{nodes: 100%}]}") + &node("used", "good", "large", "aws:///a/i-used") + &pod("p-used", "used")
+}
+
+fn read(text: &str) -> Manifests {
+    input::read_text("input.yaml", text).unwrap()
+}
+
+fn decided(text: &str, catalog: &str, packing: PackingArg) -> Value {
+    let decision = decide(&read(text), catalog::parse(catalog).unwrap(), packing);
+    serde_json::from_str(&output::json(&decision, std::time::Duration::ZERO)).unwrap()
+}
+
+fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
+    value[key].as_array().unwrap()
+}
+
+#[track_caller]
+fn verdict<'v>(answer: &'v Value, node: &str) -> &'v Value {
+    list(answer, "verdicts").iter().find(|verdict| verdict["node"] == node).unwrap_or_else(|| panic!("no verdict on {node}: {answer:#}"))
+}
+
+/// Node `bad` is kept with a code and words that say why, `used` goes all the same.
+#[track_caller]
+fn check_kept(text: &str, catalog: &str, code: &str, words: &str) {
+    for packing in [PackingArg::Best, PackingArg::Reference] {
+        check_kept_by(packing, text, catalog, code, words);
+    }
+}
+
+#[track_caller]
+fn check_kept_by(packing: PackingArg, text: &str, catalog: &str, code: &str, words: &str) {
+    let answer = decided(&(good() + text), catalog, packing);
+    let bad = verdict(&answer, "bad");
+    assert_eq!(bad["code"], code, "{packing:?}: {answer:#}");
+    assert!(bad["why"].as_str().unwrap().contains(words), "{packing:?}: {bad:#}");
+    let gone: Vec<&Value> = list(&answer, "commands").iter().flat_map(|command| list(command, "candidates")).collect();
+    assert_eq!(gone, ["used"], "{packing:?}: {answer:#}");
+}
+
+/// A pool with these disruption settings is closed, and its fault is told.
+#[track_caller]
+fn check_closed(disruption: &str, words: &str) {
+    let bad = pool("bad", disruption) + &node("bad", "bad", "large", "aws:///a/i-bad") + &pod("p-bad", "bad");
+    check_kept(&bad, CATALOG, "BudgetInvalid", words);
+    // Neither is an empty node of such a pool deleted.
+    let answer = decided(&(pool("bad", disruption) + &node("bad", "bad", "large", "aws:///a/i-bad")), CATALOG, PackingArg::Best);
+    assert_eq!(list(&answer, "commands"), [] as [Value; 0]);
+    assert_eq!(verdict(&answer, "bad")["code"], "BudgetInvalid", "{answer:#}");
+}
+
+#[test]
+fn a_pool_whose_disruption_settings_are_broken_is_closed_alone() {
+    check_closed("{budgets: [{nodes: '5', schedule: '61 * * * *', duration: 1h}]}", "\"61\" does not fit 0 to 59");
+    check_closed("{budgets: [{nodes: '5', schedule: '0 9 * *', duration: 1h}]}", "4 fields");
+    check_closed("{budgets: [{nodes: '5', schedule: 'TZ=UTC 0 9 * * *', duration: 1h}]}", "6 fields");
+    check_closed("{budgets: [{nodes: '5', schedule: '@daily'}]}", "has no duration: give both or neither");
+    check_closed("{budgets: [{nodes: '5', duration: 1h}]}", "has no schedule: give both or neither");
+    check_closed("{budgets: [{nodes: '5', schedule: '@daily', duration: -1h}]}", "negative");
+    check_closed("{budgets: [{nodes: '5', schedule: '@daily', duration: 1x}]}", "\"1x\" is not a duration");
+    check_closed("{budgets: [{nodes: many}]}", "neither a count nor a percentage");
+    check_closed("{budgets: [{nodes: 100%}, {nodes: -10%}]}", "-10%");
+    check_closed("{budgets: [{nodes: '0', reasons: [Expired]}]}", "\"Expired\" is not one of Underutilized, Empty, Drifted");
+    check_closed("{budgets: [{nodes: 100%}], consolidationPolicy: WhenUnderutilized}", "WhenUnderutilized");
+    check_closed("{budgets: [{nodes: 100%}], consolidationPolicy: whenempty}", "expected one of");
+    check_closed("{budgets: [{nodes: 100%}], consolidateAfter: 1hr}", "\"1hr\" is not a duration");
+    check_closed("{budgets: [{nodes: 100%}], consolidateAfter: -5m}", "negative");
+}
+
+#[test]
+fn policies_that_contradict_each_other_keep_their_nodes() {
+    let bad = |disruption| pool("bad", disruption) + &node("bad", "bad", "large", "aws:///a/i-bad") + &pod("p-bad", "bad");
+    let never = "{budgets: [{nodes: 100%}], consolidationPolicy: WhenEmpty, consolidateAfter: Never}";
+    check_kept(&bad(never), CATALOG, "ConsolidationDisabled", "Never");
+    let only_empty = "{budgets: [{nodes: 100%}], consolidationPolicy: WhenEmpty}";
+    check_kept(&bad(only_empty), CATALOG, "NotEmpty", "WhenEmpty");
+    check_kept(&bad("{budgets: [{nodes: 100%}, {nodes: '0'}]}"), CATALOG, "Budget", "allow no more disruptions");
+}
+
+#[test]
+fn a_clock_that_stands_before_all_objects_keeps_nodes_that_have_to_be_quiet() {
+    let now = |at: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: plan-settings}}\ndata: {{now: '{at}'}}\n---\n");
+    let bad = |created: &str| {
+        let text = node("bad", "bad", "large", "aws:///a/i-bad") + &pod("p-bad", "bad");
+        let text = text.replace("{name: claim-bad,", &format!("{{name: claim-bad, creationTimestamp: '{created}',"));
+        pool("bad", "{budgets: [{nodes: 100%}], consolidateAfter: 1h}") + &text
+    };
+    check_kept(&(now("2020-01-01T00:00:00Z") + &bad("2026-01-01T00:00:00Z")), CATALOG, "ConsolidateAfter", "2026-01-01T01:00:00Z");
+    let late = decided(&(now("2199-01-01T00:00:00Z") + &bad("2026-01-01T00:00:00Z")), CATALOG, PackingArg::Best);
+    assert_eq!(verdict(&late, "bad")["verdict"], "replace", "a clock that jumped ahead is only late: {late:#}");
+}
+
+#[test]
+fn a_type_that_the_catalog_does_not_know_keeps_its_node_from_consolidation() {
+    let bad = node("bad", "good", "unheard-of", "aws:///a/i-bad") + &pod("p-bad", "bad");
+    // Younger than an hour: the catalog may lag behind, so that is no drift yet.
+    let young = "{name: claim-bad, creationTimestamp: '2025-12-31T23:30:00Z',";
+    check_kept(&bad.replace("{name: claim-bad,", young), CATALOG, "InstanceTypeUnknown", "\"unheard-of\" not found");
+    let old = decided(&(good() + &bad), CATALOG, PackingArg::Best);
+    assert_eq!(verdict(&old, "bad")["drifted"], "InstanceTypeNotFound");
+    assert_eq!(verdict(&old, "bad")["code"], "Drifted");
+}
+
+#[test]
+fn a_price_that_is_missing_or_negative_makes_nothing_cheap() {
+    let odd = |price: &str| {
+        let odd = CATALOG.replace("\"name\": \"small\"", "\"name\": \"odd\"").replace("\"Price\": 0.1,", price);
+        let odd = odd.trim_start_matches('[').split("{\"name\": \"large\"").next().unwrap().to_owned();
+        CATALOG.replacen('[', &format!("[{odd}"), 1)
+    };
+    let bad = node("bad", "good", "odd", "aws:///a/i-bad") + &pod("p-bad", "bad") + &pod("q-bad", "bad");
+    for price in ["\"Price\": -0.1,", "", "\"Price\": null,"] {
+        let answer = decided(&(good() + &bad), &odd(price), PackingArg::Best);
+        assert!(!answer["commands"].to_string().contains("\"odd\""), "{price} became a replacement: {answer:#}");
+        // The reference's search ends with its first find and never looks at these.
+        let pinned = bad.replace(
+            "spec: {nodeName: bad,",
+            "spec: {nodeName: bad, nodeSelector: {karpenter.sh/nodepool: good, node.kubernetes.io/instance-type: odd},",
+        );
+        check_kept_by(PackingArg::Best, &pinned, &odd(price), "PodsWouldNotSchedule", "not all pods would schedule");
+        let alone = "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {}}]}},";
+        let lonely = node("bad", "good", "odd", "aws:///a/i-bad")
+            + &pod("p-bad", "bad").replace("spec: {nodeName: bad,", &format!("spec: {{nodeName: bad, {alone}"));
+        check_kept_by(PackingArg::Best, &lonely, &odd(price), "PriceUnknown", "price is not known");
+    }
+}
+
+#[test]
+fn machines_that_cannot_be_told_apart_are_left_alone() {
+    let nameless = node("bad", "good", "small", "")
+        .replace(", providerID: ''", "")
+        .replace("providerID: '', ", "")
+        .replace("spec: {providerID: ''}", "spec: {}");
+    check_kept(&(nameless + &pod("p-bad", "bad")), CATALOG, "NoProviderId", "no provider ID");
+    let twins = node("bad", "good", "small", "aws:///a/i-1") + &node("twin", "good", "small", "aws:///a/i-1") + &pod("p-bad", "bad");
+    check_kept(&twins, CATALOG, "ProviderIdTwice", "aws:///a/i-1");
+    let answer = decided(&(good() + &twins), CATALOG, PackingArg::Best);
+    assert_eq!(verdict(&answer, "twin")["code"], "ProviderIdTwice");
+}
+
+#[test]
+fn nodes_of_a_pool_that_is_gone_and_an_empty_cluster_are_no_error() {
+    check_kept(
+        &(node("bad", "gone", "small", "aws:///a/i-bad") + &pod("p-bad", "bad")),
+        CATALOG,
+        "NodePoolUnknown",
+        "NodePool gone is not there",
+    );
+    let nothing = decide(&read(""), Vec::new(), PackingArg::Best);
+    assert_eq!(output::text(&nothing), "nothing to do\n");
+}
+
+#[test]
+fn a_pending_pod_that_fits_an_empty_node_keeps_it() {
+    let waits = "apiVersion: v1\nkind: Pod\nmetadata: {name: waits}\nspec: {nodeSelector: {node.kubernetes.io/instance-type: small}, containers: [{name: a, image: a, resources: {requests: {cpu: '1'}}}]}\n---\n";
+    let text = pool("good", "{budgets: [{nodes: 100%}]}") + &node("bad", "good", "small", "aws:///a/i-bad") + waits;
+    let answer = decided(&text, CATALOG, PackingArg::Best);
+    assert_eq!(verdict(&answer, "bad")["why"], "kept: empty, but pending pods fit on it: default/waits");
+    assert_eq!(list(&answer, "commands"), [] as [Value; 0]);
+}
+
+#[test]
+fn verdicts_are_told_in_words_and_in_values() {
+    let budget = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: api, namespace: web}\nspec: {selector: {matchLabels: {app: api}}}\nstatus: {disruptionsAllowed: 0}\n---\n";
+    let pod = pod("p", "bad").replace("metadata: {name: p}", "metadata: {name: p, namespace: web, labels: {app: api}}");
+    let text = node("bad", "good", "small", "aws:///a/i-bad") + &pod + budget;
+    check_kept(&text, CATALOG, "PodDisruptionBudget", "kept: PDB web/api allows 0 disruptions");
+    let answer = decided(&(good() + &text), CATALOG, PackingArg::Best);
+    assert_eq!(verdict(&answer, "bad")["detail"], serde_json::json!({"podDisruptionBudgets": ["web/api"]}));
+    let used = verdict(&answer, "used");
+    assert_eq!((used["verdict"].as_str(), used["detail"]["savings"].as_f64()), (Some("delete"), Some(0.8)));
+}
