@@ -7,16 +7,8 @@ use whittle_cluster::Clusters;
 use whittle_ports::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter, contracts};
 use whittle_tests::clock::StandingClock;
 use whittle_tests::control_plane::ControlPlane;
-use whittle_tests::kubernetes::{TestAccess, apply, clusters, clusters_as, kubectl};
+use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, clusters_as, kubectl};
 use whittle_units::ClusterName;
-
-const CRDS: [&str; 5] = [
-    include_str!("../../infra/crds/autoscaling.x-k8s.io_capacitybuffers.yaml"),
-    include_str!("../../infra/crds/karpenter.k8s.aws_ec2nodeclasses.yaml"),
-    include_str!("../../infra/crds/karpenter.sh_nodeclaims.yaml"),
-    include_str!("../../infra/crds/karpenter.sh_nodeoverlays.yaml"),
-    include_str!("../../infra/crds/karpenter.sh_nodepools.yaml"),
-];
 
 const POOL: &str = "
 apiVersion: karpenter.sh/v1

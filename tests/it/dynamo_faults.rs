@@ -1,16 +1,25 @@
 //! The store on DynamoDB while calls fail: on the wire, below the SDK, and above it, as functions see it.
 
-use serde_json::Value;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_runtime_api::http::Response;
+use aws_smithy_types::body::SdkBody;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-use whittle_dynamo::DynamoStore;
+use whittle_claims::Claim;
+use whittle_dynamo::{DynamoStore, encode_claim};
 use whittle_ports::{ClaimStore, contracts};
 use whittle_tests::clock::StandingClock;
 use whittle_tests::dynamo::{TABLE, client, client_over, create_table, store};
 use whittle_tests::ministack::Ministack;
 use whittle_tests::wire::{Request, Wire};
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::ClusterName;
 
 #[tokio::test]
 async fn the_table_keeps_its_contracts_while_most_first_tries_fail_and_never_reads_an_old_value() {
@@ -47,21 +56,79 @@ fn reads_are_consistent(requests: &[Request]) {
     }
 }
 
-/// `cargo xtask bench paging` runs it with 100,000.
+/// `cargo xtask bench paging` runs it with 100,000. The pages are canned: an emulator takes seconds for one.
 #[tokio::test]
 async fn as_many_claims_as_asked_for_are_listed_once() {
-    let Some(ministack) = Ministack::start() else { return };
-    let clock = StandingClock { left: SignedDuration::from_hours(1), ..StandingClock::new() };
-    create_table(&client(&ministack)).await;
-    let wire = Wire::listening();
-    let store = DynamoStore::new(client_over(&ministack, wire.clone()), TABLE, Arc::new(clock));
-    let count: usize = std::env::var("WHITTLE_CLAIMS").map_or(500, |count| count.parse().expect("WHITTLE_CLAIMS is a number"));
-    let cluster = ClusterName::new("many");
-    contracts::many_claims(&store, &cluster, clock.now, count).await;
-    let before = wire.requests().len();
+    let count: usize = std::env::var("WHITTLE_CLAIMS").map_or(8000, |count| count.parse().expect("WHITTLE_CLAIMS is a number"));
+    let (clock, cluster) = (StandingClock::new(), ClusterName::new("many"));
+    let pages = Pages::of(&contracts::planned_claim(&cluster, "pool-000000", clock.now), count);
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .http_client(pages.clone())
+        .region(Region::new(Ministack::REGION))
+        .credentials_provider(Credentials::new("testing", "testing", None, None, "tests"))
+        .build();
+    let store = DynamoStore::new(Client::from_conf(config), TABLE, Arc::new(clock));
     let start = Instant::now();
-    assert_eq!(store.list(&cluster).await.expect("the table answers").len(), count);
-    println!("{count} claims: {} pages in {:.1} s", wire.requests().len() - before, start.elapsed().as_secs_f64());
+    let listed = store.list(&cluster).await.expect("the table answers");
+    let names = listed.iter().map(|stored| stored.value.key.name.to_string());
+    assert!(names.eq((0..count).map(|number| format!("pool-{number:06}"))), "every claim is listed once, in the order of names");
+    let asked = pages.asked.load(Ordering::Relaxed);
+    assert!(asked >= 2 * PARTITIONS, "every partition has several pages: {asked}");
+    println!("{count} claims: {asked} pages in {:.1} s", start.elapsed().as_secs_f64());
+}
+
+/// Partitions of a cluster's claims.
+const PARTITIONS: usize = 8;
+/// Items that fit into a page of 1 MB, less some.
+const PAGE: usize = 400;
+
+/// A table that holds nothing but so many copies of a claim, a page at a time.
+#[derive(Clone, Debug)]
+struct Pages {
+    item: Arc<str>,
+    count: usize,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Pages {
+    fn of(claim: &Claim, count: usize) -> Self {
+        let (version, data) = encode_claim(claim);
+        let item = json!({
+            "pk": { "S": "$PK" }, "sk": { "S": "pool-000000" }, "rev": { "N": "1" }, "v": { "N": version.to_string() },
+            "data": { "S": data }, "w": { "S": "w" },
+        });
+        Self { item: item.to_string().into(), count, asked: Arc::default() }
+    }
+
+    /// The page that a request asks for: names of one partition, from where the last page ended.
+    fn page(&self, request: &Value) -> String {
+        assert_eq!(request["ConsistentRead"], Value::Bool(true));
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let pk = request["ExpressionAttributeValues"][":pk"]["S"].as_str().expect("a query names its partition");
+        let partition: usize = pk.rsplit('#').next().and_then(|last| last.parse().ok()).expect("a partition has a number");
+        let after = request["ExclusiveStartKey"]["sk"]["S"].as_str().map(|last| last["pool-".len()..].parse::<usize>().expect("a number"));
+        let first = after.map_or(partition, |last| last + PARTITIONS);
+        let numbers: Vec<usize> = (first..self.count).step_by(PARTITIONS).take(PAGE).collect();
+        let item = |number: &usize| self.item.replace("pool-000000", &format!("pool-{number:06}"));
+        let items: Vec<String> = numbers.iter().map(item).collect();
+        let last = numbers.last().filter(|last| **last + PARTITIONS < self.count);
+        let next = last.map(|last| format!(r#","LastEvaluatedKey":{{"pk":{{"S":"{pk}"}},"sk":{{"S":"pool-{last:06}"}}}}"#));
+        format!(r#"{{"Count":{},"Items":[{}]{}}}"#, items.len(), items.join(","), next.unwrap_or_default())
+    }
+}
+
+impl HttpConnector for Pages {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let asked = serde_json::from_slice(request.body().bytes().unwrap_or_default()).expect("the SDK writes JSON");
+        HttpConnectorFuture::ready(Ok(Response::new(200.try_into().expect("a status of HTTP"), SdkBody::from(self.page(&asked)))))
+    }
+}
+
+impl HttpClient for Pages {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
 }
 
 #[tokio::test]

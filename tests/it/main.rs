@@ -10,3 +10,4 @@ mod infra;
 mod real_admission;
 mod scenarios;
 mod tools;
+mod uninstall;

@@ -96,6 +96,7 @@ class Stack:
         session = boto3.Session(region_name="us-west-2")
         make = lambda service: session.client(service, endpoint_url=endpoint)
         self.formation, self.functions, self.queues = make("cloudformation"), make("lambda"), make("sqs")
+        self.identities = make("iam")
         self.logs, self.events, self.scheduler = make("logs"), make("events"), make("scheduler")
         self.name, self.endpoint, self.cluster = name, endpoint, cluster
         self.resources = {}
@@ -207,6 +208,11 @@ def check_beside_karpenter(stack: Stack) -> None:
     rules = theirs.of_type("AWS::Events::Rule")
     if (len(theirs.resources), len(rules)) != (9, 4):
         stack.failures.append(f"Karpenter's stack has {len(theirs.resources)} resources and {len(rules)} rules, not 9 and 4")
+    role = f"KarpenterNodeRole-{stack.cluster}"
+    policies = stack.identities.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
+    profile = stack.identities.get_instance_profile(InstanceProfileName=f"KarpenterNodeInstanceProfile-{stack.cluster}")
+    if len(policies) != 4 or [held["RoleName"] for held in profile["InstanceProfile"]["Roles"]] != [role]:
+        stack.failures.append(f"the node role has {len(policies)} policies, its profile is {profile['InstanceProfile']}")
     events = [envelope(rule, *parts) for rule, parts in ENVELOPES.items()]
     ours = [stack.events.describe_rule(Name=stack.physical(rule))["EventPattern"] for rule in stack.of_type("AWS::Events::Rule")]
     matches = lambda pattern, event: stack.events.test_event_pattern(EventPattern=pattern, Event=json.dumps(event))["Result"]

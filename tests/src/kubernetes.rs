@@ -12,6 +12,15 @@ use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{CloudError, ClusterAccess};
 use whittle_units::ClusterName;
 
+/// Our kinds, as `infra/crds` has them.
+pub const CRDS: [&str; 5] = [
+    include_str!("../../infra/crds/autoscaling.x-k8s.io_capacitybuffers.yaml"),
+    include_str!("../../infra/crds/karpenter.k8s.aws_ec2nodeclasses.yaml"),
+    include_str!("../../infra/crds/karpenter.sh_nodeclaims.yaml"),
+    include_str!("../../infra/crds/karpenter.sh_nodeoverlays.yaml"),
+    include_str!("../../infra/crds/karpenter.sh_nodepools.yaml"),
+];
+
 /// Opens the control plane's door as EKS would.
 pub struct TestAccess {
     endpoint: String,

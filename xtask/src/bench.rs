@@ -1,16 +1,19 @@
 //! `cargo xtask bench`: measurements too long for a test, each held to its promise.
 
 mod consolidation;
+mod latency;
 mod scheduling;
 
-use crate::{environment, shell, workspace};
+use crate::{shell, workspace};
 use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     /// A full consolidation pass over 1,000 and 5,000 nodes
     Consolidation,
-    /// 100,000 claims in the table, listed page by page
+    /// From pods that wait to CreateFleet, in the simulator's time
+    Latency,
+    /// 100,000 claims, listed page by page through the real SDK
     Paging,
     /// The reference's own scheduling benchmark, from 500 to 100,000 pods; draws docs/scheduling.svg
     Scheduling(scheduling::Options),
@@ -19,6 +22,7 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Consolidation => consolidation::run(),
+        Bench::Latency => latency::run(),
         Bench::Paging => paging(),
         Bench::Scheduling(options) => scheduling::run(options),
     }
@@ -29,6 +33,6 @@ fn paging() -> anyhow::Result<()> {
     let root = workspace::root();
     let test = ["test", "--locked", "-p", "whittle-tests", "--test", "it", "as_many_claims", "--", "--nocapture"];
     let mut command = shell::command(&root, "cargo", &test);
-    command.env("WHITTLE_CLAIMS", "100000").env("WHITTLE_MINISTACK", environment::ministack(&root)?);
+    command.env("WHITTLE_CLAIMS", "100000");
     shell::run(command)
 }

@@ -12,6 +12,9 @@ use std::process::Command;
 /// Where the application stands.
 pub(crate) const TEMPLATE: &str = "template.yaml";
 
+/// The policies of Karpenter's walkthrough by hand.
+const REFERENCE: &str = "tests/seeds/002-iam-policies.yaml";
+
 /// A program of the SAM environment, away from any account and any telemetry.
 pub(crate) fn tool(root: &Path, sam: &Path, program: &str, arguments: &[&str]) -> Command {
     let mut command = shell::command(root, &sam.join("bin").join(program).to_string_lossy(), arguments);
@@ -35,6 +38,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     shell::run(tool(root, &sam, "cfn-lint", &[&transformed.to_string_lossy()]))?;
     let value: Value = serde_json::from_str(&printed).context("the transformed template is no JSON")?;
     let mut broken = promises::broken(&value);
+    broken.extend(promises::wider_than(&value, &std::fs::read_to_string(root.join(REFERENCE))?));
     broken.extend(bells::check(root, &value, artifacts::FUNCTIONS)?);
     for line in &broken {
         println!("{line}");

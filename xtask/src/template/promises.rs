@@ -7,6 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 const TERMINATOR: &str = "Terminate";
 /// The only functions that hand a role to EC2.
 const PASSES_ROLE: &[&str] = &["Launch", "Refresh"];
+/// The account's services whose calls are compared with what Karpenter's own role may.
+const COMPARED: &[&str] = &["ec2", "eks", "iam", "pricing", "ssm"];
+/// Calls beyond it: node classes name roles, and Whittle makes the instance profiles.
+const PROFILES: &[&str] = &[
+    "iam:AddRoleToInstanceProfile",
+    "iam:CreateInstanceProfile",
+    "iam:DeleteInstanceProfile",
+    "iam:GetInstanceProfile",
+    "iam:ListInstanceProfiles",
+    "iam:RemoveRoleFromInstanceProfile",
+    "iam:TagInstanceProfile",
+];
+/// A message that failed once may have met a throttle; one that failed so often will fail again.
+const RECEIVES: std::ops::RangeInclusive<u64> = 2..=10;
 /// AWS's advice for queues that feed functions: a slow run must not be doubled.
 const VISIBILITY_PER_TIMEOUT: u64 = 6;
 
@@ -135,6 +149,25 @@ fn statements_are_narrow(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
+/// S2.3: together the functions' roles are no wider than the one role of Karpenter's walkthrough, whose policy is `reference`.
+pub(super) fn wider_than(template: &Value, reference: &str) -> Vec<String> {
+    let theirs: BTreeSet<&str> = reference.split_whitespace().filter(|word| word.contains(':')).collect();
+    let mut broken = Vec::new();
+    for Statement { function, actions, whole } in statements(template) {
+        for action in actions.iter().filter(|action| action.split_once(':').is_some_and(|(service, _)| COMPARED.contains(&service))) {
+            if !theirs.contains(action) && !PROFILES.contains(action) {
+                broken.push(format!("{function} may {action}, which Karpenter's own role may not"));
+            }
+            let verb = action.split(':').nth(1).unwrap_or_default();
+            let reads = ["Describe", "Get", "List"].iter().any(|word| verb.starts_with(word));
+            if !reads && whole["Resource"] == "*" && whole["Condition"].is_null() {
+                broken.push(format!("{function} may {action} on everything in the account"));
+            }
+        }
+    }
+    broken
+}
+
 /// Every queue hands what it gives up to a dead-letter queue, and somebody is told.
 fn queues(template: &Value, broken: &mut Vec<String>) {
     let queues = of_type(template, "AWS::SQS::Queue");
@@ -150,6 +183,10 @@ fn queues(template: &Value, broken: &mut Vec<String>) {
         let has_dead_letters = !queue["Properties"]["RedrivePolicy"].is_null();
         if !dead.contains(name) && !has_dead_letters {
             broken.push(format!("{name} has no dead-letter queue"));
+        }
+        let receives = queue["Properties"]["RedrivePolicy"]["maxReceiveCount"].as_u64();
+        if has_dead_letters && !receives.is_some_and(|receives| RECEIVES.contains(&receives)) {
+            broken.push(format!("{name} gives a message up after {receives:?} deliveries; it must be {RECEIVES:?}"));
         }
         if dead.contains(name) && !watched.contains(name) {
             broken.push(format!("nobody is told when a message arrives in {name}"));

@@ -1,4 +1,4 @@
-use super::broken;
+use super::{broken, wider_than};
 use serde_json::{Value, json};
 
 /// A small application that keeps every promise.
@@ -16,7 +16,7 @@ fn sound() -> Value {
                 "StringLike": {"aws:ResourceTag/karpenter.sh/nodepool": "*"}}},
             {"Action": ["ec2:DescribeInstances"]}]}}]}},
         "Queue": {"Type": "AWS::SQS::Queue", "Properties": {
-            "VisibilityTimeout": 180, "RedrivePolicy": {"deadLetterTargetArn": {"Fn::GetAtt": ["Dead", "Arn"]}}}},
+            "VisibilityTimeout": 180, "RedrivePolicy": {"deadLetterTargetArn": {"Fn::GetAtt": ["Dead", "Arn"]}, "maxReceiveCount": 3}}},
         "Dead": {"Type": "AWS::SQS::Queue", "Properties": {}},
         "DeadAlarm": alarm("ApproximateNumberOfMessagesVisible", json!({"Fn::GetAtt": ["Dead", "QueueName"]})),
         "ErrorAlarm": alarm("Errors", json!({"Ref": "Terminate"})),
@@ -87,6 +87,29 @@ fn lost_messages_are_found() {
     let mut template = sound();
     template["Resources"]["Second"] = template["Resources"]["Mapping"].clone();
     assert!(broken(&template)[0].contains("feeds two functions"));
+}
+
+#[test]
+fn a_queue_that_gives_up_at_once_or_never_is_found() {
+    check("/Resources/Queue/Properties/RedrivePolicy/maxReceiveCount", json!(1), "gives a message up after Some(1)");
+    check("/Resources/Queue/Properties/RedrivePolicy/maxReceiveCount", json!(1000), "gives a message up after Some(1000)");
+}
+
+#[test]
+fn s2_3_a_right_that_the_reference_does_not_need_is_found() {
+    let reference = "Action:\n- ec2:TerminateInstances\n- ec2:DescribeInstances\n- ec2:CreateFleet\n";
+    assert_eq!(wider_than(&sound(), reference), Vec::<String>::new());
+    let mut template = sound();
+    let statements = template.pointer_mut(STATEMENTS.trim_end_matches("/-")).and_then(Value::as_array_mut).unwrap();
+    statements.push(json!({"Action": ["ec2:StopInstances", "dynamodb:PutItem"], "Resource": "x"}));
+    statements.push(json!({"Action": "ec2:CreateFleet", "Resource": "*"}));
+    assert_eq!(
+        wider_than(&template, reference),
+        [
+            "Terminate may ec2:StopInstances, which Karpenter's own role may not",
+            "Terminate may ec2:CreateFleet on everything in the account"
+        ]
+    );
 }
 
 #[test]
