@@ -97,7 +97,7 @@ fn run_scenarios(args: &RunArgs) -> ExitCode {
         match scenario::run(scenario, args.seed) {
             Ok(outcome) => {
                 if args.output == Output::Text {
-                    print!("{}", report::text(&outcome));
+                    print!("{}", report::text(&outcome, report::paints()));
                 }
                 outcomes.push(outcome);
             }
@@ -106,6 +106,9 @@ fn run_scenarios(args: &RunArgs) -> ExitCode {
                 return ExitCode::from(2);
             }
         }
+    }
+    if args.output == Output::Text && outcomes.len() > 1 {
+        println!("{}", report::summary(&outcomes));
     }
     if args.output == Output::Json {
         println!("{}", serde_json::to_string_pretty(&outcomes).unwrap_or_default());

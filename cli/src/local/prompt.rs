@@ -118,7 +118,7 @@ impl Prompt {
         let lines = world.story.lines();
         let begun = lines.first().map_or(world.now(), |line| line.at);
         let cost = self.told.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
-        let text = report::timeline(&lines[self.told..], begun, cost);
+        let text = report::timeline(&lines[self.told..], begun, cost, report::paints());
         self.told = lines.len();
         Ok(text)
     }

@@ -2,6 +2,7 @@
 
 use super::scenario::Outcome;
 use jiff::Timestamp;
+use std::io::IsTerminal as _;
 use whittle_sim::{Line, LineKind};
 use whittle_units::Price;
 
@@ -23,26 +24,44 @@ pub const fn mark(kind: LineKind) -> &'static str {
     }
 }
 
+/// Whether standard output is a terminal that wants colours: not in a pipe, and not where `NO_COLOR` is set.
+pub fn paints() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
+}
+
+/// A mark in its colour.
+fn painted(kind: LineKind, paint: bool) -> String {
+    let colour = match kind {
+        LineKind::Step => "1",
+        LineKind::Decision => "36",
+        LineKind::Event => "34",
+        LineKind::Cluster => "32",
+        LineKind::Cloud => "33",
+        LineKind::Fault => "31",
+    };
+    if paint { format!("\u{1b}[{colour}m{}\u{1b}[0m", mark(kind)) } else { mark(kind).to_owned() }
+}
+
 /// Lines of a timeline: time, who, what, and the cost per hour whenever it changes.
-pub fn timeline(lines: &[Line], begun: Timestamp, mut cost: Price) -> String {
+pub fn timeline(lines: &[Line], begun: Timestamp, mut cost: Price, paint: bool) -> String {
     let mut text = String::new();
     for line in lines {
         let price = if line.cost == cost { String::new() } else { format!("   [{}]", line.cost) };
         cost = line.cost;
-        text.push_str(&format!("{}  {}  {}{price}\n", clock(begun, line.at), mark(line.kind), line.text));
+        text.push_str(&format!("{}  {}  {}{price}\n", clock(begun, line.at), painted(line.kind, paint), line.text));
     }
     text
 }
 
 /// A scenario's story, its verdict and its figures.
-pub fn text(outcome: &Outcome) -> String {
+pub fn text(outcome: &Outcome, paint: bool) -> String {
     let mut text = format!("━━ {} (seed {}", outcome.name, outcome.seed);
     if !outcome.shows.is_empty() {
         text.push_str(&format!("; shows {}", outcome.shows.join(" ")));
     }
     text.push_str(")\n");
     let begun = outcome.lines.first().map_or(Timestamp::UNIX_EPOCH, |line| line.at);
-    text.push_str(&timeline(&outcome.lines, begun, Price::ZERO));
+    text.push_str(&timeline(&outcome.lines, begun, Price::ZERO, paint));
     let figures = &outcome.summary;
     text.push_str(&format!(
         "   {} machines started, {} running; {} pods running, {} waiting; {} invocations over {} virtual seconds\n",
@@ -60,4 +79,24 @@ pub fn text(outcome: &Outcome) -> String {
         text.push_str(&format!("   {}: FAILED: {failure}\n", outcome.name));
     }
     text
+}
+
+/// One line about several scenarios: how many passed, and the names of those that failed.
+pub fn summary(outcomes: &[Outcome]) -> String {
+    let failed: Vec<&str> = outcomes.iter().filter(|outcome| !outcome.failures.is_empty()).map(|outcome| outcome.name.as_str()).collect();
+    let names = if failed.is_empty() { String::new() } else { format!(": {}", failed.join(", ")) };
+    format!("━━ {} scenarios: {} passed, {} failed{names}", outcomes.len(), outcomes.len() - failed.len(), failed.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_asked_for() {
+        let line = Line { at: Timestamp::UNIX_EPOCH, kind: LineKind::Cloud, text: "EC2 starts".to_owned(), cost: Price::ZERO };
+        let told = |paint| timeline(std::slice::from_ref(&line), Timestamp::UNIX_EPOCH, Price::ZERO, paint);
+        assert_eq!(told(false), "00:00:00  ec2       EC2 starts\n");
+        assert_eq!(told(true), "00:00:00  \u{1b}[33mec2     \u{1b}[0m  EC2 starts\n");
+    }
 }

@@ -9,8 +9,12 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
+use whittle_api::k8s::Node;
+use whittle_api::labels;
+use whittle_claims::VerdictPage;
 use whittle_core::disruption::{SavingsReport, savings};
 use whittle_ports::{Scheduling, Settings};
+use whittle_sim::World;
 
 /// `whittle sim diurnal`
 #[derive(Debug, Args)]
@@ -34,6 +38,12 @@ const SCALE_EVERY: u32 = 15;
 /// Moves of one pod by consolidation that are too many within an hour.
 const MOVES_MAX: usize = 2;
 
+/// From so many machines on, a day takes minutes, and each hour of it is told.
+const LARGE: u32 = 50;
+
+/// A verdict that is older says nothing about now.
+const VERDICT_SECONDS_MAX: i64 = 300;
+
 /// How a day went.
 #[derive(Debug, Default)]
 pub struct Day {
@@ -46,6 +56,8 @@ pub struct Day {
     pub disrupted: SavingsReport,
     /// The most often that consolidation moved one pod (that is: it, or the pod that took its place) within an hour.
     pub moves_most: usize,
+    /// Seconds since the oldest verdict of a node of ours was known to hold, at the worst minute.
+    pub verdict_age: i64,
     /// Invariants that were broken, in words.
     pub violations: Vec<String>,
 }
@@ -55,11 +67,21 @@ pub struct Day {
 /// # Errors
 /// The manifests are refused.
 pub fn run(args: &DiurnalArgs) -> Result<(String, Vec<String>), SessionError> {
-    let ours = day(args.nodes, 0..args.hours * 60, false)?;
-    let theirs = day(args.nodes, 0..args.hours * 60, true)?;
+    // Side by side: each has a world of its own.
+    let (ours, theirs) = std::thread::scope(|scope| {
+        let theirs = scope.spawn(|| day(args.nodes, 0..args.hours * 60, true));
+        (
+            day(args.nodes, 0..args.hours * 60, false),
+            theirs.join().unwrap_or_else(|_| Err(SessionError::Refused("a day ended in a panic".to_owned()))),
+        )
+    });
+    let (ours, theirs) = (ours?, theirs?);
     let mut wrong = ours.violations.clone();
     if ours.moves_most > MOVES_MAX {
         wrong.push(format!("a pod was moved {} times within an hour", ours.moves_most));
+    }
+    if ours.verdict_age > VERDICT_SECONDS_MAX {
+        wrong.push(format!("the verdict of a node was {} seconds old", ours.verdict_age));
     }
     if ours.nanos > theirs.nanos {
         wrong.push("the day costs more than with the reference's packing".to_owned());
@@ -80,6 +102,7 @@ fn table(ours: &Day, theirs: &Day) -> String {
     row("nodes removed or replaced", &|day| day.disrupted.nodes_removed.to_string());
     row("pods moved", &|day| day.disrupted.pods_moved.to_string());
     row("most moves of one pod within an hour", &|day| day.moves_most.to_string());
+    row("oldest verdict of a node, in seconds", &|day| day.verdict_age.to_string());
     row("broken invariants", &|day| day.violations.len().to_string());
     out
 }
@@ -127,6 +150,16 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
             (pod.metadata.key(), (app, pod.spec.node_name.clone()))
         });
         moves.look(world.now(), seen.collect(), &gone);
+        day.verdict_age = day.verdict_age.max(oldest_verdict(&world));
+        if (minute + 1) % 60 == 0 && nodes >= LARGE {
+            let who = if reference { "reference" } else { "whittle" };
+            eprintln!(
+                "{who}: hour {} done, ${:.2}, {running} machines, {} moves at most",
+                (minute + 1) / 60,
+                dollars(day.nanos),
+                moves.most
+            );
+        }
     }
     let world = session.simulation.world();
     let entries = ledger_of(world.store.decisions(&world.name()));
@@ -135,6 +168,21 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
     day.moves_most = moves.most;
     day.violations.clone_from(&world.violations);
     Ok(day)
+}
+
+/// How many seconds old the oldest verdict is, of nodes that have been there for a while; one without any is as old as the
+/// node.
+fn oldest_verdict(world: &World) -> i64 {
+    let now = world.now();
+    let pages = world.store.read_all::<VerdictPage>(&world.name(), now);
+    let at: BTreeMap<&str, Timestamp> =
+        pages.iter().flat_map(|page| &page.value.verdicts).map(|(node, verdict)| (node.as_str(), verdict.at)).collect();
+    let ours = world.cluster.objects.nodes.values().filter(|node| node.metadata.label(labels::INITIALIZED) == Some("true"));
+    let age = |node: &Node| {
+        let created = node.metadata.creation_timestamp.unwrap_or(now);
+        now.duration_since(at.get(node.metadata.name.as_str()).copied().unwrap_or(created).max(created)).as_secs()
+    };
+    ours.map(age).max().unwrap_or(0)
 }
 
 /// Follows pods through their successors: a pod that left a disrupted node hands its history to the next of its app.
@@ -249,6 +297,7 @@ mod tests {
         assert_eq!(day.violations, Vec::<String>::new());
         assert!(day.disrupted.commands > 0 && day.nodes_peak > 1, "{day:?}");
         assert!(day.moves_most <= MOVES_MAX, "{day:?}");
+        assert!(day.verdict_age <= VERDICT_SECONDS_MAX, "{day:?}");
         assert!(day.disrupted.rate_nanos() > 0, "what was done saved money: {day:?}");
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_core::checker::Violation;
-use whittle_core::disruption::{Command, Decision, Note, Proposal, Rejection, Verdict, Why};
+use whittle_core::disruption::{Command, Decision, Keep, Note, Proposal, Rejection, Verdict, Why};
 use whittle_ports::{Clock, ClusterEvent, HandleError, Records, Report, StatusWriter, StoreError, World};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -76,7 +76,9 @@ fn pages<'d>(
         let page = pages.entry(number).or_insert_with(|| VerdictPage::empty(number));
         let kept = match old {
             Some(old) if verdict.why.is_stale() || old.code == fresh.code && old.text == fresh.text => {
-                if now.duration_since(old.at) >= REFRESH_AFTER {
+                // A node that was not reached was not looked at: its verdict grows old, for all to see.
+                let looked_at = !matches!(verdict.why, Why::Kept(Keep::NotReached));
+                if looked_at && now.duration_since(old.at) >= REFRESH_AFTER {
                     dirty.insert(number);
                     NodeVerdict { at: now, ..old.clone() }
                 } else {
