@@ -36,8 +36,9 @@ fn calm() -> Faults {
 
 #[test]
 fn a_lost_fencing_check_is_noticed() {
-    let faults = Faults { slow_replies: 900, late_messages: 1000, ..calm() };
-    check(Mutant::FencingUnchecked, "scale_up", 1, &faults, "under a lease that had passed on");
+    // No invocation outlives its lease; only a clock that is far ahead takes one from under it.
+    let faults = Faults { slow_replies: 100, doubled_runs: 1000, clock_skew_ms: 20_000, ..calm() };
+    check(Mutant::FencingUnchecked, "scale_up", 10, &faults, "under a lease that had passed on");
 }
 
 #[test]

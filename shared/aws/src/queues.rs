@@ -2,7 +2,7 @@
 
 use aws_sdk_sqs::error::DisplayErrorContext;
 use std::sync::Arc;
-use whittle_claims::Doorbell;
+use whittle_claims::{Doorbell, Sending};
 use whittle_ports::{Clock, QueueError, Queues};
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -42,8 +42,6 @@ pub struct SqsQueues {
     clock: Arc<dyn Clock + Send>,
 }
 
-/// A bell of a FIFO queue that is due within this rings now.
-const SOON: SignedDuration = SignedDuration::from_secs(3);
 /// SQS delays no message longer.
 const DELAY_MAX: i64 = 900;
 
@@ -73,17 +71,14 @@ impl Queues for SqsQueues {
         }
         let body = serde_json::to_string(&bell).map_err(|error| failed(error.to_string()))?;
         let request = self.sqs.send_message().queue_url(url).message_body(body);
-        let request = if url.ends_with(".fifo") {
-            // A FIFO queue has one delay for all, its own batching second. A bell for later that rang now would find
-            // nothing due and ring again, once a second: the tick, which comes within a minute, rings it instead. Only
-            // when it is due in a moment, as after a held lease, a ring or two too early beat a minute too late.
-            if delay > SOON {
-                return Ok(());
+        let request = match bell.sending(delay) {
+            Sending::LeftToTick => return Ok(()),
+            Sending::InTurn => {
+                request.message_group_id(bell.cluster().as_str()).message_deduplication_id(deduplication_id(&bell, self.clock.now()))
             }
-            request.message_group_id(bell.cluster().as_str()).message_deduplication_id(deduplication_id(&bell, self.clock.now()))
-        } else {
-            let seconds = delay.as_secs().clamp(0, DELAY_MAX);
-            request.delay_seconds(i32::try_from(seconds).unwrap_or_default())
+            Sending::Delayed(delay) => {
+                request.delay_seconds(i32::try_from(delay.as_secs().clamp(0, DELAY_MAX)).unwrap_or_default())
+            }
         };
         let limits = crate::budget::limits(&*self.clock, "SendMessage").map_err(|error| failed(error.to_string()))?;
         let sent = request.customize().config_override(aws_sdk_sqs::config::Builder::new().timeout_config(limits)).send().await;

@@ -22,7 +22,7 @@ mod verdict;
 pub use bucket::{Bucket, BucketName};
 pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Machine, PodKey, Revision, Stored};
 pub use decision::{DecisionKind, DecisionRecord};
-pub use doorbell::Doorbell;
+pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, Sending};
 pub use expected::{Expectation, ExpectedPage, NOMINATION, expected_after};
 pub use lease::{FencingToken, Lease};
 pub use machine::{Event, IllegalStep, step};

@@ -2,6 +2,7 @@
 
 use crate::ports::SimPorts;
 use futures::future::BoxFuture;
+use jiff::SignedDuration;
 use std::fmt;
 use whittle_claims::Doorbell;
 
@@ -32,6 +33,20 @@ impl Function {
             Doorbell::Sweep { .. } => Self::Sweep,
         }
     }
+    /// How long one of its invocations may last, its messages stay away while they are worked on, and how often they are
+    /// tried: as the template of the stack says.
+    pub const fn limits(self) -> Limits {
+        let (timeout, visibility, receives) = match self {
+            // It has no queue: the webhook calls again.
+            Self::Relay => (5, 30, 3),
+            Self::Schedule | Self::Launch | Self::Register => (30, 180, 3),
+            Self::Terminate => (30, 180, 5),
+            Self::Consolidate | Self::Sweep => (60, 360, 3),
+            Self::Interrupt => (10, 60, 3),
+            Self::Refresh => (300, 1800, 3),
+        };
+        Limits { timeout: SignedDuration::from_secs(timeout), visibility: SignedDuration::from_secs(visibility), receives }
+    }
     /// Its name.
     pub const fn word(self) -> &'static str {
         match self {
@@ -46,6 +61,17 @@ impl Function {
             Self::Sweep => "sweep",
         }
     }
+}
+
+/// What the template says of a function and its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// After this an invocation is ended.
+    pub timeout: SignedDuration,
+    /// After this a message that was received comes again.
+    pub visibility: SignedDuration,
+    /// So often a message is received before it is parked.
+    pub receives: u32,
 }
 
 impl fmt::Display for Function {

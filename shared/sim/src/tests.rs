@@ -1,5 +1,7 @@
 //! The world itself, without Whittle.
 
+mod messages;
+
 use crate::cluster::Eviction;
 use crate::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
 use futures::FutureExt;
@@ -260,41 +262,6 @@ fn a_newer_lease_fences_the_older() {
     assert!(matches!(acquire("b", now), Err(StoreError::Held { .. })));
     let later = now.checked_add(SignedDuration::from_secs(31)).unwrap();
     assert!(acquire("b", later).unwrap().token > first.token);
-}
-
-#[test]
-fn a_message_that_always_fails_is_parked() {
-    let mut simulation = simulation(1);
-    let ports = simulation.ports();
-    let bell = Doorbell::Terminate { cluster: "demo".into(), claim: "x".into() };
-    ports.ring(bell, SignedDuration::ZERO).now_or_never().unwrap().unwrap();
-    seconds(&mut simulation, 3600);
-    let world = simulation.world();
-    assert_eq!(world.queues.parked.len(), 1);
-    assert_eq!(world.counts.failures, 5);
-}
-
-#[test]
-fn bells_of_one_second_are_one() {
-    let mut simulation = simulation(1);
-    let ports = simulation.ports();
-    for _ in 0..3 {
-        ports.ring(Doorbell::Schedule { cluster: "demo".into() }, SignedDuration::ZERO).now_or_never().unwrap().unwrap();
-    }
-    seconds(&mut simulation, 30);
-    assert_eq!(simulation.world().counts.invocations, 1);
-}
-
-#[test]
-fn a_run_that_dies_at_an_await_point_is_delivered_again() {
-    let mut simulation = simulation(1);
-    simulation.world().faults.crash_at_gate = Some(2);
-    let ports = simulation.ports();
-    ports.ring(Doorbell::Schedule { cluster: "demo".into() }, SignedDuration::ZERO).now_or_never().unwrap().unwrap();
-    seconds(&mut simulation, 200);
-    let world = simulation.world();
-    assert_eq!((world.counts.invocations, world.counts.faults, world.counts.failures), (2, 1, 0));
-    assert!(world.is_quiet());
 }
 
 #[test]

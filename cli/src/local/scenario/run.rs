@@ -25,8 +25,11 @@ const SETTLE: SignedDuration = SignedDuration::from_mins(30);
 /// joins its registration timeout.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(25);
 
-/// By then every message that a dead invocation left behind has come again.
-const REDELIVERED: SignedDuration = SignedDuration::from_mins(3);
+/// So long a world at rest is looked at: every schedule ticks, and most of the functions run.
+const AT_REST: SignedDuration = SignedDuration::from_secs(65);
+
+/// By then every message that a dead invocation left behind has come again, but for the slow functions that ticks call.
+const REDELIVERED: SignedDuration = SignedDuration::from_secs(200);
 
 /// How a scenario went.
 #[derive(Debug, Serialize)]
@@ -500,14 +503,14 @@ impl<'a> Player<'a> {
     pub(crate) fn settle(&mut self) {
         let crash_at_gate = self.session.simulation.world().faults.crash_at_gate;
         self.session.simulation.world().faults = Faults { crash_at_gate, ..Faults::default() };
-        let gates = self.session.simulation.world().counts.gates;
         if self.lenient {
-            self.run_for(REDELIVERED);
+            self.run_for(AT_REST);
         }
         self.await_points = self.session.simulation.world().counts.gates;
         self.session.simulation.world().faults = Faults::default();
-        if crash_at_gate.is_some_and(|gate| gates < gate && gate <= self.await_points) {
-            self.run_for(REDELIVERED);
+        let died_at = self.session.simulation.world().died_at;
+        if let Some(by) = died_at.and_then(|at| at.checked_add(REDELIVERED).ok()).filter(|by| *by > self.session.now()) {
+            self.run_until(by, |_| false);
         }
         let limit = self.session.now().checked_add(SETTLE).unwrap_or(Timestamp::MAX);
         self.run_until(limit, |world| world.is_quiet() && world.verdict().is_empty());

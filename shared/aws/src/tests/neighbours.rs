@@ -153,12 +153,17 @@ fn bells_ring_in_the_queue_of_their_kind() {
 #[test]
 fn a_fifo_bell_for_in_a_moment_rings_now_and_one_for_later_is_left_to_the_tick() {
     let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
-    for (seconds, rings) in [(2, 1), (3, 1), (4, 0), (10, 0)] {
+    let plan = || Doorbell::Schedule { cluster: "demo".into() };
+    let look = || Doorbell::Consolidate { cluster: "demo".into() };
+    for (bell, seconds, rings) in [(plan(), 2, 1), (plan(), 4, 1), (plan(), 5, 0), (plan(), 10, 0), (look(), 10, 1), (look(), 14, 0)] {
         let wire = Wire::answering([(200, &sent)]);
-        let urls = QueueUrls { plan: "https://sqs/1/plan.fifo".into(), ..QueueUrls::default() };
+        let urls =
+            QueueUrls { plan: "https://sqs/1/plan.fifo".into(), consolidate: "https://sqs/1/look.fifo".into(), ..QueueUrls::default() };
         let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
-        run(queues.ring(Doorbell::Schedule { cluster: "demo".into() }, SignedDuration::from_secs(seconds))).unwrap();
-        assert_eq!(wire.bodies().len(), rings, "after {seconds} s");
+        run(queues.ring(bell.clone(), SignedDuration::from_secs(seconds))).unwrap();
+        assert_eq!(wire.bodies().len(), rings, "{bell:?} after {seconds} s");
+        // One that has a group may not have a delay.
+        assert!(wire.bodies().iter().all(|body| !body.contains("DelaySeconds")), "{bell:?}");
     }
 }
 

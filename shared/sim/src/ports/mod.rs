@@ -19,8 +19,9 @@ use whittle_units::ClusterName;
 #[derive(Clone)]
 pub struct SimPorts {
     world: Arc<Mutex<World>>,
-    /// `None` for callers outside of any function: their calls take no time and never fail.
+    /// `None` for callers outside of any function: their calls never fail, and take no time but `cost`.
     task: Option<TaskId>,
+    cost: SignedDuration,
     deadline: Timestamp,
     /// By how much the clock of this run is wrong.
     skew: SignedDuration,
@@ -141,10 +142,22 @@ impl Future for Gate<'_> {
 
 impl SimPorts {
     pub(crate) fn of_task(world: Arc<Mutex<World>>, start: &Start) -> Self {
-        Self { world, task: Some(start.task), deadline: start.deadline, skew: start.skew }
+        Self { world, task: Some(start.task), cost: SignedDuration::ZERO, deadline: start.deadline, skew: start.skew }
     }
     pub(crate) fn idle(world: Arc<Mutex<World>>) -> Self {
-        Self { world, task: None, deadline: Timestamp::MAX, skew: SignedDuration::ZERO }
+        Self { world, task: None, cost: SignedDuration::ZERO, deadline: Timestamp::MAX, skew: SignedDuration::ZERO }
+    }
+
+    /// The same for an invocation that has so much time left, of which every call takes `cost`.
+    #[must_use]
+    pub fn hurried(&self, cost: SignedDuration, left: SignedDuration) -> Self {
+        let deadline = lock(&self.world).now().checked_add(left).unwrap_or(Timestamp::MAX);
+        Self { cost, deadline, ..self.clone() }
+    }
+
+    /// Whether an invocation would have ended by itself: at its deadline, but for what is kept back for handing over.
+    pub fn is_in_time(&self) -> bool {
+        self.now().duration_since(self.deadline) <= crate::world::RESERVE
     }
 
     /// The function that calls, as mutants tell their victims.
@@ -170,6 +183,8 @@ impl SimPorts {
             let mut world = lock(&self.world);
             let throttles = world.faults.throttles;
             if self.task.is_none() {
+                let after = world.now().checked_add(self.cost).unwrap_or(Timestamp::MAX);
+                world.idle_until(after);
                 return effect(&mut world);
             }
             if E::is_cut(&world, what) {

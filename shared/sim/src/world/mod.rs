@@ -31,10 +31,8 @@ use whittle_units::{ClusterName, InstanceId, Price};
 const TICK: SignedDuration = SignedDuration::from_secs(60);
 /// Node classes are looked at once in so many ticks: every five minutes.
 const REFRESH_TICKS: i32 = 5;
-/// How long an invocation may last.
-const TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
-/// Kept back of an invocation's time for handing work over.
-const RESERVE: SignedDuration = SignedDuration::from_secs(5);
+/// Kept back of an invocation's time for handing work over, at most.
+pub(crate) const RESERVE: SignedDuration = SignedDuration::from_secs(2);
 /// Controllers, scheduler and kubelets look at their objects this long after a change.
 const REACTION: SignedDuration = SignedDuration::from_millis(200);
 
@@ -92,6 +90,13 @@ pub struct Counts {
     pub failures: u64,
 }
 
+/// Evictions of a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    pub granted: u32,
+    pub refused: u32,
+}
+
 /// The world.
 pub struct World {
     agenda: Agenda<Event>,
@@ -115,6 +120,10 @@ pub struct World {
     pub violations: Vec<String>,
     /// Which function stood at each gate, kept for the fault commands when asked for.
     pub gates: Option<Vec<Function>>,
+    /// What was asked of the eviction API, by second.
+    pub evictions: BTreeMap<i64, Requests>,
+    /// When an invocation died last.
+    pub died_at: Option<Timestamp>,
     pub(crate) mutant: Option<Mutant>,
     pub(crate) watched: Watched,
     pub(crate) allowance: Allowance,
@@ -153,6 +162,8 @@ impl World {
             counts: Counts::default(),
             violations: Vec::new(),
             gates: None,
+            evictions: BTreeMap::new(),
+            died_at: None,
             mutant: None,
             watched: Watched::default(),
             allowance: Allowance::default(),
@@ -278,7 +289,7 @@ impl World {
             Doorbell::Schedule { cluster: cluster.clone() },
             Doorbell::Consolidate { cluster },
         ] {
-            self.post(bell, SignedDuration::ZERO);
+            self.call(bell);
         }
         Due::Nothing
     }
@@ -289,7 +300,7 @@ impl World {
         }
         self.plan_refresh(self.tick.saturating_mul(REFRESH_TICKS));
         let cluster = self.name();
-        self.post(Doorbell::Refresh { cluster }, SignedDuration::ZERO);
+        self.call(Doorbell::Refresh { cluster });
         Due::Nothing
     }
 
@@ -375,20 +386,33 @@ impl World {
         }
     }
 
-    /// Puts a doorbell on its queue; schedules do so without fail.
+    /// Puts a doorbell on its queue without fail.
     pub(crate) fn post(&mut self, bell: Doorbell, delay: SignedDuration) {
         let now = self.now();
-        let delay = delay.checked_add(self.lateness()).unwrap_or(delay);
-        if let Some(at) = self.queues.ring(bell.clone(), delay, now) {
-            self.plan_delivery(at);
-        }
-        let standard = !matches!(bell, Doorbell::Schedule { .. } | Doorbell::Consolidate { .. });
-        if standard && self.dice.happens(self.faults.repeated_messages) {
-            self.counts.faults += 1;
-            if let Some(at) = self.queues.ring(bell, delay, now) {
-                self.plan_delivery(at);
+        // A FIFO queue takes no message twice.
+        let copies = if bell.queue_delay().is_none() { self.copies() } else { 1 };
+        for _ in 0..copies {
+            let late = self.lateness();
+            if let Some(at) = self.queues.ring(bell.clone(), delay, now) {
+                self.queues.delay_last(late);
+                self.plan_delivery(at.checked_add(late).unwrap_or(at));
             }
         }
+    }
+
+    /// A schedule calls a function, without a queue and without fail.
+    fn call(&mut self, bell: Doorbell) {
+        for _ in 0..self.copies() {
+            let late = self.lateness();
+            let at = self.now().checked_add(late).unwrap_or(Timestamp::MAX);
+            self.queues.call(bell.clone(), at);
+            self.plan_delivery(at);
+        }
+    }
+
+    /// How often a message comes that was sent once.
+    fn copies(&mut self) -> usize {
+        if self.strikes(self.faults.repeated_messages) { 2 } else { 1 }
     }
 
     /// By how much a message comes late: behind others that were sent after it.
@@ -400,11 +424,10 @@ impl World {
     }
 
     fn send(&mut self, function: Function, input: Input) {
-        let copies = if self.strikes(self.faults.repeated_messages) { 2 } else { 1 };
-        for _ in 0..copies {
+        for _ in 0..self.copies() {
             let late = self.lateness();
             let at = self.now().checked_add(late).unwrap_or(Timestamp::MAX);
-            let at = self.queues.send(function, input.clone(), None, at);
+            self.queues.send(function, input.clone(), at);
             self.plan_delivery(at);
         }
     }
@@ -453,11 +476,12 @@ impl World {
 
     fn begin(&mut self, task: TaskId, function: Function, input: Input) -> Start {
         self.counts.invocations += 1;
-        let end = self.now().checked_add(TIMEOUT).unwrap_or(Timestamp::MAX);
+        let timeout = function.limits().timeout;
+        let end = self.now().checked_add(timeout).unwrap_or(Timestamp::MAX);
         self.agenda.at(end, Event::Expire { task });
         self.running.insert(task, Running { function });
         let skew = self.skew();
-        Start { task, function, input, deadline: end.checked_sub(RESERVE).unwrap_or(end), skew }
+        Start { task, function, input, deadline: end.checked_sub(RESERVE.min(timeout / 10)).unwrap_or(end), skew }
     }
 
     pub(crate) fn finished(&mut self, task: TaskId, outcome: Result<(), String>) {
@@ -476,6 +500,7 @@ impl World {
     pub(crate) fn died(&mut self, task: TaskId, why: &str) {
         let Some(running) = self.running.remove(&task) else { return };
         self.queues.give_back(task, why);
+        self.died_at = Some(self.now());
         self.counts.faults += 1;
         self.tell(LineKind::Fault, format!("{} {why}", running.function));
         self.deliver_soon();
@@ -603,6 +628,8 @@ impl World {
     pub(crate) fn evict(&mut self, key: &str, uid: &str, now: Timestamp) -> Eviction {
         let before = self.cluster.overdrawn();
         let verdict = self.cluster.evict(key, uid, now);
+        let requests = self.evictions.entry(now.as_second()).or_default();
+        *(if verdict == Eviction::Granted { &mut requests.granted } else { &mut requests.refused }) += 1;
         if verdict == Eviction::Granted {
             for budget in self.cluster.overdrawn().into_iter().filter(|budget| !before.contains(budget)) {
                 self.violations.push(format!("eviction of pod {key} left the disruption budget {budget} short"));

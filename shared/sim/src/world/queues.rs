@@ -3,14 +3,8 @@
 use crate::{Function, Input, TaskId};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_claims::Doorbell;
+use whittle_claims::{Doorbell, Sending};
 
-/// Longer than any invocation lasts, so that a message never comes again while its first reader still works.
-pub const VISIBILITY: SignedDuration = SignedDuration::from_secs(90);
-/// The batching window of the plan queue.
-pub const PLAN_DELAY: SignedDuration = SignedDuration::from_secs(1);
-/// How often a message is tried before it is parked.
-pub const MAX_RECEIVES: u32 = 5;
 /// How long SQS remembers a deduplication id.
 const DEDUPLICATION: SignedDuration = SignedDuration::from_mins(5);
 
@@ -26,6 +20,8 @@ pub struct Message {
     pub reader: Option<TaskId>,
     /// Why its last reader did not finish it.
     pub reason: Option<String>,
+    /// A schedule's call of a function: it waits behind nothing, and the next one is its repetition.
+    pub is_tick: bool,
 }
 
 /// All queues; each function reads from its own.
@@ -41,29 +37,56 @@ pub struct MessageQueues {
 }
 
 impl MessageQueues {
-    /// Sends a doorbell. Returns when it becomes visible, or `None` if it repeats one of this second.
+    /// Sends a doorbell as SQS takes it: a FIFO queue delays all its messages alike and drops what repeats an id. Returns when
+    /// it becomes visible, or `None` if it was not sent or not taken.
     pub fn ring(&mut self, bell: Doorbell, delay: SignedDuration, now: Timestamp) -> Option<Timestamp> {
         let function = Function::of(&bell);
-        let fifo = matches!(bell, Doorbell::Schedule { .. } | Doorbell::Consolidate { .. });
+        let span = match bell.sending(delay) {
+            Sending::LeftToTick => return None,
+            Sending::Delayed(delay) => delay,
+            Sending::InTurn => bell.queue_delay().unwrap_or_default(),
+        };
         // Each function has its own queue: groups of two queues do not wait for each other.
-        let group = fifo.then(|| format!("{}/{}", function.word(), bell.cluster()));
-        let span = if fifo { delay.max(PLAN_DELAY) } else { delay };
+        let group = bell.queue_delay().map(|_| format!("{}/{}", function.word(), bell.cluster()));
         if let Some(group) = &group {
             self.deduplication.retain(|_, since| now.duration_since(*since) < DEDUPLICATION);
-            let due = now.checked_add(delay).unwrap_or(now);
-            let id = format!("{group}/{}", due.as_second());
-            if self.deduplication.insert(id, now).is_some() {
+            let id = format!("{group}/{}", now.as_second());
+            if self.deduplication.contains_key(&id) {
                 return None;
             }
+            self.deduplication.insert(id, now);
         }
-        Some(self.send(function, Input::Bell(bell), group, now.checked_add(span).unwrap_or(now)))
+        let at = now.checked_add(span).unwrap_or(now);
+        self.put(function, Input::Bell(bell), group, at);
+        Some(at)
     }
 
     /// Puts a message on the queue of a function.
-    pub fn send(&mut self, function: Function, input: Input, group: Option<String>, visible_at: Timestamp) -> Timestamp {
+    pub fn send(&mut self, function: Function, input: Input, visible_at: Timestamp) {
+        self.put(function, input, None, visible_at);
+    }
+
+    /// A schedule calls the function of a doorbell.
+    pub fn call(&mut self, bell: Doorbell, at: Timestamp) {
+        let number = self.put(Function::of(&bell), Input::Bell(bell), None, at);
+        if let Some(message) = self.messages.get_mut(&number) {
+            message.is_tick = true;
+        }
+    }
+
+    /// Makes what was sent last come late, and with it all behind it in its group.
+    pub fn delay_last(&mut self, by: SignedDuration) {
+        if let Some(mut last) = self.messages.last_entry() {
+            let late = last.get().visible_at.checked_add(by);
+            last.get_mut().visible_at = late.unwrap_or(Timestamp::MAX);
+        }
+    }
+
+    fn put(&mut self, function: Function, input: Input, group: Option<String>, visible_at: Timestamp) -> u64 {
         self.sequence += 1;
-        self.messages.insert(self.sequence, Message { function, input, group, visible_at, receives: 0, reader: None, reason: None });
-        visible_at
+        let message = Message { function, input, group, visible_at, receives: 0, reader: None, reason: None, is_tick: false };
+        self.messages.insert(self.sequence, message);
+        self.sequence
     }
 
     /// Messages to be delivered now, taken in turn. FIFO groups give at most one, and nothing while one is being read.
@@ -95,13 +118,14 @@ impl MessageQueues {
     /// Hands a message to a reader. `None` when it was tried too often: it is parked.
     pub fn receive(&mut self, number: u64, reader: TaskId, now: Timestamp) -> Option<Message> {
         let message = self.messages.get_mut(&number)?;
-        if message.receives >= MAX_RECEIVES {
+        let limits = message.function.limits();
+        if message.receives >= limits.receives {
             self.parked.extend(self.messages.remove(&number));
             return None;
         }
         message.receives += 1;
         message.reader = Some(reader);
-        message.visible_at = now.checked_add(VISIBILITY).unwrap_or(now);
+        message.visible_at = now.checked_add(limits.visibility).unwrap_or(now);
         let received = message.clone();
         if self.forget_early && received.function == Function::Interrupt {
             self.messages.remove(&number);
@@ -114,8 +138,9 @@ impl MessageQueues {
         self.messages.retain(|_, message| message.reader != Some(reader));
     }
 
-    /// The reader failed or died: its message comes back when its visibility timeout ends.
+    /// The reader failed or died: its message comes back when its visibility timeout ends, a schedule's call does not.
     pub fn give_back(&mut self, reader: TaskId, reason: &str) {
+        self.messages.retain(|_, message| !message.is_tick || message.reader != Some(reader));
         for message in self.messages.values_mut().filter(|message| message.reader == Some(reader)) {
             message.reader = None;
             message.reason = Some(reason.to_owned());
@@ -127,7 +152,7 @@ impl MessageQueues {
         let parked = std::mem::take(&mut self.parked);
         let count = parked.len();
         for message in parked {
-            self.send(message.function, message.input, message.group, now);
+            self.put(message.function, message.input, message.group, now);
         }
         count
     }

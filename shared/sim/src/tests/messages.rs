@@ -1,0 +1,159 @@
+//! Queues and schedules are as strict as those of the template.
+
+use super::*;
+use std::path::Path;
+use whittle_claims::{CONSOLIDATE_DELAY, PLAN_DELAY};
+
+fn schedule() -> Doorbell {
+    Doorbell::Schedule { cluster: "demo".into() }
+}
+fn consolidate() -> Doorbell {
+    Doorbell::Consolidate { cluster: "demo".into() }
+}
+/// The function behind it always fails.
+fn poison() -> Doorbell {
+    Doorbell::Terminate { cluster: "demo".into(), claim: "x".into() }
+}
+
+fn ring(simulation: &Simulation, bell: Doorbell, delay: i64) {
+    simulation.ports().ring(bell, SignedDuration::from_secs(delay)).now_or_never().unwrap().unwrap();
+}
+
+fn invocations(simulation: &Simulation) -> u64 {
+    simulation.world().counts.invocations
+}
+
+#[test]
+fn a_message_that_always_fails_is_parked_with_its_reason_and_can_be_sent_again() {
+    let mut simulation = simulation(1);
+    ring(&simulation, poison(), 0);
+    seconds(&mut simulation, 3600);
+    {
+        let mut world = simulation.world();
+        let parked: Vec<_> = world.queues.parked.iter().map(|message| (message.receives, message.reason.as_deref())).collect();
+        assert_eq!(parked, [(5, Some("always"))]);
+        assert_eq!((world.counts.failures, world.queues.waiting().count()), (5, 0), "nobody tries it any more");
+        assert_eq!(world.redrive(), 1);
+        assert!(world.queues.parked.is_empty());
+    }
+    seconds(&mut simulation, 3600);
+    let world = simulation.world();
+    assert_eq!((world.counts.failures, world.queues.parked.len()), (10, 1), "tried as often as a new one");
+}
+
+#[test]
+fn a_message_that_fails_takes_no_other_with_it() {
+    let mut simulation = simulation(1);
+    ring(&simulation, poison(), 0);
+    ring(&simulation, Doorbell::Sweep { cluster: "demo".into() }, 0);
+    ring(&simulation, Doorbell::Register { cluster: "demo".into() }, 0);
+    seconds(&mut simulation, 30);
+    let world = simulation.world();
+    assert_eq!((world.counts.invocations, world.counts.failures), (3, 1));
+    let left: Vec<Function> = world.queues.waiting().map(|message| message.function).collect();
+    assert_eq!(left, [Function::Terminate]);
+}
+
+#[test]
+fn bells_of_one_second_are_one_and_stay_one_for_five_minutes() {
+    let mut simulation = simulation(1);
+    for _ in 0..3 {
+        ring(&simulation, schedule(), 0);
+    }
+    seconds(&mut simulation, 30);
+    assert_eq!(invocations(&simulation), 1);
+    ring(&simulation, schedule(), 0);
+    seconds(&mut simulation, 30);
+    assert_eq!(invocations(&simulation), 2, "a later second is another bell");
+}
+
+#[test]
+fn a_fifo_queue_delays_all_its_messages_alike() {
+    for (bell, asked, expected) in [
+        (schedule(), 0, Some(PLAN_DELAY)),
+        (schedule(), 3, Some(PLAN_DELAY)),
+        (schedule(), 10, None),
+        (consolidate(), 0, Some(CONSOLIDATE_DELAY)),
+        (consolidate(), 10, Some(CONSOLIDATE_DELAY)),
+        (consolidate(), 60, None),
+    ] {
+        let mut simulation = simulation(1);
+        let begun = simulation.world().now();
+        ring(&simulation, bell.clone(), asked);
+        let due = simulation.world().queues.waiting().next().map(|message| message.visible_at.duration_since(begun));
+        assert_eq!(due, expected, "{bell:?} asked for in {asked} s");
+        seconds(&mut simulation, 120);
+        assert_eq!(invocations(&simulation), u64::from(expected.is_some()), "what is left to the tick is not sent");
+    }
+}
+
+#[test]
+fn a_group_waits_for_the_message_that_is_in_flight() {
+    let mut simulation = simulation(1);
+    simulation.world().faults.crash_at_gate = Some(1);
+    ring(&simulation, schedule(), 0);
+    seconds(&mut simulation, 5);
+    ring(&simulation, schedule(), 0);
+    ring(&simulation, consolidate(), 0);
+    seconds(&mut simulation, 100);
+    assert_eq!(invocations(&simulation), 2, "the one that died, and the other queue's");
+    seconds(&mut simulation, 120);
+    assert_eq!(invocations(&simulation), 4, "it came again, then the one behind it");
+    assert!(simulation.world().is_quiet());
+}
+
+#[test]
+fn a_tick_waits_behind_no_message_and_is_not_repeated() {
+    let mut simulation = simulation(1);
+    simulation.world().faults.crash_at_gate = Some(1);
+    ring(&simulation, schedule(), 0);
+    seconds(&mut simulation, 5);
+    simulation.world().switch_on();
+    seconds(&mut simulation, 62);
+    // One refresh at the beginning, and one tick for each of the four functions that have one a minute.
+    assert_eq!(invocations(&simulation), 1 + 1 + 4, "although the group of the plans is held");
+}
+
+#[test]
+fn a_run_that_dies_at_an_await_point_is_delivered_again() {
+    let mut simulation = simulation(1);
+    simulation.world().faults.crash_at_gate = Some(2);
+    ring(&simulation, schedule(), 0);
+    seconds(&mut simulation, 200);
+    let world = simulation.world();
+    assert_eq!((world.counts.invocations, world.counts.faults, world.counts.failures), (2, 1, 0));
+    assert!(world.is_quiet());
+}
+
+/// The value of a property in the section of a resource of the template.
+fn property(template: &str, resource: &str, name: &str) -> Option<i64> {
+    let section = template.split_once(&format!("\n  {resource}:\n"))?.1;
+    let own = section.lines().take_while(|line| line.is_empty() || line.starts_with("   ") || line.starts_with("  #"));
+    let text: Vec<&str> = own.collect();
+    let line = text.iter().find_map(|line| line.split_once(&format!("{name}: ")))?;
+    line.1.trim_end_matches('}').parse().ok()
+}
+
+#[test]
+fn limits_are_those_of_the_template() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../template.yaml");
+    let template = std::fs::read_to_string(path).unwrap();
+    for (function, resource, queue) in [
+        (Function::Schedule, "Schedule", "PlanQueue"),
+        (Function::Consolidate, "Consolidate", "ConsolidateQueue"),
+        (Function::Launch, "Launch", "LaunchQueue"),
+        (Function::Register, "Register", "NodesQueue"),
+        (Function::Terminate, "Terminate", "TerminateQueue"),
+        (Function::Interrupt, "Interrupt", "InterruptionQueue"),
+        (Function::Refresh, "Refresh", "RefreshQueue"),
+        (Function::Sweep, "Sweep", "SweepQueue"),
+    ] {
+        let limits = function.limits();
+        let of = |resource, name| property(&template, resource, name);
+        assert_eq!(of(resource, "Timeout"), Some(limits.timeout.as_secs()), "{function}: Timeout");
+        assert_eq!(of(queue, "VisibilityTimeout"), Some(limits.visibility.as_secs()), "{function}: VisibilityTimeout");
+        assert_eq!(of(queue, "maxReceiveCount"), Some(i64::from(limits.receives)), "{function}: maxReceiveCount");
+    }
+    assert_eq!(property(&template, "ConsolidateQueue", "DelaySeconds"), Some(CONSOLIDATE_DELAY.as_secs()));
+    assert_eq!(property(&template, "PlanDelaySeconds", "Default"), Some(PLAN_DELAY.as_secs()));
+}
