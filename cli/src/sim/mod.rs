@@ -2,6 +2,7 @@
 
 pub mod burst;
 pub mod diurnal;
+pub mod drain;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,8 @@ pub enum SimCommand {
     Diurnal(diurnal::DiurnalArgs),
     /// Many pods at once in a cluster without a node
     Burst(burst::BurstArgs),
+    /// All nodes of a cluster are drained at once, under disruption budgets
+    Drain(drain::DrainArgs),
 }
 
 /// `whittle sim crash`
@@ -75,12 +78,9 @@ pub fn main(args: &SimArgs) -> ExitCode {
     let done = match &args.command {
         SimCommand::Crash(args) => crash_files(args),
         SimCommand::Storm(args) => storm_files(args),
-        SimCommand::Burst(args) => {
-            burst::run(args).map(|(line, violations)| (line, Tally { violations, ..Tally::default() })).map_err(|error| error.to_string())
-        }
-        SimCommand::Diurnal(args) => diurnal::run(args)
-            .map(|(table, violations)| (table, Tally { violations, ..Tally::default() }))
-            .map_err(|error| error.to_string()),
+        SimCommand::Burst(args) => told(burst::run(args)),
+        SimCommand::Diurnal(args) => told(diurnal::run(args)),
+        SimCommand::Drain(args) => told(drain::run(args)),
     };
     match done {
         Ok((line, tally)) => {
@@ -93,6 +93,11 @@ pub fn main(args: &SimArgs) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Figures and what is wrong about them, as `main` shows them.
+fn told(done: Result<(String, Vec<String>), SessionError>) -> Result<(String, Tally), String> {
+    done.map(|(text, violations)| (text, Tally { violations, ..Tally::default() })).map_err(|error| error.to_string())
 }
 
 fn read(paths: &[PathBuf]) -> Result<Vec<Scenario>, String> {

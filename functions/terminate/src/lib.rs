@@ -12,8 +12,8 @@ mod tests;
 use whittle_api::k8s::Node;
 use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues, Report, Scope, Settings,
-    StatusWriter, StoreError, Terminator, World, save,
+    ClaimStore, Clock, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues, RegionStore, Report, Scope,
+    Settings, StatusWriter, StoreError, Terminator, World, save,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -36,7 +36,7 @@ enum Next {
 /// Moves one claim a step further toward its end. A claim that is not to end is left alone, whatever rang.
 pub async fn handle<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &Settings, claim: &ClaimKey) -> Result<Report, HandleError>
 where
-    S: ClaimStore + DecisionLog,
+    S: ClaimStore + RegionStore + DecisionLog,
     C: Instances + Terminator,
     K: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
     Q: Queues,
@@ -99,7 +99,7 @@ where
 
 async fn run<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &mut Stored<Claim>, report: &mut Report) -> Result<Next, HandleError>
 where
-    S: ClaimStore,
+    S: ClaimStore + RegionStore,
     C: Instances + Terminator,
     K: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
     Q: Queues,

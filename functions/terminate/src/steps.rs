@@ -7,16 +7,18 @@ use std::collections::BTreeMap;
 use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
-use whittle_claims::{Claim, DecisionKind, PodKey, Stored, mirror};
+use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, PodKey, Stored, mirror};
 use whittle_ec2::instance::InstanceState;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, Report,
-    StatusWriter, Terminator, World, save,
+    ClaimStore, Clock, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, RegionStore,
+    Report, StatusWriter, StoreError, Terminator, World, save,
 };
-use whittle_units::{SignedDuration, Timestamp};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// Evictions of one run: an API server has other users, and the next run is a second away.
 const EVICTIONS_PER_RUN: usize = 50;
+/// Evictions of a cluster in a second, and at once after a pause: its nodes share them, however many are drained together.
+const EVICTIONS_PER_SECOND: u32 = 100;
 /// What an eviction takes at most when the API server answers at all.
 const ONE_CALL: SignedDuration = SignedDuration::from_secs(1);
 /// A pod may have been bound just before the taint was seen, so that an empty node is watched for this long.
@@ -30,7 +32,7 @@ pub(crate) async fn drain<S, C, K, Q, T>(
     report: &mut Report,
 ) -> Result<Next, HandleError>
 where
-    S: ClaimStore,
+    S: ClaimStore + RegionStore,
     C: Instances + Terminator,
     K: Nodes + Evictions + Mirrors + StatusWriter,
     Q: Queues,
@@ -178,6 +180,7 @@ async fn move_pods<S, C, K, Q, T>(
     report: &mut Report,
 ) -> Result<bool, HandleError>
 where
+    S: RegionStore,
     K: Evictions + StatusWriter,
     T: Clock,
 {
@@ -201,8 +204,15 @@ where
             Err(error) => failed.push(error),
         }
     }
+    let wanted = plan.evict.len().min(EVICTIONS_PER_RUN);
+    let allowed = may_evict(world, cluster, wanted).await?;
+    if allowed < wanted {
+        // There is more to do than the bucket lets: not a reason to look less often.
+        moved = true;
+        report.count("evictions_shared");
+    }
     let mut held = Vec::new();
-    for pod in plan.evict.iter().take(EVICTIONS_PER_RUN) {
+    for pod in plan.evict.iter().take(allowed) {
         if !has_time(world.clock) {
             break;
         }
@@ -235,6 +245,28 @@ where
     let cause = held.first().cloned().unwrap_or_else(|| format!("{} pods are waiting to be evicted", plan.waiting));
     publish(world, &claim.value, node, true, "FailedDraining", &format!("Failed to drain node, {cause}")).await;
     Ok(moved)
+}
+
+/// How many pods this run may evict: all, or a part where other nodes of the cluster are drained too.
+async fn may_evict<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, wanted: usize) -> Result<usize, HandleError>
+where
+    S: RegionStore,
+    T: Clock,
+{
+    let name = BucketName(format!("Evictions/{cluster}"));
+    let mut count = u32::try_from(wanted).unwrap_or(u32::MAX);
+    while count > 0 {
+        let now = world.clock.now();
+        let full = Bucket::full(EVICTIONS_PER_SECOND, EVICTIONS_PER_SECOND, now);
+        match world.store.take_tokens(&name, &full, count, now).await {
+            Ok(true) => break,
+            Ok(false) => count /= 4,
+            // Others took theirs at the same moment.
+            Err(StoreError::Conflict { .. } | StoreError::Throttled { .. }) => count = 0,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(usize::try_from(count).unwrap_or(wanted))
 }
 
 /// The next call is begun only if it can end within the invocation.
@@ -276,7 +308,7 @@ where
     Ok(true)
 }
 
-fn awaiting(attached: &[String]) -> String {
+pub(crate) fn awaiting(attached: &[String]) -> String {
     const SHOWN: usize = 5;
     let shown = attached.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
     match attached.len().checked_sub(SHOWN).filter(|more| *more > 0) {

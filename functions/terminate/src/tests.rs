@@ -204,3 +204,10 @@ fn volumes_of_pods_that_stay_and_inline_volumes_are_not_waited_for() {
     objects.pods = vec![using(tolerating(pod("stays"), "", "Exists"), "data")];
     assert_eq!(attached(&objects, NODE, at(100)), ["b"]);
 }
+
+#[test]
+fn more_than_five_volumes_are_counted() {
+    let names: Vec<String> = (1..=7).map(|number| format!("va-{number}")).collect();
+    assert_eq!(crate::steps::awaiting(&names), "Awaiting deletion of VolumeAttachments va-1, va-2, va-3, va-4, va-5 and 2 other(s)");
+    assert_eq!(crate::steps::awaiting(&names[..5]), "Awaiting deletion of VolumeAttachments va-1, va-2, va-3, va-4, va-5");
+}

@@ -8,9 +8,9 @@ use whittle_api::conditions::{self, DRAINED, INSTANCE_TERMINATING, READY, VOLUME
 use whittle_api::k8s::{IntOrString, Node, Pod, PodDisruptionBudget, Taint, TaintEffect, VolumeAttachment};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{Condition, ConditionStatus, LabelSelector, ObjectMeta, labels};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror, step};
+use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{ClaimStore, Leases, Report, Settings, World};
+use whittle_ports::{ClaimStore, Clock, Leases, Report, Settings, World};
 use whittle_sim::cluster::objects::Tabled;
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClusterName, InstanceId, Price, ProviderId, Resources, SignedDuration, Timestamp};
@@ -124,8 +124,11 @@ impl Scene {
     }
 
     fn run(&self) -> Report {
-        let ports = self.simulation.ports();
-        let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+        Self::run_over(&self.simulation.ports())
+    }
+
+    fn run_over(ports: &SimPorts) -> Report {
+        let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
         block_on(crate::handle(world, &Settings::default(), &planned().key)).unwrap()
     }
 
@@ -411,4 +414,33 @@ fn pods_with_room_elsewhere_leave_as_soon_as_a_plan_would_have_been_made() {
     scene.plan_another(-60);
     scene.set_time(8);
     assert_eq!(scene.run().counted("evicted"), 1);
+}
+
+#[test]
+fn a_drain_whose_time_is_up_goes_on_in_the_next_run() {
+    let scene = Scene::of(&ending(None));
+    for number in 0..20 {
+        scene.create(running(&format!("p-{number:02}")));
+    }
+    let ports = scene.simulation.ports().hurried(SignedDuration::from_millis(100), SignedDuration::from_secs(3));
+    let evicted = Scene::run_over(&ports).counted("evicted");
+    assert!(evicted > 0 && evicted < 20, "{evicted}");
+    assert!(ports.is_in_time(), "until {}", ports.now());
+    assert_eq!(scene.simulation.world().queues.waiting().count(), 1, "somebody goes on");
+    assert_eq!(scene.run().counted("evicted"), 20 - evicted);
+}
+
+#[test]
+fn nodes_that_are_drained_together_share_what_the_api_server_bears() {
+    let scene = Scene::of(&ending(None));
+    for number in 0..60 {
+        scene.create(running(&format!("p-{number:02}")));
+    }
+    // Others have taken nearly all of this second.
+    let full = Bucket::full(100, 100, at(0));
+    assert!(scene.simulation.world().store.take_tokens(&BucketName("Evictions/c".into()), &full, 95, at(0)));
+    let report = scene.run();
+    assert_eq!((report.counted("evicted"), report.counted("evictions_shared")), (3, 1));
+    assert_eq!(scene.run().counted("evicted"), 0, "the second is used up");
+    assert!(scene.claim().look_again_at.is_some_and(|look| look <= at(1)), "it goes on as soon as there is more");
 }

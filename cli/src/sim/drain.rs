@@ -1,0 +1,160 @@
+//! `whittle sim drain`: every node of a cluster is asked to go at once, while disruption budgets hold its pods.
+
+use crate::local::session::{Place, Session, SessionError};
+use clap::Args;
+use jiff::SignedDuration;
+use std::collections::BTreeSet;
+use whittle_sim::world::Requests;
+
+/// `whittle sim drain`
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// Nodes that are drained together
+    #[arg(long, default_value_t = 200)]
+    pub nodes: u32,
+}
+
+/// Deployments, each with a budget of its own.
+const APPS: u32 = 10;
+/// Pods of one app on a node of four cores.
+const PODS_PER_NODE: u32 = 9;
+/// How long machines may take to start, and pods to leave.
+const PATIENCE: SignedDuration = SignedDuration::from_hours(2);
+
+/// How a drain went.
+#[derive(Debug, Default)]
+pub struct Drain {
+    pub nodes: usize,
+    pub pods: usize,
+    /// From the deletion of all NodeClaims to the end of the last one's machine.
+    pub span: SignedDuration,
+    /// What was asked of the eviction API in all, and in the busiest second.
+    pub evicted: u32,
+    pub refused: u32,
+    pub busiest: u32,
+    /// Machines that did not go, and invariants that were broken, in words.
+    pub violations: Vec<String>,
+}
+
+/// The figures in one line, with what is wrong.
+///
+/// # Errors
+/// The manifests are refused.
+pub fn run(args: &DrainArgs) -> Result<(String, Vec<String>), SessionError> {
+    let drain = drain(args.nodes)?;
+    let line = format!(
+        "drained: {} nodes with {} pods in {:#}, evictions: {} granted and {} refused, at most {} in a second, violations: {}",
+        drain.nodes,
+        drain.pods,
+        drain.span,
+        drain.evicted,
+        drain.refused,
+        drain.busiest,
+        drain.violations.len()
+    );
+    Ok((line, drain.violations))
+}
+
+/// Fills a cluster, then deletes all its NodeClaims in one moment.
+///
+/// # Errors
+/// The manifests are refused.
+pub fn drain(nodes: u32) -> Result<Drain, SessionError> {
+    let mut session = Session::new(&Place::default());
+    session.apply_text("pool.yaml", POOL)?;
+    let replicas = nodes * PODS_PER_NODE / APPS;
+    for app in 0..APPS {
+        session.apply_text("app.yaml", &app_of(app, replicas))?;
+    }
+    let pods = usize::try_from(replicas * APPS).unwrap_or(usize::MAX);
+    let limit = session.now().checked_add(PATIENCE).unwrap_or(jiff::Timestamp::MAX);
+    session.simulation.run_while_not(limit, |world| world.cluster.pod_counts(|_| true).0 >= pods);
+    let old: BTreeSet<String> = session.simulation.world().cluster.objects.node_claims.keys().cloned().collect();
+    session.simulation.world().evictions.clear();
+    let begun = session.now();
+    for claim in &old {
+        session.delete("nodeclaim", claim)?;
+    }
+    let limit = begun.checked_add(PATIENCE).unwrap_or(jiff::Timestamp::MAX);
+    let gone = session.simulation.run_while_not(limit, |world| {
+        let name = world.name();
+        let mut claims = world.store.claims(&name).map(|stored| &stored.value).filter(|claim| old.contains(claim.key.name.as_str()));
+        claims.all(|claim| !claim.is_live())
+    });
+    let span = session.now().duration_since(begun);
+    let world = session.simulation.world();
+    let sum = |part: fn(&Requests) -> u32| world.evictions.values().map(part).sum();
+    let mut violations = world.violations.clone();
+    if !gone {
+        violations.push(format!("not all nodes were drained within {PATIENCE:#}"));
+    }
+    Ok(Drain {
+        nodes: old.len(),
+        pods,
+        span,
+        evicted: sum(|second| second.granted),
+        refused: sum(|second| second.refused),
+        busiest: world.evictions.values().map(|second| second.granted + second.refused).max().unwrap_or(0),
+        violations,
+    })
+}
+
+const POOL: &str = "apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    spec:
+      requirements:
+        - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
+        - {key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m]}
+        - {key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"4\"]}
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      expireAfter: Never
+  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: Never}
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: KarpenterNodeRole-demo
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}]
+  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}]
+";
+
+fn app_of(app: u32, replicas: u32) -> String {
+    format!(
+        "apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: app-{app}}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: app-{app}}}}}
+  template:
+    metadata: {{labels: {{app: app-{app}}}}}
+    spec: {{containers: [{{name: app, image: app, resources: {{requests: {{cpu: 400m, memory: 256Mi}}}}}}]}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {{name: app-{app}}}
+spec: {{maxUnavailable: 10%, selector: {{matchLabels: {{app: app-{app}}}}}}}
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_are_drained_together_share_their_evictions_and_leave_no_budget_short() {
+        let drain = drain(12).unwrap();
+        assert_eq!(drain.violations, Vec::<String>::new());
+        let pods = u32::try_from(drain.pods).unwrap();
+        assert!(drain.nodes >= 10 && drain.evicted >= pods, "{drain:?}");
+        assert!(drain.refused > 0, "budgets held some of them for a while: {drain:?}");
+        // What a second lets, and what was left of the one before.
+        assert!(drain.busiest <= 200, "{drain:?}");
+    }
+}
