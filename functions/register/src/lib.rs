@@ -124,11 +124,15 @@ where
         _ => nodes.iter().map(|node| (*node).clone()).collect(),
     };
     let mut claim = match (&claim.value.phase, nodes.as_slice()) {
-        (Phase::Draining { .. }, [node, ..]) => {
+        // Of several it is not clear which one is the machine's: none is drained.
+        (Phase::Draining { .. }, [node]) => {
             let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
             advance(world.store, &claim, &joined, now).await?
         }
-        (Phase::Launched { .. }, [node]) if !gave_up(&claim.value) => register(world, objects, claim, node, report).await?,
+        // The timeout would end the machine: only what is still seen by then counts.
+        (Phase::Launched { .. }, [node]) if !gave_up(&claim.value) || is_overdue(&claim.value, now) => {
+            register(world, objects, claim, node, report).await?
+        }
         (Phase::Launched { .. }, nodes) => note_missing(world, claim, nodes.len(), now).await?,
         _ => claim,
     };
@@ -154,6 +158,10 @@ where
 /// Two Nodes once had this machine's id: registration is not tried again, the timeout decides.
 fn gave_up(claim: &Claim) -> bool {
     whittle_api::conditions::find(&claim.conditions, REGISTERED).is_some_and(|condition| condition.status == ConditionStatus::False)
+}
+
+fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
+    matches!(claim.liveness(now), Liveness::Overdue(_))
 }
 
 async fn note_missing<S, C, K, Q, T>(

@@ -90,7 +90,7 @@ fn blocked(claim: &Claim, objects: &ClusterObjects, found: &Repair, message: &st
         event(Node::API_VERSION, Node::KIND, &found.node, node.map_or("", |node| &node.metadata.uid)),
         event(NodeClaim::API_VERSION, NodeClaim::KIND, claim.key.name.as_str(), &claim.uid),
     ];
-    if let Some(pool) = objects.node_pools.iter().find(|pool| pool.metadata.name == claim.spec.node_pool) {
+    if let Some(pool) = crate::judge::owner_of(claim, objects) {
         events.push(event(NodePool::API_VERSION, NodePool::KIND, &pool.metadata.name, &pool.metadata.uid));
     }
     events

@@ -3,7 +3,7 @@
 use crate::health::{self, Consistency};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Node;
-use whittle_api::karpenter::NodeClaim;
+use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Phase, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
@@ -16,8 +16,12 @@ pub(crate) const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(3
 const SIGHTING_LASTS: SignedDuration = SignedDuration::from_mins(10);
 /// Launch templates are cheap to keep and to make again; those that nothing uses for this long go.
 const TEMPLATE_IDLE: SignedDuration = SignedDuration::from_mins(10);
+/// EC2 begins to end the machines of a capacity block half an hour before its end; their pods leave earlier.
+const BEFORE_BLOCK_ENDS: SignedDuration = SignedDuration::from_mins(40);
 /// How long after it was due a doorbell counts as lost.
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(10);
+/// Group of the node classes that we launch with.
+const NODE_CLASS_GROUP: &str = "karpenter.k8s.aws";
 /// An instance so young may not have been named yet.
 const INSTANCE_GRACE: SignedDuration = SignedDuration::from_secs(30);
 
@@ -165,7 +169,9 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
         return Some(Ending { asked_at: shown.metadata.deletion_timestamp, stated, ..requested });
     }
     let nodes = nodes_of(claim, seen.objects);
-    if claim.node_name().is_some() && nodes.iter().any(|node| node.metadata.is_deleting()) {
+    // Another Node with the same provider id says nothing about this claim's own.
+    let is_own = |node: &&&Node| claim.node_name() == Some(node.metadata.name.as_str());
+    if nodes.iter().filter(is_own).any(|node| node.metadata.is_deleting()) {
         return end(DeletionReason::Requested, "the Node was deleted");
     }
     match pool_of(claim, seen.objects) {
@@ -180,8 +186,18 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
     if vanished(claim, &nodes, seen) && sights.confirmed(format!("claim/{name} without instance"), BETWEEN_SIGHTINGS) {
         return end(DeletionReason::InstanceGone, "its instance has ended and its Node is not ready");
     }
+    if let Some(at) = block_ends_at(claim, seen.objects).filter(|at| at.duration_since(seen.now) <= BEFORE_BLOCK_ENDS) {
+        return end(DeletionReason::Requested, &format!("its capacity block ends at {at}"));
+    }
     let expired = claim.expires_at().is_some_and(|at| at <= seen.now);
     if expired { end(DeletionReason::Expired, "its expireAfter has passed") } else { None }
+}
+
+/// When EC2 takes back the capacity block that the claim's machine runs in.
+fn block_ends_at(claim: &Claim, objects: &ClusterObjects) -> Option<Timestamp> {
+    let id = claim.machine()?.labels.get(labels::RESERVATION_ID)?;
+    let known = objects.node_classes.iter().flat_map(|class| &class.status.capacity_reservations);
+    known.filter(|known| known.id == *id && known.reservation_type == "capacity-block").find_map(|known| known.end_time)
 }
 
 enum Pool {
@@ -190,19 +206,22 @@ enum Pool {
     Missing,
 }
 
-/// The pool by name and, where both are known, by uid: one of the same name that was made later is another.
+/// A claim's pool by name and kind and, where both are known, by uid: one of the same name that was made later is another.
+pub(crate) fn owner_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Option<&'a NodePool> {
+    let owner = &claim.spec.owner;
+    let from_provisioner = owner.kind == "Provisioner";
+    objects.node_pools.iter().find(|pool| {
+        pool.metadata.name == owner.name
+            && pool.is_converted_provisioner() == from_provisioner
+            && (owner.uid.is_empty() || pool.metadata.uid.is_empty() || pool.metadata.uid == owner.uid)
+    })
+}
+
 fn pool_of(claim: &Claim, objects: &ClusterObjects) -> Pool {
     if claim.spec.owner.name.is_empty() {
         return Pool::There; // standalone
     }
-    let uid = &claim.spec.owner.uid;
-    let from_provisioner = claim.spec.owner.kind == "Provisioner";
-    let same = objects.node_pools.iter().find(|pool| {
-        pool.metadata.name == claim.spec.owner.name
-            && pool.is_converted_provisioner() == from_provisioner
-            && (uid.is_empty() || pool.metadata.uid.is_empty() || pool.metadata.uid == *uid)
-    });
-    match same {
+    match owner_of(claim, objects) {
         None => Pool::Missing,
         Some(pool) if pool.metadata.is_deleting() => Pool::Deleting,
         Some(_) => Pool::There,
@@ -285,13 +304,20 @@ fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
         let young = seen.now.duration_since(instance.launched_at) < INSTANCE_GRACE;
         let under_way = instance.tags.get(labels::TAG_LAUNCH).is_some_and(|batch| launching.contains(batch.as_str()));
         let accounted = named.contains(instance.id.as_str()) || shown.contains(instance.provider_id().as_str());
-        if !ours || crate::uninstall::was_let_go(instance) || young || under_way || accounted || !instance.is_alive() {
+        if !ours || is_shared(instance) || crate::uninstall::was_let_go(instance) || young || under_way || accounted || !instance.is_alive()
+        {
             continue;
         }
         if sights.confirmed(format!("instance/{} without claim", instance.id), BETWEEN_SIGHTINGS) {
             out.orphans.push(instance.clone());
         }
     }
+}
+
+/// Tagged as ours and as another cluster's at once: whose it is, a person has to say.
+fn is_shared(instance: &Instance) -> bool {
+    let cluster = instance.tags.get(labels::TAG_CLUSTER).map_or("", String::as_str);
+    instance.tags.keys().filter_map(|key| key.strip_prefix("kubernetes.io/cluster/")).any(|other| other != cluster)
 }
 
 /// Objects that are being deleted and that only our finalizer holds, although claim and machine are gone.
@@ -304,7 +330,12 @@ fn left_objects(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
         seen.claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.provider_id.as_str()).collect();
     let running: BTreeSet<String> = seen.instances.iter().map(|instance| instance.provider_id().as_str().to_owned()).collect();
     let held = |meta: &whittle_api::ObjectMeta| meta.is_deleting() && meta.finalizers.iter().any(|f| f == labels::TERMINATION_FINALIZER);
-    for shown in seen.objects.node_claims.iter().filter(|shown| held(&shown.metadata)) {
+    // Other providers' controllers share the finalizer's name.
+    let may_be_ours = |shown: &&NodeClaim| {
+        let group = shown.spec.node_class_ref.group.as_str();
+        group.is_empty() || group == NODE_CLASS_GROUP
+    };
+    for shown in seen.objects.node_claims.iter().filter(may_be_ours).filter(|shown| held(&shown.metadata)) {
         let name = &shown.metadata.name;
         let has_machine = running.contains(&shown.status.provider_id);
         if !claims.contains(name.as_str()) && !has_machine && sights.confirmed(format!("nodeclaim/{name} without claim"), BETWEEN_SIGHTINGS)
@@ -314,7 +345,7 @@ fn left_objects(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
     }
     for node in seen.objects.nodes.iter().filter(|node| held(&node.metadata)) {
         let (name, id) = (&node.metadata.name, node.spec.provider_id.as_str());
-        let accounted = id.is_empty() || machines.contains(id) || running.contains(id) || is_ready(node);
+        let accounted = !id.starts_with("aws:///") || machines.contains(id) || running.contains(id) || is_ready(node);
         if !accounted && sights.confirmed(format!("node/{name} without machine"), BETWEEN_SIGHTINGS) {
             out.release_nodes.push(name.clone());
         }

@@ -6,9 +6,11 @@ use crate::judge::{Findings, Seen, judge};
 use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::k8s::Node;
-use whittle_api::karpenter::{NodeClaim, NodeClassReference, NodePool};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClassReference, NodePool, ResolvedCapacityReservation};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, Revision, Sighting, Stored, mirror, step};
+use whittle_claims::{
+    Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, Phase, Revision, Sighting, Stored, mirror, step,
+};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_units::{InstanceId, Price, ProviderId, Resources, Timestamp};
 
@@ -177,6 +179,23 @@ fn deletion_by_hand_is_honoured_at_once() {
 }
 
 #[test]
+fn the_deletion_of_another_node_with_the_same_provider_id_ends_nothing() {
+    let twins = |deleted: &'static str| {
+        change(scene(registered()), |s| {
+            let mut twin = s.objects.nodes[0].clone();
+            twin.metadata.name = "twin".into();
+            s.objects.nodes.push(twin);
+            for node in s.objects.nodes.iter_mut().filter(|node| node.metadata.name == deleted) {
+                node.metadata.deletion_timestamp = Some(at(90));
+            }
+        })
+    };
+    check_never_ends(&twins("neither"));
+    check_never_ends(&twins("twin"));
+    check_ends(&twins("n"), DeletionReason::Requested);
+}
+
+#[test]
 fn the_claims_of_a_pool_go_with_it() {
     check_ends(
         &change(scene(registered()), |s| s.objects.node_pools[0].metadata.deletion_timestamp = Some(at(90))),
@@ -235,6 +254,45 @@ fn an_expired_claim_ends_once() {
 }
 
 #[test]
+fn a_machine_of_a_capacity_block_ends_before_its_block_does() {
+    let reserved = |kind: &str, ends: i64| {
+        let mut claim = registered();
+        if let Phase::Registered { machine, .. } = &mut claim.phase {
+            machine.labels.insert(labels::RESERVATION_ID.into(), "cr-1".into());
+        }
+        change(scene(claim), |s| {
+            let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
+            let known = |id: &str, ends| ResolvedCapacityReservation {
+                id: id.into(),
+                reservation_type: kind.into(),
+                end_time: Some(at(ends)),
+                ..ResolvedCapacityReservation::default()
+            };
+            class.status.capacity_reservations = vec![known("cr-other", 100), known("cr-1", ends)];
+            s.objects.node_classes = vec![class];
+        })
+    };
+    check_ends(&reserved("capacity-block", 100 + 2400), DeletionReason::Requested);
+    check_never_ends(&reserved("capacity-block", 100 + 2400 + 61));
+    check_never_ends(&reserved("default", 100));
+}
+
+#[test]
+fn deletion_by_hand_keeps_the_deadline_that_was_stated() {
+    let deleted = |stated: &str| {
+        change(scene(registered()), |s| {
+            let meta = &mut s.objects.node_claims[0].metadata;
+            meta.deletion_timestamp = Some(at(90));
+            meta.annotations.insert(labels::TERMINATION_TIMESTAMP.into(), stated.into());
+        })
+    };
+    let end = deleted(&at(500).to_string()).judge(&[], 100).end.remove(0);
+    assert_eq!((end.asked_at, end.stated), (Some(at(90)), Some(at(500))));
+    let end = deleted("soon").judge(&[], 100).end.remove(0);
+    assert_eq!((end.reason, end.stated), (DeletionReason::Requested, None), "what is no time forces nothing");
+}
+
+#[test]
 fn a_contradiction_that_goes_away_starts_anew() {
     let lost = change(scene(registered()), |s| {
         s.instances.clear();
@@ -271,6 +329,9 @@ fn an_instance_that_somebody_accounts_for_is_no_orphan() {
     let mut foreign = instance("i-9");
     foreign.tags.remove(labels::EC2_NODE_CLASS);
     check_orphans(&with(foreign), &[]);
+    // Another cluster's as well, by its tags.
+    check_orphans(&with(tagged("kubernetes.io/cluster/other", "owned")), &[]);
+    check_orphans(&with(tagged("kubernetes.io/cluster/c", "owned")), &["i-9"]);
     check_orphans(&with(Instance { state: InstanceState::Terminated, ..instance("i-9") }), &[]);
     check_orphans(&with(Instance { launched_at: at(101), ..instance("i-9") }), &[]);
     // Another controller's NodeClaim names it.
@@ -333,6 +394,13 @@ fn objects_that_only_our_finalizer_holds_are_released_when_claim_and_machine_are
     assert_eq!((second.release_mirrors, second.release_nodes), (vec!["default-1".to_owned()], vec!["n".to_owned()]));
     let running = change(orphaned.clone(), |s| s.instances = vec![instance("i-1")]).twice(30).1;
     assert!(running.release_mirrors.is_empty() && running.release_nodes.is_empty(), "its machine runs");
+    let theirs = change(orphaned.clone(), |s| {
+        s.objects.node_claims[0].spec.node_class_ref.group = "karpenter.kwok.sh".into();
+        s.objects.node_claims[0].status.provider_id = "kwok://n".into();
+        s.objects.nodes[0].spec.provider_id = "kwok://n".into();
+    });
+    let theirs = theirs.twice(30).1;
+    assert!(theirs.release_mirrors.is_empty() && theirs.release_nodes.is_empty(), "another provider's, under the same finalizer");
     let speaking = change(orphaned, |s| s.objects.nodes[0].status.conditions[0].status = ConditionStatus::True).twice(30).1;
     assert!(speaking.release_nodes.is_empty(), "its kubelet speaks");
 }

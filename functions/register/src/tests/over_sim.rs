@@ -9,9 +9,11 @@ use whittle_api::k8s::Node;
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{Claim, DeletionReason, Event, Phase, mirror, step};
-use whittle_ports::{ClaimStore, Leases, Report, Settings, World};
+use whittle_ec2::fleet::LaunchTemplate;
+use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ports::{ClaimStore, Clock, Leases, Report, Settings, World};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::{ClusterName, Price, SignedDuration};
 
 struct Nothing;
 
@@ -65,8 +67,11 @@ fn kept(simulation: &Simulation, claim: &Claim) -> Claim {
 }
 
 fn run(simulation: &Simulation) -> Report {
-    let ports = simulation.ports();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    run_over(&simulation.ports())
+}
+
+fn run_over(ports: &SimPorts) -> Report {
+    let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
     block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"))).unwrap()
 }
 
@@ -159,13 +164,30 @@ fn a_claim_registers_although_its_pool_is_gone() {
 
 #[test]
 fn two_nodes_of_one_machine_register_none_and_the_timeout_decides() {
-    let mut simulation = still();
+    let (mut simulation, twins) = twins();
+    assert_eq!(kept(&simulation, &twins).phase.word(), "Launched");
+    simulation.run_for(SignedDuration::from_mins(15));
+    run(&simulation);
+    assert_eq!(kept(&simulation, &twins).deletion.unwrap().reason, DeletionReason::RegistrationTimeout);
+    run(&simulation);
+    assert_eq!(kept(&simulation, &twins).node_name(), None, "which of them is the machine's is not clear, so none is drained");
+}
+
+/// Two Nodes carry the provider id of one machine, and `register` has seen them.
+fn twins() -> (Simulation, Claim) {
+    let simulation = still();
     let twins = owned(claim(), "a");
     keep(&simulation, &twins);
     let named = |name: &str| Node { metadata: ObjectMeta::named(name), ..node() };
     create(&simulation, named("n"));
     create(&simulation, named("m"));
     run(&simulation);
+    (simulation, twins)
+}
+
+#[test]
+fn a_second_node_that_is_gone_by_the_timeout_ends_no_machine() {
+    let (mut simulation, twins) = twins();
     let shown = |simulation: &Simulation| conditions::find(&kept(simulation, &twins).conditions, REGISTERED).cloned().unwrap();
     assert_eq!((shown(&simulation).status, shown(&simulation).reason.as_str()), (ConditionStatus::False, "MultipleNodesFound"));
     let now = super::now();
@@ -175,7 +197,9 @@ fn two_nodes_of_one_machine_register_none_and_the_timeout_decides() {
     assert_eq!(kept(&simulation, &twins).deletion, None);
     simulation.run_for(SignedDuration::from_mins(15));
     run(&simulation);
-    assert_eq!(kept(&simulation, &twins).deletion.unwrap().reason, DeletionReason::RegistrationTimeout);
+    let after = kept(&simulation, &twins);
+    assert_eq!((after.deletion.as_ref(), after.node_name()), (None, Some("n")), "the one that is left registers");
+    assert_eq!(shown(&simulation).status, ConditionStatus::True);
 }
 
 #[test]
@@ -245,4 +269,64 @@ fn a_startup_taint_that_nobody_removes_ends_nothing() {
     assert_eq!((after.phase.word(), after.deletion), ("Registered", None));
     let reason = conditions::find(&after.conditions, INITIALIZED).unwrap().reason.clone();
     assert_eq!(reason, "StartupTaintsExist");
+}
+
+#[test]
+fn a_run_whose_time_is_up_leaves_the_rest_to_the_next() {
+    let simulation = still();
+    for number in 0..12 {
+        let mut one = owned(claim(), &format!("c-{number}"));
+        if let Phase::Launched { machine } = &mut one.phase {
+            machine.instance_id = format!("i-{number}").as_str().into();
+            machine.provider_id = format!("aws:///z/i-{number}").as_str().into();
+        }
+        keep(&simulation, &one);
+        let mut joined = Node { metadata: ObjectMeta::named(format!("n-{number}")), ..node() };
+        joined.spec.provider_id = format!("aws:///z/i-{number}");
+        create(&simulation, joined);
+    }
+    let mut registered = 0;
+    for _ in 0..4 {
+        let ports = simulation.ports().hurried(SignedDuration::from_millis(100), SignedDuration::from_secs(4));
+        let report = run_over(&ports);
+        let done = report.counted("registered");
+        assert!(done > 0 && ports.is_in_time(), "{done} of them until {}", ports.now());
+        registered += done;
+        if registered == 12 {
+            return;
+        }
+        assert_eq!(report.counted("handed_over"), 1);
+        assert_eq!(simulation.world().queues.waiting().count(), 1, "somebody looks again");
+    }
+    panic!("only {registered} of 12 registered");
+}
+
+#[test]
+fn an_instance_gets_the_names_that_it_lacks_once() {
+    let simulation = still();
+    let own = owned(claim(), "a");
+    keep(&simulation, &own);
+    create(&simulation, ready(node()));
+    let launched = own.machine().unwrap();
+    let instance = Instance {
+        id: launched.instance_id.clone(),
+        state: InstanceState::Running,
+        instance_type: launched.instance_type.clone(),
+        zone: launched.zone.clone(),
+        capacity_type: launched.capacity_type.clone(),
+        image_id: launched.image_id.clone(),
+        subnet_id: String::new(),
+        private_dns_name: String::new(),
+        launched_at: launched.launched_at,
+        tags: [(labels::TAG_NAME.to_owned(), "the user's".to_owned())].into(),
+    };
+    let machine = whittle_sim::region::Machine { instance, launch_template: LaunchTemplate::default(), price: Price::ZERO, mute: false };
+    simulation.world().region.machines.insert(launched.instance_id.clone(), machine);
+    assert_eq!(run(&simulation).counted("tagged"), 1);
+    let tags = simulation.world().region.machines[&launched.instance_id].instance.tags.clone();
+    let of = |key| tags.get(key).map(String::as_str);
+    assert_eq!((of(labels::TAG_NAME), of(labels::TAG_NODE_CLAIM), of(labels::TAG_CLUSTER)), (Some("the user's"), Some("a"), Some("c")));
+    let kept = kept(&simulation, &own);
+    assert_eq!(kept.annotations[labels::INSTANCE_TAGGED], "true");
+    assert_eq!(run(&simulation).counted("tagged"), 0);
 }

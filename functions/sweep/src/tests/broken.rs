@@ -104,6 +104,27 @@ fn nodes_of_other_pools_do_not_count() {
 }
 
 #[test]
+fn a_provisioner_and_a_node_pool_of_one_name_are_two_pools_to_repair() {
+    // Of five nodes of the NodePool one is broken, and so are both nodes of the Provisioner.
+    let mixed = change(pool(7, 3), |s| {
+        for (number, node) in s.objects.nodes.iter_mut().enumerate().filter(|(number, _)| matches!(number, 1 | 2)) {
+            node.metadata.labels.insert(labels::PROVISIONER_NAME.into(), "default".into());
+            s.claims[number].spec.owner.kind = "Provisioner".into();
+        }
+        let mut old = s.objects.node_pools[0].clone();
+        old.metadata.uid = "old-uid".into();
+        old.metadata.annotations.insert(labels::CONVERTED_FROM.into(), "Provisioner".into());
+        s.objects.node_pools.insert(0, old);
+        for claim in &mut s.claims[1..3] {
+            claim.spec.owner.uid = "old-uid".into();
+        }
+    });
+    let first = check_repaired(&mixed, &["default-0"]);
+    let told: Vec<&str> = first.events.iter().filter(|event| event.kind == "NodePool").map(|event| event.uid.as_str()).collect();
+    assert_eq!(told, ["old-uid", "old-uid"], "the pool that is meant is told");
+}
+
+#[test]
 fn a_node_that_recovers_between_two_sweeps_is_kept() {
     let broken = pool(5, 1);
     let first = broken.judge(&[], HALF_AN_HOUR);

@@ -4,7 +4,7 @@ use futures::executor::block_on;
 use std::sync::Arc;
 use whittle_api::k8s::Node;
 use whittle_claims::{Claim, ClaimKey, DeletionReason};
-use whittle_ports::{ClaimStore, Leases, Settings, World};
+use whittle_ports::{ClaimStore, Clock, Leases, Settings, World};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -29,8 +29,11 @@ pub(super) fn still() -> Simulation {
 }
 
 fn sweep(simulation: &Simulation, settings: &Settings) -> whittle_ports::Report {
-    let ports = simulation.ports();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    sweep_over(&simulation.ports(), settings)
+}
+
+fn sweep_over(ports: &SimPorts, settings: &Settings) -> whittle_ports::Report {
+    let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
     block_on(crate::handle(world, settings, &ClusterName::new("c"))).unwrap()
 }
 
@@ -94,4 +97,32 @@ pub(super) fn start_machine(simulation: &Simulation) -> whittle_units::InstanceI
     };
     simulation.world().region.machines.insert(id.clone(), machine);
     id
+}
+
+#[test]
+fn a_sweep_whose_time_is_up_leaves_the_rest_to_the_next() {
+    let mut simulation = still();
+    with_pool(&simulation, Node::default());
+    for number in 0..12 {
+        let mut one = super::registered();
+        one.key.name = format!("default-{number}").as_str().into();
+        one.spec.expire_after = "1s".parse().unwrap();
+        if let whittle_claims::Phase::Registered { machine, .. } = &mut one.phase {
+            machine.instance_id = format!("i-{number}").as_str().into();
+        }
+        keep(&simulation, &one);
+    }
+    let ending = |simulation: &Simulation| {
+        let world = simulation.world();
+        let name = world.name();
+        world.store.claims(&name).filter(|claim| claim.value.deletion.is_some()).count()
+    };
+    simulation.run_until(super::at(100));
+    let ports = simulation.ports().hurried(SignedDuration::from_millis(100), SignedDuration::from_secs(5));
+    sweep_over(&ports, &Settings::default());
+    let first = ending(&simulation);
+    assert!(first > 0 && first < 12, "{first}");
+    assert!(ports.is_in_time(), "until {}", ports.now());
+    sweep(&simulation, &Settings::default());
+    assert_eq!(ending(&simulation), 12);
 }

@@ -82,7 +82,13 @@ fn judge(objects: &ClusterObjects, node: &Node, claim: &NodeClaim, now: Timestam
         return Some(RepairVerdict::Wait { until: ends });
     }
     let pool = claim.metadata.label(labels::NODE_POOL);
-    let scope = objects.nodes.iter().filter(|other| pool.is_none() || other.metadata.label(labels::NODE_POOL) == pool);
+    // A Provisioner and a NodePool may share a name; the nodes of the first say so.
+    let old = claim.metadata.label(labels::PROVISIONER_NAME).is_some();
+    let same = |other: &&Node| {
+        let meta = &other.metadata;
+        meta.label(labels::NODE_POOL) == pool && meta.label(labels::PROVISIONER_NAME).is_some() == old
+    };
+    let scope = objects.nodes.iter().filter(|other| pool.is_none() || same(other));
     let (all, unhealthy) =
         scope.fold((0usize, 0usize), |(all, sick), other| (all + 1, sick + usize::from(matches(other).next().is_some())));
     let allowed = (all * UNHEALTHY_PERCENT_MAX).div_ceil(100);
