@@ -40,6 +40,8 @@ const SOON: SignedDuration = SignedDuration::from_secs(2);
 const LATER: SignedDuration = SignedDuration::from_secs(30);
 /// What a fleet call takes with its templates and its answer.
 const ONE_CALL: SignedDuration = SignedDuration::from_secs(10);
+/// What it takes to give a claim up and to say so.
+const ONE_REFUSAL: SignedDuration = SignedDuration::from_secs(1);
 /// Nodes never join faster.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(10);
 
@@ -167,6 +169,7 @@ where
     }
     for (id, claims) in by_batch {
         if !has_time(world.clock) {
+            report.count("handed_over");
             left.extend(claims.into_iter().map(|claim| claim.value.key.name));
             continue;
         }
@@ -174,7 +177,12 @@ where
     }
     let plan = facts.plan(fresh);
     for (claim, error) in plan.refused {
-        refuse(world, claim, &error, report).await?;
+        if world.clock.deadline().has(world.clock.now(), ONE_REFUSAL) {
+            refuse(world, claim, &error, report).await?;
+        } else {
+            report.count("handed_over");
+            left.push(claim.value.key.name);
+        }
     }
     for group in plan.groups {
         if !has_time(world.clock) {

@@ -1,3 +1,5 @@
+mod over_sim;
+
 use crate::batch::Batch;
 use crate::is_due;
 use crate::plan::{batch, id_of};

@@ -19,6 +19,8 @@ use whittle_units::{ClusterName, SignedDuration};
 
 /// Long enough for the largest plan, short enough that a crashed run delays the next by less than a tick.
 const LEASE: SignedDuration = SignedDuration::from_secs(30);
+/// Kept of the time that is left for telling everybody of the claims that were made; the next run makes the others.
+const ANNOUNCED: SignedDuration = SignedDuration::from_secs(5);
 /// How soon a run looks again that found another one deciding for its cluster.
 const HELD_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
@@ -79,6 +81,10 @@ where
     let mut report = Report::default();
     let mut created = Vec::new();
     for new in &plan.claims {
+        if !world.clock.deadline().has(world.clock.now(), ANNOUNCED) {
+            report.count("handed_over");
+            break;
+        }
         let claim = claim_of(new, &seen.objects, cluster, &world.clock.unique(), world.clock.unique(), None, now);
         if !settings.shadow {
             world.store.create(lease, &claim).await?;
@@ -158,7 +164,7 @@ where
         let claims = created.iter().map(|claim| claim.key.name.clone()).collect();
         world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, SignedDuration::ZERO).await?;
     }
-    if plan.cursor.is_some() {
+    if plan.cursor.is_some() || report.counted("handed_over") > 0 {
         world.queues.ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
     }
     for claim in created {

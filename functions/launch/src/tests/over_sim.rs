@@ -1,0 +1,127 @@
+//! The whole handler over the memory adapters, in a world where nothing moves by itself.
+
+use super::{at, planned};
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use whittle_api::ObjectMeta;
+use whittle_api::karpenter::Ec2NodeClass;
+use whittle_claims::{Claim, ClaimKey, DeletionReason, NodeClassRecord, Phase, Revision};
+use whittle_ec2::network::ClusterInfo;
+use whittle_ports::{ClaimStore, Clock, ClusterRecord, Leases, Records, Report, Settings, World};
+use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
+use whittle_units::{ClaimName, ClusterName, SignedDuration};
+
+struct Nothing;
+
+impl Functions for Nothing {
+    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// A world whose types are known, and no node class.
+fn without_classes() -> Simulation {
+    let cluster = ClusterName::new("c");
+    let options =
+        WorldOptions { seed: 1, cluster: cluster.clone(), region: "us-west-2".into(), kubernetes_version: "1.33".into(), start: at(0) };
+    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+    let ports = simulation.ports();
+    let record = ClusterRecord { info: ClusterInfo { name: cluster.clone(), ..ClusterInfo::default() } };
+    block_on(ports.write(&cluster, &record, Revision::ABSENT)).unwrap();
+    let mut world = simulation.world();
+    let blob = world.region.catalog_blob();
+    world.store.put_catalog(&blob, Revision::ABSENT).unwrap();
+    drop(world);
+    simulation
+}
+
+fn keep(simulation: &Simulation, number: usize) -> Claim {
+    let mut claim = planned();
+    claim.key.name = format!("a-{number:02}").as_str().into();
+    claim.spec.node_class.name = "gone".into();
+    let ports = simulation.ports();
+    block_on(async {
+        let lease = ports.acquire(&claim.key.cluster, "test", at(0), SignedDuration::from_secs(5)).await.unwrap();
+        ports.create(&lease, &claim).await.unwrap();
+        ports.release(&lease).await.unwrap();
+    });
+    claim
+}
+
+fn kept(simulation: &Simulation, key: &ClaimKey) -> Claim {
+    block_on(simulation.ports().get(key)).unwrap().unwrap().value
+}
+
+fn run_over(ports: &SimPorts, claims: &[ClaimName]) -> Report {
+    let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
+    block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"), claims)).unwrap()
+}
+
+#[test]
+fn a_claim_whose_class_is_gone_is_given_up_and_its_pods_are_planned_anew() {
+    let simulation = without_classes();
+    let claim = keep(&simulation, 1);
+    run_over(&simulation.ports(), std::slice::from_ref(&claim.key.name));
+    let after = kept(&simulation, &claim.key);
+    assert!(matches!(after.phase, Phase::Failed { .. }), "{:?}", after.phase);
+    assert_eq!(after.deletion.map(|deletion| deletion.reason), Some(DeletionReason::InsufficientCapacity));
+    let world = simulation.world();
+    assert!(world.region.machines.is_empty(), "nothing was launched");
+    let mut told: Vec<(&str, &str)> =
+        world.cluster.events.iter().map(|kept| (kept.event.reason.as_str(), kept.event.kind.as_str())).collect();
+    told.sort_unstable();
+    assert_eq!(told, [("", "NodeClaim"), ("InsufficientCapacityError", "NodeClaim")]);
+    let rung: Vec<Function> = world.queues.waiting().map(|message| message.function).collect();
+    assert_eq!(rung, [Function::Schedule, Function::Terminate]);
+}
+
+#[test]
+fn a_claim_whose_class_is_not_ready_is_given_up_without_an_event() {
+    let simulation = without_classes();
+    let claim = keep(&simulation, 1);
+    let class = NodeClassRecord {
+        class: Ec2NodeClass { metadata: ObjectMeta::named("gone"), ..Ec2NodeClass::default() },
+        subnets: Vec::new(),
+        security_groups: Vec::new(),
+        amis: Vec::new(),
+        instance_profile: String::new(),
+        hash: String::new(),
+        problems: vec!["it names no subnet".to_owned()],
+        free_addresses: std::collections::BTreeMap::new(),
+        resolved_at: at(0),
+    };
+    block_on(simulation.ports().write(&ClusterName::new("c"), &class, Revision::ABSENT)).unwrap();
+    let report = run_over(&simulation.ports(), &[]);
+    assert_eq!(kept(&simulation, &claim.key).deletion.map(|deletion| deletion.reason), Some(DeletionReason::NodeClassNotReady));
+    assert!(simulation.world().cluster.events.is_empty());
+    let counted = report.metrics.iter().find(|metric| metric.metric == "karpenter_nodeclaims_disrupted_total").unwrap();
+    assert_eq!(counted.labels["reason"], "nodeclass_not_ready");
+}
+
+#[test]
+fn nothing_is_launched_before_types_and_cluster_are_known() {
+    let simulation = without_classes();
+    simulation.world().store = whittle_sim::world::store::Store::default();
+    let claim = keep(&simulation, 1);
+    let report = run_over(&simulation.ports(), &[]);
+    assert_eq!(report.counted("facts_missing"), 1);
+    assert_eq!(kept(&simulation, &claim.key).phase, Phase::Planned);
+    assert_eq!(simulation.world().queues.waiting().count(), 1, "it is tried again");
+}
+
+#[test]
+fn a_run_whose_time_is_up_hands_the_rest_over() {
+    let simulation = without_classes();
+    for number in 0..12 {
+        keep(&simulation, number);
+    }
+    let ports = simulation.ports().hurried(SignedDuration::from_millis(100), SignedDuration::from_secs(4));
+    let report = run_over(&ports, &[]);
+    let done = report.counted("failed");
+    assert!(done > 0 && done < 12 && ports.is_in_time(), "{done} of them until {}", ports.now());
+    assert_eq!(report.counted("handed_over"), 12 - done);
+    let launches = simulation.world().queues.waiting().filter(|message| message.function == Function::Launch).count();
+    assert_eq!(launches, 1, "one bell for all that are left");
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 12 - done);
+}
