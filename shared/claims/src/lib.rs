@@ -38,4 +38,6 @@ pub use verdict::{NodeVerdict, VerdictPage};
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
+mod lifecycle_map;
+#[cfg(test)]
 mod tests;

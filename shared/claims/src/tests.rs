@@ -177,6 +177,29 @@ fn a_false_dependent_makes_ready_false_and_draining_does_not() {
 }
 
 #[test]
+fn another_reason_does_not_move_the_time_of_a_condition() {
+    let mut claim = claim();
+    let said = |claim: &mut Claim, reason: &str, at| {
+        claim.note(conditions::LAUNCHED, ConditionStatus::Unknown, reason, "", at);
+        let shown = conditions::find(&claim.conditions, conditions::LAUNCHED).unwrap();
+        (shown.reason.clone(), shown.last_transition_time)
+    };
+    let born = claim.created_at;
+    assert_eq!(said(&mut claim, "LaunchFailed", at(50)), ("LaunchFailed".to_owned(), Some(born)));
+    claim.note(conditions::LAUNCHED, ConditionStatus::True, conditions::LAUNCHED, "", at(60));
+    assert_eq!(said(&mut claim, "Again", at(70)), ("Again".to_owned(), Some(at(70))), "another status does");
+}
+
+#[test]
+fn annotations_of_the_launch_go_over_those_of_the_plan() {
+    let mut claim = claim();
+    claim.spec.annotations = [("both", "plan"), ("planned", "plan")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    claim.annotations = [("both", "launch")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let shown = mirror(&claim).metadata.annotations;
+    assert_eq!((shown["both"].as_str(), shown["planned"].as_str()), ("launch", "plan"));
+}
+
+#[test]
 fn a_long_launch_error_is_cut() {
     let error = Event::LaunchErred { reason: "LaunchFailed".into(), message: "x".repeat(400) };
     let claim = run(&[begun(), error]).unwrap();
