@@ -76,9 +76,7 @@ impl Queues for SqsQueues {
             Sending::InTurn => {
                 request.message_group_id(bell.cluster().as_str()).message_deduplication_id(deduplication_id(&bell, self.clock.now()))
             }
-            Sending::Delayed(delay) => {
-                request.delay_seconds(i32::try_from(delay.as_secs().clamp(0, DELAY_MAX)).unwrap_or_default())
-            }
+            Sending::Delayed(delay) => request.delay_seconds(i32::try_from(delay.as_secs().clamp(0, DELAY_MAX)).unwrap_or_default()),
         };
         let limits = crate::budget::limits(&*self.clock, "SendMessage").map_err(|error| failed(error.to_string()))?;
         let sent = request.customize().config_override(aws_sdk_sqs::config::Builder::new().timeout_config(limits)).send().await;
