@@ -43,7 +43,7 @@ pub const PREFERENCE_POLICY: &str = "WHITTLE_PREFERENCE_POLICY";
 pub const MIN_VALUES_POLICY: &str = "WHITTLE_MIN_VALUES_POLICY";
 /// Spread constraints of pods that have none of their own, as the reference's `SCHEDULER_CONFIG` has them: YAML or JSON.
 /// Optional.
-pub const SCHEDULER_CONFIG: &str = "WHITTLE_SCHEDULER_CONFIG";
+pub(crate) const SCHEDULER_CONFIG: &str = "WHITTLE_SCHEDULER_CONFIG";
 
 /// The environment of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
