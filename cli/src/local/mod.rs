@@ -1,6 +1,8 @@
 //! `whittle local`: all functions in one process, against a simulated region and cluster.
 
 pub mod demo;
+#[cfg(test)]
+mod disrupting;
 pub mod prompt;
 pub mod report;
 pub mod scenario;

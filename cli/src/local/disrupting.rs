@@ -1,0 +1,178 @@
+//! What `consolidate` does to a running system, and what it never does.
+
+use super::session::{Place, Session};
+use futures::FutureExt as _;
+use jiff::SignedDuration;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::Node;
+use whittle_api::karpenter::NodePool;
+use whittle_api::{conditions, labels};
+use whittle_claims::{Claim, DeletionReason, Phase, VerdictPage};
+use whittle_consolidate::Disruptions;
+use whittle_ports::{Leases, World as Ports};
+use whittle_sim::World;
+
+const POOL: &str = include_str!("demo/pool.yaml");
+const INFLATE: &str = include_str!("demo/inflate.yaml");
+
+/// Ten pods on one large machine of ours, of which only one is wanted any more: a small machine would do.
+fn wasteful() -> Session {
+    let mut session = Session::new(&Place::default());
+    let sizes = "{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"2\", \"16\"]}";
+    let pool =
+        POOL.replace("spot", "on-demand").replace("{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: [\"2\"]}", sizes);
+    session.apply_text("pool.yaml", &pool.replace("[c, m, r]", "[m]")).unwrap();
+    session.apply_text("inflate.yaml", INFLATE).unwrap();
+    session.scale("inflate", 10).unwrap();
+    session.advance(SignedDuration::from_mins(3));
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, 10);
+    session.scale("inflate", 1).unwrap();
+    session
+}
+
+fn claims(world: &World) -> Vec<Claim> {
+    world.store.claims(&world.name()).map(|stored| stored.value.clone()).collect()
+}
+
+fn voluntary(claim: &Claim) -> bool {
+    let reason = claim.deletion.as_ref().map(|deletion| deletion.reason);
+    matches!(reason, Some(DeletionReason::Empty | DeletionReason::Underutilized | DeletionReason::Drifted))
+}
+
+/// Nobody marked, ended or launched anything.
+fn untouched(world: &World) -> bool {
+    let tainted = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
+    !claims(world).iter().any(|claim| voluntary(claim) || claim.spec.replaces.is_some())
+        && !world.cluster.objects.nodes.values().any(tainted)
+}
+
+fn verdicts(world: &World) -> BTreeMap<String, String> {
+    let pages = world.store.read_all::<VerdictPage>(&world.name(), world.now());
+    pages.into_iter().flat_map(|page| page.value.verdicts).map(|(node, verdict)| (node, verdict.text)).collect()
+}
+
+/// Runs for some time and looks every other second.
+#[track_caller]
+fn watch(session: &mut Session, minutes: i64, mut holds: impl FnMut(&World) -> bool) {
+    for _ in 0..minutes * 30 {
+        session.advance(SignedDuration::from_secs(2));
+        assert!(holds(&session.simulation.world()), "broken at {}", session.now());
+    }
+}
+
+#[test]
+fn an_old_machine_ends_only_when_what_replaces_it_is_initialized() {
+    let mut session = wasteful();
+    let mut ended = BTreeSet::new();
+    let mut replaced = 0;
+    watch(&mut session, 5, |world| {
+        let claims = claims(world);
+        let mut fine = true;
+        for claim in claims.iter().filter(|claim| voluntary(claim) && ended.insert(claim.key.name.clone())) {
+            let part = claim.deletion.as_ref().map(|deletion| deletion.message.clone()).unwrap_or_default();
+            let of_command = |new: &&Claim| new.spec.replaces.as_ref().is_some_and(|id| part.ends_with(id.as_str()));
+            let new: Vec<&Claim> = claims.iter().filter(of_command).collect();
+            replaced += new.len();
+            fine &= new.iter().all(|new| matches!(new.phase, Phase::Initialized { .. }));
+        }
+        fine
+    });
+    assert!(replaced > 0, "something was replaced: {ended:?}");
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true), (1, 0, 0), "no pod is left without a place");
+}
+
+#[test]
+fn nothing_is_touched_while_somebody_else_decides() {
+    let mut session = wasteful();
+    let ports = session.simulation.ports();
+    let now = session.now();
+    let cluster = session.simulation.world().name();
+    let lease = ports.acquire(&cluster, "somebody else", now, SignedDuration::from_mins(30)).now_or_never().unwrap().unwrap();
+    watch(&mut session, 4, untouched);
+    ports.release(&lease).now_or_never().unwrap().unwrap();
+    let limit = session.now() + SignedDuration::from_mins(10);
+    assert!(session.simulation.run_while_not(limit, |world| !untouched(world)), "then it goes on");
+}
+
+#[test]
+fn what_is_found_rests_and_is_looked_at_again() {
+    let mut session = wasteful();
+    let limit = session.now() + SignedDuration::from_mins(10);
+    let rests = |world: &World| {
+        let record = world.store.read::<Disruptions>(&world.name(), "current", world.now());
+        record.unwrap().is_some_and(|record| record.value.resting.is_some())
+    };
+    assert!(session.simulation.run_while_not(limit, rests));
+    // A single call by hand: it is too early, and nothing is touched.
+    let ports = session.simulation.ports();
+    let cluster = session.simulation.world().name();
+    let settings = session.settings();
+    let world = Ports { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let report = whittle_consolidate::handle(world, &settings, &cluster).now_or_never().expect("ports answer at once");
+    assert!(!report.unwrap().counts.contains_key("commands"));
+    assert!(untouched(&session.simulation.world()));
+    // The pods come back while it rests: it holds no more.
+    session.scale("inflate", 10).unwrap();
+    watch(&mut session, 3, untouched);
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, 10);
+}
+
+#[test]
+fn a_protected_node_stays_and_its_verdict_says_why() {
+    let mut session = wasteful();
+    let nodes: Vec<String> = session.simulation.world().cluster.objects.nodes.keys().cloned().collect();
+    for name in nodes {
+        let protect = |node: &mut Node| {
+            node.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+        };
+        session.simulation.world().cluster.objects.change::<Node>(&name, protect);
+    }
+    watch(&mut session, 4, untouched);
+    let world = session.simulation.world();
+    assert!(!verdicts(&world).is_empty());
+    for (node, text) in verdicts(&world) {
+        assert_eq!(text, "kept: its annotation karpenter.sh/do-not-disrupt is \"true\"", "{node}");
+    }
+}
+
+#[test]
+fn a_replacement_that_never_comes_leaves_the_old_machine_as_it_was() {
+    let mut session = wasteful();
+    let limit = session.now() + SignedDuration::from_mins(10);
+    let asked = |world: &World| claims(world).iter().any(|claim| claim.spec.replaces.is_some());
+    assert!(session.simulation.run_while_not(limit, asked));
+    let name = claims(&session.simulation.world()).into_iter().find(|claim| claim.spec.replaces.is_some()).unwrap().key.name;
+    // Somebody deletes what was launched; from then on the pool is closed, so that nothing else is tried.
+    let gone = session.simulation.run_while_not(limit, |world| world.cluster.objects.node_claims.contains_key(name.as_str()));
+    assert!(gone);
+    session.delete("nodeclaim", name.as_str()).unwrap();
+    let mut world = session.simulation.world();
+    let pools: Vec<String> = world.cluster.objects.node_pools.keys().cloned().collect();
+    for pool in pools {
+        let close = |pool: &mut NodePool| {
+            pool.spec.disruption.budgets =
+                vec![whittle_api::karpenter::Budget { nodes: whittle_api::k8s::IntOrString::Int(0), ..Default::default() }];
+        };
+        world.cluster.objects.change::<NodePool>(&pool, close);
+    }
+    drop(world);
+    session.advance(SignedDuration::from_mins(5));
+    let world = session.simulation.world();
+    let marked = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
+    assert!(!world.cluster.objects.nodes.values().any(marked), "no mark is left");
+    let said = |claim: &Claim| conditions::find(&claim.conditions, conditions::DISRUPTION_REASON).is_some() && !claim.is_ending();
+    assert!(!claims(&world).iter().any(said), "nor a condition");
+    assert!(!claims(&world).iter().any(|claim| voluntary(claim) && claim.deletion.is_some() && claim.spec.replaces.is_none()));
+    assert_eq!(world.cluster.pod_counts(|_| true), (1, 0, 0));
+}
+
+#[test]
+fn after_it_has_settled_nothing_more_is_done_and_the_price_stays() {
+    let mut session = wasteful();
+    session.advance(SignedDuration::from_mins(6));
+    let (price, started) = {
+        let world = session.simulation.world();
+        (world.cost(), world.region.started())
+    };
+    watch(&mut session, 7, |world| world.cost() == price && world.region.started() == started);
+}
