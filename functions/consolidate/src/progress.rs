@@ -140,6 +140,11 @@ where
         Readiness::Lost(why) => {
             for going in &running.removals {
                 unmark(world, lease, &going.node).await?;
+                let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
+                // Read anew: its conditions were written a moment ago.
+                if let Some(claim) = world.store.get(&key).await? {
+                    forget_reason(world.store, &claim).await?;
+                }
                 let message = format!("Kept after all: {why}");
                 report.decide(seen.now, DecisionKind::Kept, format!("node/{}", going.node), message);
             }
@@ -227,11 +232,17 @@ where
             unmark(world, lease, name).await?;
             report.count("unmarked");
         }
-        if conditions::find(&claim.value.conditions, conditions::DISRUPTION_REASON).is_some() {
-            let mut next = claim.value.clone();
-            conditions::clear(&mut next.conditions, conditions::DISRUPTION_REASON);
-            crate::observe::keep(world.store, claim, next).await?;
-        }
+        forget_reason(world.store, claim).await?;
+    }
+    Ok(())
+}
+
+/// A claim that stays shows no reason for which it goes.
+async fn forget_reason<S: ClaimStore>(store: &S, claim: &Stored<Claim>) -> Result<(), HandleError> {
+    if !claim.value.is_ending() && conditions::find(&claim.value.conditions, conditions::DISRUPTION_REASON).is_some() {
+        let mut next = claim.value.clone();
+        conditions::clear(&mut next.conditions, conditions::DISRUPTION_REASON);
+        crate::observe::keep(store, claim, next).await?;
     }
     Ok(())
 }
