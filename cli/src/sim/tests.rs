@@ -154,3 +154,11 @@ fn pods_whose_replacement_never_came_have_not_been_moved() {
     let all = super::storm(&[scenario("consolidation")], &[353, 673]).unwrap();
     assert_eq!(all.violations, Vec::<String>::new());
 }
+
+/// Crash point 1819 of `spot_held`: a machine that was bought for pods whose budget held them on a node that was going stood
+/// empty, ended as empty, and was bought again with the next tick, for ever.
+#[test]
+fn a_machine_for_pods_that_a_budget_holds_is_not_bought_again_and_again() {
+    let outcome = scenario::run(&scenario("drain_held"), None).unwrap();
+    assert_eq!(outcome.failures, Vec::<String>::new());
+}

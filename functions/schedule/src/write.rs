@@ -1,7 +1,7 @@
 //! From a plan to claims, events and decision records. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_claims::{Claim, DecisionKind, Expectation, expected_after};
+use whittle_claims::{Claim, DecisionKind, Expectation, HELD_BACK, NOMINATION, expected_after};
 use whittle_core::buffers;
 use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason};
 use whittle_ports::{ClusterEvent, Report};
@@ -70,7 +70,11 @@ pub(crate) fn expected(seen: &Snapshot, plan: &Plan) -> BTreeMap<String, Expecta
     let keys: BTreeMap<&str, &str> = seen.nodes.iter().map(|node| (node.name(), machine_key(node))).collect();
     let key = |name: &str| keys.get(name).map(|key| (*key).to_owned());
     let real = |pods: &[PodRef]| pods.iter().any(|pod| !pretend.contains(pod.uid.as_str()));
-    let nominated = plan.placements.iter().filter(|placement| real(&placement.pods)).filter_map(|placement| key(&placement.node));
+    let bound = seen.objects.pods.iter().filter(|pod| !pod.spec.node_name.is_empty());
+    let bound: BTreeSet<&str> = bound.map(|pod| pod.metadata.uid.as_str()).collect();
+    let span = |pods: &[PodRef]| if pods.iter().any(|pod| bound.contains(pod.uid.as_str())) { HELD_BACK } else { NOMINATION };
+    let nominated = plan.placements.iter().filter(|placement| real(&placement.pods));
+    let nominated = nominated.filter_map(|placement| Some((key(&placement.node)?, span(&placement.pods))));
     let buffered = buffers::per_machine(plan, &seen.buffers.list);
     let buffered = buffered.iter().filter_map(|(name, count)| Some((key(name)?, *count))).collect();
     expected_after(&seen.expected, &nominated.collect(), &buffered, seen.now)

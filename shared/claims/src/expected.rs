@@ -2,11 +2,14 @@
 
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use whittle_units::{SignedDuration, Timestamp};
 
 /// How long a planned pod may take to be bound to a machine that exists (scheduling 2): twice the longest batch.
 pub const NOMINATION: SignedDuration = SignedDuration::from_secs(20);
+/// How long a machine is kept for pods that still run on a node that is going: they may be held there by a budget, and the
+/// next run that expects them on it comes with the tick.
+pub const HELD_BACK: SignedDuration = SignedDuration::from_secs(75);
 /// Machines on one page: some 60 bytes each, far below the size that one item may have.
 const PAGE: usize = 4000;
 
@@ -57,11 +60,11 @@ impl ExpectedPage {
     }
 }
 
-/// What holds after a run at `now`: machines in `nominated` are expected to take pods from now on, earlier nominations stand
+/// What holds after a run at `now`: machines in `nominated` are expected to take pods for so long, earlier nominations stand
 /// until they end, and the counts of buffer pods are replaced as a whole. Machines of which nothing is expected are left out.
 pub fn expected_after(
     before: &BTreeMap<String, Expectation>,
-    nominated: &BTreeSet<String>,
+    nominated: &BTreeMap<String, SignedDuration>,
     buffer_pods: &BTreeMap<String, u32>,
     now: Timestamp,
 ) -> BTreeMap<String, Expectation> {
@@ -71,8 +74,10 @@ pub fn expected_after(
             out.entry(machine.clone()).or_default().nominated_until = Some(until);
         }
     }
-    for machine in nominated {
-        out.entry(machine.clone()).or_default().nominated_until = Some(now.checked_add(NOMINATION).unwrap_or(Timestamp::MAX));
+    for (machine, span) in nominated {
+        let until = now.checked_add(*span).unwrap_or(Timestamp::MAX);
+        let expected = out.entry(machine.clone()).or_default();
+        expected.nominated_until = expected.nominated_until.max(Some(until));
     }
     for (machine, count) in buffer_pods.iter().filter(|(_, count)| **count > 0) {
         out.entry(machine.clone()).or_default().buffer_pods = *count;
@@ -100,8 +105,8 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
-    fn names(list: &[&str]) -> BTreeSet<String> {
-        list.iter().map(|name| (*name).to_owned()).collect()
+    fn names(list: &[&str]) -> BTreeMap<String, SignedDuration> {
+        list.iter().map(|name| ((*name).to_owned(), NOMINATION)).collect()
     }
 
     #[test]
@@ -110,21 +115,21 @@ mod tests {
         assert_eq!(first["a"].nominated_until, Some(at(20)));
         let second = expected_after(&first, &names(&["b"]), &BTreeMap::new(), at(15));
         assert_eq!((second["a"].nominated_until, second["b"].nominated_until), (Some(at(20)), Some(at(35))));
-        let third = expected_after(&second, &BTreeSet::new(), &BTreeMap::new(), at(20));
+        let third = expected_after(&second, &BTreeMap::new(), &BTreeMap::new(), at(20));
         assert_eq!(third.keys().collect::<Vec<_>>(), ["b"], "what is over is forgotten");
     }
 
     #[test]
     fn counts_of_buffer_pods_are_replaced_as_a_whole_and_nominate_nobody() {
         let counts = |pairs: &[(&str, u32)]| pairs.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect::<BTreeMap<_, _>>();
-        let first = expected_after(&BTreeMap::new(), &BTreeSet::new(), &counts(&[("a", 2), ("b", 0)]), at(0));
+        let first = expected_after(&BTreeMap::new(), &BTreeMap::new(), &counts(&[("a", 2), ("b", 0)]), at(0));
         assert_eq!(first, BTreeMap::from([("a".to_owned(), Expectation { nominated_until: None, buffer_pods: 2 })]));
-        assert!(expected_after(&first, &BTreeSet::new(), &BTreeMap::new(), at(1)).is_empty());
+        assert!(expected_after(&first, &BTreeMap::new(), &BTreeMap::new(), at(1)).is_empty());
     }
 
     #[test]
     fn pages_hold_all_machines_and_none_grows_without_bound() {
-        let many: BTreeSet<String> = (0..9000).map(|n| format!("default-{n:05}")).collect();
+        let many: BTreeMap<String, SignedDuration> = (0..9000).map(|n| (format!("default-{n:05}"), NOMINATION)).collect();
         let all = expected_after(&BTreeMap::new(), &many, &BTreeMap::new(), at(0));
         let pages = ExpectedPage::of(all.clone());
         assert_eq!(pages.iter().map(Record::name).collect::<Vec<_>>(), ["page-00", "page-01", "page-02"]);

@@ -23,7 +23,7 @@ pub use bucket::{Bucket, BucketName};
 pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Machine, PodKey, Revision, Stored};
 pub use decision::{DecisionKind, DecisionRecord};
 pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, Sending};
-pub use expected::{Expectation, ExpectedPage, NOMINATION, expected_after};
+pub use expected::{Expectation, ExpectedPage, HELD_BACK, NOMINATION, expected_after};
 pub use lease::{FencingToken, Lease};
 pub use machine::{Event, IllegalStep, step};
 pub use mirror::{annotations_of, holds, labels_of, mirror};

@@ -71,8 +71,11 @@ impl World {
         let waits = |pod: &&Pod| !pod.is_bound() && !pod.metadata.is_deleting() && pod.metadata.controller().is_some();
         let waiting: BTreeSet<&str> = self.cluster.objects.pods.values().filter(waits).map(|pod| pod.metadata.uid.as_str()).collect();
         let planned = |uid: &str| under_way.contains(uid) && waiting.contains(uid);
-        // Where other pods wait as well, the machines under way may have been given to them.
-        let all_planned = !claim.spec.pods.is_empty() && waiting.iter().all(|uid| planned(uid));
+        // Where other pods wait as well, or run on nodes that are going, the machines under way may have been given to them.
+        let going = self.live_claims(&claim.spec.node_pool).filter(|other| other.deletion.is_some());
+        let going: BTreeSet<&str> = going.filter_map(|other| other.node_name()).collect();
+        let leaving = self.cluster.objects.pods.values().any(|pod| going.contains(pod.spec.node_name.as_str()));
+        let all_planned = !leaving && !claim.spec.pods.is_empty() && waiting.iter().all(|uid| planned(uid));
         if all_planned && claim.spec.pods.iter().all(|pod| planned(&pod.uid)) {
             self.broke(format!("the pods of claim {} were planned for already", claim.key.name));
         }
