@@ -269,5 +269,8 @@ fn nothing_blocks(plane: &ControlPlane) {
     assert_eq!(kubectl(plane, &["get", "nodes", "-o", "name"]), "node/managed");
     assert_eq!(kubectl(plane, &["get", "nodeclaims", "-o", "name"]), "");
     let _ = kubectl(plane, &["delete", "nodepools,ec2nodeclasses", "--all", "--timeout=30s"]);
-    let _ = kubectl(plane, &["delete", "crd", "--all", "--timeout=30s"]);
+    let kinds = ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"];
+    for kind in kinds {
+        let _ = kubectl(plane, &["delete", "crd", kind, "--timeout=120s"]);
+    }
 }
