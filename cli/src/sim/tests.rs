@@ -159,6 +159,6 @@ fn pods_whose_replacement_never_came_have_not_been_moved() {
 /// empty, ended as empty, and was bought again with the next tick, for ever.
 #[test]
 fn a_machine_for_pods_that_a_budget_holds_is_not_bought_again_and_again() {
-    let outcome = scenario::run(&scenario("drain_held"), None).unwrap();
+    let outcome = scenario::run(&scenario("../drain_held"), None).unwrap();
     assert_eq!(outcome.failures, Vec::<String>::new());
 }

@@ -39,9 +39,11 @@ impl Function {
         let (timeout, visibility, receives) = match self {
             // It has no queue: the webhook calls again.
             Self::Relay => (5, 30, 3),
-            Self::Schedule | Self::Launch | Self::Register => (30, 180, 3),
+            Self::Schedule => (30, 45, 3),
+            Self::Launch | Self::Register => (30, 180, 3),
             Self::Terminate => (30, 180, 5),
-            Self::Consolidate | Self::Sweep => (60, 360, 3),
+            Self::Consolidate => (60, 90, 3),
+            Self::Sweep => (60, 360, 3),
             Self::Interrupt => (10, 60, 3),
             Self::Refresh => (300, 1800, 3),
         };

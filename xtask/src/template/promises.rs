@@ -23,6 +23,8 @@ const PROFILES: &[&str] = &[
 const RECEIVES: std::ops::RangeInclusive<u64> = 2..=10;
 /// AWS's advice for queues that feed functions: a slow run must not be doubled.
 const VISIBILITY_PER_TIMEOUT: u64 = 6;
+/// The same of a FIFO queue, at most.
+const FIFO_VISIBILITY_PER_TIMEOUT_MAX: u64 = 2;
 
 /// A statement of a function's role.
 struct Statement<'a> {
@@ -206,12 +208,16 @@ fn mappings(template: &Value, broken: &mut Vec<String>) {
         }
         let visibility = template["Resources"][queue]["Properties"]["VisibilityTimeout"].as_u64();
         let timeout = template["Resources"][function]["Properties"]["Timeout"].as_u64();
-        let wide = matches!((visibility, timeout), (Some(visibility), Some(timeout))
-            if visibility >= VISIBILITY_PER_TIMEOUT * timeout);
-        if !wide {
+        let is_fifo = template["Resources"][queue]["Properties"]["FifoQueue"] == true;
+        // A message whose run died holds its whole FIFO group back until it comes again.
+        let (least, most) = if is_fifo { (1, FIFO_VISIBILITY_PER_TIMEOUT_MAX) } else { (VISIBILITY_PER_TIMEOUT, u64::MAX) };
+        let fits = matches!((visibility, timeout), (Some(visibility), Some(timeout))
+            if visibility >= least * timeout && visibility <= most.saturating_mul(timeout));
+        if !fits {
             broken.push(format!(
                 "{queue} is invisible for {visibility:?} s, {function} may run for {timeout:?} s; \
-                 the first must be {VISIBILITY_PER_TIMEOUT} times the second"
+                 the first must be {} times the second",
+                if is_fifo { format!("{least} to {most}") } else { format!("at least {least}") }
             ));
         }
         if !one_or_many(&properties["FunctionResponseTypes"]).contains(&"ReportBatchItemFailures") {

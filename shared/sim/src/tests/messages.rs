@@ -95,9 +95,9 @@ fn a_group_waits_for_the_message_that_is_in_flight() {
     seconds(&mut simulation, 5);
     ring(&simulation, schedule(), 0);
     ring(&simulation, consolidate(), 0);
-    seconds(&mut simulation, 100);
+    seconds(&mut simulation, 30);
     assert_eq!(invocations(&simulation), 2, "the one that died, and the other queue's");
-    seconds(&mut simulation, 120);
+    seconds(&mut simulation, 60);
     assert_eq!(invocations(&simulation), 4, "it came again, then the one behind it");
     assert!(simulation.world().is_quiet());
 }
@@ -105,13 +105,18 @@ fn a_group_waits_for_the_message_that_is_in_flight() {
 #[test]
 fn a_tick_waits_behind_no_message_and_is_not_repeated() {
     let mut simulation = simulation(1);
-    simulation.world().faults.crash_at_gate = Some(1);
-    ring(&simulation, schedule(), 0);
-    seconds(&mut simulation, 5);
     simulation.world().switch_on();
-    seconds(&mut simulation, 62);
-    // One refresh at the beginning, and one tick for each of the four functions that have one a minute.
+    seconds(&mut simulation, 50);
+    let next = simulation.world().counts.gates + 1;
+    simulation.world().faults.crash_at_gate = Some(next);
+    ring(&simulation, schedule(), 0);
+    seconds(&mut simulation, 12);
+    // One refresh at the beginning, the run that died, and one tick for each of the four functions that have one a minute.
     assert_eq!(invocations(&simulation), 1 + 1 + 4, "although the group of the plans is held");
+    let next = simulation.world().counts.gates + 1;
+    simulation.world().faults.crash_at_gate = Some(next);
+    seconds(&mut simulation, 65);
+    assert_eq!(invocations(&simulation), 6 + 1 + 4, "the message came again; of four more ticks one died and did not");
 }
 
 #[test]
