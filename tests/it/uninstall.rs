@@ -5,7 +5,7 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::types::AttributeValue;
-use aws_sdk_ec2::types::{InstanceType, ResourceType, Tag, TagSpecification};
+use aws_sdk_ec2::types::{IamInstanceProfileSpecification, InstanceType, ResourceType, Tag, TagSpecification};
 use aws_sdk_sqs::types::QueueAttributeName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Discovery for Cleaner {
     async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
         self.0.ensure_instance_profile(cluster, class, role).await
     }
-    async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<(), CloudError> {
+    async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         self.0.release_class(cluster, class).await
     }
     async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
@@ -115,11 +115,11 @@ impl Stage {
     async fn serve(&self, cluster: &ClusterName) -> Claim {
         let clock = Self::at(0);
         let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, cluster.as_str())];
-        let id = self.start(&tags).await;
+        let profile = self.cleaner(clock).ensure_instance_profile(cluster, "default", ROLE).await.unwrap();
+        let id = self.start(&tags, Some(&profile)).await;
         let tags: BTreeMap<String, String> = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let template = LaunchTemplate { image_id: "ami-1".to_owned(), tags, ..LaunchTemplate::default() }.named();
         self.machines(clock).ensure_launch_template(&template).await.unwrap();
-        self.cleaner(clock).ensure_instance_profile(cluster, "default", ROLE).await.unwrap();
 
         let store = self.store(clock);
         let lease = store.acquire(cluster, "test", clock.now, TICK).await.unwrap();
@@ -143,11 +143,13 @@ impl Stage {
         claim
     }
 
-    async fn start(&self, tags: &[(&str, &str)]) -> InstanceId {
+    async fn start(&self, tags: &[(&str, &str)], profile: Option<&str>) -> InstanceId {
         let tags = tags.iter().map(|(key, value)| Tag::builder().key(*key).value(*value).build()).collect();
         let tags = TagSpecification::builder().resource_type(ResourceType::Instance).set_tags(Some(tags)).build();
         let run = aws_sdk_ec2::Client::new(&self.config).run_instances().image_id("ami-0123456789abcdef0").tag_specifications(tags);
-        let answer = run.instance_type(InstanceType::M5Large).min_count(1).max_count(1).send().await.unwrap();
+        let profile = profile.map(|name| IamInstanceProfileSpecification::builder().name(name).build());
+        let run = run.set_iam_instance_profile(profile).instance_type(InstanceType::M5Large).min_count(1).max_count(1);
+        let answer = run.send().await.unwrap();
         InstanceId::new(answer.instances()[0].instance_id().unwrap())
     }
 
@@ -160,13 +162,13 @@ impl Stage {
     }
 
     /// One tick of every function that takes part, as the user asks again what is left. Returns what the user is told.
-    async fn tick(&self, cluster: &ClusterName, tick: u32) -> String {
+    async fn tick(&self, cluster: &ClusterName, nodes: LeftNodes, tick: u32) -> String {
         let clock = Self::at(tick);
         let (store, machines, cleaner) = (self.store(clock), self.machines(clock), self.cleaner(clock));
         let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&self.config), self.queues.clone(), Arc::new(clock));
         let world = World { store: &store, cloud: &machines, cluster: &self.clusters, queues: &queues, clock: &clock };
         let settings = Settings { clusters: vec![cluster.clone()], ..Settings::default() };
-        let request = UninstallRequest { cluster: cluster.clone(), nodes: LeftNodes::Drain, dry_run: false };
+        let request = UninstallRequest { cluster: cluster.clone(), nodes, dry_run: false };
         for claim in store.list(cluster).await.unwrap() {
             whittle_terminate::handle(world, &settings, &claim.value.key).await.unwrap();
         }
@@ -174,6 +176,18 @@ impl Stage {
         whittle_refresh::handle(refreshing, &settings, cluster).await.unwrap();
         let report = whittle_sweep::uninstall(world, &settings, &request).await.unwrap();
         report.decisions.last().unwrap().message.clone()
+    }
+
+    /// Ticks until the user is told that nothing is left.
+    async fn leave(&self, cluster: &ClusterName, nodes: LeftNodes) {
+        let mut told = Vec::new();
+        for tick in 0..TICKS_MAX {
+            told.push(self.tick(cluster, nodes, tick).await);
+            if told.last().is_some_and(|told| told.starts_with("nothing is left")) {
+                return;
+            }
+        }
+        panic!("something is left for ever: {told:#?}");
     }
 
     /// Keys of the table's items that are of this cluster.
@@ -227,18 +241,10 @@ async fn s1_28_leaving_a_cluster_leaves_nothing_behind_and_touches_no_other() {
     let (ours, other) = (stage.serve(&left).await, stage.serve(&served).await);
     stage.show(&left, &ours).await;
     apply(&stage.plane, &node("managed", "aws:///us-west-2a/i-0aaaaaaaaaaaaaaaa", "example.com/keeps"));
-    let unmarked = stage.start(&[("Name", "somebody's"), (labels::TAG_CLUSTER, LEFT)]).await;
+    let unmarked = stage.start(&[("Name", "somebody's"), (labels::TAG_CLUSTER, LEFT)], None).await;
     let before = stage.keys(&served).await;
 
-    let mut told = Vec::new();
-    for tick in 0..TICKS_MAX {
-        told.push(stage.tick(&left, tick).await);
-        if told.last().is_some_and(|told| told.starts_with("nothing is left")) {
-            break;
-        }
-    }
-    println!("{told:#?}");
-    assert!(told.last().is_some_and(|told| told.starts_with("nothing is left")), "{told:#?}");
+    stage.leave(&left, LeftNodes::Drain).await;
 
     let now = Stage::at(TICKS_MAX);
     let machines = stage.machines(now);
@@ -255,6 +261,33 @@ async fn s1_28_leaving_a_cluster_leaves_nothing_behind_and_touches_no_other() {
     assert_eq!(stage.keys(&served).await, before, "nor is a word of its state changed");
     assert_eq!(stage.store(now).get(&other.key).await.unwrap().unwrap().value, other);
 
+    assert_eq!(kubectl(&stage.plane, &["get", "nodes", "-o", "name"]), "node/managed");
+    nothing_blocks(&stage.plane);
+}
+
+#[tokio::test]
+async fn s1_28_machines_that_are_kept_run_on_as_nobodys_with_all_that_they_need() {
+    let Some(stage) = Stage::new().await else { return };
+    let (left, served) = (ClusterName::new(LEFT), ClusterName::new(SERVED));
+    let (ours, _) = (stage.serve(&left).await, stage.serve(&served).await);
+    stage.show(&left, &ours).await;
+    let before = stage.keys(&served).await;
+
+    stage.leave(&left, LeftNodes::Keep).await;
+
+    let machines = stage.machines(Stage::at(TICKS_MAX));
+    let id = &ours.machine().unwrap().instance_id;
+    let kept = machines.instance(id).await.unwrap().unwrap();
+    assert!(kept.is_alive() && kept.tags.contains_key(labels::TAG_LET_GO), "it runs, and no later sweep takes it for an orphan");
+    let profile = format!("/karpenter/{}/{LEFT}/default/", Ministack::REGION);
+    assert!(stage.profiles().await.contains(&profile), "a node without its profile pulls no image and gives no address");
+    assert_eq!(machines.launch_templates(&left).await.unwrap(), [""; 0], "what only launches need goes");
+    let node = kubectl(
+        &stage.plane,
+        &["get", "node", "node-left", "-o", "jsonpath={.metadata.finalizers}{.metadata.ownerReferences}{.spec.taints}"],
+    );
+    assert_eq!(node, "", "its pods notice nothing, and its Node can be deleted");
+    assert_eq!(stage.keys(&served).await, before, "the other cluster is not touched");
     nothing_blocks(&stage.plane);
 }
 
@@ -266,7 +299,6 @@ async fn alive(machines: &Machines, id: &InstanceId) -> Option<String> {
 
 /// No finalizer of ours is left on any object, so that even the kinds themselves can be deleted.
 fn nothing_blocks(plane: &ControlPlane) {
-    assert_eq!(kubectl(plane, &["get", "nodes", "-o", "name"]), "node/managed");
     assert_eq!(kubectl(plane, &["get", "nodeclaims", "-o", "name"]), "");
     let _ = kubectl(plane, &["delete", "nodepools,ec2nodeclasses", "--all", "--timeout=30s"]);
     let kinds = ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"];

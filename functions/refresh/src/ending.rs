@@ -5,7 +5,7 @@ use crate::missed;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::{ClusterObjects, labels};
-use whittle_claims::{Claim, DecisionKind, NodeClassRecord, Record, Stored};
+use whittle_claims::{Claim, DecisionKind, LeftNodes, NodeClassRecord, Record, Stored};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, DecisionLog, Discovery, HandleError, Records, Report, Settings, StatusWriter, StoreError, World,
 };
@@ -60,8 +60,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) objects: &'a ClusterObjects,
     pub(crate) claims: &'a [Stored<Claim>],
     pub(crate) records: &'a [Stored<NodeClassRecord>],
-    /// Whittle leaves the cluster: every class is let go.
-    pub(crate) all: bool,
+    /// Whittle leaves the cluster, with its machines or without them: every class is let go.
+    pub(crate) leaves: Option<LeftNodes>,
 }
 
 impl Ending<'_> {
@@ -72,7 +72,7 @@ impl Ending<'_> {
     /// Classes that are on their way out, and classes that are gone but whose record is there.
     fn names(&self) -> Vec<(String, Option<&Ec2NodeClass>)> {
         let classes = &self.objects.node_classes;
-        let ends = |class: &&Ec2NodeClass| self.all || class.metadata.is_deleting();
+        let ends = |class: &&Ec2NodeClass| self.leaves.is_some() || class.metadata.is_deleting();
         let there = |name: &str| classes.iter().any(|class| NodeClassRecord::name_of(class) == name && !ends(&class));
         let deleting = classes.iter().filter(ends).filter(|class| !there(&NodeClassRecord::name_of(class)));
         let mut names: Vec<_> = deleting.map(|class| (NodeClassRecord::name_of(class), Some(class))).collect();
@@ -129,7 +129,7 @@ impl Ending<'_> {
         if let Some(known) = self.record(name) {
             let record = closed(&known.value, class, now);
             if record != known.value {
-                if class.is_none() && !self.all && !missed::again(world, self.cluster, name).await? {
+                if class.is_none() && self.leaves.is_none() && !missed::again(world, self.cluster, name).await? {
                     report.count("classes_missed");
                     return Ok(());
                 }
@@ -151,8 +151,18 @@ impl Ending<'_> {
             return Ok(());
         }
         // What was made for a class is found by its name: that of a twin stays.
+        let mut stay = Vec::new();
         if !has_twin(name, self.objects) {
-            world.cloud.release_class(self.cluster, NodeClassRecord::given_name(name)).await?;
+            stay = world.cloud.release_class(self.cluster, NodeClassRecord::given_name(name)).await?;
+        }
+        // A machine that no claim knows may be an orphan whose end is near; those that are kept on purpose keep their profile.
+        if !stay.is_empty() && self.leaves != Some(LeftNodes::Keep) {
+            report.count("classes_held");
+            let _ = match class {
+                Some(class) => world.cluster.publish(self.cluster, &in_use(class, &stay)).await,
+                None => Ok(()),
+            };
+            return Ok(());
         }
         if let Some(class) = class.filter(|class| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER)) {
             let mut released = class.clone();
@@ -164,12 +174,11 @@ impl Ending<'_> {
         }
         report.count("classes_ended");
         let mut told = Report::default();
-        told.decide(
-            now,
-            DecisionKind::Collected,
-            format!("ec2nodeclass/{name}"),
-            "no claim uses it; what was made for it has been deleted",
-        );
+        let text = match stay.as_slice() {
+            [] => "no claim uses it; what was made for it has been deleted".to_owned(),
+            stay => format!("no claim uses it; instance profile {} stays, because machines run with it", stay.join(", ")),
+        };
+        told.decide(now, DecisionKind::Collected, format!("ec2nodeclass/{name}"), text);
         world.store.append(self.cluster, &told.decisions).await?;
         report.absorb(told);
         Ok(())
@@ -188,6 +197,15 @@ fn waiting(class: &Ec2NodeClass, users: &[String]) -> ClusterEvent {
     let shown = users.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let more = users.len().saturating_sub(NAMED);
     let rest = if more == 0 { String::new() } else { format!(" and {more} other(s)") };
+    told(class, "WaitingOnNodeClaimTermination", format!("Waiting on NodeClaim termination for {shown}{rest}"))
+}
+
+fn in_use(class: &Ec2NodeClass, profiles: &[String]) -> ClusterEvent {
+    let message = format!("machines still run with instance profile {}: end them, or give them another one", profiles.join(", "));
+    told(class, "InstanceProfileInUse", message)
+}
+
+fn told(class: &Ec2NodeClass, reason: &str, message: String) -> ClusterEvent {
     ClusterEvent {
         api_version: Ec2NodeClass::API_VERSION.to_owned(),
         kind: Ec2NodeClass::KIND.to_owned(),
@@ -195,7 +213,7 @@ fn waiting(class: &Ec2NodeClass, users: &[String]) -> ClusterEvent {
         name: class.metadata.name.clone(),
         uid: class.metadata.uid.clone(),
         warning: false,
-        reason: "WaitingOnNodeClaimTermination".to_owned(),
-        message: format!("Waiting on NodeClaim termination for {shown}{rest}"),
+        reason: reason.to_owned(),
+        message,
     }
 }

@@ -39,8 +39,8 @@ where
     keep(world, cluster, &ClusterRecord { info: info.clone() }, &mut report).await?;
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
     let mut failure = None;
-    let leaves = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some();
-    for class in objects.node_classes.iter().filter(|class| !leaves && !class.metadata.is_deleting()) {
+    let leaves = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|asked| asked.value.nodes);
+    for class in objects.node_classes.iter().filter(|class| leaves.is_none() && !class.metadata.is_deleting()) {
         let class = classes::with_defaults(class, settings);
         match classes::find(world.cloud, cluster, &info, &class).await {
             Ok((found, free)) => resolve(world, settings, cluster, &info, &class, (found, free), &mut report).await?,
@@ -54,7 +54,7 @@ where
     let records = world.store.read_all::<NodeClassRecord>(cluster).await?;
     // After the records: a claim that was made with one of them is seen.
     let claims = world.store.list(cluster).await?;
-    let ending = Ending { cluster, objects: &objects, claims: &claims, records: &records, all: leaves };
+    let ending = Ending { cluster, objects: &objects, claims: &claims, records: &records, leaves };
     if let Err(error) = ending.run(world, settings, &mut report).await {
         failure.get_or_insert(error);
     }

@@ -5,11 +5,13 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClassReference, NodePool};
 use whittle_api::{ObjectMeta, conditions, labels};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason, Event, NodeClassRecord, step};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason, Event, LeftNodes, NodeClassRecord, Revision, Uninstall, step};
 use whittle_ec2::fleet::LaunchTemplate;
+use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{ClaimStore, Fleets, Leases, Records, Report, Settings, World};
+use whittle_sim::region::Machine;
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
 
 struct Nothing;
 
@@ -190,6 +192,58 @@ fn a_class_that_one_answer_lacks_is_open_until_another_lacks_it_too() {
     simulation.run_for(crate::missed::APART);
     assert_eq!(lacking(&simulation).counted("classes_closed"), 1);
     assert_eq!(made(&simulation), (1, 1), "and even then nothing is deleted yet");
+}
+
+/// A machine that runs with the profile of the class, known to no claim.
+fn start_machine(simulation: &Simulation) -> InstanceId {
+    let profile = simulation.world().region.network.profiles.keys().next().unwrap().clone();
+    let id = InstanceId::new("i-1");
+    let instance = Instance {
+        id: id.clone(),
+        state: InstanceState::Running,
+        instance_type: "m5.large".into(),
+        zone: "us-west-2a".into(),
+        capacity_type: "spot".into(),
+        image_id: "ami".into(),
+        subnet_id: "subnet".into(),
+        private_dns_name: String::new(),
+        launched_at: now(),
+        tags: [].into(),
+    };
+    let launch_template = LaunchTemplate { instance_profile: profile, ..LaunchTemplate::default() };
+    let machine = Machine { instance, launch_template, price: Price::ZERO, mute: false };
+    simulation.world().region.machines.insert(id.clone(), machine);
+    id
+}
+
+#[test]
+fn a_profile_that_a_machine_runs_with_is_not_deleted() {
+    let simulation = world();
+    let machine = start_machine(&simulation);
+    delete_class(&simulation);
+    run(&simulation);
+    assert_eq!(run(&simulation).counted("classes_held"), 1);
+    assert_eq!(made(&simulation), (0, 1), "the template may go, nothing is launched with it any more");
+    assert!(class(&simulation).is_some());
+    let told = simulation.world().cluster.events.iter().any(|kept| kept.event.reason == "InstanceProfileInUse");
+    assert!(told);
+    simulation.world().region.machines.remove(&machine);
+    assert_eq!(run(&simulation).counted("classes_ended"), 1);
+    assert_eq!((class(&simulation), made(&simulation)), (None, (0, 0)));
+}
+
+#[test]
+fn machines_that_are_kept_keep_their_profile_when_whittle_leaves() {
+    let simulation = world();
+    start_machine(&simulation);
+    let left = Uninstall { asked_at: now(), nodes: LeftNodes::Keep };
+    block_on(simulation.ports().write(&cluster(), &left, Revision::ABSENT)).unwrap();
+    run(&simulation);
+    let report = run(&simulation);
+    assert_eq!(report.counted("classes_ended"), 1, "nothing waits for machines that nobody ends");
+    assert!(report.decisions.last().unwrap().message.contains("stays"), "{report:?}");
+    assert_eq!(made(&simulation), (0, 1));
+    assert!(class(&simulation).unwrap().metadata.finalizers.is_empty());
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub struct Explorer {
 /// Page size of subnets and groups.
 const PAGE: i32 = 500;
 const IMAGE_PAGE: i32 = 1000;
+/// States in which a machine still needs its profile.
+const PROFILED: &[&str] = &["pending", "running", "stopping", "stopped"];
 
 fn filters(query: &Query) -> Vec<sdk::Filter> {
     let one = |(name, values): (&String, &Vec<String>)| sdk::Filter::builder().name(name).set_values(Some(values.clone())).build();
@@ -216,7 +218,7 @@ impl Discovery for Explorer {
         Ok(wanted.name)
     }
 
-    async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<(), CloudError> {
+    async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         let of_class = vec![
             filter(format!("tag:{}", labels::TAG_CLUSTER), &[cluster.as_str()]),
             filter(format!("tag:{}", labels::EC2_NODE_CLASS), &[class]),
@@ -226,7 +228,12 @@ impl Discovery for Explorer {
             machines.delete_launch_template(&template).await?;
         }
         let path = profile_path(cluster.as_str(), self.region.as_str(), class);
-        for (profile, roles) in self.profiles_under(&path).await? {
+        let mut stay = Vec::new();
+        for (profile, arn, roles) in self.profiles_under(&path).await? {
+            if self.runs_with(&arn).await? {
+                stay.push(profile);
+                continue;
+            }
             for role in roles {
                 let request = self.iam.remove_role_from_instance_profile().instance_profile_name(&profile).role_name(role);
                 unless_gone(ask!(self, aws_sdk_iam, "RemoveRoleFromInstanceProfile", request))?;
@@ -234,7 +241,7 @@ impl Discovery for Explorer {
             let request = self.iam.delete_instance_profile().instance_profile_name(&profile);
             unless_gone(ask!(self, aws_sdk_iam, "DeleteInstanceProfile", request))?;
         }
-        Ok(())
+        Ok(stay)
     }
 
     async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
@@ -251,8 +258,26 @@ fn unless_gone<T>(outcome: Result<T, CloudError>) -> Result<(), CloudError> {
 }
 
 impl Explorer {
-    /// Profiles under a path, with their roles.
-    async fn profiles_under(&self, path: &str) -> Result<Vec<(String, Vec<String>)>, CloudError> {
+    /// Whether any machine that is not ending runs with a profile.
+    async fn runs_with(&self, profile_arn: &str) -> Result<bool, CloudError> {
+        let filters = vec![filter("iam-instance-profile.arn", &[profile_arn]), filter("instance-state-name", PROFILED)];
+        let mut next = None;
+        loop {
+            let request = self.ec2.describe_instances().set_filters(Some(filters.clone())).max_results(PAGE).set_next_token(next);
+            let page = ask!(self, aws_sdk_ec2, "DescribeInstances", request)?;
+            let mut instances = page.reservations().iter().flat_map(sdk::Reservation::instances);
+            if instances.any(|instance| instance.iam_instance_profile().and_then(|profile| profile.arn()) == Some(profile_arn)) {
+                return Ok(true);
+            }
+            next = page.next_token.filter(|token| !token.is_empty());
+            if next.is_none() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Profiles under a path: name, ARN and roles.
+    async fn profiles_under(&self, path: &str) -> Result<Vec<(String, String, Vec<String>)>, CloudError> {
         let mut found = Vec::new();
         let mut next = None;
         loop {
@@ -261,7 +286,7 @@ impl Explorer {
             next = page.marker.filter(|_| page.is_truncated);
             found.extend(page.instance_profiles.into_iter().map(|profile| {
                 let roles = profile.roles.into_iter().map(|role| role.role_name).collect();
-                (profile.instance_profile_name, roles)
+                (profile.instance_profile_name, profile.arn, roles)
             }));
             if next.is_none() {
                 return Ok(found);

@@ -73,8 +73,9 @@ pub trait Discovery: Sync {
     /// The instance profile for a role, created if need be; returns its name.
     fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> impl Answer<String, CloudError>;
     /// Deletes what was made for a class: launch templates that carry its tag, and instance profiles under its path.
-    /// Success where nothing is left; machines are not looked at.
-    fn release_class(&self, cluster: &ClusterName, class: &str) -> impl Answer<(), CloudError>;
+    /// Profiles that machines run with stay: without one a node loses its rights. Returns their names; success where nothing
+    /// is left.
+    fn release_class(&self, cluster: &ClusterName, class: &str) -> impl Answer<Vec<String>, CloudError>;
     /// Instance types, zones and prices of the region, as a compressed catalog blob.
     fn catalog(&self) -> impl Answer<Vec<u8>, CloudError>;
 }

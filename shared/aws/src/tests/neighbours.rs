@@ -56,14 +56,15 @@ fn what_was_made_for_a_class_is_deleted_templates_first() {
         .replace("<InstanceProfile>", "<InstanceProfiles><member>")
         .replace("</InstanceProfile>", "</member></InstanceProfiles><IsTruncated>false</IsTruncated>");
     let deleted = "<DeleteLaunchTemplateResponse><launchTemplate/></DeleteLaunchTemplateResponse>";
-    let wire = Wire::answering([(200, templates), (200, deleted), (200, &listed), (200, DONE), (404, NO_SUCH)]);
+    let wire = Wire::answering([(200, templates), (200, deleted), (200, &listed), (200, &running("")), (200, DONE), (404, NO_SUCH)]);
     let explorer = Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
-    run(explorer.release_class(&"demo".into(), "default")).unwrap();
+    assert_eq!(run(explorer.release_class(&"demo".into(), "default")).unwrap(), [""; 0]);
     let actions: Vec<String> = (0..wire.bodies().len()).map(|index| wire.form(index)["Action"].clone()).collect();
     let expected = [
         "DescribeLaunchTemplates",
         "DeleteLaunchTemplate",
         "ListInstanceProfiles",
+        "DescribeInstances",
         "RemoveRoleFromInstanceProfile",
         "DeleteInstanceProfile",
     ];
@@ -71,7 +72,31 @@ fn what_was_made_for_a_class_is_deleted_templates_first() {
     assert_eq!(wire.form(0)["Filter.2.Value.1"], "default");
     assert_eq!(wire.form(1)["LaunchTemplateName"], "t");
     assert_eq!(wire.form(2)["PathPrefix"], "/karpenter/us-east-1/demo/default/");
-    assert_eq!(wire.form(3)["RoleName"], "NodeRole");
+    assert_eq!(wire.form(3)["Filter.1.Name"], "iam-instance-profile.arn");
+    assert_eq!(wire.form(4)["RoleName"], "NodeRole");
+}
+
+#[test]
+fn a_profile_that_a_machine_runs_with_stays_as_it_is() {
+    let no_templates = "<DescribeLaunchTemplatesResponse><launchTemplates/></DescribeLaunchTemplatesResponse>";
+    let listed = profile(&role("NodeRole"))
+        .replace("GetInstanceProfile", "ListInstanceProfiles")
+        .replace("<InstanceProfile>", "<InstanceProfiles><member>")
+        .replace("</InstanceProfile>", "</member></InstanceProfiles><IsTruncated>false</IsTruncated>");
+    let arn = listed.split_once("<Arn>").unwrap().1.split_once("</Arn>").unwrap().0.to_owned();
+    let with = |arn: &str| running(&format!("<iamInstanceProfile><arn>{arn}</arn></iamInstanceProfile>"));
+    let wire = Wire::answering([(200, no_templates), (200, &listed), (200, &with(&arn))]);
+    let explorer = Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
+    assert_eq!(run(explorer.release_class(&"demo".into(), "default")).unwrap().len(), 1);
+    assert_eq!(wire.bodies().len(), 3, "nothing is taken off or deleted");
+}
+
+/// The answer about one machine that runs.
+fn running(profile: &str) -> String {
+    format!(
+        "<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>i-1</instanceId>{profile}</item>\
+         </instancesSet></item></reservationSet></DescribeInstancesResponse>"
+    )
 }
 
 fn access(wire: &Wire, region: &str) -> EksAccess {

@@ -132,14 +132,18 @@ impl Discovery for SimPorts {
         })
         .await
     }
-    async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<(), CloudError> {
+    async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         self.call(EC2, "DeleteInstanceProfile", |world| {
             let of_class = |tags: &std::collections::BTreeMap<String, String>| {
                 tags.get(whittle_api::labels::EC2_NODE_CLASS).is_some_and(|tag| tag == class)
             };
             world.region.launch_templates.retain(|_, template| !of_class(&template.tags));
-            world.region.network.profiles.remove(&format!("{cluster}_{class}"));
-            Ok(())
+            let profile = format!("{cluster}_{class}");
+            if world.region.runs_with(&profile) {
+                return Ok(vec![profile]);
+            }
+            world.region.network.profiles.remove(&profile);
+            Ok(Vec::new())
         })
         .await
     }

@@ -240,6 +240,11 @@ impl Region {
         self.started
     }
 
+    /// Whether a machine that is not ended runs with an instance profile.
+    pub fn runs_with(&self, profile: &str) -> bool {
+        self.machines.values().any(|machine| machine.instance.is_alive() && machine.launch_template.instance_profile == profile)
+    }
+
     /// What all machines with our tags that are not ended cost per hour.
     pub fn cost(&self) -> Price {
         self.machines.values().filter(|machine| machine.instance.is_alive()).map(|machine| machine.price).sum()
