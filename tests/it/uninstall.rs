@@ -9,14 +9,16 @@ use aws_sdk_ec2::types::{IamInstanceProfileSpecification, InstanceType, Resource
 use aws_sdk_sqs::types::QueueAttributeName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whittle_api::karpenter::{AmiSelectorTerm, NodeClassReference, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::karpenter::{
+    AmiSelectorTerm, CapacityReservationSelectorTerm, NodeClassReference, SecurityGroupSelectorTerm, SubnetSelectorTerm,
+};
 use whittle_api::labels;
 use whittle_aws::{Explorer, Isolation, Machines, QueueUrls, SqsQueues};
 use whittle_claims::{Claim, ClaimSpec, LeftNodes, Machine, Phase, Revision, Sighting, UninstallRequest, mirror};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ec2::network::{ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
 use whittle_ports::{ClaimStore, CloudError, Discovery, Fleets, Instances, Leases, Mirrors, Records, Settings, World, contracts};
 use whittle_tests::clock::StandingClock;
 use whittle_tests::control_plane::ControlPlane;
@@ -46,6 +48,9 @@ impl Discovery for Cleaner {
         Ok(Vec::new())
     }
     async fn images(&self, _: &[AmiSelectorTerm], _: &str) -> Result<Vec<Image>, CloudError> {
+        Ok(Vec::new())
+    }
+    async fn capacity_reservations(&self, _: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
         Ok(Vec::new())
     }
     async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {

@@ -38,6 +38,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     shell::run(tool(root, &sam, "cfn-lint", &[&transformed.to_string_lossy()]))?;
     let value: Value = serde_json::from_str(&printed).context("the transformed template is no JSON")?;
     let mut broken = promises::broken(&value);
+    broken.extend(promises::without_reservations(&value));
     broken.extend(promises::wider_than(&value, &std::fs::read_to_string(root.join(REFERENCE))?));
     broken.extend(bells::check(root, &value, artifacts::FUNCTIONS)?);
     for line in &broken {

@@ -5,7 +5,7 @@ use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::{ConditionStatus, conditions, hashes, labels};
 use whittle_claims::NodeClassRecord;
 use whittle_ec2::network::ClusterInfo;
-use whittle_ec2::node_class::{Found, ssm_images, status};
+use whittle_ec2::node_class::{Found, choose_reservations, ssm_images, status};
 use whittle_ports::{CloudError, CloudErrorKind, Discovery, Settings};
 use whittle_units::{ClusterName, Timestamp};
 
@@ -27,6 +27,7 @@ pub(crate) async fn find<C: Discovery>(
     cluster: &ClusterName,
     info: &ClusterInfo,
     class: &Ec2NodeClass,
+    settings: &Settings,
 ) -> Result<(Found, BTreeMap<String, u32>), CloudError> {
     let spec = &class.spec;
     let subnets = cloud.subnets(&spec.subnet_selector_terms).await?;
@@ -34,6 +35,8 @@ pub(crate) async fn find<C: Discovery>(
     let aliases = spec.ami_selector_terms.iter().filter_map(|term| term.alias.as_deref());
     let alias_error = aliases.filter_map(|alias| ssm_images(alias, &info.version).err()).next();
     let images = if alias_error.is_some() { Vec::new() } else { cloud.images(&spec.ami_selector_terms, &info.version).await? };
+    let terms = spec.capacity_reservation_selector_terms.as_deref().unwrap_or_default();
+    let reservations = if settings.scheduling.reserved_capacity { Some(cloud.capacity_reservations(terms).await?) } else { None };
     let instance_profile = match (&spec.instance_profile, &spec.role) {
         (Some(name), _) => Some(name.clone()),
         (None, Some(role)) => match cloud.ensure_instance_profile(cluster, &class.metadata.name, role).await {
@@ -49,10 +52,10 @@ pub(crate) async fn find<C: Discovery>(
     };
     let free = subnets.iter().map(|subnet| (subnet.id.clone(), subnet.free_addresses)).collect();
     let has_service_cidr = !info.service_cidr.is_empty();
-    Ok((Found { subnets, security_groups, images, alias_error, instance_profile, has_service_cidr }, free))
+    Ok((Found { subnets, security_groups, images, reservations, alias_error, instance_profile, has_service_cidr }, free))
 }
 
-/// The class with its new status and hash, and the record that launches go by.
+/// The class with its new status and hash, and the record that launches go by. `now` is when the look began.
 pub(crate) fn resolved(
     class: &Ec2NodeClass,
     info: &ClusterInfo,
@@ -60,6 +63,10 @@ pub(crate) fn resolved(
     free_addresses: BTreeMap<String, u32>,
     now: Timestamp,
 ) -> (Ec2NodeClass, NodeClassRecord) {
+    let chosen = choose_reservations(found.reservations.as_deref().unwrap_or_default(), now);
+    for sentence in &chosen.unknown {
+        tracing::error!(class = %class.metadata.name, "capacity reservation {sentence}");
+    }
     let mut shown = class.clone();
     shown.status = status(class, found, now);
     let hash = hashes::node_class(class, &info.certificate_authority);
@@ -73,6 +80,7 @@ pub(crate) fn resolved(
         hash,
         problems: problems(&shown, class),
         free_addresses,
+        free_reserved: chosen.free,
         resolved_at: now,
         class: shown.clone(),
     };

@@ -186,7 +186,7 @@ impl Ending<'_> {
 }
 
 /// Losing to a twin of this run is a normal outcome.
-fn unless_changed<V>(outcome: Result<V, StoreError>) -> Result<(), StoreError> {
+pub(crate) fn unless_changed<V>(outcome: Result<V, StoreError>) -> Result<(), StoreError> {
     match outcome {
         Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
         Err(error) => Err(error),

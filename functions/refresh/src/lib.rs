@@ -6,15 +6,15 @@ mod missed;
 #[cfg(test)]
 mod tests;
 
-use ending::Ending;
-use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Uninstall};
+use ending::{Ending, unless_changed};
+use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Stored, Uninstall};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Queues, Records, RegionStore, Report, Scope,
     Settings, StatusWriter, StoreError, World,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// How long a class that is to end has been closed to launches before it is looked whether anything uses it.
 const CLOSED_FOR: SignedDuration = SignedDuration::from_secs(15);
@@ -42,8 +42,10 @@ where
     let leaves = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|asked| asked.value.nodes);
     for class in objects.node_classes.iter().filter(|class| leaves.is_none() && !class.metadata.is_deleting()) {
         let class = classes::with_defaults(class, settings);
-        match classes::find(world.cloud, cluster, &info, &class).await {
-            Ok((found, free)) => resolve(world, settings, cluster, &info, &class, (found, free), &mut report).await?,
+        // Before EC2 is asked: what is started meanwhile is then surely not left out of both its count and ours.
+        let asked_at = world.clock.now();
+        match classes::find(world.cloud, cluster, &info, &class, settings).await {
+            Ok(found) => resolve(world, settings, cluster, &info, &class, (found, asked_at), &mut report).await?,
             // What was known of the class stays; the next run asks again.
             Err(error) => {
                 report.count("classes_failed");
@@ -120,25 +122,25 @@ async fn resolve<S, C, K, Q, T>(
     cluster: &ClusterName,
     info: &ClusterInfo,
     class: &whittle_api::karpenter::Ec2NodeClass,
-    (found, free): (whittle_ec2::node_class::Found, std::collections::BTreeMap<String, u32>),
+    ((found, free), asked_at): ((whittle_ec2::node_class::Found, std::collections::BTreeMap<String, u32>), Timestamp),
     report: &mut Report,
 ) -> Result<(), HandleError>
 where
     S: Records,
     K: StatusWriter,
-    T: Clock,
 {
-    let now = world.clock.now();
-    let (shown, mut record) = classes::resolved(class, info, found, free, now);
+    let (shown, record) = classes::resolved(class, info, found, free, asked_at);
     let known = world.store.read::<NodeClassRecord>(cluster, &record.name()).await?;
-    if let Some(known) = &known {
-        // Only the time of looking differs: nothing to write.
-        let same_time = NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() };
-        if same_time == known.value {
-            record = same_time;
+    let only_time_differs =
+        |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;
+    match known.filter(only_time_differs) {
+        // Machines are taken off what EC2 says is free only if they started after it said so.
+        Some(known) if !record.free_reserved.is_empty() => {
+            unless_changed(world.store.write(cluster, &record, known.revision).await)?;
         }
+        Some(_) => {}
+        None => keep(world, cluster, &record, report).await?,
     }
-    keep(world, cluster, &record, report).await?;
     let shown = if settings.shadow { shown } else { ending::held(&shown) };
     if shown != *class && !settings.shadow && world.cluster.write_node_class_status(cluster, &shown).await.is_err() {
         report.count("statuses_failed");

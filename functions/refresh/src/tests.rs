@@ -8,8 +8,9 @@ use whittle_api::{ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason, Event, LeftNodes, NodeClassRecord, Revision, Uninstall, step};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ec2::network::CapacityReservation;
 use whittle_ports::{ClaimStore, Fleets, Leases, Records, Report, Settings, World};
-use whittle_sim::region::Machine;
+use whittle_sim::region::{Machine, Reservation};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
 
@@ -206,6 +207,8 @@ fn start_machine(simulation: &Simulation) -> InstanceId {
         capacity_type: "spot".into(),
         image_id: "ami".into(),
         subnet_id: "subnet".into(),
+        security_groups: Vec::new(),
+        reservation: None,
         private_dns_name: String::new(),
         launched_at: now(),
         tags: [].into(),
@@ -269,4 +272,107 @@ fn in_shadow_mode_no_class_is_held_and_none_released() {
         block_on(crate::handle(world, &settings, &cluster())).unwrap();
     }
     assert_eq!((class(&simulation).is_some(), made(&simulation)), (true, (1, 1)));
+}
+
+/// Buys a reservation, or changes it, and has the class name it.
+fn reserve(simulation: &Simulation, kind: &str, total: u32, ends_at: Timestamp) {
+    let mut world = simulation.world();
+    let described = CapacityReservation {
+        id: "cr-1".into(),
+        zone: "us-west-2a".into(),
+        instance_type: "m5.large".into(),
+        owner: "111122223333".into(),
+        match_criteria: "targeted".into(),
+        kind: kind.into(),
+        state: "active".into(),
+        ends_at: Some(ends_at),
+        ..CapacityReservation::default()
+    };
+    world.region.reserve(Reservation { described, total });
+    let terms = serde_json::from_str(r#"[{"id": "cr-1"}]"#).unwrap();
+    world.cluster.objects.change::<Ec2NodeClass>("default", |class| class.spec.capacity_reservation_selector_terms = terms);
+}
+
+fn later(minutes: i64) -> Timestamp {
+    now().checked_add(SignedDuration::from_mins(minutes)).unwrap()
+}
+
+#[test]
+fn the_reservations_of_a_class_are_found_shown_and_counted() {
+    let simulation = world();
+    reserve(&simulation, "default", 3, later(600));
+    assert!(run(&simulation).counted("changed") > 0, "pods that wait may start in it");
+    let shown = class(&simulation).unwrap().status;
+    let [found] = shown.capacity_reservations.as_slice() else { panic!("{:?}", shown.capacity_reservations) };
+    assert_eq!((found.id.as_str(), found.reservation_type.as_str(), found.state.as_str()), ("cr-1", "default", "active"));
+    assert_eq!((found.availability_zone.as_str(), found.instance_type.as_str()), ("us-west-2a", "m5.large"));
+    assert!(conditions::is_true(&shown.conditions, conditions::CAPACITY_RESERVATIONS_READY));
+    let kept = record(&simulation).unwrap();
+    assert_eq!(
+        (kept.free_reserved, kept.class.status.capacity_reservations),
+        ([("cr-1".to_owned(), 3)].into(), shown.capacity_reservations)
+    );
+}
+
+#[test]
+fn every_look_at_reservations_is_dated_and_wakes_nobody_unless_something_changed() {
+    let mut simulation = world();
+    reserve(&simulation, "default", 3, later(600));
+    run(&simulation);
+    run(&simulation);
+    let first = record(&simulation).unwrap();
+    simulation.run_for(SignedDuration::from_secs(60));
+    assert_eq!(run(&simulation).counted("changed"), 0);
+    let second = record(&simulation).unwrap();
+    assert_eq!(second.resolved_at.duration_since(first.resolved_at), SignedDuration::from_secs(60));
+    assert_eq!(second.free_reserved, first.free_reserved);
+    reserve(&simulation, "default", 4, later(600));
+    assert!(run(&simulation).counted("changed") > 0);
+}
+
+#[test]
+fn the_end_of_a_block_that_is_extended_moves_with_the_next_look() {
+    let simulation = world();
+    reserve(&simulation, "capacity-block", 1, later(40));
+    run(&simulation);
+    let seen = |simulation: &Simulation| {
+        let block = class(simulation).unwrap().status.capacity_reservations.remove(0);
+        (block.state, block.end_time)
+    };
+    assert_eq!(seen(&simulation), ("expiring".to_owned(), Some(later(40))));
+    reserve(&simulation, "capacity-block", 1, later(400));
+    run(&simulation);
+    assert_eq!(seen(&simulation), ("active".to_owned(), Some(later(400))));
+}
+
+#[test]
+fn a_reservation_that_ended_or_that_no_term_names_leaves_the_status() {
+    let simulation = world();
+    reserve(&simulation, "default", 3, later(600));
+    run(&simulation);
+    simulation.world().region.end_reservation("cr-1", "cancelled");
+    run(&simulation);
+    assert!(class(&simulation).unwrap().status.capacity_reservations.is_empty());
+    assert!(record(&simulation).unwrap().free_reserved.is_empty());
+    reserve(&simulation, "default", 3, later(600));
+    run(&simulation);
+    assert_eq!(class(&simulation).unwrap().status.capacity_reservations.len(), 1);
+    simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.spec.capacity_reservation_selector_terms = None);
+    run(&simulation);
+    assert!(class(&simulation).unwrap().status.capacity_reservations.is_empty());
+}
+
+#[test]
+fn with_the_gate_off_reservations_are_not_looked_at() {
+    let simulation = world();
+    simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.status = Default::default());
+    reserve(&simulation, "default", 3, later(600));
+    let ports = simulation.ports();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let scheduling = whittle_ports::Scheduling { reserved_capacity: false, ..Default::default() };
+    block_on(crate::handle(world, &Settings { scheduling, ..Settings::default() }, &cluster())).unwrap();
+    let shown = class(&simulation).unwrap().status;
+    assert!(shown.capacity_reservations.is_empty());
+    assert_eq!(conditions::find(&shown.conditions, conditions::CAPACITY_RESERVATIONS_READY), None);
+    assert!(conditions::find(&shown.conditions, conditions::SUBNETS_READY).is_some());
 }

@@ -65,6 +65,8 @@ fn instance(id: &str) -> Instance {
         capacity_type: "spot".into(),
         image_id: "ami".into(),
         subnet_id: "subnet".into(),
+        security_groups: Vec::new(),
+        reservation: None,
         private_dns_name: String::new(),
         launched_at: at(0),
         tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),

@@ -25,6 +25,7 @@ pub const AMIS_READY: &str = "AMIsReady";
 pub const SUBNETS_READY: &str = "SubnetsReady";
 pub const SECURITY_GROUPS_READY: &str = "SecurityGroupsReady";
 pub const INSTANCE_PROFILE_READY: &str = "InstanceProfileReady";
+pub const CAPACITY_RESERVATIONS_READY: &str = "CapacityReservationsReady";
 
 /// The condition of a type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {

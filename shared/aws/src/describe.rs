@@ -5,7 +5,7 @@ use aws_smithy_types::DateTime;
 use std::collections::BTreeMap;
 use whittle_api::labels;
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ec2::network::{Image, ImageVariant, SecurityGroup, Subnet};
+use whittle_ec2::network::{CapacityReservation, Image, ImageVariant, SecurityGroup, Subnet};
 use whittle_units::{InstanceId, Timestamp};
 
 pub(crate) fn tags(tags: &[sdk::Tag]) -> BTreeMap<String, String> {
@@ -35,10 +35,18 @@ pub(crate) fn instance(entry: &sdk::Instance) -> Option<Instance> {
         capacity_type: capacity_type(entry).to_owned(),
         image_id: entry.image_id.clone().unwrap_or_default(),
         subnet_id: entry.subnet_id.clone().unwrap_or_default(),
+        security_groups: security_groups(entry),
+        reservation: entry.capacity_reservation_id.clone().filter(|id| !id.is_empty()),
         private_dns_name: entry.private_dns_name.clone().unwrap_or_default(),
         launched_at: timestamp(entry.launch_time()?)?,
         tags: tags(entry.tags()),
     })
+}
+
+fn security_groups(entry: &sdk::Instance) -> Vec<String> {
+    let mut ids: Vec<String> = entry.security_groups().iter().filter_map(|group| group.group_id.clone()).collect();
+    ids.sort();
+    ids
 }
 
 /// How a machine was bought (spec aws 9). One that slid into an open reservation counts as on-demand.
@@ -68,6 +76,24 @@ pub(crate) fn subnet(entry: &sdk::Subnet) -> Option<Subnet> {
 
 pub(crate) fn security_group(entry: &sdk::SecurityGroup) -> Option<SecurityGroup> {
     Some(SecurityGroup { id: entry.group_id.clone()?, name: entry.group_name.clone().unwrap_or_default(), tags: tags(entry.tags()) })
+}
+
+/// A reservation; `None` for an entry without id, which EC2 does not send. A negative count is none.
+pub(crate) fn capacity_reservation(entry: &sdk::CapacityReservation) -> Option<CapacityReservation> {
+    let free = entry.available_instance_count.and_then(|count| u32::try_from(count).ok());
+    Some(CapacityReservation {
+        id: entry.capacity_reservation_id.clone()?,
+        zone: entry.availability_zone.clone().unwrap_or_default(),
+        instance_type: entry.instance_type.clone().unwrap_or_default(),
+        owner: entry.owner_id.clone().unwrap_or_default(),
+        match_criteria: entry.instance_match_criteria().map(|word| word.as_str().to_owned()).unwrap_or_default(),
+        kind: entry.reservation_type().map(|word| word.as_str().to_owned()).unwrap_or_default(),
+        interruptible: entry.interruptible.unwrap_or_default(),
+        state: entry.state().map(|word| word.as_str().to_owned()).unwrap_or_default(),
+        ends_at: entry.end_date().and_then(timestamp),
+        free: free.unwrap_or_default(),
+        tags: tags(entry.tags()),
+    })
 }
 
 /// An image; `now` decides whether its deprecation has begun.

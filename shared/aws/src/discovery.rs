@@ -1,4 +1,4 @@
-//! What there is for node classes: cluster, subnets, groups, images, profiles (spec aws 11, 14, 17). For `refresh` alone.
+//! What there is for node classes: cluster, subnets, groups, images, reservations, profiles (spec aws 11, 14, 15, 17). For `refresh` alone.
 
 use crate::budget::ask;
 use crate::describe;
@@ -7,12 +7,12 @@ use crate::machines::{Machines, filter};
 use aws_sdk_ec2::types as sdk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_api::labels;
-use whittle_ec2::network::{ClusterInfo, Image, ImageVariant, SecurityGroup, Subnet};
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, ImageVariant, SecurityGroup, Subnet};
 use whittle_ec2::node_class::{
-    InstanceProfile, Query, image_queries, instance_profile, matches_tags, profile_path, security_group_queries, ssm_images,
-    ssm_parameters, subnet_queries,
+    InstanceProfile, Query, capacity_reservation_queries, image_queries, instance_profile, matches_tags, profile_path,
+    security_group_queries, ssm_images, ssm_parameters, subnet_queries,
 };
 use whittle_ports::{Clock, CloudError, CloudErrorKind, Discovery, Fleets};
 use whittle_units::{ClusterName, Region};
@@ -33,6 +33,7 @@ pub struct Explorer {
 /// Page size of subnets and groups.
 const PAGE: i32 = 500;
 const IMAGE_PAGE: i32 = 1000;
+const RESERVATION_PAGE: i32 = 1000;
 /// States in which a machine still needs its profile.
 const PROFILED: &[&str] = &["pending", "running", "stopping", "stopped"];
 
@@ -88,6 +89,27 @@ impl Explorer {
             let page = ask!(self, aws_sdk_ec2, "DescribeImages", request)?;
             next = page.next_token.filter(|token| !token.is_empty());
             found.extend(page.images.unwrap_or_default().into_iter().filter(|image| matches_tags(query, &describe::tags(image.tags()))));
+            if next.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Reservations of a query. An id that does not exist finds nothing; EC2 takes no page size beside ids.
+    async fn reservations_of(&self, query: &Query) -> Result<Vec<sdk::CapacityReservation>, CloudError> {
+        let ids = (!query.ids.is_empty()).then(|| query.ids.clone());
+        let page_size = ids.is_none().then_some(RESERVATION_PAGE);
+        let mut found = Vec::new();
+        let mut next = None;
+        loop {
+            let request = self.ec2.describe_capacity_reservations().set_filters(Some(filters(query)));
+            let request = request.set_capacity_reservation_ids(ids.clone()).set_max_results(page_size).set_next_token(next);
+            let page = match ask!(self, aws_sdk_ec2, "DescribeCapacityReservations", request) {
+                Err(error) if error.kind == CloudErrorKind::NotFound => return Ok(found),
+                answer => answer?,
+            };
+            next = page.next_token.filter(|token| !token.is_empty());
+            found.extend(page.capacity_reservations.unwrap_or_default());
             if next.is_none() {
                 return Ok(found);
             }
@@ -185,14 +207,25 @@ impl Discovery for Explorer {
             if variants.is_empty() {
                 continue;
             }
-            let query =
-                Query { filters: BTreeMap::from([("image-id".to_owned(), variants.keys().cloned().collect())]), owners: Vec::new() };
+            let ids = variants.keys().cloned().collect();
+            let query = Query { filters: BTreeMap::from([("image-id".to_owned(), ids)]), ..Query::default() };
             for entry in self.described(&query).await? {
                 let of = entry.image_id().and_then(|id| variants.get(id)).into_iter().flatten();
                 found.extend(
                     of.filter_map(|variant| describe::image(&entry, *variant, now)).map(|image| ((image.id.clone(), image.variant), image)),
                 );
             }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    async fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
+        let mut found = BTreeMap::new();
+        for query in capacity_reservation_queries(terms) {
+            let reservations = self.reservations_of(&query).await?;
+            let reservations = reservations.iter().filter_map(describe::capacity_reservation);
+            let matching = reservations.filter(|reservation| matches_tags(&query, &reservation.tags));
+            found.extend(matching.map(|reservation| (reservation.id.clone(), reservation)));
         }
         Ok(found.into_values().collect())
     }

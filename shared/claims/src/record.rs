@@ -34,6 +34,10 @@ pub struct NodeClassRecord {
     /// By subnet id, when it was resolved: launches go where most are left.
     #[serde(default)]
     pub free_addresses: std::collections::BTreeMap<String, u32>,
+    /// By reservation id, as EC2 said when it was asked: machines that were started since are not taken off.
+    #[serde(default)]
+    pub free_reserved: std::collections::BTreeMap<String, u32>,
+    /// When EC2 was asked. Moves with every look while the class has reservations, else only when something changed.
     pub resolved_at: Timestamp,
 }
 

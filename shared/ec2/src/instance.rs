@@ -24,6 +24,12 @@ pub struct Instance {
     pub capacity_type: String,
     pub image_id: String,
     pub subnet_id: String,
+    /// Ids, in their order.
+    #[serde(default)]
+    pub security_groups: Vec<String>,
+    /// The reservation that it runs in, whatever its capacity type counts as.
+    #[serde(default)]
+    pub reservation: Option<String>,
     pub private_dns_name: String,
     pub launched_at: Timestamp,
     pub tags: BTreeMap<String, String>,

@@ -1,4 +1,5 @@
-//! What a node class resolves to: subnets, security groups and images as EC2 describes them, and the cluster they serve.
+//! What a node class resolves to: subnets, security groups, images and capacity reservations as EC2 describes them, and the
+//! cluster they serve.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +48,28 @@ pub enum ImageVariant {
     Neuron,
     /// Nvidia and Neuron alike.
     Accelerated,
+}
+
+/// Capacity that somebody pays for whether it is used or not. The words are EC2's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityReservation {
+    pub id: String,
+    pub zone: String,
+    pub instance_type: String,
+    /// Account that pays.
+    pub owner: String,
+    /// `open` or `targeted`.
+    pub match_criteria: String,
+    /// `default` or `capacity-block`; empty means `default`.
+    pub kind: String,
+    /// EC2 may take its machines back after a warning.
+    pub interruptible: bool,
+    /// `active`, or one of the states in which nothing can be started.
+    pub state: String,
+    pub ends_at: Option<Timestamp>,
+    /// Instances that can still be started in it.
+    pub free: u32,
+    pub tags: BTreeMap<String, String>,
 }
 
 /// An EKS cluster, as far as nodes must know it.

@@ -1,10 +1,10 @@
 //! EC2 and its neighbours, one trait per right.
 
 use crate::Answer;
-use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::Instance;
-use whittle_ec2::network::{ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
 use whittle_units::{ClusterName, InstanceId};
 
 /// What a handler does about a failed call (aws 8).
@@ -70,6 +70,8 @@ pub trait Discovery: Sync {
     fn security_groups(&self, terms: &[SecurityGroupSelectorTerm]) -> impl Answer<Vec<SecurityGroup>, CloudError>;
     /// Images of selector terms, aliases and SSM parameters already followed for a Kubernetes version.
     fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> impl Answer<Vec<Image>, CloudError>;
+    /// Active capacity reservations that one of the terms names; nothing without terms.
+    fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> impl Answer<Vec<CapacityReservation>, CloudError>;
     /// The instance profile for a role, created if need be; returns its name.
     fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> impl Answer<String, CloudError>;
     /// Deletes what was made for a class: launch templates that carry its tag, and instance profiles under its path.

@@ -3,6 +3,7 @@
 mod messages;
 
 use crate::cluster::Eviction;
+use crate::region::Reservation;
 use crate::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -10,10 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::k8s::Node;
+use whittle_api::karpenter::CapacityReservationSelectorTerm;
 use whittle_api::manifest;
 use whittle_claims::Doorbell;
-use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate};
+use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget};
 use whittle_ec2::instance::InstanceState;
+use whittle_ec2::network::CapacityReservation;
 use whittle_ports::{CloudErrorKind, Fleets, Leases, Queues, StoreError, contracts};
 use whittle_units::{ClusterName, Price};
 
@@ -228,6 +231,65 @@ fn a_pool_without_stock_is_passed_over_or_named() {
     let none = world.create_fleet(&request("u", &[("m5.large", 0.096)])).unwrap();
     assert!(none.instances.is_empty());
     assert_eq!((none.errors[0].code.as_str(), none.errors[0].zone.as_str()), ("InsufficientInstanceCapacity", "us-east-1a"));
+}
+
+/// A reservation of two m5.large with a template that starts in it alone.
+fn with_reservation(simulation: &Simulation, kind: &str, ends_at: Option<&str>) {
+    with_template(simulation);
+    let mut world = simulation.world();
+    let mut template = world.region.launch_templates["lt"].clone();
+    template.reservation = Some(ReservationTarget::Only("cr-1".to_owned()));
+    world.region.launch_templates.insert("lt".to_owned(), template);
+    let described = CapacityReservation {
+        id: "cr-1".to_owned(),
+        zone: "us-east-1a".to_owned(),
+        instance_type: "m5.large".to_owned(),
+        match_criteria: "targeted".to_owned(),
+        kind: kind.to_owned(),
+        state: "active".to_owned(),
+        ends_at: ends_at.map(|text| text.parse().unwrap()),
+        tags: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
+        ..CapacityReservation::default()
+    };
+    world.region.reserve(Reservation { described, total: 2 });
+    world.touch_region();
+}
+
+fn reserved(token: &str, count: u32) -> FleetRequest {
+    let reservation = Some(ReservationKind::Ordinary);
+    FleetRequest { target_capacity: count, capacity_type: "reserved".to_owned(), reservation, ..request(token, &[("m5.large", 0.1)]) }
+}
+
+#[test]
+fn a_reservation_gives_what_it_has_room_for_and_says_when_it_is_full() {
+    let simulation = simulation(1);
+    with_reservation(&simulation, "default", None);
+    let mut world = simulation.world();
+    let terms: Vec<CapacityReservationSelectorTerm> = serde_json::from_str(r#"[{"tags": {"team": "a"}}, {"id": "cr-9"}]"#).unwrap();
+    assert_eq!(world.region.reservations_of(&terms)[0].free, 2);
+    let three = world.create_fleet(&reserved("t", 3)).unwrap();
+    assert_eq!((three.instances.len(), three.errors[0].code.as_str()), (2, "ReservationCapacityExceeded"));
+    assert_eq!((world.region.reservations_of(&terms)[0].free, world.region.users_of("cr-1").len()), (0, 2));
+    assert!(world.create_fleet(&reserved("u", 1)).unwrap().instances.is_empty());
+    let other: Vec<CapacityReservationSelectorTerm> = serde_json::from_str(r#"[{"tags": {"team": "b"}}]"#).unwrap();
+    assert!(world.region.reservations_of(&other).is_empty());
+}
+
+#[test]
+fn machines_of_an_ended_reservation_run_on_as_on_demand_and_those_of_a_block_end_before_it() {
+    for (kind, left) in [("default", 2), ("capacity-block", 0)] {
+        let mut simulation = simulation(1);
+        with_reservation(&simulation, kind, Some("2026-01-05T10:00:00Z"));
+        simulation.world().create_fleet(&reserved("t", 2)).unwrap();
+        simulation.run_for(SignedDuration::from_mins(29));
+        assert_eq!(simulation.world().region.users_of("cr-1").len(), 2, "{kind}");
+        simulation.run_for(SignedDuration::from_mins(32));
+        let world = simulation.world();
+        let alive: Vec<_> = world.region.machines.values().map(|machine| &machine.instance).filter(|one| one.is_alive()).collect();
+        assert_eq!(alive.len(), left, "{kind}");
+        assert!(alive.iter().all(|one| one.capacity_type == "on-demand" && one.reservation.is_none()));
+        assert!(world.region.machines.values().filter(|one| one.instance.is_alive()).all(|one| one.price > Price::from_dollars(0.05)));
+    }
 }
 
 #[test]

@@ -9,8 +9,10 @@ const TERMINATOR: &str = "Terminate";
 const PASSES_ROLE: &[&str] = &["Launch", "Refresh"];
 /// The account's services whose calls are compared with what Karpenter's own role may.
 const COMPARED: &[&str] = &["ec2", "eks", "iam", "pricing", "ssm"];
-/// Calls beyond it: node classes name roles, and Whittle makes the instance profiles.
-const PROFILES: &[&str] = &[
+/// Calls beyond it: node classes name capacity reservations, which that walkthrough is older than, and roles, for which Whittle
+/// makes the instance profiles.
+const BEYOND: &[&str] = &[
+    SEES_RESERVATIONS,
     "iam:AddRoleToInstanceProfile",
     "iam:CreateInstanceProfile",
     "iam:DeleteInstanceProfile",
@@ -19,6 +21,8 @@ const PROFILES: &[&str] = &[
     "iam:RemoveRoleFromInstanceProfile",
     "iam:TagInstanceProfile",
 ];
+/// What tells how much of a capacity reservation is free.
+const SEES_RESERVATIONS: &str = "ec2:DescribeCapacityReservations";
 /// A message that failed once may have met a throttle; one that failed so often will fail again.
 const RECEIVES: std::ops::RangeInclusive<u64> = 2..=10;
 /// AWS's advice for queues that feed functions: a slow run must not be doubled.
@@ -157,7 +161,7 @@ pub(super) fn wider_than(template: &Value, reference: &str) -> Vec<String> {
     let mut broken = Vec::new();
     for Statement { function, actions, whole } in statements(template) {
         for action in actions.iter().filter(|action| action.split_once(':').is_some_and(|(service, _)| COMPARED.contains(&service))) {
-            if !theirs.contains(action) && !PROFILES.contains(action) {
+            if !theirs.contains(action) && !BEYOND.contains(action) {
                 broken.push(format!("{function} may {action}, which Karpenter's own role may not"));
             }
             let verb = action.split(':').nth(1).unwrap_or_default();
@@ -165,6 +169,27 @@ pub(super) fn wider_than(template: &Value, reference: &str) -> Vec<String> {
             if !reads && whole["Resource"] == "*" && whole["Condition"].is_null() {
                 broken.push(format!("{function} may {action} on everything in the account"));
             }
+        }
+    }
+    broken
+}
+
+/// Capacity reservations are looked at by one function and started in by another, whoever owns them.
+pub(super) fn without_reservations(template: &Value) -> Vec<String> {
+    let mut broken = Vec::new();
+    let may = |function: &str, wanted: &str, on: &str| {
+        statements(template).iter().any(|statement| {
+            let resource = statement.whole["Resource"].to_string();
+            statement.function == function && statement.actions.contains(&wanted) && resource.contains(on)
+        })
+    };
+    if !may("Refresh", SEES_RESERVATIONS, "*") {
+        broken.push(format!("Refresh lacks {SEES_RESERVATIONS}: node classes that name capacity reservations would never be ready"));
+    }
+    for action in ["ec2:RunInstances", "ec2:CreateFleet"] {
+        // A reservation that another account shares has that account in its name.
+        if !may("Launch", action, ":*:capacity-reservation/*") {
+            broken.push(format!("Launch may not {action} in capacity reservations"));
         }
     }
     broken

@@ -316,6 +316,8 @@ fn an_instance_gets_the_names_that_it_lacks_once() {
         capacity_type: launched.capacity_type.clone(),
         image_id: launched.image_id.clone(),
         subnet_id: String::new(),
+        security_groups: Vec::new(),
+        reservation: None,
         private_dns_name: String::new(),
         launched_at: launched.launched_at,
         tags: [(labels::TAG_NAME.to_owned(), "the user's".to_owned())].into(),

@@ -101,6 +101,8 @@ impl Scene {
             capacity_type: own.capacity_type,
             image_id: own.image_id,
             subnet_id: "subnet".into(),
+            security_groups: Vec::new(),
+            reservation: None,
             private_dns_name: NODE.into(),
             launched_at: own.launched_at,
             tags: std::collections::BTreeMap::new(),

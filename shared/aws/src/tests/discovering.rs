@@ -42,6 +42,58 @@ fn subnets_of_all_terms_are_united_and_wildcard_tags_checked() {
     assert_eq!((wire.form(1)["Filter.1.Name"].as_str(), wire.form(2)["NextToken"].as_str()), ("tag-key", "more"));
 }
 
+fn reservation(id: &str, more: &str) -> String {
+    format!(
+        "<item><capacityReservationId>{id}</capacityReservationId><ownerId>111122223333</ownerId><instanceType>m5.large</instanceType>\
+         <availabilityZone>us-east-1a</availabilityZone><availableInstanceCount>2</availableInstanceCount><totalInstanceCount>5</totalInstanceCount>\
+         <state>active</state><instanceMatchCriteria>targeted</instanceMatchCriteria>{more}</item>"
+    )
+}
+
+#[test]
+fn reservations_are_asked_for_by_id_and_by_tag_and_one_that_is_gone_is_none() {
+    let page = |items: &str, next: &str| {
+        format!(
+            "<DescribeCapacityReservationsResponse><capacityReservationSet>{items}</capacityReservationSet><nextToken>{next}</nextToken></DescribeCapacityReservationsResponse>"
+        )
+    };
+    let block =
+        "<reservationType>capacity-block</reservationType><endDate>2026-03-02T11:30:00.000Z</endDate><interruptible>true</interruptible>";
+    let tagged = "<tagSet><item><key>a</key><value>x</value></item></tagSet>";
+    let wire = Wire::answering([
+        (400, &refusal("InvalidCapacityReservationId.NotFound")),
+        (200, &page(&reservation("cr-2", block), "more")),
+        (200, &page(&(reservation("cr-3", tagged) + &reservation("cr-2", block)), "")),
+    ]);
+    let wanted = terms(json!([{"id": "cr-gone"}, {"tags": {"a": "*"}, "ownerID": "111122223333"}]));
+    let found = run(explorer(&wire, Isolation::Isolated).capacity_reservations(&wanted)).unwrap();
+    // What has not the tag that any value of is asked for was not meant.
+    let [only] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((only.id.as_str(), only.free, only.state.as_str(), only.kind.as_str()), ("cr-3", 2, "active", ""));
+    assert_eq!((only.zone.as_str(), only.instance_type.as_str(), only.match_criteria.as_str()), ("us-east-1a", "m5.large", "targeted"));
+    let (by_id, by_tag, more) = (wire.form(0), wire.form(1), wire.form(2));
+    assert_eq!((by_id["Action"].as_str(), by_id["CapacityReservationId.1"].as_str()), ("DescribeCapacityReservations", "cr-gone"));
+    assert_eq!((by_id.get("MaxResults"), by_id["Filter.1.Name"].as_str(), by_id["Filter.1.Value.1"].as_str()), (None, "state", "active"));
+    assert_eq!((by_tag["MaxResults"].as_str(), by_tag["Filter.1.Name"].as_str(), more["NextToken"].as_str()), ("1000", "owner-id", "more"));
+}
+
+#[test]
+fn blocks_tell_their_end_and_a_refusal_is_told() {
+    let one = "<DescribeCapacityReservationsResponse><capacityReservationSet>".to_owned()
+        + &reservation(
+            "cr-2",
+            "<reservationType>capacity-block</reservationType><endDate>2026-03-02T11:30:00.000Z</endDate><interruptible>true</interruptible>",
+        )
+        + "</capacityReservationSet></DescribeCapacityReservationsResponse>";
+    let wire = Wire::answering([(200, &one), (403, &refusal("UnauthorizedOperation"))]);
+    let explorer = explorer(&wire, Isolation::Isolated);
+    let found = run(explorer.capacity_reservations(&terms(json!([{"id": "cr-2"}])))).unwrap();
+    assert_eq!((found[0].kind.as_str(), found[0].interruptible), ("capacity-block", true));
+    assert_eq!(found[0].ends_at, Some("2026-03-02T11:30:00Z".parse().unwrap()));
+    assert_eq!(run(explorer.capacity_reservations(&terms(json!([{"id": "cr-2"}])))).unwrap_err().kind, CloudErrorKind::Unauthorized);
+    assert!(run(explorer.capacity_reservations(&[])).unwrap().is_empty(), "no terms, no question");
+}
+
 fn image(id: &str, architecture: &str, deprecated_at: &str) -> String {
     format!(
         "<item><imageId>{id}</imageId><name>{id}</name><architecture>{architecture}</architecture><creationDate>2026-01-01T00:00:00.000Z</creationDate><deprecationTime>{deprecated_at}</deprecationTime></item>"

@@ -189,12 +189,15 @@ fn instances_page(ids: &[(&str, &str)], next: &str) -> String {
 fn machines_of_a_cluster_are_read_page_by_page() {
     const SPOT: &str = "<spotInstanceRequestId>sir-1</spotInstanceRequestId>";
     const OPEN: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>open</capacityReservationPreference></capacityReservationSpecification>";
-    const ONLY: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>capacity-reservations-only</capacityReservationPreference></capacityReservationSpecification>";
+    const ONLY: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>capacity-reservations-only</capacityReservationPreference></capacityReservationSpecification><groupSet><item><groupId>sg-2</groupId></item><item><groupId>sg-1</groupId></item></groupSet>";
     let (first, second) = (instances_page(&[("i-1", SPOT), ("i-2", "")], "more"), instances_page(&[("i-3", OPEN), ("i-4", ONLY)], ""));
     let wire = Wire::answering([(200, &first), (200, &second)]);
     let found = run(machines(&wire).of_cluster(&"demo".into())).unwrap();
     let bought: Vec<_> = found.iter().map(|machine| (machine.id.as_str(), machine.capacity_type.as_str())).collect();
     assert_eq!(bought, [("i-1", "spot"), ("i-2", "on-demand"), ("i-3", "on-demand"), ("i-4", "reserved")]);
+    let places: Vec<_> = found.iter().map(|machine| machine.reservation.as_deref()).collect();
+    assert_eq!(places, [None, None, Some("cr-1"), Some("cr-1")], "one slid into an open reservation");
+    assert_eq!(found[3].security_groups, ["sg-1", "sg-2"]);
     assert_eq!(found[0].provider_id().as_str(), "aws:///us-east-1a/i-1");
     assert_eq!(found[0].launched_at, "2026-03-01T11:00:00Z".parse().unwrap());
     assert_eq!((found[0].state, found[0].tags.get(labels::NODE_POOL).map(String::as_str)), (InstanceState::Running, Some("default")));

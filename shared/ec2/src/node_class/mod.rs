@@ -3,14 +3,18 @@
 mod images;
 mod profile;
 mod queries;
+mod reservations;
 
 pub use images::{AliasError, SsmImage, choose_images, ssm_images};
 pub use profile::{InstanceProfile, instance_profile, profile_path};
-pub use queries::{Query, image_queries, matches_tags, security_group_queries, ssm_parameters, subnet_queries};
+pub use queries::{
+    Query, capacity_reservation_queries, image_queries, matches_tags, security_group_queries, ssm_parameters, subnet_queries,
+};
+pub use reservations::{ChosenReservations, choose_reservations};
 
 use crate::fleet::is_reserved_tag;
 use crate::kubelet::{Kubelet, MaxPods};
-use crate::network::{Image, SecurityGroup, Subnet};
+use crate::network::{CapacityReservation, Image, SecurityGroup, Subnet};
 use whittle_api::conditions;
 use whittle_api::karpenter::{Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
@@ -22,6 +26,8 @@ pub struct Found {
     pub subnets: Vec<Subnet>,
     pub security_groups: Vec<SecurityGroup>,
     pub images: Vec<Image>,
+    /// `None` where reservations are not looked at (gate `ReservedCapacity` off): what the status shows of them stays.
+    pub reservations: Option<Vec<CapacityReservation>>,
     /// Why the alias of the class has no images, if so.
     pub alias_error: Option<AliasError>,
     /// Name of the profile; `None` while it is unknown.
@@ -44,7 +50,7 @@ pub fn choose_security_groups(mut groups: Vec<SecurityGroup>) -> Vec<ResolvedSec
     groups.into_iter().map(|group| ResolvedSecurityGroup { id: group.id, name: group.name }).collect()
 }
 
-/// The status of a class after a successful look at everything it names. Reservations are left as they are.
+/// The status of a class after a successful look at everything it names.
 pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClassStatus {
     let mut status = class.status.clone();
     let family = crate::family::Family::of(&class.spec);
@@ -52,6 +58,9 @@ pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClas
     status.security_groups = choose_security_groups(found.security_groups);
     status.amis = choose_images(&found.images, family);
     status.instance_profile = found.instance_profile.clone().filter(|name| !name.is_empty());
+    if let Some(reservations) = found.reservations.as_deref() {
+        status.capacity_reservations = choose_reservations(reservations, now).kept;
+    }
     let amis = match found.alias_error {
         Some(error) => Verdict::no("UnsupportedAlias", error.to_string()),
         None => Verdict::of(!status.amis.is_empty(), "AMINotFound", "no image matches spec.amiSelectorTerms"),
@@ -67,13 +76,16 @@ pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClas
         None => Verdict::unknown("InstanceProfileUnknown", "the instance profile is not known yet"),
     };
     let validation = validation(class, family, found.has_service_cidr, &[&amis, &subnets, &groups, &profile]);
-    let parts = [
-        (conditions::AMIS_READY, amis),
+    // Ready even where nothing was found: a class without reservations buys what everybody buys.
+    let reservations = found.reservations.is_some().then(|| (conditions::CAPACITY_RESERVATIONS_READY, Verdict::yes()));
+    let mut parts = vec![(conditions::AMIS_READY, amis)];
+    parts.extend(reservations);
+    parts.extend([
         (conditions::SUBNETS_READY, subnets),
         (conditions::SECURITY_GROUPS_READY, groups),
         (conditions::INSTANCE_PROFILE_READY, profile),
         (conditions::VALIDATION_SUCCEEDED, validation),
-    ];
+    ]);
     let ready = ready(&parts);
     for (name, verdict) in parts.iter().chain([&(conditions::READY, ready)]) {
         set(&mut status.conditions, name, verdict, class.metadata.generation, now);

@@ -1,7 +1,7 @@
-//! Selector terms as EC2's filters (spec aws 11.2, 14.1).
+//! Selector terms as EC2's filters (spec aws 11.2, 14.1, 15).
 
 use std::collections::BTreeMap;
-use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 
 /// One describe call: filters are ANDed, values of one filter ORed. The answers of several queries are united.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,11 +9,13 @@ pub struct Query {
     pub filters: BTreeMap<String, Vec<String>>,
     /// Owners, for images.
     pub owners: Vec<String>,
+    /// Ids, for capacity reservations: no filter takes them.
+    pub ids: Vec<String>,
 }
 
 impl Query {
     fn of(name: &str, values: Vec<String>) -> Self {
-        Self { filters: BTreeMap::from([(name.to_owned(), values)]), owners: Vec::new() }
+        Self { filters: BTreeMap::from([(name.to_owned(), values)]), ..Self::default() }
     }
     fn of_tags(tags: &BTreeMap<String, String>) -> Self {
         let mut query = Self::default();
@@ -50,6 +52,27 @@ pub fn security_group_queries(terms: &[SecurityGroupSelectorTerm]) -> Vec<Query>
     let names: Vec<String> = terms.iter().filter(|term| term.id.is_none()).filter_map(|term| term.name.clone()).collect();
     let tags = terms.iter().filter(|term| term.id.is_none() && term.name.is_none()).filter_map(|term| term.tags.as_ref());
     with_ids("group-id", ids).into_iter().chain(with_ids("group-name", names)).chain(tags.map(Query::of_tags)).collect()
+}
+
+/// Each id in a query of its own, since one that does not exist fails its whole query; each term with tags or match criteria
+/// in another, also where it names an id. Only what is active is asked for.
+pub fn capacity_reservation_queries(terms: &[CapacityReservationSelectorTerm]) -> Vec<Query> {
+    let active = |mut query: Query| {
+        query.filters.insert("state".to_owned(), vec!["active".to_owned()]);
+        query
+    };
+    let of_term = |term: &CapacityReservationSelectorTerm| {
+        let by_id = term.id.as_ref().map(|id| active(Query { ids: vec![id.clone()], ..Query::default() }));
+        let selects = term.tags.as_ref().is_some_and(|tags| !tags.is_empty()) || term.instance_match_criteria.is_some();
+        let by_what_it_is = selects.then(|| {
+            let mut query = active(term.tags.as_ref().map(Query::of_tags).unwrap_or_default());
+            let filters = [("owner-id", &term.owner_id), ("instance-match-criteria", &term.instance_match_criteria)];
+            query.filters.extend(filters.into_iter().filter_map(|(name, value)| Some((name.to_owned(), vec![value.clone()?]))));
+            query
+        });
+        by_id.into_iter().chain(by_what_it_is)
+    };
+    terms.iter().flat_map(of_term).collect()
 }
 
 /// SSM parameters that terms name outright.

@@ -146,6 +146,7 @@ fn ready_status(spec: Value, change: impl FnOnce(&mut Found)) -> Vec<(String, St
         subnets: vec![subnet("subnet-a", 5)],
         security_groups: vec![SecurityGroup { id: "sg-1".into(), ..SecurityGroup::default() }],
         images: vec![image("ami-1", "x86_64", OLD, ImageVariant::Standard)],
+        reservations: None,
         alias_error: None,
         instance_profile: Some("profile".into()),
         has_service_cidr: true,

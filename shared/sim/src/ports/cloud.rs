@@ -2,10 +2,10 @@
 
 use super::{EC2, SimPorts};
 use crate::mutants::Mutant;
-use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ec2::network::{ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
 use whittle_ports::{CloudError, CloudErrorKind, Discovery, Fleets, Instances, Terminator};
 use whittle_units::{ClusterName, InstanceId};
 
@@ -123,6 +123,12 @@ impl Discovery for SimPorts {
     }
     async fn images(&self, terms: &[AmiSelectorTerm], _: &str) -> Result<Vec<Image>, CloudError> {
         self.call(EC2, "DescribeImages", |world| Ok(world.region.network.images(terms))).await
+    }
+    async fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
+        if terms.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.call(EC2, "DescribeCapacityReservations", |world| Ok(world.region.reservations_of(terms))).await
     }
     async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
         self.call(EC2, "CreateInstanceProfile", |world| {

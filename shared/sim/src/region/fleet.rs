@@ -3,7 +3,7 @@
 use super::{Change, Machine, Region};
 use crate::dice::{Dice, Stream};
 use jiff::Timestamp;
-use whittle_ec2::fleet::{FleetAnswer, FleetConfig, FleetInstance, FleetOverride, FleetPoolError, FleetRequest};
+use whittle_ec2::fleet::{FleetAnswer, FleetConfig, FleetInstance, FleetOverride, FleetPoolError, FleetRequest, ReservationTarget};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{CloudError, CloudErrorKind};
 use whittle_units::{InstanceId, Price};
@@ -55,8 +55,8 @@ impl Region {
         }
         self.fleet_sequence += 1;
         let mut answer = FleetAnswer { fleet_id: format!("fleet-{:017x}", self.fleet_sequence), ..FleetAnswer::default() };
-        let pool = self.cheapest_in_stock(request, &mut answer.errors);
-        if let Some((config, pool)) = pool {
+        let pool = self.cheapest_in_stock(request, now, &mut answer.errors);
+        if let Some((_, pool)) = pool {
             // Stock was asked for, so errors of other pools are of no interest.
             answer.errors.clear();
             let missing = u32::from(partial);
@@ -64,6 +64,12 @@ impl Region {
                 answer.errors.push(short_of(pool));
             }
             for _ in 0..request.target_capacity.saturating_sub(missing) {
+                // Reservations fill up while the fleet takes from them.
+                let mut errors = Vec::new();
+                let Some((config, pool)) = self.cheapest_in_stock(request, now, &mut errors) else {
+                    answer.errors.extend(errors);
+                    break;
+                };
                 let started = self.start_machine(request, config, pool, now, dice);
                 answer.instances.push(started);
             }
@@ -76,16 +82,22 @@ impl Region {
     fn cheapest_in_stock<'a>(
         &self,
         request: &'a FleetRequest,
+        now: Timestamp,
         errors: &mut Vec<FleetPoolError>,
     ) -> Option<(&'a FleetConfig, &'a FleetOverride)> {
         let mut pools: Vec<(&FleetConfig, &FleetOverride)> =
             request.configs.iter().flat_map(|config| config.overrides.iter().map(move |pool| (config, pool))).collect();
         pools.sort_by(|(_, a), (_, b)| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
         for (config, pool) in pools {
-            if self.in_stock(&pool.instance_type, &pool.zone, &request.capacity_type) {
-                return Some((config, pool));
+            let short = match self.launch_templates.get(&config.launch_template).and_then(|template| template.reservation.as_ref()) {
+                Some(ReservationTarget::Only(id)) => self.reservation_refuses(id, pool, now),
+                _ if self.in_stock(&pool.instance_type, &pool.zone, &request.capacity_type) => None,
+                _ => Some(short_of(pool)),
+            };
+            match short {
+                None => return Some((config, pool)),
+                Some(error) => errors.push(error),
             }
-            errors.push(short_of(pool));
         }
         None
     }
@@ -111,6 +123,11 @@ impl Region {
             capacity_type: request.capacity_type.clone(),
             image_id: image_id.clone(),
             subnet_id: pool.subnet_id.clone(),
+            security_groups: template.security_group_ids.clone(),
+            reservation: match &template.reservation {
+                Some(ReservationTarget::Only(id)) => Some(id.clone()),
+                _ => None,
+            },
             private_dns_name: self.private_name(dice),
             launched_at: now,
             tags,
@@ -134,6 +151,8 @@ impl Region {
     fn market_price(&self, pool: &FleetOverride, capacity_type: &str) -> Price {
         let price = match capacity_type {
             "spot" => self.catalog.spot_price(&pool.instance_type, &pool.zone),
+            // Paid for whether it is used or not.
+            "reserved" => Some(pool.price),
             _ => self.catalog.on_demand_price(&pool.instance_type),
         };
         price.unwrap_or(pool.price)

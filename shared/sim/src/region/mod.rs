@@ -3,9 +3,11 @@
 mod fleet;
 mod network;
 pub mod notices;
+mod reservations;
 mod user_data;
 
 pub use network::Network;
+pub use reservations::Reservation;
 
 use crate::cluster::JoiningMachine;
 use crate::dice::{Dice, Stream};
@@ -66,6 +68,8 @@ pub struct Region {
     blob: Arc<OnceLock<Vec<u8>>>,
     pub network: Network,
     pub machines: BTreeMap<InstanceId, Machine>,
+    /// By id.
+    pub reservations: BTreeMap<String, Reservation>,
     pub launch_templates: BTreeMap<String, LaunchTemplate>,
     fleets: BTreeMap<String, (FleetRequest, FleetAnswer)>,
     /// (type, zone, capacity type) that EC2 has none of; `*` stands for any.
@@ -184,6 +188,7 @@ impl Region {
             blob,
             network,
             machines: BTreeMap::new(),
+            reservations: BTreeMap::new(),
             launch_templates: BTreeMap::new(),
             fleets: BTreeMap::new(),
             out_of_stock: BTreeSet::new(),
@@ -289,7 +294,8 @@ impl Region {
 
     /// When the next change of a machine happens.
     pub fn next_at(&self) -> Option<Timestamp> {
-        self.changes.keys().next().map(|(at, _, _)| *at)
+        let of_machines = self.changes.keys().next().map(|(at, _, _)| *at);
+        of_machines.into_iter().chain(self.next_reservation_at()).min()
     }
 
     fn plan(&mut self, at: Timestamp, id: &InstanceId, change: Change) {
@@ -307,6 +313,7 @@ impl Region {
             self.changes.remove(&(at, id.clone(), change));
             self.happen(&id, change, now, dice, &mut effects);
         }
+        self.reservations_go_on(now, dice, &mut effects);
         effects
     }
 

@@ -1,4 +1,4 @@
-use super::{broken, wider_than};
+use super::{broken, wider_than, without_reservations};
 use serde_json::{Value, json};
 
 /// A small application that keeps every promise.
@@ -123,4 +123,19 @@ fn lost_state_is_found() {
 #[test]
 fn one_partition_is_found() {
     check("/Resources/Note", json!({"Type": "X", "Arn": "arn:aws:s3:::x"}), "names one partition");
+}
+
+#[test]
+fn the_rights_to_see_and_use_reservations_are_missed() {
+    let role =
+        |statements: Value| json!({"Type": "AWS::IAM::Role", "Properties": {"Policies": [{"PolicyDocument": {"Statement": statements}}]}});
+    let function = |role: &str| json!({"Type": "AWS::Lambda::Function", "Properties": {"Role": {"Fn::GetAtt": [role, "Arn"]}}});
+    let starts = |resource: &str| json!([{"Action": ["ec2:RunInstances", "ec2:CreateFleet"], "Resource": [{"Fn::Sub": resource}]}]);
+    let of = |sees: Value, starts: Value| json!({"Resources": {"Refresh": function("RefreshRole"), "Launch": function("LaunchRole"), "RefreshRole": role(sees), "LaunchRole": role(starts)}});
+    let sees = json!([{"Action": "ec2:DescribeCapacityReservations", "Resource": "*"}]);
+    let any = "arn:aws:ec2:${AWS::Region}:*:capacity-reservation/*";
+    assert_eq!(without_reservations(&of(sees.clone(), starts(any))), Vec::<String>::new());
+    assert_eq!(without_reservations(&of(json!([]), starts(any))).len(), 1);
+    let own = "arn:aws:ec2:${AWS::Region}:${AWS::AccountId}:capacity-reservation/*";
+    assert_eq!(without_reservations(&of(sees, starts(own))).len(), 2);
 }
