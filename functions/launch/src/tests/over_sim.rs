@@ -89,6 +89,7 @@ fn a_claim_whose_class_is_not_ready_is_given_up_without_an_event() {
         hash: String::new(),
         problems: vec!["it names no subnet".to_owned()],
         free_addresses: std::collections::BTreeMap::new(),
+        free_reserved: std::collections::BTreeMap::new(),
         resolved_at: at(0),
     };
     block_on(simulation.ports().write(&ClusterName::new("c"), &class, Revision::ABSENT)).unwrap();
