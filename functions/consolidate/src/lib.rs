@@ -9,6 +9,7 @@ mod observe;
 mod progress;
 mod shows;
 mod state;
+mod statics;
 #[cfg(test)]
 mod tests;
 
@@ -89,7 +90,12 @@ where
             // Claims that now end must count as ending before anything else is decided.
             seen = load(world, settings, cluster).await?;
         }
-        seen.mark_going(stored.value.removals().map(|going| going.claim.clone()));
+        seen.mark_going(stored.value.going().cloned());
+    }
+    if statics::balance(world, settings, lease, &seen, &mut stored, &mut report).await? {
+        // Machines that were just asked for, or are to go, count before anything else is decided.
+        seen = load(world, settings, cluster).await?;
+        seen.mark_going(stored.value.going().cloned());
     }
     let decision = decide(settings, &seen, &stored.value);
     shows::verdicts(world, cluster, &decision, settings.shadow, seen.now, &mut report).await?;
@@ -112,12 +118,13 @@ where
 
 /// What the core decides on. Pure.
 fn rules(settings: &Settings) -> Rules {
-    let spot_to_spot = if settings.spot_to_spot { Gate::On } else { Gate::Off };
-    Rules { spot_to_spot, solve: whittle_snapshot::options(settings), ..Rules::standard() }
+    let gate = |on: bool| if on { Gate::On } else { Gate::Off };
+    let (spot_to_spot, static_capacity) = (gate(settings.spot_to_spot), gate(settings.static_capacity));
+    Rules { spot_to_spot, static_capacity, solve: whittle_snapshot::options(settings), ..Rules::standard() }
 }
 
 fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions) -> Decision {
-    let facts = known.facts(&seen.expected);
+    let facts = known.facts(seen);
     disruption::decide(disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules(settings) })
 }
 
@@ -167,7 +174,7 @@ where
 
 /// Whether a second opinion, which shares no code with the decision, forbids a command. That is told, and nothing is done.
 fn is_refused(settings: &Settings, seen: &Snapshot, known: &Disruptions, command: &Command, report: &mut Report) -> bool {
-    let (facts, rules) = (known.facts(&seen.expected), rules(settings));
+    let (facts, rules) = (known.facts(seen), rules(settings));
     let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules };
     let wrong = check_command(&input, command);
     shows::refused(report, command, &wrong, seen.now);
@@ -195,7 +202,7 @@ where
     Q: Queues,
     T: Clock,
 {
-    let facts = stored.value.facts(&seen.expected);
+    let facts = stored.value.facts(seen);
     let memory = stored.value.memory.clone();
     let rules = rules(settings);
     let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &memory, settings: &rules };

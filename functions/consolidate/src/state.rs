@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use whittle_claims::{Claim, DeletionReason, Expectation, Record};
+use whittle_claims::{Claim, DeletionReason, Phase, Record};
 use whittle_core::disruption::{ClaimFacts, LedgerEntry, Memory, Method, Proposal, Reason};
+use whittle_snapshot::Snapshot;
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
 /// There is one such record in a cluster.
@@ -21,6 +22,11 @@ pub struct Disruptions {
     pub resting: Option<Proposal>,
     /// Being executed.
     pub running: Vec<Running>,
+    /// Claims of static pools that are to go because there are more than `replicas`. Decided once and then ended, whoever
+    /// dies meanwhile: another choice in between would end more of them.
+    pub leaving: Vec<Leaving>,
+    /// What was last said of static pools that cannot be brought to their `replicas`, by pool.
+    pub statics_told: BTreeMap<String, String>,
     pub memory: Memory,
     /// What shadow mode would do, as it was last told.
     pub imagined: Vec<LedgerEntry>,
@@ -53,6 +59,15 @@ pub struct Going {
     pub node: String,
 }
 
+/// A claim of a static pool that is to go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leaving {
+    pub claim: ClaimName,
+    pub node_pool: String,
+    pub message: String,
+}
+
 impl Record for Disruptions {
     const KIND: &'static str = "disruption";
     fn name(&self) -> String {
@@ -63,7 +78,7 @@ impl Record for Disruptions {
 impl Disruptions {
     /// Nothing is resting or being executed.
     pub fn is_idle(&self) -> bool {
-        self.resting.is_none() && self.running.is_empty()
+        self.resting.is_none() && self.running.is_empty() && self.leaving.is_empty()
     }
 
     /// Machines that are to go.
@@ -71,14 +86,27 @@ impl Disruptions {
         self.running.iter().flat_map(|running| &running.removals)
     }
 
-    /// What the core has to know of claims beyond their objects: which a command names, and which keep room for buffers.
-    pub(crate) fn facts(&self, expected: &BTreeMap<String, Expectation>) -> BTreeMap<String, ClaimFacts> {
+    /// Claims that are to go, as machines of a command or as what a static pool has too many.
+    pub(crate) fn going(&self) -> impl Iterator<Item = &ClaimName> {
+        self.removals().map(|going| &going.claim).chain(self.leaving.iter().map(|leaving| &leaving.claim))
+    }
+
+    /// What the core has to know of claims beyond their objects: which a command names, which keep room for buffers, and
+    /// which may yet get a machine although they are to end.
+    pub(crate) fn facts(&self, seen: &Snapshot) -> BTreeMap<String, ClaimFacts> {
         let mut facts: BTreeMap<String, ClaimFacts> = BTreeMap::new();
-        for (claim, expected) in expected.iter().filter(|(_, expected)| expected.buffer_pods > 0) {
+        for (claim, expected) in seen.expected.iter().filter(|(_, expected)| expected.buffer_pods > 0) {
             facts.entry(claim.clone()).or_default().buffer_pods = expected.buffer_pods;
         }
-        for going in self.removals() {
-            facts.entry(going.claim.as_str().to_owned()).or_default().in_command = true;
+        for claim in seen.claims.iter().map(|stored| &stored.value).filter(|claim| claim.deletion.is_some()) {
+            if matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
+                // A Provisioner has no `replicas`, so that its pool need not be told apart from a namesake here.
+                let pool = (claim.spec.owner.kind != "Provisioner").then(|| claim.spec.node_pool.clone());
+                facts.entry(claim.key.name.as_str().to_owned()).or_default().machine_may_come_to = pool;
+            }
+        }
+        for claim in self.going() {
+            facts.entry(claim.as_str().to_owned()).or_default().in_command = true;
         }
         facts
     }

@@ -1,13 +1,13 @@
 use super::*;
 use crate::observe::fingerprint;
 use crate::progress::{Readiness, entry, readiness};
-use crate::state::Going;
+use crate::state::{Going, Leaving};
 use std::collections::BTreeMap;
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::Pod;
 use whittle_api::{ObjectMeta, OwnerReference};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, step};
-use whittle_core::disruption::LedgerEntry;
+use whittle_core::disruption::{LedgerEntry, StaticChange};
 use whittle_units::Price;
 
 fn at(seconds: i64) -> Timestamp {
@@ -158,4 +158,49 @@ fn doorbells_do_not_multiply() {
     assert_eq!(plan_next_look(&seen, &next, sooner, &mut again), sooner, "but not soon enough");
     let idle = snapshot(vec![], at(0));
     assert_eq!(plan_next_look(&idle, &next, None, &mut again), None, "nothing of ours runs");
+}
+
+fn change(launch: usize) -> StaticChange {
+    let launch = vec![Default::default(); launch];
+    StaticChange { node_pool: "fixed".to_owned(), launch, delete: Vec::new(), at_limit: false, shadow: false }
+}
+
+#[test]
+fn a_static_pool_is_let_be_in_shadow_mode_and_while_a_claim_of_it_cannot_be_read() {
+    let live = Settings::default();
+    let none: [String; 0] = [];
+    assert_eq!(statics::held(&live, &change(2), &none), None);
+    assert_eq!(statics::held(&live, &change(2), &["other-1".to_owned(), "fixedly-1".to_owned()]), None);
+    let hidden = statics::held(&live, &change(2), &["fixed-1".to_owned()]).unwrap();
+    assert_eq!(hidden, "its machines cannot be counted: NodeClaim fixed-1 cannot be read");
+    let shadow = Settings { shadow: true, ..Settings::default() };
+    assert_eq!(statics::held(&shadow, &change(2), &none).unwrap(), "would (shadow mode) launch 2 machines and end 0");
+    assert!(statics::held(&live, &StaticChange { shadow: true, ..change(2) }, &none).is_some());
+}
+
+#[test]
+fn a_static_pool_whose_launch_failed_is_tried_again_after_a_minute() {
+    let mut lost = claim("fixed-1");
+    lost.spec.node_pool = "fixed".to_owned();
+    let lost = after(&lost, &[Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() }]);
+    let rests = |now: i64, pool: &str| statics::rests_until(&snapshot(vec![lost.clone()], at(now)), pool);
+    assert_eq!(rests(5, "fixed"), Some(at(61)));
+    assert_eq!(rests(61, "fixed"), None);
+    assert_eq!(rests(5, "other"), None);
+}
+
+#[test]
+fn a_claim_that_is_to_end_may_still_get_its_machine() {
+    let mut begun = claim("fixed-1");
+    begun.spec.node_pool = "fixed".to_owned();
+    let begun = after(&begun, &[Event::LaunchBegun { client_token: "t".to_owned() }]);
+    let deletion = Deletion { reason: DeletionReason::ScaledDown, at: at(2), deadline: None, message: String::new() };
+    let ending = after(&begun, &[Event::DeletionAsked(deletion)]);
+    let leaving = Leaving { claim: "fixed-2".into(), node_pool: "fixed".to_owned(), message: String::new() };
+    let state = Disruptions { leaving: vec![leaving], ..Disruptions::default() };
+    let facts = state.facts(&snapshot(vec![ending], at(5)));
+    assert_eq!(facts["fixed-1"].machine_may_come_to.as_deref(), Some("fixed"));
+    assert!(facts["fixed-2"].in_command, "one that is to go is nobody else's");
+    assert!(state.facts(&snapshot(vec![begun], at(5))).len() == 1, "one that stays is shown");
+    assert!(!state.is_idle());
 }

@@ -72,10 +72,13 @@ impl Facts {
         })
     }
 
-    /// The types that the plan named; nothing else is ever launched for it.
+    /// The types that the plan named; nothing else is ever launched for it. A static pool's claim names none: any type that
+    /// its requirements allow will do.
     fn types(&self, context: &Context<'_>, claim: &Claim) -> Vec<whittle_api::catalog::InstanceType> {
         let mut types = resolve(&self.catalog, context).unwrap_or_default();
-        types.retain(|each| claim.spec.instance_types.contains(&each.name));
+        if !claim.spec.instance_types.is_empty() {
+            types.retain(|each| claim.spec.instance_types.contains(&each.name));
+        }
         types
     }
 

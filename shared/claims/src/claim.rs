@@ -114,6 +114,8 @@ pub enum DeletionReason {
     /// The mirror or the Node was deleted by hand.
     Requested,
     NodePoolDeleted,
+    /// A static NodePool is to have fewer machines.
+    ScaledDown,
     LaunchTimeout,
     RegistrationTimeout,
     InsufficientCapacity,

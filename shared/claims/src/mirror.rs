@@ -21,6 +21,7 @@ impl DeletionReason {
             Self::InstanceGone => "InstanceGone",
             Self::Requested => "Requested",
             Self::NodePoolDeleted => "NodePoolDeleted",
+            Self::ScaledDown => "ScaledDown",
             Self::LaunchTimeout => "LaunchTimeout",
             Self::RegistrationTimeout => "RegistrationTimeout",
             Self::InsufficientCapacity => "InsufficientCapacity",
@@ -47,7 +48,7 @@ impl DeletionReason {
             Self::RegistrationTimeout => "registration_timeout",
             Self::InsufficientCapacity => "insufficient_capacity",
             Self::NodeClassNotReady => "nodeclass_not_ready",
-            Self::Requested | Self::NodePoolDeleted | Self::RolledBack => return None,
+            Self::Requested | Self::NodePoolDeleted | Self::ScaledDown | Self::RolledBack => return None,
         })
     }
 

@@ -52,6 +52,8 @@ pub struct Settings {
     pub act_on_rebalance: bool,
     /// Feature gate `NodeRepair`: nodes that report themselves broken for too long are replaced.
     pub node_repair: bool,
+    /// Feature gate `StaticCapacity`: NodePools with `replicas` hold that many machines; off, such pools are let be.
+    pub static_capacity: bool,
     /// How pods are planned for.
     pub scheduling: Scheduling,
     /// Secret part of the relay's path; requests that do not name it are refused. Empty refuses all.
@@ -104,6 +106,7 @@ impl Default for Settings {
             validation_delay: SignedDuration::from_secs(15),
             act_on_rebalance: false,
             node_repair: false,
+            static_capacity: true,
             scheduling: Scheduling::default(),
             relay_secret: String::new(),
         }

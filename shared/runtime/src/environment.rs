@@ -37,6 +37,8 @@ pub const SPOT_TO_SPOT: &str = "WHITTLE_SPOT_TO_SPOT";
 pub const ACT_ON_REBALANCE: &str = "WHITTLE_ACT_ON_REBALANCE";
 /// `true` replaces nodes that report themselves broken for too long. Optional.
 pub const NODE_REPAIR: &str = "WHITTLE_NODE_REPAIR";
+/// `false` lets NodePools with `replicas` be; `true` when unset. Optional.
+pub const STATIC_CAPACITY: &str = "WHITTLE_STATIC_CAPACITY";
 /// `Ignore` lets soft wishes of pods have no effect; `Respect` when unset.
 pub const PREFERENCE_POLICY: &str = "WHITTLE_PREFERENCE_POLICY";
 /// `BestEffort` lowers `minValues` that cannot be met; `Strict` when unset.
@@ -104,6 +106,7 @@ impl Environment {
                 spot_to_spot: switch(SPOT_TO_SPOT, "true", "false", "true, false")?,
                 act_on_rebalance: switch(ACT_ON_REBALANCE, "true", "false", "true, false")?,
                 node_repair: switch(NODE_REPAIR, "true", "false", "true, false")?,
+                static_capacity: !switch(STATIC_CAPACITY, "false", "true", "true, false")?,
                 scheduling: Scheduling {
                     ignore_preferences: switch(PREFERENCE_POLICY, "Ignore", "Respect", "Respect, Ignore")?,
                     lower_min_values: switch(MIN_VALUES_POLICY, "BestEffort", "Strict", "Strict, BestEffort")?,

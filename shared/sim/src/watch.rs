@@ -53,6 +53,7 @@ impl World {
         if claim.spec.replaces.is_none() && claim.deletion.is_none() {
             self.watch_planned_twice(claim);
         }
+        self.watch_static(claim);
     }
 
     fn live_claims<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Claim> {

@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Pod;
-use whittle_api::karpenter::{NodeClaim, Operator};
+use whittle_api::karpenter::{NodeClaim, Operator, Requirement};
 use whittle_api::{ClusterObjects, conditions, labels};
 use whittle_claims::{Claim, Phase, Stored, mirror};
 use whittle_core::pods;
+use whittle_core::requirements::from_requirements;
 use whittle_units::{ClaimName, Resources};
 
 /// The objects as a decision has to see them: the mirrors come from the claims, which are the truth, and pods that an
 /// unfinished launch was planned for are left out, because their place is on its way.
 ///
 /// A claim without a machine counts as a node that has exactly the room its planned pods leave: nothing while they wait,
-/// and room for their successors once they are gone (evicted from a node that is being emptied, say).
+/// and room for their successors once they are gone (evicted from a node that is being emptied, say). A static pool's claim
+/// is planned for no pods and takes what fits any machine that it may get.
 pub(crate) fn as_decided(
     objects: &ClusterObjects,
     claims: &[Stored<Claim>],
@@ -23,12 +25,13 @@ pub(crate) fn as_decided(
     let mut objects = objects.clone();
     let mut promised: BTreeSet<String> = BTreeSet::new();
     let mut mirrors = Vec::new();
+    let mut rooms = Rooms { types, known: Vec::new() };
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
         if matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
             if claim.deletion.is_some() {
                 continue; // its pods are planned anew; its machine, should one come, is drained
             }
-            mirrors.push(unlaunched(claim, &objects, types));
+            mirrors.push(unlaunched(claim, &objects, &mut rooms));
             promised.extend(claim.spec.pods.iter().map(|pod| pod.uid.clone()));
         } else {
             mirrors.push(mirror(claim));
@@ -87,8 +90,32 @@ fn id_of(claim: &Claim) -> String {
     format!("planned:///{}", claim.key.name)
 }
 
+/// What machines may have that are still to come.
+struct Rooms<'t> {
+    types: &'t BTreeMap<&'t str, &'t InstanceType>,
+    /// By requirements: the claims of a pool have the same.
+    known: Vec<(Vec<Requirement>, Resources)>,
+}
+
+impl Rooms<'_> {
+    /// What the machine of a claim that names no types has at least: the least of each resource over all that it allows.
+    fn at_least(&mut self, claim: &Claim) -> Resources {
+        let wanted = &claim.spec.requirements;
+        if let Some((_, room)) = self.known.iter().find(|(known, _)| known == wanted) {
+            return room.clone();
+        }
+        let asked = from_requirements(wanted);
+        let allowed = self.types.values().filter(|each| asked.intersects(&from_requirements(&each.requirements)).is_ok());
+        let least =
+            |room: Resources, next: Resources| room.iter().map(|(name, amount)| (name.to_owned(), amount.min(next.get(name)))).collect();
+        let room: Resources = allowed.map(|each| each.allocatable()).reduce(least).unwrap_or_default();
+        self.known.push((wanted.clone(), room.clone()));
+        room
+    }
+}
+
 /// The mirror of a claim that has no machine yet.
-fn unlaunched(claim: &Claim, objects: &ClusterObjects, types: &BTreeMap<&str, &InstanceType>) -> NodeClaim {
+fn unlaunched(claim: &Claim, objects: &ClusterObjects, rooms: &mut Rooms<'_>) -> NodeClaim {
     let mut out = mirror(claim);
     out.status.provider_id = id_of(claim);
     for requirement in &claim.spec.requirements {
@@ -98,12 +125,13 @@ fn unlaunched(claim: &Claim, objects: &ClusterObjects, types: &BTreeMap<&str, &I
     }
     let planned: BTreeSet<&str> = claim.spec.pods.iter().map(|pod| pod.uid.as_str()).collect();
     let waiting = objects.pods.iter().filter(|pod| planned.contains(pod.metadata.uid.as_str()) && !pod.is_terminal());
-    let mut room = claim.spec.requests.clone();
+    let of_static_pool = claim.spec.instance_types.is_empty() && claim.spec.pods.is_empty();
+    let mut room = if of_static_pool { rooms.at_least(claim) } else { claim.spec.requests.clone() };
     room.subtract(&pods::total_requests(waiting));
     out.status.allocatable = no_less_than_nothing(&room);
     // Limits are held against the largest machine that may come.
     let mut capacity = Resources::new();
-    for instance_type in claim.spec.instance_types.iter().filter_map(|name| types.get(name.as_str())) {
+    for instance_type in claim.spec.instance_types.iter().filter_map(|name| rooms.types.get(name.as_str())) {
         capacity.raise_to(&instance_type.capacity);
     }
     if let [only] = claim.spec.instance_types.as_slice() {

@@ -2,6 +2,7 @@ use crate::inflight::{as_decided, being_replaced};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Container, Pod, ResourceRequirements};
+use whittle_api::karpenter::Requirement;
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, PodKey, Revision, Stored, step};
 use whittle_units::{Quantity, Resources, Timestamp};
@@ -58,6 +59,28 @@ fn pods_that_a_claim_is_on_its_way_for_are_not_planned_twice() {
 #[test]
 fn the_places_of_pods_that_are_gone_are_free_for_their_successors() {
     check(&planned(), &[pod("b"), pod("a-again")], &["a-again"], Some(2));
+}
+
+#[test]
+fn a_claim_of_a_static_pool_has_the_room_that_any_of_its_machines_has() {
+    let room = |sizes: &[&str]| {
+        let requirements = vec![Requirement::is_in("size", sizes.iter().copied())];
+        let spec = ClaimSpec { requirements, ..ClaimSpec::default() };
+        let claim = Claim { spec, ..planned() };
+        let sized = |name: &str, units| {
+            let requirements = vec![Requirement::is_in("size", [name])];
+            InstanceType { name: name.into(), requirements, capacity: cpu(units), ..InstanceType::default() }
+        };
+        let (small, middle, large) = (sized("small", 4), sized("middle", 8), sized("large", 64));
+        let types = BTreeMap::from([("small", &small), ("middle", &middle), ("large", &large)]);
+        let objects = ClusterObjects { pods: vec![pod("a")], ..ClusterObjects::default() };
+        let decided = as_decided(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &types);
+        assert_eq!(decided.pods.len(), 1, "no pod is promised a place");
+        decided.node_claims[0].status.allocatable.get("cpu")
+    };
+    assert_eq!(room(&["middle", "large"]), Quantity::from_units(8));
+    assert_eq!(room(&["large"]), Quantity::from_units(64));
+    assert_eq!(room(&["huge"]), Quantity::ZERO, "nothing that could come is known");
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub struct Input<'a> {
 pub struct ClaimFacts {
     /// A command that is being executed names it as a candidate.
     pub in_command: bool,
+    /// The pool of a claim that is to end and is shown no more, while a launch under way may yet bring its machine.
+    pub machine_may_come_to: Option<String>,
     /// Virtual pods of capacity buffers that the last provisioning pass planned on the node.
     pub buffer_pods: u32,
     /// When the node's instance type was last found in the catalog.

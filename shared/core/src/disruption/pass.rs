@@ -62,7 +62,8 @@ pub(super) enum Side {
     Shadow,
 }
 
-fn is_shadow(pool: &NodePool) -> bool {
+/// Whether a pool is in shadow mode.
+pub(super) fn is_shadow(pool: &NodePool) -> bool {
     pool.metadata.annotation(labels::SHADOW) == Some("true")
 }
 

@@ -20,7 +20,8 @@ use whittle_units::Price;
 /// Node classes of this group and kind are ours.
 const NODE_CLASS: (&str, &str) = (labels::AWS_DOMAIN, "EC2NodeClass");
 
-static NO_FACTS: ClaimFacts = ClaimFacts { in_command: false, buffer_pods: 0, type_seen_at: None, cloud_drift: None };
+static NO_FACTS: ClaimFacts =
+    ClaimFacts { in_command: false, machine_may_come_to: None, buffer_pods: 0, type_seen_at: None, cloud_drift: None };
 
 /// One machine with its pods.
 #[derive(Clone, Debug)]

@@ -2,13 +2,14 @@
 
 use super::cost::lifetime_cost;
 use super::input::{Gate, Input};
+use super::pass::is_shadow;
 use super::protection::protection;
 use super::state::{Machine, World};
 use crate::pods::{is_active, is_daemon_owned};
 use crate::requirements::{from_labels, from_requirements};
 use crate::schedule::{ClaimWhy, NewClaim, TypeNames};
 use whittle_api::conditions;
-use whittle_api::karpenter::NodePool;
+use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::labels;
 use whittle_units::{Price, Quantity, Resources};
 
@@ -22,6 +23,8 @@ pub struct StaticChange {
     pub delete: Vec<String>,
     /// More is missing, but the pool's node limit is reached.
     pub at_limit: bool,
+    /// The pool is in shadow mode: nothing of this is to be done.
+    pub shadow: bool,
 }
 
 /// How many machines a pool has, by what becomes of them.
@@ -51,6 +54,7 @@ impl Census {
                 census.active += 1;
             }
         }
+        census.deleting += world.input.facts.values().filter(|facts| facts.machine_may_come_to.as_deref() == Some(pool)).count();
         census
     }
 
@@ -87,7 +91,13 @@ fn change(world: &World<'_>, pool: &NodePool) -> StaticChange {
         launch: vec![claim_from_template(pool); granted],
         delete: victims(world, pool, census.active.saturating_sub(replicas)),
         at_limit: ready && granted < missing,
+        shadow: is_shadow(pool),
     }
+}
+
+/// Whether EC2 has named the machine. A claim under way may carry a provider id of its own making.
+fn is_launched(claim: &NodeClaim) -> bool {
+    !claim.status.provider_id.is_empty() && conditions::is_true(&claim.status.conditions, conditions::LAUNCHED)
 }
 
 /// Claims that are not launched yet, then empty nodes, then the others: unprotected before protected, the cheapest to
@@ -101,8 +111,8 @@ fn victims(world: &World<'_>, pool: &NodePool, excess: usize) -> Vec<String> {
         let name = claim.metadata.name.as_str();
         let machine = world.machines.iter().find(|machine| machine.claim_name() == name);
         match machine {
-            _ if claim.status.provider_id.is_empty() => ranked.push(((0, false, 0), name)),
             Some(machine) if machine.state.marked_for_deletion || machine.facts.in_command => {}
+            _ if !is_launched(claim) => ranked.push(((0, false, 0), name)),
             Some(machine) => ranked.push((rank(world, machine), name)),
             None => ranked.push(((1, false, 0), name)),
         }

@@ -80,7 +80,7 @@ impl<const N: usize> PartialEq<[&str; N]> for TypeNames {
 }
 
 /// A machine to ask for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewClaim {
     pub node_pool: String,
     /// What it may become, cheapest first under its requirements, then by name; at most 600.
@@ -114,6 +114,9 @@ impl NewClaim {
     /// The requirements with the instance types in their place.
     #[must_use]
     pub fn requirements_with_types(&self) -> Vec<Requirement> {
+        if self.instance_types.is_empty() {
+            return self.requirements.clone(); // a static pool's: the launch takes any type that these allow
+        }
         let mut types = Requirement::is_in(whittle_api::labels::INSTANCE_TYPE, self.instance_types.iter().cloned());
         types.values.sort();
         types.min_values = self.instance_type_min_values;

@@ -53,6 +53,9 @@ struct Pool {
     nodes: u64,
     /// Of these: not ready, or on their way out.
     going: u64,
+    /// How many machines a static pool is to have, and at most.
+    replicas: Option<u64>,
+    limit: Option<u64>,
 }
 
 /// The reason of a disruption that budgets govern, as they name it, if one has begun.
@@ -100,6 +103,31 @@ impl World {
         }
     }
 
+    /// A claim was made: a static pool must not get more than it is to have, nor more than it may have, by all that the
+    /// deciding function was shown lately.
+    pub(crate) fn watch_static(&mut self, claim: &Claim) {
+        let (cluster, pool) = (self.name(), &claim.spec.node_pool);
+        let of_pool = |other: &&Claim| other.is_live() && other.spec.node_pool == *pool;
+        let live: Vec<&Claim> = self.store.claims(&cluster).map(|stored| &stored.value).filter(of_pool).collect();
+        let size = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let (all, staying) = (size(live.len()), size(live.iter().filter(|claim| claim.deletion.is_none()).count()));
+        let over = |look: &Look| {
+            let seen = look.pools.get(pool)?;
+            let replicas = seen.replicas?;
+            // What replaces a machine is one more for a while.
+            let many = claim.spec.replaces.is_none() && staying > replicas;
+            (many || seen.limit.is_some_and(|limit| all > limit)).then_some(replicas)
+        };
+        let verdicts: Vec<_> = self.allowance.looks.iter().map(over).collect();
+        if let Some(Some(replicas)) = verdicts.last()
+            && verdicts.iter().all(Option::is_some)
+        {
+            let text =
+                format!("static pool {pool} is to have {replicas} machines and got claim {}: now {staying} of {all}", claim.key.name);
+            self.violations.push(text);
+        }
+    }
+
     fn disruption_begins(&mut self, claim: &Claim, reason: &str) {
         let (now, pool) = (self.now(), claim.spec.node_pool.clone());
         self.allowance.begun.push((now, pool.clone(), claim.key.name.to_string()));
@@ -127,7 +155,14 @@ impl Allowance {
         let name = &pool.metadata.name;
         let of_pool =
             |node: &&Node| node.metadata.label(labels::NODE_POOL) == Some(name) && node.metadata.label(labels::INITIALIZED) == Some("true");
-        let mut seen = Pool { budgets: pool.spec.disruption.budgets.clone(), old: pool.is_converted_provisioner(), nodes: 0, going: 0 };
+        let mut seen = Pool {
+            budgets: pool.spec.disruption.budgets.clone(),
+            old: pool.is_converted_provisioner(),
+            nodes: 0,
+            going: 0,
+            replicas: pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok()),
+            limit: pool.spec.limits.0.get("nodes").and_then(|limit| u64::try_from(limit.units_floor()).ok()),
+        };
         for node in nodes.iter().filter(of_pool) {
             let Some(claim) = self.listed.get(&node.metadata.name).filter(|claim| !claim.terminating) else { continue };
             let lost = !conditions::is_true(&node.status.conditions, conditions::READY);

@@ -1,7 +1,7 @@
 //! Static pools: their number of nodes, and their drift.
 
 use crate::disruption::testing::{Scene, noon, owner, static_on};
-use crate::disruption::{StaticChange, static_changes};
+use crate::disruption::{ClaimFacts, StaticChange, static_changes};
 use whittle_api::k8s::IntOrString;
 use whittle_api::karpenter::{Budget, Requirement};
 use whittle_api::{conditions, labels};
@@ -46,6 +46,64 @@ fn a_static_pool_is_filled_up_to_its_replicas_and_its_limit() {
     let mut going = pool_of(5, 5, Some(5));
     going.parts("n0").1.metadata.deletion_timestamp = Some(noon());
     assert!(check_change(&going, 0, &[]).unwrap().at_limit, "nodes that are going count against the limit");
+}
+
+#[test]
+fn a_machine_that_may_still_come_counts_against_the_limit_but_not_as_one_of_the_replicas() {
+    let mut scene = pool_of(3, 1, Some(3));
+    let facts = ClaimFacts { machine_may_come_to: Some("default".to_owned()), ..ClaimFacts::default() };
+    scene.facts.insert("claim-hidden".to_owned(), facts.clone());
+    let change = check_change(&scene, 1, &[]).unwrap();
+    assert!(change.at_limit);
+    scene.facts.insert("claim-hidden".to_owned(), ClaimFacts { machine_may_come_to: Some("other".to_owned()), ..facts });
+    check_change(&scene, 2, &[]);
+}
+
+#[test]
+fn what_is_under_way_is_not_asked_for_again_and_goes_first() {
+    let mut scene = pool_of(3, 3, None);
+    let (node, claim) = scene.parts("n1");
+    // As decisions see a claim whose machine EC2 has not named yet.
+    claim.status.provider_id = "planned:///claim-n1".to_owned();
+    conditions::clear(&mut claim.status.conditions, conditions::LAUNCHED);
+    node.spec.provider_id = "planned:///claim-n1".to_owned();
+    check_change(&scene, 0, &[]);
+    scene.the_pool("default").spec.replicas = Some(1);
+    check_change(&scene, 0, &["claim-n1", "claim-n0"]);
+}
+
+#[test]
+fn a_large_static_pool_is_asked_for_at_once() {
+    let change = check_change(&pool_of(500, 0, None), 500, &[]).unwrap();
+    assert!(!change.at_limit);
+    check_change(&pool_of(500, 0, Some(499)), 499, &[]);
+    check_change(&pool_of(0, 0, None), 0, &[]);
+}
+
+#[test]
+fn what_a_pool_in_shadow_mode_needs_says_so() {
+    let mut scene = pool_of(3, 1, None);
+    assert!(!check_change(&scene, 2, &[]).unwrap().shadow);
+    scene.the_pool("default").metadata.annotations.insert(labels::SHADOW.to_owned(), "true".to_owned());
+    assert!(check_change(&scene, 2, &[]).unwrap().shadow);
+}
+
+#[test]
+fn several_static_pools_are_balanced_each_for_itself() {
+    let mut scene = pool_of(2, 1, None);
+    let other = scene.pool("other");
+    other.spec.replicas = Some(1);
+    other.metadata.deletion_timestamp = None;
+    for at in 0..3 {
+        scene.node(&format!("o{at}"), "other", 2);
+    }
+    let going = scene.pool("going");
+    going.spec.replicas = Some(5);
+    going.metadata.deletion_timestamp = Some(noon());
+    scene.pool("moving");
+    let changes = scene.with(static_changes);
+    let shown: Vec<_> = changes.iter().map(|change| (change.node_pool.as_str(), change.launch.len(), change.delete.len())).collect();
+    assert_eq!(shown, [("default", 1, 0), ("other", 0, 2)]);
 }
 
 #[test]
