@@ -38,7 +38,7 @@ pub const ACT_ON_REBALANCE: &str = "WHITTLE_ACT_ON_REBALANCE";
 /// `true` replaces nodes that report themselves broken for too long. Optional.
 pub const NODE_REPAIR: &str = "WHITTLE_NODE_REPAIR";
 /// `false` lets NodePools with `replicas` be; `true` when unset. Optional.
-pub const STATIC_CAPACITY: &str = "WHITTLE_STATIC_CAPACITY";
+pub(crate) const STATIC_CAPACITY: &str = "WHITTLE_STATIC_CAPACITY";
 /// `Ignore` lets soft wishes of pods have no effect; `Respect` when unset.
 pub const PREFERENCE_POLICY: &str = "WHITTLE_PREFERENCE_POLICY";
 /// `BestEffort` lowers `minValues` that cannot be met; `Strict` when unset.
@@ -149,6 +149,10 @@ mod tests {
         assert!(environment.settings.shadow);
         assert_eq!(environment.settings.default_node_role, None, "an empty parameter was not given");
         assert_eq!(environment.relay_secret_parameter.as_deref(), Some("/whittle/relay"));
+        assert!(environment.settings.static_capacity, "it is on unless it is switched off");
+        let mut without = complete();
+        without.insert(STATIC_CAPACITY, "false");
+        assert!(!read(&without).expect("it is complete").settings.static_capacity);
     }
 
     #[test]
