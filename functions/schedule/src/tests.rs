@@ -36,7 +36,7 @@ fn snapshot(pods: Vec<Pod>) -> Snapshot {
     let four = InstanceType { name: "four".into(), requirements, offerings: vec![offering], capacity, ..InstanceType::default() };
     let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
     let objects = ClusterObjects { node_pools: vec![pool], pods, ..ClusterObjects::default() };
-    Snapshot::of(now(), objects, Vec::new(), Vec::new(), BTreeMap::from([("default".to_owned(), Arc::new(vec![four]))]))
+    Snapshot::of(now(), objects, Vec::new(), Vec::new(), BTreeMap::from([("default".to_owned(), Arc::new(vec![four].into()))]))
 }
 
 /// One run as the function makes it, with what an earlier one left.

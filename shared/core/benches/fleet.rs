@@ -19,13 +19,14 @@ const DAEMONS: usize = 2;
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
 /// Objects, and what each pool can buy.
-pub(crate) fn cluster(nodes: usize, pods: usize) -> (ClusterObjects, BTreeMap<String, Arc<Vec<InstanceType>>>) {
-    let types: Arc<Vec<InstanceType>> = Arc::new((0..400).map(instance_type).collect());
+pub(crate) fn cluster<T: FromIterator<InstanceType>>(nodes: usize, pods: usize) -> (ClusterObjects, BTreeMap<String, Arc<T>>) {
+    let types: Vec<InstanceType> = (0..400).map(instance_type).collect();
+    let offered: Arc<T> = Arc::new(types.iter().cloned().collect());
     let mut objects = ClusterObjects::default();
     let mut catalog = BTreeMap::new();
     for at in 0..POOLS {
         let pool = pool(at);
-        catalog.insert(pool.metadata.name.clone(), Arc::clone(&types));
+        catalog.insert(pool.metadata.name.clone(), Arc::clone(&offered));
         objects.node_pools.push(pool);
     }
     objects.daemon_sets = (0..DAEMONS).map(daemon_set).collect();

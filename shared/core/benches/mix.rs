@@ -202,11 +202,11 @@ pub(crate) fn machines(count: usize) -> Vec<Node> {
 }
 
 /// One NodePool without requirements, and what it can buy.
-pub(crate) fn cluster(pods: Vec<Pod>, nodes: Vec<Node>) -> (ClusterObjects, BTreeMap<String, Arc<Vec<InstanceType>>>) {
+pub(crate) fn cluster<T: From<Vec<InstanceType>>>(pods: Vec<Pod>, nodes: Vec<Node>) -> (ClusterObjects, BTreeMap<String, Arc<T>>) {
     let mut pool = NodePool::default();
     pool.metadata = ObjectMeta::named("default");
     pool.spec.limits =
         Resources::from([("cpu", Quantity::from_units(10_000_000)), ("memory", Quantity::from_mebibytes(10_000_000 * 1024))]);
-    let catalog = BTreeMap::from([("default".to_owned(), Arc::new(instance_types(400)))]);
+    let catalog = BTreeMap::from([("default".to_owned(), Arc::new(instance_types(400).into()))]);
     (ClusterObjects { node_pools: vec![pool], pods, nodes, ..ClusterObjects::default() }, catalog)
 }

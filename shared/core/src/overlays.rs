@@ -6,7 +6,7 @@
 
 use crate::pods;
 use crate::requirements::{Allowed, Requirements, from_labels, from_requirements};
-use crate::schedule::NewClaim;
+use crate::schedule::{Assortment, NewClaim};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const FACTS: [&str; 9] = [
     "habana.ai/gaudi",
 ];
 
-type Types = BTreeMap<String, Arc<Vec<InstanceType>>>;
+type Types = BTreeMap<String, Arc<Assortment>>;
 
 /// What became of an overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,7 +179,7 @@ fn change<'o>(
 ) {
     let Some(types) = out.catalog.get_mut(&touch.pool) else { return };
     // Lists are shared between NodePools until one of them is changed.
-    let types = Arc::make_mut(types);
+    let types = Arc::make_mut(types).change();
     let text = overlay.spec.price.as_ref().or(overlay.spec.price_adjustment.as_ref()).filter(|_| has_price(overlay));
     for (at, offerings) in &touch.types {
         let t = &mut types[*at];
@@ -295,7 +295,7 @@ mod tests {
             offerings: ["x", "y"].iter().flat_map(|z| [offering(z, "on-demand"), offering(z, "spot")]).collect(),
             ..InstanceType::default()
         };
-        let types = Arc::new(vec![of_type("a"), of_type("b")]);
+        let types: Arc<super::Assortment> = Arc::new(vec![of_type("a"), of_type("b")].into());
         let catalog = ["one", "two"].iter().map(|p| ((*p).to_owned(), Arc::clone(&types))).collect();
         let pools: Vec<NodePool> = serde_json::from_value(json!([
             {"metadata": {"name": "one"}, "spec": {"template": {"spec": {"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}}}}},

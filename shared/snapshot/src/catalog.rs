@@ -3,9 +3,9 @@
 use crate::warm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_claims::{NodeClassRecord, Record, StockOut};
+use whittle_core::schedule::Assortment;
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::family::Family;
 use whittle_ec2::fleet::image_for;
@@ -24,7 +24,7 @@ pub(crate) fn of_pools(
     stock_outs: &[StockOut],
     blob: Option<&[u8]>,
     now: Timestamp,
-) -> Result<BTreeMap<String, Arc<Vec<InstanceType>>>, HandleError> {
+) -> Result<BTreeMap<String, Arc<Assortment>>, HandleError> {
     let Some(blob) = blob else { return Ok(BTreeMap::new()) };
     let catalog = warm::catalog(blob)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
@@ -32,7 +32,7 @@ pub(crate) fn of_pools(
     let stock_outs = stock_out_key(stock_outs, now);
     let wanted: BTreeSet<&str> = pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
     let ready = classes.iter().filter(|record| record.problems.is_empty() && wanted.contains(record.class.metadata.name.as_str()));
-    let by_class: BTreeMap<String, Arc<Vec<InstanceType>>> = ready
+    let by_class: BTreeMap<String, Arc<Assortment>> = ready
         .filter_map(|record| {
             let key = format!("{} {stock_outs} {}", catalog_key(blob), class_key(record));
             let types = warm::instance_types(key, || of_class(record, &catalog, &unavailable))?;
@@ -121,9 +121,9 @@ impl ClassParts {
 /// `None` for a class whose kubelet settings cannot be read or whose types cannot be resolved; `refresh` tells its owner.
 ///
 /// A type that none of the class's images boots is no candidate: its launch would be refused, and planned again for ever.
-fn of_class(record: &NodeClassRecord, catalog: &Catalog, unavailable: &Unavailable) -> Option<Vec<InstanceType>> {
+fn of_class(record: &NodeClassRecord, catalog: &Catalog, unavailable: &Unavailable) -> Option<Assortment> {
     let parts = ClassParts::of(record).ok()?;
     let mut types = resolve(catalog, &parts.context(unavailable)).ok()?;
     types.retain(|instance_type| image_for(&record.amis, instance_type).is_some());
-    Some(types)
+    Some(types.into())
 }

@@ -1,7 +1,7 @@
 //! The checker accepts what the solver plans, and refuses every plan that was spoilt by hand.
 
 use super::check;
-use crate::schedule::{Input, NewClaim, Options, Plan, PodRef, Workloads, solve};
+use crate::schedule::{Assortment, Input, NewClaim, Options, Plan, PodRef, Workloads, solve};
 use crate::state::{ClusterState, StateNode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -99,18 +99,18 @@ fn objects() -> ClusterObjects {
 struct World {
     objects: ClusterObjects,
     nodes: Vec<StateNode>,
-    catalog: BTreeMap<String, Arc<Vec<InstanceType>>>,
+    catalog: BTreeMap<String, Arc<Assortment>>,
     workloads: Workloads,
 }
 
 impl World {
     fn new() -> Self {
         let objects = objects();
-        let types = Arc::new(vec![
+        let types = Arc::new(Assortment::from(vec![
             instance_type("small", "amd64", 2, 0.1),
             instance_type("large", "amd64", 8, 0.4),
             instance_type("arm", "arm64", 4, 0.15),
-        ]);
+        ]));
         let catalog = ["default", "db", "fixed"].iter().map(|p| ((*p).to_owned(), Arc::clone(&types))).collect();
         Self { nodes: ClusterState::of(&objects).nodes, objects, catalog, workloads: Workloads::default() }
     }

@@ -1,6 +1,7 @@
 //! Offerings of the whole catalog by what they ask for: a few kinds (a zone, a capacity type) for thousands of offerings.
 
 use crate::requirements::{Requirements, from_requirements};
+use crate::schedule::Assortment;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
@@ -15,7 +16,7 @@ pub(crate) struct Offers {
 }
 
 impl Offers {
-    pub(crate) fn of<'a>(catalog: &'a BTreeMap<String, Arc<Vec<InstanceType>>>) -> Self {
+    pub(crate) fn of<'a>(catalog: &'a BTreeMap<String, Arc<Assortment>>) -> Self {
         let mut written: Vec<&'a [Requirement]> = Vec::new();
         let mut of = BTreeMap::new();
         for instance_type in catalog.values().flat_map(|types| types.iter()) {

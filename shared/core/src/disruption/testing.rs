@@ -5,7 +5,7 @@ use super::input::{ClaimFacts, Gate, Input, Memory, Settings};
 use super::pass::{Decision, decide};
 use super::validation::{Rejection, validate};
 use super::verdict::Why;
-use crate::schedule::{self, Packing, Workloads};
+use crate::schedule::{self, Assortment, Packing, Workloads};
 use crate::state::ClusterState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use whittle_units::{Price, Quantity, Resources, Timestamp};
 /// A cluster under construction. Its clock stands at noon of the first day of 2026.
 pub(crate) struct Scene {
     pub(crate) objects: ClusterObjects,
-    pub(crate) catalog: BTreeMap<String, Arc<Vec<InstanceType>>>,
+    pub(crate) catalog: BTreeMap<String, Arc<Assortment>>,
     pub(crate) facts: BTreeMap<String, ClaimFacts>,
     pub(crate) marks: BTreeMap<String, (bool, Option<Timestamp>)>,
     pub(crate) memory: Memory,
@@ -62,7 +62,7 @@ impl Scene {
         pool.spec.template.spec.node_class_ref = node_class();
         pool.spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand"])];
         conditions::set(&mut pool.status.conditions, conditions::READY, ConditionStatus::True, "", "", noon());
-        self.catalog.insert(name.to_owned(), Arc::new([1, 2, 4, 8, 16].map(instance_type).into()));
+        self.catalog.insert(name.to_owned(), Arc::new([1, 2, 4, 8, 16].map(instance_type).into_iter().collect()));
         self.objects.node_pools.push(pool);
         self.objects.node_pools.last_mut().unwrap()
     }

@@ -44,6 +44,13 @@ impl Bits {
         }
     }
 
+    /// Takes the members of `other` out.
+    pub(crate) fn drop_all(&mut self, other: &Self) {
+        for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
+            *mine &= !theirs;
+        }
+    }
+
     pub(crate) fn unite(&mut self, other: &Self) {
         for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
             *mine |= theirs;

@@ -3,9 +3,8 @@
 use super::bits::Bits;
 use super::hash::Map;
 use super::intern::{Key, Names, Set, Vals};
-use crate::requirements;
-use whittle_api::catalog::InstanceType;
-use whittle_api::labels;
+use super::stock::{ByKey, Kind, Steps, Stock};
+use std::sync::Arc;
 
 /// What cannot be had costs this.
 pub(crate) const NO_PRICE: u64 = u64::MAX;
@@ -47,63 +46,27 @@ pub(crate) struct OfferKind {
     /// Number of the reservation.
     pub(crate) reservation: Option<usize>,
     /// Types with an available offering of the kind.
-    pub(crate) available: Bits,
+    pub(crate) available: Arc<Bits>,
     /// By type, billionths of a dollar per hour; [`NO_PRICE`] where not available.
-    pub(crate) price: Vec<u64>,
+    pub(crate) price: Arc<[u64]>,
 }
 
-/// For one dimension: the amounts that occur, ascending, and which types have at least (or at most) so much.
-#[derive(Debug)]
-struct Steps {
-    at: Vec<i64>,
-    types: Vec<Bits>,
-}
-
-impl Steps {
-    /// By ascending amount, the types from there up.
-    fn at_least(amounts: &[i64]) -> Self {
-        let mut out = Self::gather(amounts, amounts.len(), true);
-        out.at.reverse();
-        out.types.reverse();
-        out
-    }
-
-    /// By ascending amount, the types from there down.
-    fn at_most(amounts: &[i64]) -> Self {
-        Self::gather(amounts, amounts.len(), false)
-    }
-
-    fn gather(amounts: &[i64], size: usize, descending: bool) -> Self {
-        let mut order: Vec<usize> = (0..size).collect();
-        order.sort_by_key(|n| amounts[*n]);
-        if descending {
-            order.reverse();
-        }
-        let (mut out, mut sofar) = (Self { at: Vec::new(), types: Vec::new() }, Bits::none(size));
-        for run in order.chunk_by(|a, b| amounts[*a] == amounts[*b]) {
-            run.iter().for_each(|n| sofar.insert(*n));
-            out.at.push(amounts[run[0]]);
-            out.types.push(sofar.clone());
-        }
-        out
-    }
-}
-
-/// One list of instance types.
+/// One list of instance types, in the numbers of a problem.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     /// By ascending base price, then name.
-    pub(crate) names: Vec<String>,
+    pub(crate) names: Arc<[String]>,
     /// By type: its place in the list that it came from.
-    pub(crate) place: Vec<usize>,
-    pub(crate) sets: Vec<Set>,
+    pub(crate) place: Arc<[usize]>,
+    pub(crate) sets: Arc<[Set]>,
     pub(crate) kinds: Vec<OfferKind>,
     pub(crate) allocatable: Vec<Vec<i64>>,
     pub(crate) capacity: Vec<Vec<i64>>,
     /// By dimension of what pods can use.
-    room: Vec<Steps>,
+    room: Vec<Arc<Steps>>,
     /// By dimension of the whole machine, which limits count.
-    bulk: Vec<Steps>,
+    bulk: Vec<Arc<Steps>>,
+    by_key: Arc<ByKey>,
     by_value: Map<(Key, Vals), Bits>,
 }
 
@@ -129,50 +92,42 @@ pub(crate) struct View {
 }
 
 impl Catalog {
-    pub(crate) fn build(types: &[InstanceType], names: &mut Names, dims: &Dims, reservations: &mut Reservations) -> Self {
-        let base = |t: &InstanceType| t.offerings.iter().filter(|o| o.available).map(|o| o.price).min();
-        let mut place: Vec<usize> = (0..types.len()).collect();
-        place.sort_by_key(|at| (base(&types[*at]).is_none(), base(&types[*at]), &types[*at].name));
-        let order: Vec<&InstanceType> = place.iter().map(|at| &types[*at]).collect();
-        let mut out = Self {
-            place,
-            names: order.iter().map(|t| t.name.clone()).collect(),
-            sets: order.iter().map(|t| names.set(&requirements::from_requirements(&t.requirements))).collect(),
-            kinds: Vec::new(),
-            allocatable: order.iter().map(|t| dims.vector(&t.allocatable())).collect(),
-            capacity: order.iter().map(|t| dims.vector(&t.capacity)).collect(),
-            room: Vec::new(),
-            bulk: Vec::new(),
-            by_value: Map::default(),
+    /// The list in the numbers of `names` and the dimensions of `dims`. What it shares with other problems it does not copy.
+    pub(crate) fn of(stock: &Stock, names: &mut Names, dims: &Dims, reservations: &mut Reservations) -> Self {
+        let number = names.adopt(&stock.words);
+        let set = |set: &Set| match &number {
+            None => set.clone(),
+            Some(number) => set.iter().map(|(key, vals)| (number.key(*key), number.vals(vals))).collect(),
         };
-        let mut kind_of: Map<Set, usize> = Map::default();
-        for (n, t) in order.iter().enumerate() {
-            for offering in &t.offerings {
-                let reqs = requirements::from_requirements(&offering.requirements);
-                let set = names.set(&reqs);
-                let at = *kind_of.entry(set.clone()).or_insert_with(|| {
-                    out.kinds.push(OfferKind {
-                        set,
-                        capacity_type: offering.capacity_type().to_owned(),
-                        zone: offering.zone().to_owned(),
-                        reservation: reservations.of(offering),
-                        available: Bits::none(order.len()),
-                        price: vec![NO_PRICE; order.len()],
-                    });
-                    out.kinds.len() - 1
-                });
-                reservations.note(offering);
-                if offering.available {
-                    let kind = &mut out.kinds[at];
-                    kind.available.insert(n);
-                    kind.price[n] = kind.price[n].min(offering.price.nanos());
-                }
+        let (sets, by_key) = match &number {
+            None => (Arc::clone(&stock.sets), Arc::clone(&stock.by_key)),
+            Some(number) => {
+                let by_key = stock.by_key.renumbered(|key| number.key(key), |vals| number.vals(vals));
+                (stock.sets.iter().map(set).collect(), Arc::new(by_key))
             }
+        };
+        reservations.add(&stock.reservations);
+        let kind = |kind: &Kind| OfferKind {
+            set: set(&kind.set),
+            capacity_type: kind.capacity_type.clone(),
+            zone: kind.zone.clone(),
+            reservation: kind.reservation.as_deref().and_then(|id| reservations.known(id)),
+            available: Arc::clone(&kind.available),
+            price: Arc::clone(&kind.price),
+        };
+        let by_type = |amounts: Vec<&[i64]>| (0..stock.names.len()).map(|t| amounts.iter().map(|of| of[t]).collect()).collect();
+        Self {
+            names: Arc::clone(&stock.names),
+            place: Arc::clone(&stock.place),
+            kinds: stock.kinds.iter().map(kind).collect(),
+            allocatable: by_type(dims.names.iter().map(|name| stock.allocatable(name)).collect()),
+            capacity: by_type(dims.names.iter().map(|name| stock.capacity(name)).collect()),
+            room: dims.names.iter().map(|name| Arc::clone(stock.room(name))).collect(),
+            bulk: dims.names.iter().map(|name| Arc::clone(stock.bulk(name))).collect(),
+            sets,
+            by_key,
+            by_value: Map::default(),
         }
-        let of = |amounts: &[Vec<i64>], d: usize| amounts.iter().map(|a| a[d]).collect::<Vec<_>>();
-        out.room = (0..dims.len()).map(|d| Steps::at_least(&of(&out.allocatable, d))).collect();
-        out.bulk = (0..dims.len()).map(|d| Steps::at_most(&of(&out.capacity, d))).collect();
-        out
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -218,17 +173,8 @@ impl Catalog {
 
     /// Types whose own requirement on `key` agrees with `allowed`.
     fn agreeing(&mut self, key: Key, allowed: &Vals) -> &Bits {
-        let sets = &self.sets;
-        self.by_value.entry((key, allowed.clone())).or_insert_with(|| {
-            let asked: Set = [(key, allowed.clone())].into_iter().collect();
-            let mut bits = Bits::none(sets.len());
-            for (n, set) in sets.iter().enumerate() {
-                if set.intersects(&asked).is_ok() {
-                    bits.insert(n);
-                }
-            }
-            bits
-        })
+        let (size, by_key) = (self.names.len(), &self.by_key);
+        self.by_value.entry((key, allowed.clone())).or_insert_with(|| by_key.agreeing(size, key, allowed))
     }
 
     /// How many types each requirement of `set` leaves on its own.
@@ -251,7 +197,7 @@ impl Catalog {
             if set.compatible(&kind.set, &well_known).is_ok() {
                 kinds.push(at);
                 offered.unite(&kind.available);
-                for (best, offer) in price.iter_mut().zip(&kind.price) {
+                for (best, offer) in price.iter_mut().zip(kind.price.iter()) {
                     *best = (*best).min(*offer);
                 }
             }
@@ -298,19 +244,20 @@ pub(crate) struct Reservations {
 }
 
 impl Reservations {
-    fn of(&mut self, offering: &whittle_api::catalog::Offering) -> Option<usize> {
-        let id = offering.label(labels::RESERVATION_ID).filter(|_| offering.capacity_type() == labels::CAPACITY_RESERVED)?;
-        Some(self.ids.iter().position(|known| known == id).unwrap_or_else(|| {
-            self.ids.push(id.to_owned());
-            self.left.push(i64::MAX);
-            self.ids.len() - 1
-        }))
+    fn known(&self, id: &str) -> Option<usize> {
+        self.ids.iter().position(|known| known == id)
     }
 
-    /// A reservation has as many machines as the offering that says the least.
-    fn note(&mut self, offering: &whittle_api::catalog::Offering) {
-        if let Some(at) = self.of(offering) {
-            self.left[at] = self.left[at].min(i64::from(offering.reservation_capacity.unwrap_or(0)));
+    /// A reservation has as many machines as the list that says the least.
+    fn add(&mut self, more: &[(String, i64)]) {
+        for (id, left) in more {
+            match self.known(id) {
+                Some(at) => self.left[at] = self.left[at].min(*left),
+                None => {
+                    self.ids.push(id.clone());
+                    self.left.push(*left);
+                }
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::hash::Map;
 use crate::requirements::{Allowed, Reqs, Value};
+use std::sync::Arc;
 
 /// A label key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,46 +51,91 @@ pub(crate) type Vals = Allowed<Val>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SetId(pub(crate) u32);
 
-/// The names behind the numbers.
-#[derive(Debug, Default)]
-pub(crate) struct Names {
+/// Numbered names.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Words {
     keys: Vec<String>,
     key_of: Map<String, Key>,
     vals: Vec<String>,
     val_of: Map<String, Val>,
 }
 
+/// The names behind the numbers: those of a list of instance types, which are shared, and what comes on top.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    base: Arc<Words>,
+    own: Words,
+}
+
+/// What the numbers of some words are in other names.
+pub(crate) struct Renumber {
+    keys: Vec<Key>,
+    vals: Vec<Val>,
+}
+
+impl Renumber {
+    pub(crate) fn key(&self, key: Key) -> Key {
+        self.keys[key.0 as usize]
+    }
+    pub(crate) fn vals(&self, vals: &Vals) -> Vals {
+        vals.map(|val| self.vals[val.id as usize])
+    }
+}
+
 impl Names {
-    pub(crate) fn key(&mut self, name: &str) -> Key {
-        if let Some(key) = self.key_of.get(name) {
-            return *key;
+    /// Names that know `base` by its own numbers.
+    pub(crate) fn based_on(base: &Arc<Words>) -> Self {
+        Self { base: Arc::clone(base), own: Words::default() }
+    }
+
+    /// The names as the base of others. They must have no base themselves.
+    pub(crate) fn into_words(self) -> Words {
+        debug_assert!(self.base.keys.is_empty() && self.base.vals.is_empty(), "names on a base are no base");
+        self.own
+    }
+
+    /// Takes in all of `words`, and answers with their numbers here unless these are the same.
+    pub(crate) fn adopt(&mut self, words: &Arc<Words>) -> Option<Renumber> {
+        if Arc::ptr_eq(&self.base, words) || (self.base.keys == words.keys && self.base.vals == words.vals) {
+            return None;
         }
-        let key = Key(u32::try_from(self.keys.len()).expect("fewer than 2^32 label keys"));
-        self.keys.push(name.to_owned());
-        self.key_of.insert(name.to_owned(), key);
+        let keys = words.keys.iter().map(|name| self.key(name)).collect();
+        Some(Renumber { keys, vals: words.vals.iter().map(|name| self.val(name)).collect() })
+    }
+
+    pub(crate) fn key(&mut self, name: &str) -> Key {
+        if let Some(key) = self.known_key(name) {
+            return key;
+        }
+        let key = Key(u32::try_from(self.base.keys.len() + self.own.keys.len()).expect("fewer than 2^32 label keys"));
+        self.own.keys.push(name.to_owned());
+        self.own.key_of.insert(name.to_owned(), key);
         key
     }
 
     pub(crate) fn val(&mut self, name: &str) -> Val {
-        if let Some(val) = self.val_of.get(name) {
+        if let Some(val) = self.base.val_of.get(name).or_else(|| self.own.val_of.get(name)) {
             return *val;
         }
-        let val = Val { id: u32::try_from(self.vals.len()).expect("fewer than 2^32 label values"), int: name.parse().ok() };
-        self.vals.push(name.to_owned());
-        self.val_of.insert(name.to_owned(), val);
+        let id = u32::try_from(self.base.vals.len() + self.own.vals.len()).expect("fewer than 2^32 label values");
+        let val = Val { id, int: name.parse().ok() };
+        self.own.vals.push(name.to_owned());
+        self.own.val_of.insert(name.to_owned(), val);
         val
     }
 
     pub(crate) fn known_key(&self, name: &str) -> Option<Key> {
-        self.key_of.get(name).copied()
+        self.base.key_of.get(name).or_else(|| self.own.key_of.get(name)).copied()
     }
 
     pub(crate) fn key_name(&self, key: Key) -> &str {
-        &self.keys[key.0 as usize]
+        let at = key.0 as usize;
+        self.base.keys.get(at).unwrap_or_else(|| &self.own.keys[at - self.base.keys.len()])
     }
 
     pub(crate) fn val_name(&self, val: Val) -> &str {
-        &self.vals[val.id as usize]
+        let at = val.id as usize;
+        self.base.vals.get(at).unwrap_or_else(|| &self.own.vals[at - self.base.vals.len()])
     }
 
     pub(crate) fn vals(&mut self, allowed: &Allowed<String>) -> Vals {

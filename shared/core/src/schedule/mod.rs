@@ -1,5 +1,6 @@
 //! Where pending pods go: onto what exists, onto machines to ask for, or nowhere, with reasons.
 
+mod assortment;
 mod bits;
 mod bound;
 mod catalog;
@@ -27,6 +28,7 @@ mod reason;
 mod repack;
 mod shop;
 mod state;
+mod stock;
 #[cfg(test)]
 mod tests;
 mod thrift;
@@ -36,6 +38,7 @@ mod wishes;
 pub(crate) use order::by_price;
 pub(crate) use prepared::Prepared;
 
+pub use assortment::Assortment;
 pub use memory::{Memory, Settled};
 pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
 pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolSays, Reason, RuledOut};
@@ -46,7 +49,6 @@ use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::ClusterObjects;
-use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Pod, TopologySpreadConstraint};
 use whittle_units::Timestamp;
 
@@ -59,7 +61,7 @@ pub struct Input<'a> {
     /// All machines, as [`crate::state::ClusterState::of`] joins them; their pods are positions in `objects.pods`.
     pub nodes: &'a [StateNode],
     /// What each NodePool can buy; a NodePool that is missing or has nothing is skipped.
-    pub catalog: &'a BTreeMap<String, Arc<Vec<InstanceType>>>,
+    pub catalog: &'a BTreeMap<String, Arc<Assortment>>,
     /// Pretend pods of capacity buffers; see [`crate::pods::virtual_pods`].
     pub virtual_pods: &'a [Pod],
     /// Services and workload selectors, for cluster-default spread; may stay empty when there are no defaults.

@@ -84,14 +84,10 @@ pub(crate) fn ordered(pools: &[NodePool]) -> Vec<&NodePool> {
 /// The labels that instance types define.
 pub(crate) fn well_known(input: &Input<'_>) -> BTreeSet<String> {
     let mut out: BTreeSet<String> = labels::WELL_KNOWN.iter().map(|k| (*k).to_owned()).collect();
-    let mut seen = BTreeSet::new();
-    for types in input.catalog.values().filter(|t| seen.insert(std::sync::Arc::as_ptr(t) as usize)) {
-        for t in types.iter() {
-            for r in &t.requirements {
-                let key = labels::normalized(&r.key);
-                if !out.contains(key) {
-                    out.insert(key.to_owned());
-                }
+    for types in input.catalog.values() {
+        for key in &types.stock().label_keys {
+            if !out.contains(key) {
+                out.insert(key.clone());
             }
         }
     }
@@ -109,6 +105,8 @@ pub(crate) fn build<'a>(
 ) -> Pools<'a> {
     let mut list = Vec::new();
     let mut empty = Vec::new();
+    let Ground { well_known, names, .. } = ground;
+    let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
     for source in pools {
         let Some(types) = ground.input.catalog.get(&source.metadata.name).filter(|t| !t.is_empty()) else {
             empty.push(Empty { source, offered: None });
@@ -116,7 +114,7 @@ pub(crate) fn build<'a>(
         };
         let at = std::sync::Arc::as_ptr(types) as usize;
         let catalog = *shelf.of.entry(at).or_insert_with(|| {
-            shelf.catalogs.push(Catalog::build(types, &mut ground.names, dims, reservations));
+            shelf.catalogs.push(Catalog::of(types.stock(), &mut ground.names, dims, reservations));
             shelf.catalogs.len() - 1
         });
         let mut labels = source.spec.template.metadata.labels.clone();
@@ -134,8 +132,6 @@ pub(crate) fn build<'a>(
             reqs.add(only_while_scheduling.to_owned(), Allowed::one("true".to_owned()));
         }
         let (set, _) = ground.split(&reqs);
-        let well_known: Vec<String> = ground.well_known.iter().cloned().collect();
-        let well_known: BTreeSet<Key> = well_known.iter().map(|k| ground.names.key(k)).collect();
         let shelved = &mut shelf.catalogs[catalog];
         let view = shelved.view(ground.sets.get(set), |k| well_known.contains(k));
         let strict = ground.options.min_values == MinValuesPolicy::Strict;

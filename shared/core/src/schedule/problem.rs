@@ -217,8 +217,8 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
     let relevant = super::machines::relevant_keys(&ground, &classes.list, &groups);
     let machines = super::machines::build(&mut ground, &dims, &daemons, &relevant);
     let key = Keys::of(&mut ground.names);
-    let well_known: Vec<String> = ground.well_known.iter().cloned().collect();
-    let well_known = well_known.iter().map(|k| ground.names.key(k)).collect();
+    let Ground { well_known, names, .. } = &mut ground;
+    let well_known = well_known.iter().map(|key| names.key(key)).collect();
     let problem = Problem {
         tolerated: tolerations_by_taints(&ground.marks),
         queue: classes.queue(&candidates, options),
@@ -249,10 +249,12 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
 }
 
 fn ground<'a>(input: &'a Input<'a>, options: &'a Options, pools: &[&whittle_api::karpenter::NodePool], open: bool) -> Ground<'a> {
+    let base = pools.iter().find_map(|pool| input.catalog.get(&pool.metadata.name).filter(|types| !types.is_empty()));
     Ground {
         input,
         options,
-        names: Names::default(),
+        // Numbers that the first list of types has already are not given anew.
+        names: base.map_or_else(Names::default, |types| Names::based_on(&types.stock().words)),
         sets: Sets::default(),
         marks: Marks::default(),
         groups: Groups::default(),

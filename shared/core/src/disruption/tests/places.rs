@@ -205,7 +205,7 @@ fn a_reservation_replaces_on_demand_spot_and_larger_reservations() {
         let mut scene = scene(&[("n", 8, "1500m")]);
         let all = ["on-demand", "spot", "reserved"];
         scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, all)];
-        scene.catalog.insert("default".to_owned(), Arc::new(vec![reserved(2, "cr-2"), reserved(8, "cr-8")]));
+        scene.catalog.insert("default".to_owned(), Arc::new(vec![reserved(2, "cr-2"), reserved(8, "cr-8")].into()));
         relabel(&mut scene, from, &["n"]);
         scene.settings.spot_to_spot = Gate::Off;
         let decision = scene.decide();
@@ -243,7 +243,7 @@ fn nodes_are_not_merged_into_one_of_their_own_type() {
     // Alone each could go for nothing less; together they fit on one more of the same type.
     let mut scene = scene(&[("a", 2, "900m"), ("b", 2, "900m")]);
     let types: Vec<InstanceType> = vec![instance_type(2)];
-    scene.catalog.insert("default".to_owned(), Arc::new(types));
+    scene.catalog.insert("default".to_owned(), Arc::new(types.into()));
     let decision = scene.expect(&["single delete [a]"]);
     assert_eq!(decision.commands[0].destinations, ["b"]);
 }
@@ -321,7 +321,7 @@ fn what_protects_a_pod_that_came_while_a_command_rested_rejects_it() {
     for offering in &mut types[1].offerings {
         offering.price = Price::from_dollars(9.0);
     }
-    later.catalog.insert("default".to_owned(), Arc::new(types));
+    later.catalog.insert("default".to_owned(), Arc::new(types.into()));
     assert_eq!(later.validate(&proposal).unwrap_err().cause, crate::disruption::RejectionCause::Scheduling);
 }
 
@@ -343,7 +343,7 @@ fn the_price_of_a_node_is_found_though_nobody_can_buy_it_now() {
     let mut scene = scene(&[("n", 4, "1500m")]);
     let mut types: Vec<InstanceType> = [2, 4].map(instance_type).into();
     types[1].offerings.iter_mut().for_each(|offering| offering.available = false);
-    scene.catalog.insert("default".to_owned(), Arc::new(types));
+    scene.catalog.insert("default".to_owned(), Arc::new(types.into()));
     let decision = scene.expect(&["single replace [n] -> x2"]);
     assert_eq!(decision.commands[0].savings.nanos(), 100_000_000);
 }

@@ -49,7 +49,7 @@ fn many_types(scene: &mut Scene, count: i64) {
         })
         .collect();
     types.push(crate::disruption::testing::instance_type(16));
-    scene.catalog.insert("default".to_owned(), Arc::new(types));
+    scene.catalog.insert("default".to_owned(), Arc::new(types.into()));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn the_worst_launch_counts_for_being_cheaper() {
     let mut scene = scene(&[("n", 4, "1500m")]);
     let mut types: Vec<InstanceType> = [2, 4].map(crate::disruption::testing::instance_type).into();
     types[0].offerings[1].price = Price::from_dollars(0.5);
-    scene.catalog.insert("default".to_owned(), Arc::new(types));
+    scene.catalog.insert("default".to_owned(), Arc::new(types.into()));
     scene.expect(&[]);
     scene.expect_why("n", "NothingCheaper");
 }
