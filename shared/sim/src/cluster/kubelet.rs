@@ -120,7 +120,10 @@ impl Cluster {
             self.seen_classes = classes;
             effects.push(ClusterEffect::ClassChanged);
         }
-        self.tell_deployments(effects);
+        if self.told_at != Some(self.objects.workloads()) {
+            self.told_at = Some(self.objects.workloads());
+            self.tell_deployments(effects);
+        }
     }
 
     fn tell_deployments(&mut self, effects: &mut Vec<ClusterEffect>) {

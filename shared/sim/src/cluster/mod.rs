@@ -72,6 +72,9 @@ pub struct Cluster {
     /// Names of groups' nodes that are being drained.
     shrinking: BTreeSet<String>,
     retry_at: Option<Timestamp>,
+    /// The write of workloads after which their controllers had nothing to do, and the one that was told of.
+    calm_at: Option<u64>,
+    told_at: Option<u64>,
     /// Uids of pods that were deleted by force or eviction past their budget, allowed to leave it overdrawn.
     pub forced: BTreeSet<String>,
 }
@@ -96,6 +99,8 @@ impl Cluster {
             reviewed: BTreeMap::new(),
             shrinking: BTreeSet::new(),
             retry_at: None,
+            calm_at: None,
+            told_at: None,
             forced: BTreeSet::new(),
         };
         for namespace in ["default", "kube-system"] {
@@ -118,13 +123,23 @@ impl Cluster {
         self.step_groups(now, dice, region, &mut effects);
         self.step_nodes(now, &mut effects);
         self.collect_garbage(now);
-        self.step_deployments(now, dice);
-        self.step_daemon_sets(now, dice);
+        self.step_workloads(now, dice);
         self.step_pods(now);
         self.schedule_pods(now, dice, &mut effects);
         self.update_budgets();
         self.notice_changes(&mut effects);
         effects
+    }
+
+    /// Controllers of pods look at workloads and Nodes alone: unless one of these changed, they find what they found before.
+    fn step_workloads(&mut self, now: Timestamp, dice: &mut Dice) {
+        let before = self.objects.workloads();
+        if self.calm_at == Some(before) {
+            return;
+        }
+        self.step_deployments(now, dice);
+        self.step_daemon_sets(now, dice);
+        self.calm_at = (self.objects.workloads() == before).then_some(before);
     }
 
     /// When the next timer of a pod, Node or drain runs out.
@@ -179,7 +194,7 @@ impl Cluster {
     }
 
     fn forget_pod(&mut self, key: &str) {
-        self.objects.pods.remove(key);
+        self.objects.forget_pod(key);
         self.starts.remove(key);
         self.ends.remove(key);
         self.reviewed.remove(key);

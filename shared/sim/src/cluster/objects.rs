@@ -20,6 +20,8 @@ macro_rules! objects {
             $($(#[$doc])* pub $field: Table<$type>,)*
             /// Counts the writes of all objects.
             version: u64,
+            /// Counts the writes of pods, of what makes pods, and of Nodes.
+            workloads: u64,
         }
         $(impl Tabled for $type {
             fn table(objects: &Objects) -> &Table<Self> {
@@ -75,9 +77,23 @@ pub fn key_of<T: Kind>(object: &T) -> String {
 }
 
 impl Objects {
-    fn next_version(&mut self) -> String {
+    fn next_version<T: Kind>(&mut self) -> String {
         self.version += 1;
+        if [Pod::KIND, Deployment::KIND, ReplicaSet::KIND, StatefulSet::KIND, DaemonSet::KIND, Node::KIND].contains(&T::KIND) {
+            self.workloads += 1;
+        }
         self.version.to_string()
+    }
+
+    /// A number that grows with every write of a pod, of what makes pods, or of a Node.
+    pub(super) fn workloads(&self) -> u64 {
+        self.workloads
+    }
+
+    /// Takes a pod out, whatever it still waits for.
+    pub(super) fn forget_pod(&mut self, key: &str) {
+        self.pods.remove(key);
+        self.next_version::<Pod>();
     }
 
     /// The object of a key.
@@ -92,7 +108,7 @@ impl Objects {
         if T::table(self).contains_key(&key) {
             return false;
         }
-        let version = self.next_version();
+        let version = self.next_version::<T>();
         let meta = object.meta_mut();
         if meta.uid.is_empty() {
             meta.uid = format!("{:08x}-0000-4000-8000-{:012x}", self.version, self.version);
@@ -113,7 +129,7 @@ impl Objects {
         if new == old {
             return true;
         }
-        new.meta_mut().resource_version = self.next_version();
+        new.meta_mut().resource_version = self.next_version::<T>();
         if new.meta().is_deleting() && new.meta().finalizers.is_empty() && T::KIND != Pod::KIND {
             T::table_mut(self).remove(key);
         } else {
@@ -141,7 +157,7 @@ impl Objects {
         if object == old {
             return false;
         }
-        let version = self.next_version();
+        let version = self.next_version::<T>();
         let meta = object.meta_mut();
         meta.resource_version = version;
         meta.generation = was.generation.map(|generation| generation + 1);
@@ -153,7 +169,7 @@ impl Objects {
     pub fn delete<T: Tabled>(&mut self, key: &str, now: Timestamp) -> bool {
         let Some(object) = T::table(self).get(key) else { return false };
         if object.meta().finalizers.is_empty() {
-            self.next_version();
+            self.next_version::<T>();
             T::table_mut(self).remove(key);
         } else if !object.meta().is_deleting() {
             self.change::<T>(key, |object| object.meta_mut().deletion_timestamp = Some(now));
