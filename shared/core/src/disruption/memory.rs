@@ -3,6 +3,7 @@
 use super::candidates::Candidate;
 use super::command::Command;
 use super::input::{Memory, Move, Seen, Shape};
+use super::outlook::takes_moving_pods;
 use super::simulate::workload_of;
 use super::state::World;
 use super::verdict::Keep;
@@ -135,8 +136,14 @@ pub(super) fn fingerprint(world: &World<'_>, nodes: &[Candidate<'_>]) -> u64 {
     }
     for machine in &world.machines {
         hash.text(machine.name());
-        let marks = [machine.is_going(), machine.is_initialized(), machine.nominated(world.now()).is_some()];
+        let marks =
+            [machine.is_going(), machine.is_initialized(), machine.nominated(world.now()).is_some(), takes_moving_pods(world, machine)];
         hash.number(marks.iter().fold(0, |bits, mark| bits * 2 + u64::from(*mark)));
+    }
+    // Moves hold others back until they are forgotten.
+    let moves = &world.input.memory.moves;
+    for span in [HOUR, REMEMBERED_FOR] {
+        hash.number(moves.iter().filter(|earlier| world.now().duration_since(earlier.at) < span).count() as u64);
     }
     for pool in world.pools() {
         hash.text(&pool.metadata.name);

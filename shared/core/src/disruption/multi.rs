@@ -17,9 +17,8 @@ const TRIES_MAX: usize = 60;
 pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     let mut nodes = eligible(pass, Method::MultiNode);
     let mut left = pass.budget(Reason::Underutilized);
-    let before = nodes.len();
+    // What is remembered of these nodes says nothing of others that the budgets let go another time.
     nodes.retain(|node| left.take(node.pool_name()));
-    let constrained = nodes.len() < before;
     if nodes.len() < 2 {
         return Vec::new();
     }
@@ -44,7 +43,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
             vec![command]
         }
         None => {
-            if !constrained && !spent {
+            if !spent {
                 pass.remember_nothing(Method::MultiNode, &nodes);
             }
             Vec::new()

@@ -85,7 +85,7 @@ impl<'w> Outlook<'w> {
 
 /// Whether pods of a removed node may land there: not on nodes that go, that are not ready for pods yet, or whose own
 /// pods came or went lately.
-fn takes_moving_pods(world: &World<'_>, machine: &Machine<'_>) -> bool {
+pub(super) fn takes_moving_pods(world: &World<'_>, machine: &Machine<'_>) -> bool {
     if machine.is_going() || !machine.state.initialized() {
         return false;
     }

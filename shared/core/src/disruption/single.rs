@@ -23,26 +23,30 @@ pub(super) enum Aim {
 
 pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     let nodes = in_turn(eligible(pass, Method::SingleNode), &pass.memory.unreached);
-    if nodes.is_empty() || aim == Aim::Command && pass.found_nothing_before(Method::SingleNode, &nodes) {
+    if nodes.is_empty() {
         return Vec::new();
     }
     let left = pass.budget(Reason::Underutilized);
+    let (free, bound): (Vec<Candidate<'w>>, Vec<Candidate<'w>>) = nodes.into_iter().partition(|node| left.of(node.pool_name()) > 0);
+    for node in &bound {
+        pass.keep_for_budget(node, Reason::Underutilized);
+    }
+    // Nodes that a budget holds back are not looked at; once it lets them go, these are other nodes.
+    let nodes = free;
+    if aim == Aim::Command && pass.found_nothing_before(Method::SingleNode, &nodes) {
+        return Vec::new();
+    }
     let totals = Totals::new(pass);
     let mut simulator = Simulator::of_pass(pass);
     let first_wins = pass.world.input.settings.solve.packing == Packing::Reference;
     // The reference simulates always, and so tells other reasons.
     let outlook = (!first_wins).then(|| Outlook::new(pass.world));
     let mut best: Option<(&Candidate<'w>, Command)> = None;
-    let (mut constrained, mut unreached) = (false, BTreeSet::new());
+    let mut unreached = BTreeSet::new();
     for node in &nodes {
         if simulator.is_spent() || first_wins && best.is_some() {
             unreached.insert(node.name().to_owned());
             pass.keep(node, Keep::NotReached);
-            continue;
-        }
-        if left.of(node.pool_name()) == 0 {
-            constrained = true;
-            pass.keep_for_budget(node, Reason::Underutilized);
             continue;
         }
         match consider(pass, &totals, outlook.as_ref(), &mut simulator, node) {
@@ -69,7 +73,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
             vec![command]
         }
         None => {
-            if !constrained && pass.memory.unreached.is_empty() {
+            if pass.memory.unreached.is_empty() {
                 pass.remember_nothing(Method::SingleNode, &nodes);
             }
             Vec::new()

@@ -195,7 +195,9 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
     let daemons = crate::pods::daemon_pods(&input.objects.daemon_sets, &input.objects.pods);
     let dims = super::intake::dims(&classes.list, &daemons, input);
     classes.measure(&dims);
-    let counted = super::machines::counted(&mut ground, &in_pass);
+    // Nobody waits, in most runs: then it does not matter who is where.
+    let idle = candidates.is_empty() && !open;
+    let counted = if idle { Vec::new() } else { super::machines::counted(&mut ground, &in_pass) };
     let groups = ground.groups.finish(&ground.names);
     classes.join(&groups);
     let mut reservations = Reservations::default();
@@ -215,7 +217,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
     let passes = |filter: &super::topology::Filter, machine: &Counted| machine_passes(&ground, filter, machine);
     let standing = if open { Standing::of(&groups, &counted, &ground.sets, reachable, passes) } else { Standing::default() };
     let relevant = super::machines::relevant_keys(&ground, &classes.list, &groups);
-    let machines = super::machines::build(&mut ground, &dims, &daemons, &relevant);
+    let machines = if idle { Vec::new() } else { super::machines::build(&mut ground, &dims, &daemons, &relevant) };
     let key = Keys::of(&mut ground.names);
     let Ground { well_known, names, .. } = &mut ground;
     let well_known = well_known.iter().map(|key| names.key(key)).collect();

@@ -328,6 +328,37 @@ fn a_pass_that_found_nothing_is_not_repeated_until_something_changes() {
 }
 
 #[test]
+fn a_budget_that_holds_nodes_back_does_not_make_the_others_be_looked_at_again() {
+    let mut scene = scene(&[("fit", 2, "1500m")]);
+    scene.pool("closed").spec.disruption.budgets = vec![Budget { nodes: IntOrString::Int(0), ..Budget::default() }];
+    scene.node("held", "closed", 2);
+    scene.pod("pod-held", "held", "1500m");
+    let decision = scene.expect(&[]);
+    scene.memory = decision.memory;
+    scene.now = noon() + 1.minute();
+    scene.expect_why("fit", "Unchanged");
+    scene.expect_why("held", "Budget");
+    scene.the_pool("closed").spec.disruption.budgets.clear();
+    scene.expect_why("fit", "NothingCheaper");
+    scene.expect_why("held", "NothingCheaper");
+}
+
+#[test]
+fn a_pass_is_repeated_when_a_node_that_only_takes_pods_becomes_quiet() {
+    let mut scene = scene(&[("small", 1, "500m"), ("stirred", 4, "1")]);
+    scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(120);
+    let (node, claim) = scene.parts("stirred");
+    node.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    claim.status.last_pod_event_time = Some(noon() - 1.minute());
+    let decision = scene.expect(&[]);
+    scene.memory = decision.memory;
+    scene.now = noon() + 30.seconds();
+    scene.expect_why("small", "Unchanged");
+    scene.now = noon() + 1.minute();
+    scene.expect(&["single delete [small]"]);
+}
+
+#[test]
 fn every_node_has_its_turn_when_a_pass_is_too_short() {
     let mut scene = scene(&[("a", 2, "1500m"), ("b", 2, "1500m"), ("c", 2, "1500m")]);
     scene.settings.simulations_max = 2;
