@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use whittle_cli::consolidate::{ConsolidateArgs, render};
+use whittle_cli::plan::source::Source;
 use whittle_cli::plan::{Format, PackingArg};
 
 fn cases() -> Vec<PathBuf> {
@@ -15,12 +16,8 @@ fn cases() -> Vec<PathBuf> {
 }
 
 fn consolidate(case: &Path, packing: PackingArg) -> Value {
-    let args = ConsolidateArgs {
-        files: vec![case.join("input.yaml")],
-        instance_types: golden().join("catalog.json"),
-        output: Format::Json,
-        packing,
-    };
+    let source = Source::of_case(case.join("input.yaml"), golden().join("catalog.json"));
+    let args = ConsolidateArgs { source, output: Format::Json, packing };
     serde_json::from_str(&render(&args).unwrap()).unwrap()
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use whittle_cli::plan::source::Source;
 use whittle_cli::plan::{Format, PackingArg, PlanArgs, render};
 use whittle_units::Quantity;
 
@@ -18,8 +19,8 @@ fn cases() -> Vec<PathBuf> {
 }
 
 fn plan(case: &Path, packing: PackingArg) -> Value {
-    let args =
-        PlanArgs { files: vec![case.join("input.yaml")], instance_types: golden().join("catalog.json"), output: Format::Json, packing };
+    let source = Source::of_case(case.join("input.yaml"), golden().join("catalog.json"));
+    let args = PlanArgs { source, output: Format::Json, packing };
     serde_json::from_str(&render(&args).unwrap()).unwrap()
 }
 

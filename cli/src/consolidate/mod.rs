@@ -4,10 +4,11 @@ pub(crate) mod output;
 #[cfg(test)]
 mod tests;
 
-use crate::plan::{Format, PackingArg, catalog, input};
+use crate::plan::offers::Offered;
+use crate::plan::source::Source;
+use crate::plan::{Format, PackingArg, input};
 use clap::Args;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use whittle_core::disruption::{self, Decision, Gate, Memory};
@@ -17,12 +18,8 @@ use whittle_core::state::ClusterState;
 /// One pass of the disruption loop over a cluster given as manifests.
 #[derive(Args, Debug, Clone)]
 pub struct ConsolidateArgs {
-    /// Manifests: a file, a directory (its *.yaml and *.yml) or - for standard input; may be repeated.
-    #[arg(short = 'f', long = "filename", required = true, value_name = "MANIFESTS")]
-    pub files: Vec<PathBuf>,
-    /// Instance types and their offerings, as JSON.
-    #[arg(long, value_name = "CATALOG.json")]
-    pub instance_types: PathBuf,
+    #[command(flatten)]
+    pub source: Source,
     /// Output format.
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
@@ -51,23 +48,18 @@ pub fn run(args: &ConsolidateArgs) -> ExitCode {
 /// # Errors
 /// Input that cannot be read.
 pub fn render(args: &ConsolidateArgs) -> Result<String, input::ReadError> {
-    let read = input::read(&args.files)?;
-    for skipped in &read.skipped {
-        eprintln!("whittle consolidate: skipped {skipped}");
-    }
-    let types = catalog::read(&args.instance_types)?;
+    let (read, offered) = args.source.read("consolidate")?;
     let started = Instant::now();
-    let decision = decide(&read, types, args.packing);
+    let decision = decide(&read, &offered, args.packing);
     Ok(match args.output {
         Format::Json => output::json(&decision, started.elapsed()),
         Format::Text => output::text(&decision),
     })
 }
 
-/// The decision for manifests and a catalog.
+/// The decision for manifests and what can be bought.
 #[must_use]
-pub fn decide(read: &input::Manifests, types: Vec<whittle_api::catalog::InstanceType>, packing: PackingArg) -> Decision {
-    let offered = catalog::for_all_pools(&read.objects, types);
+pub fn decide(read: &input::Manifests, offered: &Offered, packing: PackingArg) -> Decision {
     let state = ClusterState::of(&read.objects);
     let gate = |name| if read.settings.gate(name, false) { Gate::On } else { Gate::Off };
     let settings = disruption::Settings {
@@ -87,7 +79,7 @@ pub fn decide(read: &input::Manifests, types: Vec<whittle_api::catalog::Instance
         now: read.settings.now,
         objects: &read.objects,
         nodes: &state.nodes,
-        catalog: &offered,
+        catalog: offered,
         virtual_pods: &[],
         workloads: &Workloads::default(),
     };

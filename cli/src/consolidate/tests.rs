@@ -2,6 +2,7 @@
 //! node, which is replaced or deleted whatever is wrong elsewhere.
 
 use super::*;
+use crate::plan::catalog;
 use crate::plan::input::Manifests;
 use serde_json::Value;
 
@@ -49,7 +50,8 @@ fn read(text: &str) -> Manifests {
 }
 
 fn decided(text: &str, catalog: &str, packing: PackingArg) -> Value {
-    let decision = decide(&read(text), catalog::parse(catalog).unwrap(), packing);
+    let read = read(text);
+    let decision = decide(&read, &catalog::for_all_pools(&read.objects, catalog::parse(catalog).unwrap()), packing);
     serde_json::from_str(&output::json(&decision, std::time::Duration::ZERO)).unwrap()
 }
 
@@ -188,7 +190,7 @@ fn nodes_of_a_pool_that_is_gone_and_an_empty_cluster_are_no_error() {
         "NodePoolUnknown",
         "NodePool gone is not there",
     );
-    let nothing = decide(&read(""), Vec::new(), PackingArg::Best);
+    let nothing = decide(&read(""), &Offered::new(), PackingArg::Best);
     assert_eq!(output::text(&nothing), "nothing to do\n");
 }
 

@@ -4,11 +4,11 @@
 mod tests;
 
 use crate::consolidate;
-use crate::plan::{self, Format, PackingArg, catalog, input, output, text};
+use crate::plan::source::Source;
+use crate::plan::{self, Format, PackingArg, input, output, text};
 use clap::Args;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use whittle_api::k8s::Pod;
 use whittle_api::{ClusterObjects, labels};
@@ -22,12 +22,8 @@ pub struct ExplainArgs {
     /// A pod (name or namespace/name), a node or a NodeClaim; pod/, node/ or nodeclaim/ in front tells which is meant.
     #[arg(value_name = "POD|NODE")]
     pub name: String,
-    /// Manifests: a file, a directory (its *.yaml and *.yml) or - for standard input; may be repeated.
-    #[arg(short = 'f', long = "filename", required = true, value_name = "MANIFESTS")]
-    pub files: Vec<PathBuf>,
-    /// Instance types and their offerings, as JSON.
-    #[arg(long, value_name = "CATALOG.json")]
-    pub instance_types: PathBuf,
+    #[command(flatten)]
+    pub source: Source,
     /// Output format.
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
@@ -71,16 +67,15 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 /// # Errors
 /// Input that cannot be read, and a name that nothing or more than one thing has.
 pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
-    let read = input::read(&args.files)?;
+    let (read, offered) = args.source.read("explain")?;
     let subject = subject(&read.objects, &args.name)?;
-    let types = catalog::read(&args.instance_types)?;
-    let plan = plan::decide(&read, types.clone(), args.packing).plan;
+    let plan = plan::decide(&read, offered.clone(), args.packing).plan;
     let json_wanted = args.output == Format::Json;
     Ok(match subject {
         Subject::Pod(pod) if json_wanted => format!("{:#}\n", pod_json(pod, &plan)),
         Subject::Pod(pod) => pod_text(pod, &plan),
         Subject::Node(name) | Subject::NodeClaim(name) => {
-            let decision = consolidate::decide(&read, types, args.packing);
+            let decision = consolidate::decide(&read, &offered, args.packing);
             if json_wanted { format!("{:#}\n", machine_json(name, &plan, &decision)) } else { machine_text(name, &plan, &decision) }
         }
     })

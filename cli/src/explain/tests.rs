@@ -1,5 +1,5 @@
 use super::*;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const CATALOG: &str = r#"[{"name": "small", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "2", "memory": "4Gi"},
     "offerings": [{"Price": 0.1, "Requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
@@ -74,8 +74,7 @@ impl Files {
         let at = |file: &str| Path::new(&self.0).join(file);
         render(&ExplainArgs {
             name: name.into(),
-            files: vec![at("cluster.yaml")],
-            instance_types: at("catalog.json"),
+            source: Source::of_case(at("cluster.yaml"), at("catalog.json")),
             output,
             packing: PackingArg::Best,
         })

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use whittle_api::k8s::{Container, Kind, Namespace, Node, Pod, PodCondition};
-use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, Object};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, conditions, labels};
@@ -31,6 +31,16 @@ pub enum ReadError {
     Setting { key: &'static str, value: String, remedy: &'static str },
     #[error("cannot read the catalog {path}: {message}")]
     Catalog { path: String, message: String },
+    #[error(
+        "what there is to buy is not known: name a region with --region (one of {}), or a catalog with --instance-types; nodes with \
+         the label topology.kubernetes.io/region tell the region too",
+        .known.join(", ")
+    )]
+    NoOffers { known: &'static [&'static str] },
+    #[error("there are no tables of region {region}: use --region with one of {}, or a catalog with --instance-types", .known.join(", "))]
+    NoTables { region: String, known: &'static [&'static str] },
+    #[error("EC2NodeClass {name:?}: {message}")]
+    NodeClass { name: String, message: String },
 }
 
 /// The ConfigMap `plan-settings`.
@@ -55,6 +65,8 @@ impl Settings {
 pub struct Manifests {
     pub objects: ClusterObjects,
     pub settings: Settings,
+    /// They matter where no catalog says what can be bought.
+    pub node_classes: Vec<Ec2NodeClass>,
     /// Objects of kinds that have no effect.
     pub skipped: Vec<String>,
     /// NodePools whose `spec.disruption` cannot be read, and why; it is as if it were not there.
@@ -68,11 +80,31 @@ struct Document {
     value: Value,
 }
 
+/// When a decision is made.
+#[derive(Clone, Copy, Debug)]
+pub enum When {
+    /// Then, whatever the manifests say.
+    At(Timestamp),
+    /// When `plan-settings` says, or then.
+    Otherwise(Timestamp),
+}
+
+/// When a case without a time is decided.
+pub const ORDINARY_TIME: &str = "2026-01-01T00:00:00Z";
+
+impl When {
+    /// What cases of the plan format mean.
+    #[must_use]
+    pub fn ordinary() -> Self {
+        Self::Otherwise(ORDINARY_TIME.parse().expect("a literal time"))
+    }
+}
+
 /// Reads files, directories and standard input.
 ///
 /// # Errors
 /// What cannot be read, with its place.
-pub fn read(files: &[PathBuf]) -> Result<Manifests, ReadError> {
+pub fn read(files: &[PathBuf], when: When) -> Result<Manifests, ReadError> {
     let mut documents = Vec::new();
     let mut legacy = Vec::new();
     for path in files {
@@ -82,7 +114,7 @@ pub fn read(files: &[PathBuf]) -> Result<Manifests, ReadError> {
             add_text(&name, &text, &mut documents, &mut legacy)?;
         }
     }
-    assemble(documents, legacy)
+    assemble(documents, legacy, when)
 }
 
 /// Whether a document is of Karpenter's, but none of the kinds that a plan reads itself: classes and all old kinds.
@@ -113,22 +145,25 @@ fn add_text(name: &str, text: &str, documents: &mut Vec<Document>, legacy: &mut 
     Ok(())
 }
 
-/// Pools of old kinds in today's form, as documents of their own.
+/// Pools and classes of old kinds in today's form, as documents of their own.
 fn converted(legacy: Vec<Object>) -> Result<Vec<Document>, ReadError> {
     let done = legacy::convert(legacy, &ConvertOptions::new(Purpose::OnRead));
     if !done.errors.is_empty() {
         return Err(ReadError::Manifest(done.errors.iter().map(ToString::to_string).collect()));
     }
-    let pools = done.objects.into_iter().filter_map(|object| match object {
-        Object::NodePool(pool) => {
-            let mut value = serde_json::to_value(&*pool).ok()?;
-            value["apiVersion"] = NodePool::API_VERSION.into();
-            value["kind"] = NodePool::KIND.into();
-            Some(value)
-        }
+    let objects = done.objects.into_iter().filter_map(|object| match object {
+        Object::NodePool(pool) => document_of(&*pool),
+        Object::NodeClass(class) => document_of(&*class),
         _ => None,
     });
-    Ok(pools.zip(1..).map(|(value, number)| Document { path: "converted".to_owned(), number, value }).collect())
+    Ok(objects.zip(1..).map(|(value, number)| Document { path: "converted".to_owned(), number, value }).collect())
+}
+
+fn document_of<T: Kind + serde::Serialize>(object: &T) -> Option<Value> {
+    let mut value = serde_json::to_value(object).ok()?;
+    value["apiVersion"] = T::API_VERSION.into();
+    value["kind"] = T::KIND.into();
+    Some(value)
 }
 
 /// Reads manifests from a text.
@@ -138,7 +173,7 @@ fn converted(legacy: Vec<Object>) -> Result<Vec<Document>, ReadError> {
 pub fn read_text(name: &str, text: &str) -> Result<Manifests, ReadError> {
     let (mut documents, mut legacy) = (Vec::new(), Vec::new());
     add_text(name, text, &mut documents, &mut legacy)?;
-    assemble(documents, legacy)
+    assemble(documents, legacy, When::ordinary())
 }
 
 fn expand(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
@@ -166,6 +201,47 @@ fn slurp(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
 
+/// Values per document: ten times what the dump of a large cluster has.
+const VALUES_MAX: usize = 20_000_000;
+
+/// A document as JSON. What is JSON already is read as such: dumps of whole clusters are large.
+fn value_of(text: &str) -> Result<Value, String> {
+    if text.trim_start().starts_with('{')
+        && let Ok(value) = serde_json::from_str(text)
+    {
+        return Ok(value);
+    }
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: VALUES_MAX,
+            max_events: 2 * VALUES_MAX,
+            max_total_scalar_bytes: text.len().max(1 << 20) * 2,
+        },
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+}
+
+/// Adds a document, or the objects of a list such as `kubectl get -o yaml` prints.
+fn open(path: &str, number: usize, mut value: Value, out: &mut Vec<Document>) {
+    let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let (Some(element), Some(Value::Array(items))) =
+        (kind.strip_suffix("List").map(str::to_owned), value.get_mut("items").map(Value::take))
+    else {
+        if !value.is_null() {
+            out.push(Document { path: path.to_owned(), number, value });
+        }
+        return;
+    };
+    let version = value.get("apiVersion").cloned().unwrap_or_default();
+    for mut item in items {
+        if let Some(fields) = item.as_object_mut().filter(|_| !element.is_empty()) {
+            fields.entry("apiVersion").or_insert_with(|| version.clone());
+            fields.entry("kind").or_insert_with(|| element.clone().into());
+        }
+        open(path, number, item, out);
+    }
+}
+
 /// Documents are cut at their separators first, so that limits against hostile YAML hold per document.
 fn split(path: &str, text: &str, out: &mut Vec<Document>) -> Result<(), ReadError> {
     let mut chunk = String::new();
@@ -175,14 +251,9 @@ fn split(path: &str, text: &str, out: &mut Vec<Document>) -> Result<(), ReadErro
             number += 1;
             let empty = chunk.lines().all(|l| l.trim().is_empty() || l.trim_start().starts_with('#'));
             if !empty {
-                let value: Value = serde_saphyr::from_str(&chunk).map_err(|e| ReadError::Yaml {
-                    path: path.to_owned(),
-                    document: number,
-                    message: e.to_string(),
-                })?;
-                if !value.is_null() {
-                    out.push(Document { path: path.to_owned(), number, value });
-                }
+                let fail = |message| ReadError::Yaml { path: path.to_owned(), document: number, message };
+                let value = value_of(&chunk).map_err(fail)?;
+                open(path, number, value, out);
             }
             chunk.clear();
             chunk.push_str(line.strip_prefix("---").unwrap_or_default());
@@ -227,13 +298,13 @@ impl Document {
     }
 }
 
-fn assemble(mut documents: Vec<Document>, legacy: Vec<Object>) -> Result<Manifests, ReadError> {
+fn assemble(mut documents: Vec<Document>, legacy: Vec<Object>, when: When) -> Result<Manifests, ReadError> {
     if !legacy.is_empty() {
         documents.extend(converted(legacy)?);
     }
-    let settings = settings(&documents)?;
+    let settings = settings(&documents, when)?;
     let mut objects = ClusterObjects::default();
-    let (mut skipped, mut closed) = (Vec::new(), BTreeMap::new());
+    let (mut node_classes, mut skipped, mut closed) = (Vec::new(), Vec::new(), BTreeMap::new());
     for (position, document) in documents.iter().enumerate() {
         let (Some(version), Some(kind)) = (document.text("apiVersion"), document.text("kind")) else {
             return Err(ReadError::NoKind { path: document.path.clone(), document: document.number });
@@ -244,12 +315,14 @@ fn assemble(mut documents: Vec<Document>, legacy: Vec<Object>) -> Result<Manifes
             closed.insert(document.name().to_owned(), why.clone());
             repaired
         });
-        if !add(&mut objects, document, version, kind, &mut meta)? {
+        if (version, kind) == (Ec2NodeClass::API_VERSION, Ec2NodeClass::KIND) {
+            node_classes.push(document.parse(kind)?);
+        } else if !add(&mut objects, document, version, kind, &mut meta)? {
             skipped.push(format!("{version} {kind} {}", document.name()));
         }
     }
     complete(&mut objects, &settings);
-    Ok(Manifests { objects, settings, skipped, closed })
+    Ok(Manifests { objects, settings, node_classes, skipped, closed })
 }
 
 /// Adds one object; says whether its kind is known.
@@ -305,18 +378,14 @@ impl Stamp {
     }
 }
 
-fn settings(documents: &[Document]) -> Result<Settings, ReadError> {
-    let mut out = Settings {
-        now: "2026-01-01T00:00:00Z".parse().expect("a literal time"),
-        preferences: PreferencePolicy::Respect,
-        min_values: MinValuesPolicy::Strict,
-        gates: BTreeMap::new(),
-    };
+fn settings(documents: &[Document], when: When) -> Result<Settings, ReadError> {
+    let (When::At(now) | When::Otherwise(now)) = when;
+    let mut out = Settings { now, preferences: PreferencePolicy::Respect, min_values: MinValuesPolicy::Strict, gates: BTreeMap::new() };
     let found = documents.iter().find(|d| d.text("kind") == Some("ConfigMap") && d.name() == "plan-settings");
     let Some(data) = found.and_then(|d| d.value.get("data")).and_then(Value::as_object) else { return Ok(out) };
     let text = |key: &str| data.get(key).map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
     let wrong = |key, value: String, remedy| ReadError::Setting { key, value, remedy };
-    if let Some(now) = text("now") {
+    if let Some(now) = text("now").filter(|_| matches!(when, When::Otherwise(_))) {
         out.now = now.parse().map_err(|_| wrong("now", now, "write a time such as 2026-01-01T00:00:00Z"))?;
     }
     if let Some(policy) = text("preferencePolicy") {

@@ -4,14 +4,14 @@ pub mod catalog;
 #[cfg(test)]
 mod fuzz;
 pub mod input;
+pub mod offers;
 pub(crate) mod output;
+pub mod source;
 pub(crate) mod text;
 
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use whittle_api::catalog::InstanceType;
 use whittle_core::overlays;
 use whittle_core::schedule::{self, Input, Options, Packing, Plan, WishCost, Workloads};
 use whittle_core::state::ClusterState;
@@ -19,12 +19,8 @@ use whittle_core::state::ClusterState;
 /// Plan machines for the pending pods of some manifests.
 #[derive(Args, Debug, Clone)]
 pub struct PlanArgs {
-    /// Manifests: a file, a directory (its *.yaml and *.yml) or - for standard input; may be repeated.
-    #[arg(short = 'f', long = "filename", required = true, value_name = "MANIFESTS")]
-    pub files: Vec<PathBuf>,
-    /// Instance types and their offerings, as JSON.
-    #[arg(long, value_name = "CATALOG.json")]
-    pub instance_types: PathBuf,
+    #[command(flatten)]
+    pub source: source::Source,
     /// Output format.
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
@@ -78,13 +74,9 @@ pub fn run(args: &PlanArgs) -> ExitCode {
 /// # Errors
 /// Input that cannot be read.
 pub fn render(args: &PlanArgs) -> Result<String, input::ReadError> {
-    let read = input::read(&args.files)?;
-    for skipped in &read.skipped {
-        eprintln!("whittle plan: skipped {skipped}");
-    }
-    let types = catalog::read(&args.instance_types)?;
+    let (read, offered) = args.source.read("plan")?;
     let started = Instant::now();
-    let Planned { plan, wishes, solve } = decide(&read, types, args.packing);
+    let Planned { plan, wishes, solve } = decide(&read, offered, args.packing);
     let times = output::Times { elapsed: started.elapsed(), solve };
     Ok(match args.output {
         Format::Json => output::json(&plan, wishes.as_ref(), times),
@@ -99,10 +91,9 @@ pub(crate) struct Planned {
     pub(crate) solve: Duration,
 }
 
-/// The plan for manifests and a catalog.
+/// The plan for manifests and what can be bought.
 #[must_use]
-pub(crate) fn decide(read: &input::Manifests, types: Vec<InstanceType>, packing: PackingArg) -> Planned {
-    let mut offered = catalog::for_all_pools(&read.objects, types);
+pub(crate) fn decide(read: &input::Manifests, mut offered: offers::Offered, packing: PackingArg) -> Planned {
     if read.settings.gate("NodeOverlay", false) {
         offered = overlays::apply(&read.objects.node_overlays, &read.objects.node_pools, offered).catalog;
     }

@@ -1,0 +1,106 @@
+//! What may be bought: a catalog file, or the tables of a region seen by the node classes among the manifests.
+
+use super::catalog;
+use super::input::{Manifests, ReadError};
+use clap::Args;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use whittle_api::catalog::InstanceType;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedSubnet};
+use whittle_api::labels;
+use whittle_claims::NodeClassRecord;
+use whittle_ec2::facts::{Catalog, offline};
+use whittle_ec2::family::Family;
+use whittle_ec2::instance_types::{Context, Settings, Unavailable, resolve};
+use whittle_ec2::kubelet::Kubelet;
+
+/// Where instance types come from.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Offers {
+    /// Instance types and their offerings, as JSON.
+    #[arg(long, value_name = "CATALOG.json", conflicts_with = "region")]
+    pub instance_types: Option<PathBuf>,
+    /// Instance types of this region from built-in tables, as the node classes among the manifests see them. On-demand prices
+    /// are real ones, spot prices are not: 25 % to 60 % of them. Without either option: the region of the nodes.
+    #[arg(long, value_name = "REGION", value_parser = clap::builder::PossibleValuesParser::new(offline::REGIONS))]
+    pub region: Option<String>,
+}
+
+/// Instance types by NodePool.
+pub(crate) type Offered = BTreeMap<String, Arc<Vec<InstanceType>>>;
+
+impl Offers {
+    /// What each NodePool can buy.
+    ///
+    /// # Errors
+    /// A catalog that cannot be read; no region named or found; a node class whose kubelet settings cannot be read.
+    pub(crate) fn read(&self, manifests: &Manifests) -> Result<Offered, ReadError> {
+        if let Some(path) = &self.instance_types {
+            return Ok(catalog::for_all_pools(&manifests.objects, catalog::read(path)?));
+        }
+        let region = self.region.clone().or_else(|| region_of(manifests)).ok_or(ReadError::NoOffers { known: offline::REGIONS })?;
+        let tables = offline::catalog(&region).ok_or(ReadError::NoTables { region, known: offline::REGIONS })?;
+        let mut by_class: BTreeMap<String, Arc<Vec<InstanceType>>> = BTreeMap::new();
+        let mut offered = Offered::new();
+        for pool in &manifests.objects.node_pools {
+            let class = class_of(pool, &manifests.node_classes);
+            let key = NodeClassRecord::name_of(&class);
+            let types = match by_class.get(&key) {
+                Some(types) => Arc::clone(types),
+                None => Arc::new(types_of(&class, &tables)?),
+            };
+            by_class.insert(key, Arc::clone(&types));
+            offered.insert(pool.metadata.name.clone(), types);
+        }
+        Ok(offered)
+    }
+}
+
+/// The region that the nodes say they are in.
+fn region_of(manifests: &Manifests) -> Option<String> {
+    manifests.objects.nodes.iter().find_map(|node| node.metadata.labels.get(labels::REGION).cloned())
+}
+
+/// The class that a pool names. One that is not among the manifests is taken as an ordinary class of that name.
+fn class_of(pool: &NodePool, classes: &[Ec2NodeClass]) -> Ec2NodeClass {
+    let name = &pool.spec.template.spec.node_class_ref.name;
+    let named = || classes.iter().filter(|class| class.metadata.name == *name);
+    let meant = named().find(|class| class.is_converted_template() == pool.is_converted_provisioner()).or_else(|| named().next());
+    meant.cloned().unwrap_or_else(|| {
+        let mut class = Ec2NodeClass::default();
+        class.metadata.name.clone_from(name);
+        class
+    })
+}
+
+/// A class that shows no subnets has one in every zone.
+fn types_of(class: &Ec2NodeClass, tables: &Catalog) -> Result<Vec<InstanceType>, ReadError> {
+    let mut class = class.clone();
+    if class.status.subnets.is_empty() {
+        let subnet = |zone: &whittle_ec2::facts::Zone| ResolvedSubnet {
+            zone: zone.name.clone(),
+            zone_id: zone.id.clone(),
+            ..ResolvedSubnet::default()
+        };
+        class.status.subnets = tables.zones.iter().map(subnet).collect();
+    }
+    let wrong = |message: String| ReadError::NodeClass { name: class.metadata.name.clone(), message };
+    let kubelet = Kubelet::parse(class.spec.kubelet.as_ref()).map_err(|error| wrong(error.to_string()))?;
+    let (settings, unavailable) = (Settings::standard(), Unavailable::default());
+    let context = Context {
+        family: Family::of(&class.spec),
+        class: &class,
+        kubelet: &kubelet,
+        settings: &settings,
+        unavailable: &unavailable,
+        reservation_capacity: &BTreeMap::new(),
+        placement_group: None,
+        measured_memory: &BTreeMap::new(),
+    };
+    resolve(tables, &context).map_err(|error| wrong(error.to_string()))
+}
+
+#[cfg(test)]
+#[path = "offers_tests.rs"]
+mod tests;

@@ -1,0 +1,113 @@
+//! What a dump of a running cluster is planned with: no catalog, but a region.
+
+use super::*;
+use crate::plan::input::{When, read_text};
+use crate::plan::{PackingArg, decide};
+
+/// As `kubectl get nodepools,ec2nodeclasses,nodes,pods -A -o yaml` prints it: one list, with fields that the server keeps.
+const DUMP: &str = r#"
+apiVersion: v1
+kind: List
+metadata: {resourceVersion: ""}
+items:
+- apiVersion: karpenter.sh/v1
+  kind: NodePool
+  metadata: {name: general, uid: u1, resourceVersion: "7", generation: 1, managedFields: [{manager: kubectl, operation: Update}]}
+  spec:
+    template:
+      spec:
+        requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}, {key: kubernetes.io/arch, operator: In, values: [amd64]}]
+        nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: small-pods}
+  status: {conditions: [{type: Ready, status: "True", reason: Ready, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}
+- apiVersion: karpenter.k8s.aws/v1
+  kind: EC2NodeClass
+  metadata: {name: small-pods}
+  spec:
+    role: r
+    amiSelectorTerms: [{alias: al2023@latest}]
+    subnetSelectorTerms: [{tags: {a: b}}]
+    securityGroupSelectorTerms: [{tags: {a: b}}]
+    kubelet: {maxPods: 20}
+  status: {subnets: [{id: subnet-1, zone: eu-west-1b, zoneID: euw1-az2}]}
+- apiVersion: v1
+  kind: Node
+  metadata: {name: n1, labels: {topology.kubernetes.io/region: eu-west-1}}
+  status: {allocatable: {cpu: 1, memory: 1Gi, pods: 5}}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: web, namespace: shop, uid: u2}
+  spec: {containers: [{name: a, image: a, resources: {requests: {cpu: 3, memory: 5Gi}}}]}
+"#;
+
+fn manifests(text: &str) -> Manifests {
+    read_text("dump.yaml", text).unwrap()
+}
+
+#[test]
+fn a_dump_of_a_cluster_is_planned_with_the_tables_of_its_region() {
+    let read = manifests(DUMP);
+    let offered = Offers::default().read(&read).unwrap();
+    let plan = decide(&read, offered.clone(), PackingArg::Best).plan;
+    assert_eq!((plan.claims.len(), plan.left_out.len()), (1, 0));
+    let types = &offered["general"];
+    let large = types.iter().find(|found| found.name == "m5.xlarge").unwrap();
+    assert_eq!(large.capacity.get("pods").units_ceil(), 20, "as the class says");
+    let zones = large.offerings.iter().flat_map(|offering| &offering.requirements).filter(|rule| rule.key == labels::ZONE);
+    assert!(zones.clone().count() > 0 && zones.clone().all(|rule| rule.values == ["eu-west-1b"]), "where the class has a subnet");
+    let named = Offers { region: Some("us-west-2".into()), ..Offers::default() };
+    assert!(decide(&read, named.read(&read).unwrap(), PackingArg::Best).plan.claims.is_empty(), "no subnet of the class is there");
+}
+
+#[test]
+fn a_class_that_is_not_among_the_manifests_is_an_ordinary_one() {
+    let (pool, _) = DUMP.split_once("- apiVersion: karpenter.k8s.aws/v1").unwrap();
+    let pod = DUMP.split_once("- apiVersion: v1\n  kind: Pod").unwrap().1;
+    let read = manifests(&format!("{pool}- apiVersion: v1\n  kind: Pod{pod}"));
+    let error = Offers::default().read(&read).unwrap_err().to_string();
+    assert!(error.contains("--region (one of ap-southeast-1, eu-west-1"), "{error}");
+    let offered = Offers { region: Some("us-east-1".into()), ..Offers::default() }.read(&read).unwrap();
+    assert_eq!(decide(&read, offered, PackingArg::Best).plan.scheduled(), 1);
+}
+
+#[test]
+fn a_region_without_tables_is_named_with_those_that_have_them() {
+    let error = Offers::default().read(&manifests(&DUMP.replace("region: eu-west-1", "region: mars-1"))).unwrap_err().to_string();
+    assert!(error.contains("no tables of region mars-1") && error.contains("--instance-types"), "{error}");
+}
+
+#[test]
+fn kubelet_settings_that_cannot_be_read_are_told_with_their_class() {
+    let mut read = manifests(DUMP);
+    read.node_classes[0].spec.kubelet = Some(serde_json::json!({"maxPods": [1]}));
+    let error = Offers::default().read(&read).unwrap_err().to_string();
+    assert!(error.starts_with("EC2NodeClass \"small-pods\"") && error.contains("spec.kubelet"), "{error}");
+}
+
+#[test]
+fn lists_are_opened_and_typed_ones_give_their_kind() {
+    let read = manifests("{apiVersion: v1, kind: PodList, items: [{metadata: {name: a}}, {metadata: {name: b}}]}\n");
+    assert_eq!(read.objects.pods.iter().map(|pod| pod.metadata.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert!(manifests("{apiVersion: v1, kind: List, items: []}").objects.pods.is_empty());
+}
+
+#[test]
+fn the_time_is_what_the_caller_says_first() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {now: '2026-03-01T00:00:00Z'}\n";
+    let file = std::env::temp_dir().join(format!("whittle-when-{}.yaml", std::process::id()));
+    std::fs::write(&file, text).unwrap();
+    let at = |when| crate::plan::input::read(std::slice::from_ref(&file), when).unwrap().settings.now.to_string();
+    let then = "2026-05-01T00:00:00Z".parse().unwrap();
+    assert_eq!((at(When::At(then)), at(When::Otherwise(then))), ("2026-05-01T00:00:00Z".into(), "2026-03-01T00:00:00Z".into()));
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_document_may_be_as_large_as_the_dump_of_a_large_cluster() {
+    let many = "a, ".repeat(260_000);
+    for (kind, quote) in [("yaml", ""), ("json", "\"")] {
+        let many = many.replace('a', &format!("{quote}a{quote}"));
+        let text = r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "args": [MANY]}]}}]}"#;
+        let read = read_text(kind, &text.replace("MANY", many.trim_end_matches(", ")));
+        assert_eq!(read.unwrap().objects.pods.len(), 1, "{kind}");
+    }
+}

@@ -1,0 +1,53 @@
+//! What a decision from files is made of: manifests, what can be bought, and the time.
+
+use super::input::{self, Manifests, ReadError, When};
+use super::offers::{Offered, Offers};
+use clap::Args;
+use jiff::Timestamp;
+use std::path::PathBuf;
+
+/// The input of `plan`, `consolidate` and `explain`.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Source {
+    /// Manifests: a file, a directory (its *.yaml and *.yml) or - for standard input; may be repeated. Lists are opened, so
+    /// that what `kubectl get -o yaml` prints will do.
+    #[arg(short = 'f', long = "filename", required = true, value_name = "MANIFESTS")]
+    pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub offers: Offers,
+    /// When the decision is made, such as 2026-01-01T00:00:00Z; by default the time in the ConfigMap plan-settings, then the
+    /// present (with --instance-types: 2026-01-01T00:00:00Z, so that equal input gives equal output).
+    #[arg(long, value_name = "TIME")]
+    pub now: Option<Timestamp>,
+}
+
+impl Source {
+    /// One file and a catalog.
+    #[must_use]
+    pub fn of_case(manifests: PathBuf, instance_types: PathBuf) -> Self {
+        let offers = Offers { instance_types: Some(instance_types), region: None };
+        Self { files: vec![manifests], offers, now: None }
+    }
+
+    /// Reads all of it; says on standard error which objects have no effect on `command`.
+    ///
+    /// # Errors
+    /// What cannot be read, with its place.
+    pub(crate) fn read(&self, command: &str) -> Result<(Manifests, Offered), ReadError> {
+        let from_catalog = self.offers.instance_types.is_some();
+        let when = match self.now {
+            Some(now) => When::At(now),
+            None if from_catalog => When::ordinary(),
+            None => When::Otherwise(Timestamp::now()),
+        };
+        let read = input::read(&self.files, when)?;
+        let offered = self.offers.read(&read)?;
+        for skipped in &read.skipped {
+            eprintln!("whittle {command}: skipped {skipped}");
+        }
+        for class in read.node_classes.iter().filter(|_| from_catalog) {
+            eprintln!("whittle {command}: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
+        }
+        Ok((read, offered))
+    }
+}
