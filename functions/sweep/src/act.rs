@@ -17,7 +17,7 @@ use whittle_units::{ClaimName, ClusterName, SignedDuration};
 /// Mirrors written in one run; the rest follows with the next tick.
 const MIRRORS_PER_RUN: usize = 200;
 /// A piece of work is only begun with this much time left; the next tick finds the rest again.
-const PIECE: SignedDuration = SignedDuration::from_secs(2);
+pub(crate) const PIECE: SignedDuration = SignedDuration::from_secs(2);
 
 /// Everything that was read, and the ports to act through.
 pub(crate) struct Act<'a, S, C, K, Q, T> {

@@ -5,6 +5,7 @@
 
 mod act;
 mod collect;
+mod drift;
 mod health;
 mod judge;
 #[cfg(test)]
@@ -15,10 +16,10 @@ pub use uninstall::uninstall;
 
 use act::Act;
 use judge::{Seen, judge};
-use whittle_claims::{LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall};
+use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall, mirror};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Leases, Mirrors, Nodes, Queues, Records, Report,
-    Scope, Settings, StatusWriter, World,
+    Scope, Settings, StatusWriter, StoreError, World, save,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
@@ -73,6 +74,7 @@ where
     }
     let act = Act { world, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
     let outcome = act.run(findings, &mut report).await;
+    let noted = drifted(world, drift::judge(&claims, &objects, &classes, &instances, now), &mut report).await;
     let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health };
     let pools = objects.node_pools.iter().map(|pool| (pool, pool_status(pool, facts, now)));
     for (_, wanted) in pools.filter(|(pool, wanted)| wanted.status != pool.status) {
@@ -83,5 +85,33 @@ where
     if !report.decisions.is_empty() {
         world.store.append(cluster, &report.decisions).await?;
     }
-    outcome.map(|()| report)
+    outcome.and(noted).map(|()| report)
+}
+
+/// Stores what claims show of drift; a claim that somebody changed meanwhile is looked at again by the next sweep.
+async fn drifted<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    changed: Vec<(&Stored<Claim>, Claim)>,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors,
+    T: Clock,
+{
+    for (claim, next) in changed {
+        if !world.clock.deadline().has(world.clock.now(), act::PIECE) {
+            report.count("handed_over");
+            break;
+        }
+        match save(world.store, claim, next).await {
+            Ok(saved) => {
+                report.count("drift_noted");
+                let _ = world.cluster.apply_mirror(&saved.value.key.cluster, &mirror(&saved.value)).await;
+            }
+            Err(HandleError::Store(StoreError::Conflict { .. })) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

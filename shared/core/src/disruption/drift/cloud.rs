@@ -17,6 +17,10 @@ pub enum CloudDrift {
 }
 
 impl CloudDrift {
+    /// All that it may come to.
+    pub const ALL: [Self; 7] =
+        [Self::No, Self::NodeClass, Self::Ami, Self::SecurityGroup, Self::Subnet, Self::CapacityReservation, Self::PlacementGroup];
+
     /// The reason of the Drifted condition.
     #[must_use]
     pub const fn reason(self) -> Option<&'static str> {

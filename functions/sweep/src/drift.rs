@@ -1,0 +1,290 @@
+//! Machines against what their node class asks for now, and hashes that an older version of ours wrote (disruption 13).
+//!
+//! What the pool's side says is found by `consolidate`, which also acts on the condition: here it is only noted. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::karpenter::{NodePool, ResolvedAmi};
+use whittle_api::{ClusterObjects, ConditionStatus, conditions, hashes, labels};
+use whittle_claims::{Claim, NodeClassRecord, Stored, annotations_of, holds, labels_of, mirror};
+use whittle_core::disruption::drift::{CloudDrift, MachineFacts, NodeClassFacts, cloud_drift};
+use whittle_core::requirements::{from_labels, from_requirements};
+use whittle_ec2::instance::Instance;
+use whittle_units::{InstanceId, Timestamp};
+
+/// Claims that should show something else than they do, as they should be.
+pub(crate) fn judge<'c>(
+    claims: &'c [Stored<Claim>],
+    objects: &ClusterObjects,
+    classes: &[NodeClassRecord],
+    instances: &[Instance],
+    now: Timestamp,
+) -> Vec<(&'c Stored<Claim>, Claim)> {
+    let instances: BTreeMap<&InstanceId, &Instance> = instances.iter().map(|instance| (&instance.id, instance)).collect();
+    let launched = claims.iter().filter(|stored| !stored.value.is_ending() && holds(&stored.value, conditions::LAUNCHED));
+    let judged = launched.filter_map(|stored| {
+        let claim = &stored.value;
+        let converted = claim.spec.owner.kind == "Provisioner";
+        let of_claim = |pool: &&NodePool| pool.metadata.name == claim.spec.node_pool && pool.is_converted_provisioner() == converted;
+        let pool = objects.node_pools.iter().find(of_claim)?;
+        let class = NodeClassRecord::meant(classes, &claim.spec.node_class.name, converted);
+        let class = class.filter(|class| !class.class.metadata.is_deleting());
+        let mut next = claim.clone();
+        rehash(&mut next, pool, class);
+        let instance = instances.get(&claim.machine()?.instance_id);
+        if let (Some(class), Some(instance)) = (class, instance) {
+            let found = compare(&next, class, instance);
+            note(&mut next, found, now);
+        }
+        (next != *claim).then_some((stored, next))
+    });
+    judged.collect()
+}
+
+/// Hashes of another version cannot be compared: they become those of today. A claim that has drifted keeps its hash, and
+/// so stays drifted.
+fn rehash(claim: &mut Claim, pool: &NodePool, class: Option<&NodeClassRecord>) {
+    let of_pool = (labels::NODE_POOL_HASH, labels::NODE_POOL_HASH_VERSION);
+    rewrite(claim, of_pool, hashes::NODE_POOL_VERSION, || hashes::node_pool(pool));
+    if let Some(class) = class.filter(|class| !class.hash.is_empty()) {
+        let of_class = (labels::NODE_CLASS_HASH, labels::NODE_CLASS_HASH_VERSION);
+        rewrite(claim, of_class, hashes::NODE_CLASS_VERSION, || class.hash.clone());
+    }
+}
+
+fn rewrite(claim: &mut Claim, (hash, version): (&str, &str), today: &str, hash_today: impl FnOnce() -> String) {
+    let stated = annotations_of(claim);
+    if stated.get(version).is_some_and(|stated| stated == today) {
+        return;
+    }
+    if conditions::find(&claim.conditions, conditions::DRIFTED).is_none() {
+        claim.annotations.insert(hash.to_owned(), hash_today());
+    }
+    claim.annotations.insert(version.to_owned(), today.to_owned());
+}
+
+fn compare(claim: &Claim, record: &NodeClassRecord, instance: &Instance) -> Option<CloudDrift> {
+    let shown = mirror(claim);
+    let labels = labels_of(claim);
+    let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
+    let reserved = label(labels::CAPACITY_TYPE) == labels::CAPACITY_RESERVED;
+    let ids = |ids: &mut dyn Iterator<Item = &String>| ids.cloned().collect::<BTreeSet<String>>();
+    let class = NodeClassFacts {
+        hash: record.hash.clone(),
+        hash_version: hashes::NODE_CLASS_VERSION.to_owned(),
+        images: image_for(&record.amis, &labels).into_iter().collect(),
+        security_groups: ids(&mut record.security_groups.iter().map(|group| &group.id)),
+        subnets: ids(&mut record.subnets.iter().map(|subnet| &subnet.id)),
+        capacity_reservations: ids(&mut record.class.status.capacity_reservations.iter().map(|reservation| &reservation.id)),
+        // Groups are launched into by name, and no machine changes its own.
+        placement_group: label(labels::PLACEMENT_GROUP_ID),
+    };
+    let machine = MachineFacts {
+        security_groups: instance.security_groups.iter().cloned().collect(),
+        subnet: instance.subnet_id.clone(),
+        // Open reservations take in machines that did not ask for them.
+        capacity_reservation: instance.reservation.clone().filter(|_| reserved).unwrap_or_default(),
+    };
+    cloud_drift(&shown, &class, &machine)
+}
+
+/// The image that the class gives to a machine with these labels: the first that fits.
+fn image_for(images: &[ResolvedAmi], labels: &BTreeMap<String, String>) -> Option<String> {
+    let machine = from_labels(labels);
+    let fits = |image: &&ResolvedAmi| machine.compatible(&from_requirements(&image.requirements), |_| false).is_ok();
+    images.iter().find(fits).map(|image| image.id.clone())
+}
+
+/// Shows what was found, unless the pool's side has drifted too, which comes first.
+fn note(claim: &mut Claim, found: Option<CloudDrift>, now: Timestamp) {
+    let Some(found) = found else { return };
+    let known = conditions::find(&claim.conditions, conditions::DRIFTED).filter(|known| known.status == ConditionStatus::True);
+    let of_cloud = known.is_none_or(|known| CloudDrift::ALL.iter().any(|kind| kind.reason() == Some(known.reason.as_str())));
+    if !of_cloud {
+        return;
+    }
+    match found.reason() {
+        Some(reason) => conditions::set(&mut claim.conditions, conditions::DRIFTED, ConditionStatus::True, reason, reason, now),
+        None => conditions::clear(&mut claim.conditions, conditions::DRIFTED),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::ObjectMeta;
+    use whittle_api::karpenter::{Ec2NodeClass, NodeClassReference, Requirement, ResolvedSecurityGroup, ResolvedSubnet};
+    use whittle_claims::{ClaimKey, ClaimSpec, Event, Machine, Revision, step};
+    use whittle_ec2::instance::InstanceState;
+    use whittle_units::{Price, ProviderId, Resources};
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+    }
+
+    struct Scene {
+        claim: Claim,
+        pool: NodePool,
+        class: NodeClassRecord,
+        instance: Instance,
+    }
+
+    fn launched() -> Claim {
+        let node_class = NodeClassReference { group: "karpenter.k8s.aws".into(), kind: "EC2NodeClass".into(), name: "default".into() };
+        let spec = ClaimSpec { node_pool: "default".into(), node_class, ..ClaimSpec::default() };
+        let claim = Claim::planned(ClaimKey { cluster: "c".into(), name: "default-1".into() }, "uid".into(), spec, at(0));
+        let machine = Machine {
+            instance_id: "i-1".into(),
+            provider_id: ProviderId::of_instance("z", &InstanceId::new("i-1")),
+            instance_type: "m5.large".into(),
+            zone: "z".into(),
+            capacity_type: "on-demand".into(),
+            image_id: "ami-1".into(),
+            price: Price::ZERO,
+            capacity: Resources::new(),
+            allocatable: Resources::new(),
+            labels: [("kubernetes.io/arch", "amd64"), (labels::CAPACITY_TYPE, "on-demand")].map(|(k, v)| (k.into(), v.into())).into(),
+            launched_at: at(0),
+        };
+        let events = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(machine)];
+        events.iter().fold(claim, |claim, event| step(&claim, event, at(1)).unwrap())
+    }
+
+    fn image(id: &str, arch: &str) -> ResolvedAmi {
+        ResolvedAmi { id: id.into(), requirements: vec![Requirement::is_in("kubernetes.io/arch", [arch])], ..ResolvedAmi::default() }
+    }
+
+    /// A machine that is what its pool and its class ask for.
+    fn scene() -> Scene {
+        let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+        let class = NodeClassRecord {
+            class: Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() },
+            subnets: vec![ResolvedSubnet { id: "subnet-1".into(), ..ResolvedSubnet::default() }],
+            security_groups: vec![ResolvedSecurityGroup { id: "sg-1".into(), ..ResolvedSecurityGroup::default() }],
+            amis: vec![image("ami-arm", "arm64"), image("ami-1", "amd64"), image("ami-0", "amd64")],
+            instance_profile: String::new(),
+            hash: "7".into(),
+            problems: Vec::new(),
+            free_addresses: BTreeMap::new(),
+            free_reserved: BTreeMap::new(),
+            resolved_at: at(0),
+        };
+        let mut claim = launched();
+        claim.annotations = [
+            (labels::NODE_POOL_HASH, hashes::node_pool(&pool).as_str()),
+            (labels::NODE_POOL_HASH_VERSION, hashes::NODE_POOL_VERSION),
+            (labels::NODE_CLASS_HASH, "7"),
+            (labels::NODE_CLASS_HASH_VERSION, hashes::NODE_CLASS_VERSION),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+        let instance = Instance {
+            id: "i-1".into(),
+            state: InstanceState::Running,
+            instance_type: "m5.large".into(),
+            zone: "z".into(),
+            capacity_type: "on-demand".into(),
+            image_id: "ami-1".into(),
+            subnet_id: "subnet-1".into(),
+            security_groups: vec!["sg-1".into()],
+            reservation: None,
+            private_dns_name: String::new(),
+            launched_at: at(0),
+            tags: BTreeMap::new(),
+        };
+        Scene { claim, pool, class, instance }
+    }
+
+    fn judged(scene: &Scene) -> Option<Claim> {
+        let objects = ClusterObjects { node_pools: vec![scene.pool.clone()], ..ClusterObjects::default() };
+        let claims = [Stored { value: scene.claim.clone(), revision: Revision(1) }];
+        let found = judge(&claims, &objects, std::slice::from_ref(&scene.class), std::slice::from_ref(&scene.instance), at(60));
+        found.into_iter().next().map(|(_, next)| next)
+    }
+
+    /// The reason that a machine gets for a change.
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut Scene), reason: Option<&str>) {
+        let mut changed = scene();
+        change(&mut changed);
+        let next = judged(&changed);
+        let drifted = next.as_ref().and_then(|next| conditions::find(&next.conditions, conditions::DRIFTED));
+        assert_eq!(drifted.map(|drifted| drifted.reason.as_str()), reason);
+    }
+
+    #[test]
+    fn each_difference_from_the_class_has_its_reason() {
+        assert_eq!(judged(&scene()), None, "nothing is written while nothing differs");
+        check(|scene| scene.class.hash = "8".into(), Some("NodeClassDrift"));
+        check(|scene| scene.class.amis[1].id = "ami-2".into(), Some("AMIDrift"));
+        check(|scene| scene.class.amis.insert(0, image("ami-2", "amd64")), Some("AMIDrift"));
+        check(|scene| scene.class.amis.insert(0, image("ami-2", "arm64")), None);
+        check(|scene| scene.class.security_groups[0].id = "sg-2".into(), Some("SecurityGroupDrift"));
+        check(|scene| scene.class.subnets[0].id = "subnet-2".into(), Some("SubnetDrift"));
+        check(|scene| scene.instance.reservation = Some("cr-1".into()), None);
+        let reserved = |scene: &mut Scene| {
+            scene.claim.spec.labels.insert(labels::CAPACITY_TYPE.into(), labels::CAPACITY_RESERVED.into());
+            scene.instance.reservation = Some("cr-1".into());
+        };
+        check(reserved, Some("CapacityReservationDrift"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_difference() {
+        check(|scene| scene.class.amis.clear(), None);
+        check(|scene| scene.class.subnets.clear(), None);
+        check(|scene| scene.class.security_groups.clear(), None);
+        check(
+            |scene| {
+                scene.class.hash = "8".into();
+                scene.class.class.metadata.deletion_timestamp = Some(at(5));
+            },
+            None,
+        );
+        check(
+            |scene| {
+                scene.class.subnets[0].id = "subnet-2".into();
+                scene.instance.id = "i-2".into();
+            },
+            None,
+        );
+        check(
+            |scene| {
+                scene.class.hash = "8".into();
+                scene.pool.metadata.name = "other".into();
+            },
+            None,
+        );
+    }
+
+    #[test]
+    fn a_condition_of_the_cloud_goes_when_its_cause_has_gone_and_one_of_the_pool_stays() {
+        let mut back = scene();
+        conditions::set(&mut back.claim.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "AMIDrift", at(5));
+        assert!(conditions::find(&judged(&back).unwrap().conditions, conditions::DRIFTED).is_none());
+        let mut of_pool = scene();
+        conditions::set(&mut of_pool.claim.conditions, conditions::DRIFTED, ConditionStatus::True, "NodePoolDrifted", "", at(5));
+        of_pool.class.hash = "8".into();
+        assert_eq!(judged(&of_pool), None);
+    }
+
+    #[test]
+    fn hashes_of_another_version_become_those_of_today_unless_the_claim_has_drifted() {
+        let old = |scene: &mut Scene| {
+            for (key, value) in [
+                (labels::NODE_POOL_HASH, "1"),
+                (labels::NODE_POOL_HASH_VERSION, "v2"),
+                (labels::NODE_CLASS_HASH, "2"),
+                (labels::NODE_CLASS_HASH_VERSION, "v5"),
+            ] {
+                scene.claim.annotations.insert(key.into(), value.into());
+            }
+        };
+        let mut aged = scene();
+        old(&mut aged);
+        assert_eq!(judged(&aged).unwrap(), scene().claim, "it is as if it had been made today");
+        conditions::set(&mut aged.claim.conditions, conditions::DRIFTED, ConditionStatus::True, "NodePoolDrifted", "", at(5));
+        let kept = judged(&aged).unwrap().annotations;
+        assert_eq!((kept[labels::NODE_POOL_HASH].as_str(), kept[labels::NODE_CLASS_HASH].as_str()), ("1", "2"));
+        assert_eq!((kept[labels::NODE_POOL_HASH_VERSION].as_str(), kept[labels::NODE_CLASS_HASH_VERSION].as_str()), ("v3", "v6"));
+    }
+}
