@@ -3,6 +3,8 @@
 pub mod demo;
 #[cfg(test)]
 mod disrupting;
+#[cfg(test)]
+mod hurried;
 pub mod prompt;
 pub mod report;
 pub mod scenario;

@@ -68,6 +68,66 @@ fn shadow_mode_stops_what_rests() {
     assert_eq!(touched(&session.simulation.world()), before);
 }
 
+/// A session in which a command runs: its node is marked and its replacement under way.
+fn replacing() -> Session {
+    let sizes = "{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"2\", \"16\"]}";
+    let pool =
+        POOL.replace("spot", "on-demand").replace("{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: [\"2\"]}", sizes);
+    let mut session = Session::new(&Place::default());
+    session.apply_text("pool.yaml", &pool.replace("[c, m, r]", "[m]")).unwrap();
+    session.apply_text("inflate.yaml", INFLATE).unwrap();
+    session.scale("inflate", 10).unwrap();
+    session.advance(SignedDuration::from_mins(3));
+    session.scale("inflate", 1).unwrap();
+    let limit = session.now() + SignedDuration::from_mins(10);
+    let replaces = |world: &World| {
+        let new = world.store.claims(&world.name()).any(|stored| stored.value.spec.replaces.is_some() && stored.value.machine().is_some());
+        new && touched(world).2 > 0
+    };
+    assert!(session.simulation.run_while_not(limit, replaces), "a replacement is under way");
+    session
+}
+
+/// Nothing is marked, nothing ends, and the pod runs where it ran.
+#[track_caller]
+fn check_taken_back(session: &mut Session) {
+    session.advance(SignedDuration::from_mins(3));
+    let world = session.simulation.world();
+    assert_eq!((touched(&world).2, touched(&world).3), (0, 0), "no mark is left, nothing ends");
+    let shown = |stored: &whittle_claims::Stored<whittle_claims::Claim>| {
+        whittle_api::conditions::find(&stored.value.conditions, whittle_api::conditions::DISRUPTION_REASON).is_some()
+    };
+    assert!(!world.store.claims(&world.name()).any(shown), "no claim shows a reason to go");
+    let told = world.store.decisions(&world.name()).iter().any(|one| one.message == "Kept after all: shadow mode was switched on");
+    assert!(told);
+    assert_eq!(world.cluster.pod_counts(|_| true), (1, 0, 0));
+}
+
+#[test]
+fn a_command_that_runs_when_the_cluster_is_put_into_shadow_mode_is_rolled_back() {
+    let mut session = replacing();
+    session.set(Settings { shadow: true, ..session.settings() });
+    check_taken_back(&mut session);
+    session.set(Settings { shadow: false, ..session.settings() });
+    session.advance(SignedDuration::from_mins(10));
+    let world = session.simulation.world();
+    assert_eq!((touched(&world).1, touched(&world).2), (1, 0), "what was begun is done when shadow mode ends");
+}
+
+#[test]
+fn a_command_that_runs_when_its_pool_is_put_into_shadow_mode_is_rolled_back() {
+    let mut session = replacing();
+    let pools: Vec<String> = session.simulation.world().cluster.objects.node_pools.keys().cloned().collect();
+    {
+        let mut world = session.simulation.world();
+        for pool in &pools {
+            let pool = world.cluster.objects.node_pools.get_mut(pool).expect("it was listed");
+            pool.metadata.annotations.insert(labels::SHADOW.to_owned(), "true".to_owned());
+        }
+    }
+    check_taken_back(&mut session);
+}
+
 #[test]
 fn a_pool_in_shadow_mode_is_decided_and_left_alone() {
     let shadow = format!("metadata:\n  annotations: {{{}: \"true\"}}\n", labels::SHADOW);

@@ -8,6 +8,7 @@ use whittle_claims::{Claim, Stored, mirror};
 use whittle_core::disruption::Decision;
 use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Report, StoreError, World, save};
 use whittle_snapshot::Snapshot;
+use whittle_units::SignedDuration;
 
 /// FNV-1a: stable over builds and machines, which the standard library's hasher does not promise.
 struct Fnv(u64);
@@ -60,6 +61,10 @@ where
         }
     }
     for (at, fingerprint) in stamped {
+        if !has_time(world.clock) {
+            report.count("handed_over");
+            break;
+        }
         let old = &seen.claims[at];
         // A node that has never had a pod has no pod event: its quiet starts with its initialization.
         let event = old.value.pods_fingerprint.unwrap_or(none) != fingerprint;
@@ -86,8 +91,13 @@ where
     K: Mirrors,
     T: Clock,
 {
+    let by_name: BTreeMap<&str, &Stored<Claim>> = seen.claims.iter().map(|claim| (claim.value.key.name.as_str(), claim)).collect();
     for wanted in decision.conditions.iter().filter(|wanted| wanted.changed) {
-        let Some(claim) = seen.claims.iter().find(|claim| claim.value.key.name.as_str() == wanted.node_claim) else { continue };
+        let Some(claim) = by_name.get(wanted.node_claim.as_str()) else { continue };
+        if !has_time(world.clock) {
+            report.count("handed_over");
+            break;
+        }
         let mut next = claim.value.clone();
         let list = &mut next.conditions;
         if wanted.consolidatable {
@@ -106,6 +116,14 @@ where
         }
     }
     Ok(())
+}
+
+/// Notes are only begun while this is left beyond what handing over takes: commands matter more. The next look writes
+/// the others.
+const NOTING: SignedDuration = SignedDuration::from_secs(10);
+
+fn has_time(clock: &impl Clock) -> bool {
+    crate::time_left(clock) >= NOTING
 }
 
 /// Stores a claim; `None` when somebody else was first, whose change then counts.

@@ -40,6 +40,11 @@ where
     let mut launched = false;
     for running in stored.value.running.clone() {
         let mut next = running;
+        if is_shadowed(seen, &next) {
+            take_back(world, lease, seen, &next, SHADOW_BEGAN, report).await?;
+            undo(&mut stored.value, &next);
+            continue;
+        }
         launched |= !next.stored;
         match step(world, lease, seen, &mut next, report).await? {
             Outcome::Waits => left.push(next),
@@ -138,20 +143,71 @@ where
             Ok(outcome)
         }
         Readiness::Lost(why) => {
-            for going in &running.removals {
-                unmark(world, lease, &going.node).await?;
-                let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
-                // Read anew: its conditions were written a moment ago.
-                if let Some(claim) = world.store.get(&key).await? {
-                    forget_reason(world.store, &claim).await?;
-                }
-                let message = format!("Kept after all: {why}");
-                report.decide(seen.now, DecisionKind::Kept, format!("node/{}", going.node), message);
-            }
-            report.count("rolled_back");
+            take_back(world, lease, seen, running, &why, report).await?;
             Ok(Outcome::RolledBack)
         }
     }
+}
+
+/// Takes the marks of a command off its nodes and claims. What is being ended already is not kept.
+async fn take_back<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    lease: &Lease,
+    seen: &Snapshot,
+    running: &Running,
+    why: &str,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Nodes,
+    T: Clock,
+{
+    for going in &running.removals {
+        let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
+        // Read anew: its conditions were written a moment ago.
+        let claim = world.store.get(&key).await?;
+        if claim.as_ref().is_some_and(|claim| claim.value.is_ending()) {
+            continue;
+        }
+        unmark(world, lease, &going.node).await?;
+        if let Some(claim) = claim {
+            forget_reason(world.store, &claim).await?;
+        }
+        report.decide(seen.now, DecisionKind::Kept, format!("node/{}", going.node), format!("Kept after all: {why}"));
+    }
+    report.count("rolled_back");
+    Ok(())
+}
+
+/// Rolls every command back: the cluster was put into shadow mode while they ran. What they had launched stays, as after
+/// any command that failed; what was being ended goes on when shadow mode ends.
+pub(crate) async fn give_up_all<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    lease: &Lease,
+    seen: &Snapshot,
+    stored: &mut Stored<Disruptions>,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Nodes,
+    T: Clock,
+{
+    for running in std::mem::take(&mut stored.value.running) {
+        take_back(world, lease, seen, &running, SHADOW_BEGAN, report).await?;
+        undo(&mut stored.value, &running);
+    }
+    // Marks of a run that died before its command was stored, or while it was rolled back.
+    unmark_strays(world, lease, seen, &stored.value, report).await
+}
+
+/// Why a command ends that shadow mode overtook.
+const SHADOW_BEGAN: &str = "shadow mode was switched on";
+
+/// Whether a pool that a command takes nodes from is in shadow mode by now. Pure.
+pub(crate) fn is_shadowed(seen: &Snapshot, running: &Running) -> bool {
+    crate::statics::shadow_pools(seen).any(|pool| running.ledger.node_pools.iter().any(|of| of == pool))
 }
 
 /// The ledger's record of a command whose old machines end now. Pure.

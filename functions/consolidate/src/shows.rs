@@ -44,6 +44,9 @@ where
         return Ok(());
     }
     for note in decision.notes.iter().filter(|note| is_news(note, &changed)).take(EVENTS_MAX) {
+        if crate::time_left(world.clock).is_zero() {
+            break; // the verdict says the same
+        }
         if world.cluster.publish(cluster, &event_of(note)).await.is_err() {
             report.count("events_failed");
         }

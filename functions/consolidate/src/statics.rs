@@ -3,8 +3,8 @@
 //! Only the holder of the cluster's lease creates claims, and each creation is fenced, so that of two runs at once one
 //! alone fills a pool up. What is to go is stored before it is ended: two runs never choose different machines.
 
-use crate::rules;
 use crate::state::{Disruptions, Leaving};
+use crate::{rules, time_left};
 use std::collections::BTreeSet;
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Lease, Phase, Stored, mirror};
@@ -15,8 +15,6 @@ use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
 /// A pool whose launch failed is not tried again before this has passed: what was missing then is likely missing still.
 const FAILED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
-/// A claim is only made or ended with this much time left; the next run goes on with the others.
-const ONE_CLAIM: SignedDuration = SignedDuration::from_secs(5);
 
 /// Brings every static pool closer to its `replicas`. Answers whether claims were made or ended, so that the snapshot
 /// shows them no more as they are.
@@ -106,7 +104,7 @@ fn leave(seen: &Snapshot, change: &StaticChange, claim: &str) -> Leaving {
 }
 
 /// Pools in shadow mode.
-fn shadow_pools(seen: &Snapshot) -> impl Iterator<Item = &str> {
+pub(crate) fn shadow_pools(seen: &Snapshot) -> impl Iterator<Item = &str> {
     let pools = seen.objects.node_pools.iter().filter(|pool| pool.metadata.annotation(labels::SHADOW) == Some("true"));
     pools.map(|pool| pool.metadata.name.as_str())
 }
@@ -142,7 +140,7 @@ where
         return Ok(created);
     }
     for new in &change.launch {
-        if !world.clock.deadline().has(world.clock.now(), ONE_CLAIM) {
+        if time_left(world.clock).is_zero() {
             report.count("handed_over");
             break;
         }
@@ -189,7 +187,7 @@ where
 {
     let mut done = BTreeSet::new();
     for leaving in &stored.value.leaving {
-        if !world.clock.deadline().has(world.clock.now(), ONE_CLAIM) {
+        if time_left(world.clock).is_zero() {
             report.count("handed_over");
             break;
         }

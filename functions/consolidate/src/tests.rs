@@ -204,3 +204,28 @@ fn a_claim_that_is_to_end_may_still_get_its_machine() {
     assert!(state.facts(&snapshot(vec![begun], at(5))).len() == 1, "one that stays is shown");
     assert!(!state.is_idle());
 }
+
+#[test]
+fn a_pass_makes_as_many_simulations_as_its_time_allows_and_never_too_few_to_come_round() {
+    let check = |seconds: i64, expected: u32| assert_eq!(simulations(SignedDuration::from_secs(seconds), 6_000), expected, "{seconds} s");
+    check(50, 6_000);
+    check(20, 3_000);
+    check(1, 150);
+    check(0, 100);
+    // Five minutes are thirty looks; a thousand nodes have had their turn after ten of the shortest.
+    assert!(i64::from(SIMULATIONS_MIN) * 300 / LOOK_EVERY.as_secs() >= 2 * 1_000);
+}
+
+#[test]
+fn a_command_is_overtaken_by_the_shadow_mode_of_any_of_its_pools() {
+    let command = Running { ledger: LedgerEntry { node_pools: vec!["a".to_owned(), "b".to_owned()], ..ledger() }, ..running(vec![]) };
+    let shadowed = |pool: &str| {
+        let mut seen = snapshot(vec![], at(0));
+        let mut metadata = ObjectMeta::named(pool);
+        metadata.annotations.insert(whittle_api::labels::SHADOW.to_owned(), "true".to_owned());
+        seen.objects.node_pools = vec![whittle_api::karpenter::NodePool { metadata, ..Default::default() }];
+        crate::progress::is_shadowed(&seen, &command)
+    };
+    assert!(shadowed("b"));
+    assert!(!shadowed("c"));
+}

@@ -12,7 +12,7 @@ use whittle_core::checker::{self, Violation};
 use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, Records, RegionStore, Report, Settings,
-    StatusWriter, StoreError, WorkloadReader, World,
+    StatusWriter, WorkloadReader, World, end_turn, not_my_turn, take_turn,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_units::{ClusterName, SignedDuration};
@@ -37,20 +37,10 @@ where
     Q: Queues,
     T: Clock,
 {
-    let lease = match world.store.acquire(cluster, &world.clock.unique(), world.clock.now(), LEASE).await {
-        Ok(lease) => lease,
-        Err(StoreError::Held { .. }) => {
-            // Not an error: a message that failed would hold back its whole group until its visibility timeout ends.
-            let mut report = Report::default();
-            report.count("lease_held");
-            world.queues.ring(Doorbell::Schedule { cluster: cluster.clone() }, HELD_AGAIN).await?;
-            return Ok(report);
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let bell = Doorbell::Schedule { cluster: cluster.clone() };
+    let Some(lease) = take_turn(world, bell, LEASE, HELD_AGAIN).await? else { return Ok(not_my_turn()) };
     let outcome = under_lease(world, settings, cluster, &lease).await;
-    // A lease that cannot be given back runs out by itself.
-    let _ = world.store.release(&lease).await;
+    end_turn(world.store, &lease).await;
     outcome
 }
 

@@ -12,6 +12,7 @@ mod handle;
 mod queue;
 mod record;
 mod store;
+mod turn;
 
 pub use clock::{Clock, Deadline};
 pub use cloud::{CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, Instances, Terminator};
@@ -20,6 +21,7 @@ pub use handle::{Counted, Disposition, HandleError, Report, Scheduling, Settings
 pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
 pub use store::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};
+pub use turn::{end_turn, not_my_turn, take_turn};
 
 /// What a port's method returns.
 pub trait Answer<T, E>: Future<Output = Result<T, E>> + Send {}

@@ -1,0 +1,104 @@
+//! Runs whose time is nearly up: what they can do they do whole, and the rest is handed over.
+
+use super::session::{Place, Session};
+use futures::FutureExt as _;
+use jiff::SignedDuration;
+use whittle_ports::{Report, World as Ports};
+use whittle_sim::{Function, SimPorts, World};
+
+const POOL: &str = include_str!("demo/pool.yaml");
+const INFLATE: &str = include_str!("demo/inflate.yaml");
+
+/// Calls a function by hand, with so much time left; every call of a port costs a tenth of a second.
+fn hurry(session: &Session, function: Function, left: SignedDuration) -> (Report, SimPorts) {
+    let ports = session.simulation.ports().hurried(SignedDuration::from_millis(100), left);
+    let cluster = session.simulation.world().name();
+    let settings = session.settings();
+    let world = Ports { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let report = match function {
+        Function::Schedule => whittle_schedule::handle(world, &settings, &cluster).now_or_never(),
+        _ => whittle_consolidate::handle(world, &settings, &cluster).now_or_never(),
+    };
+    (report.expect("ports answer at once").unwrap(), ports)
+}
+
+fn live(world: &World) -> usize {
+    world.store.claims(&world.name()).filter(|stored| stored.value.is_live()).count()
+}
+
+/// The demo's pool with machines of two cores only.
+fn small(more: &str) -> String {
+    let sizes = "{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"2\"]}";
+    let pool =
+        POOL.replace("spot", "on-demand").replace("{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: [\"2\"]}", sizes);
+    pool.replacen("spec:\n", &format!("spec:\n{more}"), 1)
+}
+
+#[test]
+fn a_planning_run_whose_time_is_up_hands_the_rest_over() {
+    let mut session = Session::new(&Place::default());
+    session.apply_text("pool.yaml", &small("")).unwrap();
+    session.apply_text("inflate.yaml", INFLATE).unwrap();
+    session.advance(SignedDuration::from_mins(2));
+    session.scale("inflate", 20).unwrap();
+    let limit = session.now() + SignedDuration::from_mins(1);
+    assert!(session.simulation.run_while_not(limit, |world| world.cluster.pod_counts(|_| true).2 == 20), "all wait");
+    let (report, ports) = hurry(&session, Function::Schedule, SignedDuration::from_secs(7));
+    let planned = report.counted("planned");
+    assert!(planned > 0 && report.counted("handed_over") == 1, "{report}");
+    assert!(ports.is_in_time(), "over at {}", whittle_ports::Clock::now(&ports));
+    let begun = live(&session.simulation.world());
+    assert_eq!(u64::try_from(begun).unwrap(), planned);
+    session.advance(SignedDuration::from_mins(5));
+    let world = session.simulation.world();
+    assert!(live(&world) > begun, "the next run made the others");
+    assert_eq!(world.cluster.pod_counts(|_| true), (20, 0, 0));
+}
+
+#[test]
+fn a_static_pool_is_filled_over_several_runs_when_one_is_too_short() {
+    const FIXED: &str = "
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: fixed}
+spec:
+  replicas: 0
+  template:
+    spec:
+      requirements: [{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"2\"]}]
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+";
+    let mut session = Session::new(&Place::default());
+    session.apply_text("pool.yaml", &small("")).unwrap();
+    session.apply_text("fixed.yaml", FIXED).unwrap();
+    session.advance(SignedDuration::from_mins(2));
+    session.apply_text("fixed.yaml", &FIXED.replace("replicas: 0", "replicas: 40")).unwrap();
+    let (report, ports) = hurry(&session, Function::Consolidate, SignedDuration::from_secs(12));
+    let planned = report.counted("planned");
+    assert!((1..40).contains(&planned) && report.counted("handed_over") > 0, "{report}");
+    assert!(ports.is_in_time(), "over at {}", whittle_ports::Clock::now(&ports));
+    session.advance(SignedDuration::from_mins(6));
+    assert_eq!(live(&session.simulation.world()), 40);
+    session.apply_text("fixed.yaml", &FIXED.replace("replicas: 0", "replicas: 5")).unwrap();
+    let (report, _) = hurry(&session, Function::Consolidate, SignedDuration::from_secs(11));
+    let ended = report.counted("scaled_down");
+    assert!((1..35).contains(&ended) && report.counted("handed_over") > 0, "{report}");
+    session.advance(SignedDuration::from_mins(6));
+    assert_eq!(live(&session.simulation.world()), 5, "neither more nor fewer went");
+}
+
+#[test]
+fn a_look_whose_time_is_up_stores_what_it_decided_and_goes_on_at_once() {
+    let mut session = Session::new(&Place::default());
+    session.apply_text("pool.yaml", &small("")).unwrap();
+    session.apply_text("inflate.yaml", INFLATE).unwrap();
+    session.scale("inflate", 20).unwrap();
+    session.advance(SignedDuration::from_mins(3));
+    session.scale("inflate", 0).unwrap();
+    session.advance(SignedDuration::from_secs(1));
+    let (report, ports) = hurry(&session, Function::Consolidate, SignedDuration::from_secs(9));
+    assert!(report.counted("handed_over") > 0, "{report}");
+    assert!(ports.is_in_time(), "over at {}", whittle_ports::Clock::now(&ports));
+    session.advance(SignedDuration::from_mins(10));
+    assert_eq!(live(&session.simulation.world()), 0);
+}
