@@ -10,6 +10,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedSubnet};
 use whittle_api::labels;
 use whittle_claims::NodeClassRecord;
+use whittle_core::schedule::Assortment;
 use whittle_ec2::facts::{Catalog, offline};
 use whittle_ec2::family::Family;
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, resolve};
@@ -28,7 +29,7 @@ pub struct Offers {
 }
 
 /// Instance types by NodePool.
-pub(crate) type Offered = BTreeMap<String, Arc<Vec<InstanceType>>>;
+pub(crate) type Offered = BTreeMap<String, Arc<Assortment>>;
 
 impl Offers {
     /// What each NodePool can buy.
@@ -41,14 +42,14 @@ impl Offers {
         }
         let region = self.region.clone().or_else(|| region_of(manifests)).ok_or(ReadError::NoOffers { known: offline::REGIONS })?;
         let tables = offline::catalog(&region).ok_or(ReadError::NoTables { region, known: offline::REGIONS })?;
-        let mut by_class: BTreeMap<String, Arc<Vec<InstanceType>>> = BTreeMap::new();
+        let mut by_class: BTreeMap<String, Arc<Assortment>> = BTreeMap::new();
         let mut offered = Offered::new();
         for pool in &manifests.objects.node_pools {
             let class = class_of(pool, &manifests.node_classes);
             let key = NodeClassRecord::name_of(&class);
             let types = match by_class.get(&key) {
                 Some(types) => Arc::clone(types),
-                None => Arc::new(types_of(&class, &tables)?),
+                None => Arc::new(types_of(&class, &tables)?.into()),
             };
             by_class.insert(key, Arc::clone(&types));
             offered.insert(pool.metadata.name.clone(), types);
