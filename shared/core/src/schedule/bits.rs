@@ -78,6 +78,11 @@ impl Bits {
         self.words.iter().zip(&other.words).any(|(mine, theirs)| mine & theirs != 0)
     }
 
+    /// How many members are in `other`, too.
+    pub(crate) fn shared(&self, other: &Self) -> usize {
+        self.words.iter().zip(&other.words).map(|(mine, theirs)| (mine & theirs).count_ones() as usize).sum()
+    }
+
     /// Whether all members are in `other`.
     pub(crate) fn within(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).all(|(mine, theirs)| mine & !theirs == 0)

@@ -7,10 +7,10 @@ use super::place::{FirstFit, Outcome};
 use super::pod::{Class, ClassId, Form};
 use super::pools::Empty;
 use super::problem::Problem;
-use super::reason::{Cause, Finding, LimitLeft, NearestMiss, PoolSays, Reason, RuledOut};
+use super::reason::{Cause, Finding, LimitLeft, NearestMiss, PoolSays, PortTaken, Reason, RuledOut};
 use super::state::State;
 use super::topology::{Asked, GroupId, Kind, Leave, Spot};
-use crate::pods;
+use crate::pods::{self, HostPort};
 use crate::requirements::{Allowed, Conflict, Operator};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -60,6 +60,7 @@ fn empty_pool(p: &mut Problem<'_>, pool: &Empty<'_>) -> PoolSays {
             requirements,
             resources: Resources::new(),
             daemons: Resources::new(),
+            port: None,
         }
     } else {
         let catalog = &p.catalogs[at];
@@ -248,25 +249,9 @@ fn types_say(
 ) -> Option<(Cause, Vec<RuledOut>, Option<NearestMiss>)> {
     let at = p.pools[pool].catalog;
     let view = p.view(at, set);
+    let asked = Asking::of(p, class, pool, types);
     let catalog = &p.catalogs[at];
-    let mut fitting = Bits::none(catalog.len());
-    let mut need = class.requests.clone();
-    let mut daemons = Resources::new();
-    for group in &p.pools[pool].daemons {
-        let clash = class.ports.iter().find_map(|w| group.ports.iter().find(|t| w.clashes(t)).map(|t| (w, t)));
-        if let (Some((wanted, taken)), 1) = (clash, p.pools[pool].daemons.len()) {
-            return Some((Cause::HostPort { wanted: wanted.to_string(), taken: taken.to_string() }, Vec::new(), None));
-        }
-        for (n, (want, over)) in need.iter_mut().zip(class.requests.iter().zip(&group.overhead)) {
-            *n = want.saturating_add(*over);
-        }
-        daemons = group.asks.clone();
-        let mut some = types.clone();
-        some.keep(&group.types);
-        catalog.keep_fitting(&need, &mut some);
-        fitting.unite(&some);
-    }
-    let mut both = fitting.clone();
+    let mut both = asked.fitting.clone();
     both.keep(&view.usable);
     let requirements = p.names.spell(p.sets.get(set));
     let resources = class.asks.clone();
@@ -280,11 +265,95 @@ fn types_say(
         let unmet = !short.is_empty();
         return unmet.then(|| (Cause::MinValues { labels: short, requirements, resources }, Vec::new(), None));
     }
-    let flags: Vec<(bool, bool, bool)> = types.iter().map(|t| (view.met.has(t), fitting.has(t), view.offered.has(t))).collect();
+    // Types whose daemons have a port of the pod's are not even looked at, as the reference has it.
+    let looked_at: Vec<usize> = types.iter().filter(|t| !asked.clashing.has(*t)).collect();
+    let flags: Vec<(bool, bool, bool)> =
+        looked_at.iter().map(|t| (view.met.has(*t), asked.fitting.has(*t), view.offered.has(*t))).collect();
     let finding = finding(&flags, class.asks.get("cpu"));
-    let nearest = nearest_miss(p, &need, types, &view.usable, at);
-    let ruled_out = ruled_out(p, at, set, types, &fitting, &view.offered);
-    Some((Cause::InstanceTypes { finding, requirements, resources, daemons }, ruled_out, nearest))
+    let nearest = asked.nearest_miss(p, class, &view.usable, at);
+    let mut ruled_out = ruled_out(p, at, set, types, &asked.room, &view.offered);
+    let port = asked.port.map(|(wanted, taken)| PortTaken {
+        wanted: wanted.to_string(),
+        taken: taken.to_string(),
+        types: asked.clashing.count(),
+        of: types.count(),
+    });
+    if let Some(port) = &port {
+        ruled_out.push(RuledOut { constraint: format!("host port {}, which a daemon has,", port.wanted), types: port.types, of: port.of });
+        ruled_out.sort_by_key(|r| std::cmp::Reverse(r.types));
+    }
+    Some((Cause::InstanceTypes { finding, requirements, resources, daemons: asked.daemons, port }, ruled_out, nearest))
+}
+
+/// A pod beside the daemons of a NodePool's types.
+struct Asking {
+    /// Types whose daemons have a port of the pod's.
+    clashing: Bits,
+    port: Option<(HostPort, HostPort)>,
+    /// Types with room for the pod and their daemons.
+    room: Bits,
+    /// Those that have the ports, too.
+    fitting: Bits,
+    /// By groups of types with the same daemons: the types, and what these take.
+    groups: Vec<(Bits, Vec<i64>)>,
+    /// The least that daemons take where ports do not clash.
+    daemons: Resources,
+}
+
+impl Asking {
+    fn of(p: &Problem<'_>, class: &Class, pool: usize, types: &Bits) -> Self {
+        let catalog = &p.catalogs[p.pools[pool].catalog];
+        let none = || Bits::none(catalog.len());
+        let mut out = Self { clashing: none(), port: None, room: none(), fitting: none(), groups: Vec::new(), daemons: Resources::new() };
+        let mut least: Option<Resources> = None;
+        for group in &p.pools[pool].daemons {
+            let mut some = types.clone();
+            some.keep(&group.types);
+            if some.is_empty() {
+                continue;
+            }
+            let clash = class.ports.iter().find_map(|w| group.ports.iter().find(|t| w.clashes(t)).map(|t| (w.clone(), t.clone())));
+            let need: Vec<i64> = class.requests.iter().zip(&group.overhead).map(|(want, over)| want.saturating_add(*over)).collect();
+            let mut fits = some.clone();
+            catalog.keep_fitting(&need, &mut fits);
+            out.room.unite(&fits);
+            if clash.is_some() {
+                out.clashing.unite(&some);
+                out.port = out.port.or(clash);
+            } else {
+                out.fitting.unite(&fits);
+                least = Some(least.map_or_else(|| group.asks.clone(), |sofar| smaller(&sofar, &group.asks)));
+            }
+            out.groups.push((some, group.overhead.clone()));
+        }
+        out.daemons = least.unwrap_or_default();
+        out
+    }
+
+    /// The resource of which even the largest type that is allowed otherwise has too little.
+    fn nearest_miss(&self, p: &Problem<'_>, class: &Class, usable: &Bits, catalog: usize) -> Option<NearestMiss> {
+        let catalog = &p.catalogs[catalog];
+        for (d, wanted) in class.requests.iter().enumerate().filter(|(_, n)| **n > 0) {
+            let net = |t: usize, over: &[i64]| catalog.allocatable[t][d].saturating_sub(over[d]);
+            let candidates = self.groups.iter().flat_map(|(types, over)| types.iter().map(move |t| (t, over)));
+            let allowed = candidates.filter(|(t, _)| usable.has(*t) && !self.clashing.has(*t));
+            let (largest, over) = allowed.max_by_key(|(t, over)| (net(*t, over), std::cmp::Reverse(&catalog.names[*t])))?;
+            if net(largest, over) < *wanted {
+                return Some(NearestMiss {
+                    resource: p.dims.names[d].clone(),
+                    needed: Quantity::from_milli(wanted.saturating_add(over[d])),
+                    largest: Quantity::from_milli(catalog.allocatable[largest][d]),
+                    instance_type: catalog.names[largest].clone(),
+                });
+            }
+        }
+        None
+    }
+}
+
+/// What both lists name, the smaller of the two amounts.
+fn smaller(a: &Resources, b: &Resources) -> Resources {
+    a.iter().filter(|(name, _)| b.0.contains_key(*name)).map(|(name, amount)| (name.to_owned(), amount.min(b.get(name)))).collect()
 }
 
 /// Which text fits what the types have: requirements met, resources enough, offering there.
@@ -304,25 +373,6 @@ fn finding(flags: &[(bool, bool, bool)], cpu: Quantity) -> Finding {
         _ if any(|f| f.0 && f.2 && !f.1) => Finding::OfferedWithoutFit,
         _ => Finding::NeverAllThree,
     }
-}
-
-/// The resource of which even the largest type that is allowed otherwise has too little.
-fn nearest_miss(p: &Problem<'_>, need: &[i64], types: &Bits, usable: &Bits, catalog: usize) -> Option<NearestMiss> {
-    let catalog = &p.catalogs[catalog];
-    let mut allowed = types.clone();
-    allowed.keep(usable);
-    for (d, amount) in need.iter().enumerate().filter(|(_, n)| **n > 0) {
-        let largest = allowed.iter().max_by_key(|t| (catalog.allocatable[*t][d], std::cmp::Reverse(&catalog.names[*t])))?;
-        if catalog.allocatable[largest][d] < *amount {
-            return Some(NearestMiss {
-                resource: p.dims.names[d].clone(),
-                needed: Quantity::from_milli(*amount),
-                largest: Quantity::from_milli(catalog.allocatable[largest][d]),
-                instance_type: catalog.names[largest].clone(),
-            });
-        }
-    }
-    None
 }
 
 fn ruled_out(p: &mut Problem<'_>, catalog: usize, set: SetId, types: &Bits, fitting: &Bits, offered: &Bits) -> Vec<RuledOut> {

@@ -61,15 +61,18 @@ pub(crate) struct Freedom {
     pub(crate) one_reservation: bool,
     /// Give a machine only the smallest types, so that more machines fit the limits of a NodePool.
     pub(crate) narrow: bool,
+    /// Of domains that are as good, take the one that the fewest offerings can serve, before others take what it needs.
+    pub(crate) scarce: bool,
     /// Charge limits with so many of a claim's types, revised as it grows; 0: with all that it could be when opened.
     pub(crate) keep: usize,
 }
 
 impl Freedom {
     /// As the reference does it.
-    pub(crate) const NONE: Self = Self { all_domains: false, pin: false, one_reservation: false, narrow: false, keep: 0 };
+    pub(crate) const NONE: Self = Self { all_domains: false, pin: false, one_reservation: false, narrow: false, scarce: false, keep: 0 };
     /// Whatever places more.
-    pub(crate) const FULL: Self = Self { all_domains: true, pin: true, one_reservation: true, narrow: false, keep: super::limits::GUARD };
+    pub(crate) const FULL: Self =
+        Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: super::limits::GUARD };
 }
 
 /// Whether the pod fits a machine that exists; its requirements with the pod's if so.
@@ -267,25 +270,7 @@ fn in_place(
     }
     let volatile = form.volatile;
     let mut no = No::ForGood;
-    // The reference takes the first, or any that is as good; more freedom takes what comes later, too.
-    let open = |leave: &Leave| match leave {
-        Leave { pick: false, .. } => 1,
-        _ if freedom.all_domains => leave.vals.len(),
-        _ => leave.ties.clamp(1, leave.vals.len()),
-    };
-    let tries = leaves.iter().map(open).fold(1, usize::saturating_mul).min(MAX_TRIES);
-    for attempt in 0..tries {
-        let (mut narrowed, mut rest) = (set, attempt);
-        for leave in &leaves {
-            let allowed = if leave.pick {
-                let at = rest % open(leave);
-                rest /= open(leave);
-                Allowed::one(leave.vals[at])
-            } else {
-                Allowed::one_of(leave.vals.iter().copied())
-            };
-            narrowed = p.sets.narrow(narrowed, leave.key, &allowed);
-        }
+    for narrowed in combinations(p, freedom, t, set, &leaves, fitting) {
         match with_set(p, st, options, freedom, t, narrowed, fitting) {
             Ok(fit) => return Ok(fit),
             Err(No::ForGood) if volatile => no = No::ForNow,
@@ -293,6 +278,42 @@ fn in_place(
         }
     }
     Err(no)
+}
+
+/// `set` narrowed to each combination of domains that may be tried, in the order in which they are.
+fn combinations(p: &mut Problem<'_>, freedom: Freedom, t: &Target<'_>, set: SetId, leaves: &[Leave], fitting: &Bits) -> Vec<SetId> {
+    // The reference takes the first, or any that is as good; more freedom takes what comes later, too.
+    let open = |leave: &Leave| match leave {
+        Leave { pick: false, .. } => 1,
+        _ if freedom.all_domains => leave.vals.len(),
+        _ => leave.ties.clamp(1, leave.vals.len()),
+    };
+    let tries = leaves.iter().map(open).fold(1, usize::saturating_mul).min(MAX_TRIES);
+    let mut out = Vec::with_capacity(tries);
+    for attempt in 0..tries {
+        let (mut narrowed, mut rest, mut worse) = (set, attempt, 0);
+        for leave in leaves {
+            let allowed = if leave.pick {
+                let at = rest % open(leave);
+                rest /= open(leave);
+                worse += usize::from(at >= leave.ties);
+                Allowed::one(leave.vals[at])
+            } else {
+                Allowed::one_of(leave.vals.iter().copied())
+            };
+            narrowed = p.sets.narrow(narrowed, leave.key, &allowed);
+        }
+        out.push((worse, narrowed));
+    }
+    if freedom.scarce && out.len() > 1 {
+        let catalog = p.pools[t.pool].catalog;
+        out.sort_by_cached_key(|(worse, narrowed)| {
+            let view = p.view(catalog, *narrowed);
+            let kinds = view.kinds.iter().map(|k| &p.catalogs[catalog].kinds[*k]);
+            (*worse, kinds.map(|kind| kind.available.shared(fitting)).sum::<usize>())
+        });
+    }
+    out.into_iter().map(|(_, narrowed)| narrowed).collect()
 }
 
 fn owns_repulsion(p: &Problem<'_>, form: &Form, key: Key) -> bool {

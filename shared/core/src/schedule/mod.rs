@@ -41,7 +41,7 @@ pub(crate) use prepared::Prepared;
 pub use assortment::Assortment;
 pub use memory::{Memory, Settled};
 pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
-pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolSays, Reason, RuledOut};
+pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolSays, PortTaken, Reason, RuledOut};
 pub use whittle_api::k8s::Workloads;
 pub use wishes::{WishCost, price_of_wishes};
 

@@ -151,6 +151,8 @@ fn ways(reference: &Outcome) -> Vec<Way> {
     ];
     if !reference.left.is_empty() {
         out.insert(0, way("first fit, pinned", Freedom::FULL, Choice::FewestPods, Order::Queue));
+        let scarce = Freedom { scarce: true, ..Freedom::FULL };
+        out.insert(1, way("first fit, scarcest domains first", scarce, Choice::FewestPods, Order::Queue));
         let lean = Freedom { keep: 1, ..Freedom::FULL };
         out.push(way("first fit, one type charged", lean, Choice::FewestPods, Order::Queue));
         out.push(way("repelling first, one type charged", lean, Choice::Cheapest, Order::Repelling));

@@ -71,6 +71,19 @@ pub struct RuledOut {
     pub of: usize,
 }
 
+/// A host port of the pod's that daemons have on some instance types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortTaken {
+    /// As the pod asks for it.
+    pub wanted: String,
+    /// As the daemon has it.
+    pub taken: String,
+    /// How many types have such a daemon.
+    pub types: usize,
+    /// Of how many.
+    pub of: usize,
+}
+
 /// The largest of what is there beside what is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearestMiss {
@@ -92,10 +105,6 @@ pub enum Cause {
     /// Per key: what was asked and what is offered.
     Disjoint(Vec<(String, String, String)>),
     Volumes(Box<Cause>),
-    HostPort {
-        wanted: String,
-        taken: String,
-    },
     Topology {
         kind: &'static str,
         key: String,
@@ -108,6 +117,8 @@ pub enum Cause {
         requirements: Requirements,
         resources: Resources,
         daemons: Resources,
+        /// A host port that the daemons of some types have already.
+        port: Option<PortTaken>,
     },
     MinValues {
         labels: Vec<String>,
@@ -211,7 +222,6 @@ impl Cause {
             Cause::Taints(_) => "taints",
             Cause::UndefinedLabel { .. } | Cause::Disjoint(_) => "requirements",
             Cause::Volumes(_) => "volumes",
-            Cause::HostPort { .. } => "host-port",
             Cause::Topology { .. } => "topology",
             Cause::InstanceTypes { .. } | Cause::NothingOffered { .. } => "instance-types",
             Cause::MinValues { .. } => "min-values",
@@ -265,9 +275,6 @@ impl Display for Cause {
                 Ok(())
             }
             Cause::Volumes(inner) => write!(f, "incompatible volume requirements, {inner}"),
-            Cause::HostPort { wanted, taken } => {
-                write!(f, "checking host port usage, {wanted} conflicts with existing HostPort configuration {taken}")
-            }
             Cause::Topology { kind, key, counts, pod_domains, node_domains } => {
                 let shown: Vec<String> = counts.iter().take(25).map(|(domain, n)| format!("{domain}: {n}")).collect();
                 let more = if counts.len() > 25 { format!(" and {} others", counts.len() - 25) } else { String::new() };
@@ -277,10 +284,13 @@ impl Display for Cause {
                     shown.join(", ")
                 )
             }
-            Cause::InstanceTypes { finding, requirements, resources, daemons } => {
+            Cause::InstanceTypes { finding, requirements, resources, daemons, port } => {
                 let mut all = resources.clone();
                 all.add(daemons);
-                write!(f, "{}, requirements={}, resources={}", finding.text(), set_text(requirements), resources_text(&all))
+                write!(f, "{}, requirements={}, resources={}", finding.text(), set_text(requirements), resources_text(&all))?;
+                port.iter().try_for_each(|PortTaken { taken, types, of, .. }| {
+                    write!(f, "; daemons on {types} of {of} instance types listen on {taken} of the host already")
+                })
             }
             Cause::MinValues { labels, requirements, resources } => write!(
                 f,

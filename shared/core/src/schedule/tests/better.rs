@@ -152,6 +152,31 @@ fn pods_that_repel_each_other_in_zones_are_all_placed_at_once() {
 }
 
 #[test]
+fn a_spread_over_zones_and_capacity_types_takes_the_scarce_ones_in_time() {
+    let mut world = shop();
+    for at in 0..world.types.len() {
+        let on_demand: Vec<_> = world.types[at].offerings.clone();
+        let spot = on_demand.into_iter().map(|o| {
+            let mut spot = offering("spot", o.zone(), o.price.nanos() / 3);
+            spot.available = o.available;
+            spot
+        });
+        world.types[at].offerings.extend(spot.collect::<Vec<_>>());
+    }
+    // One machine in one zone is reserved: who starts elsewhere finds the capacity type out of balance, and that zone taken.
+    let mut reserved = offering("reserved", "test-zone-1", 1);
+    reserved.reservation_capacity = Some(1);
+    reserved.requirements.push(Requirement::is_in(labels::RESERVATION_ID, ["cr-1"]));
+    world.types[2].offerings.push(reserved);
+    let t = &mut world.types[2];
+    t.requirements.retain(|r| r.key != labels::CAPACITY_TYPE);
+    t.requirements.push(Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "spot", "reserved"]));
+    let both = json!({"topologySpreadConstraints": [spread(labels::ZONE, "web", 1), spread(labels::CAPACITY_TYPE, "web", 1)]});
+    world.pods("web", 6, &all(&[json!({"cpu": "500m"}), both]));
+    assert_eq!(left(&best(&world)), Vec::<&str>::new());
+}
+
+#[test]
 fn two_pods_apart_use_two_reservations() {
     let mut world = shop();
     for (n, id) in [(0, "cr-a"), (1, "cr-b")] {

@@ -1,6 +1,6 @@
 //! What daemons take of machines, and what a claim says.
 
-use super::world::{World, Z, all, asks, expr, left, now, preferred, required};
+use super::world::{World, Z, all, asks, expr, left, now, preferred, reasons, required};
 use crate::schedule::Packing;
 use serde_json::{Value, json};
 use whittle_api::labels;
@@ -149,6 +149,29 @@ fn host_ports_of_daemons_are_taken_on_the_types_that_run_them() {
     daemon(&mut world, "agent", all(&[port.clone(), json!({"nodeSelector": {"size": "large"}})]));
     world.pod("it", all(&[port, json!({"nodeSelector": {"size": "small"}})]));
     assert!(left(&world.plan()).is_empty());
+}
+
+#[test]
+fn a_port_that_daemons_have_is_named_among_what_the_types_lack() {
+    let port = json!({"ports": [{"containerPort": 8080, "hostPort": 8080, "protocol": "TCP"}]});
+    let mut world = World::new();
+    daemon(&mut world, "agent", port.clone());
+    world.pod("it", port.clone());
+    let plan = world.plan();
+    let text = &reasons(&plan)[0];
+    // As the reference: types whose daemons clash are not looked at, so that nothing is said for any of them.
+    assert!(text.contains("no instance type met the scheduling requirements or had enough resources or had a required offering"), "{text}");
+    assert!(text.contains("listen on IP=0.0.0.0 Port=8080 Proto=TCP of the host already"), "{text}");
+    assert_eq!(plan.left_out[0].reason.category(), "instance-types");
+    // Daemons on some types only: the others are looked at, and say what they lack.
+    let mut world = World::new();
+    daemon(&mut world, "agent", all(&[port.clone(), json!({"nodeSelector": {"size": "large"}})]));
+    world.pod("it", all(&[port, json!({"nodeSelector": {"size": "large"}})]));
+    let plan = world.plan();
+    let text = &reasons(&plan)[0];
+    assert!(text.contains("no instance type met all requirements"), "{text}");
+    assert!(text.contains("of the host already"), "{text}");
+    assert_eq!(plan.left_out[0].reason.category(), "instance-types");
 }
 
 #[test]
