@@ -101,18 +101,25 @@ fn selector(key: &str, value: &str) -> Option<LabelSelector> {
     Some(LabelSelector { match_labels: BTreeMap::from([(key.to_owned(), value.to_owned())]), ..LabelSelector::default() })
 }
 
-fn spread(mut pod: Pod, key: &str, value: &str) -> Pod {
+/// Pods that ask for nothing but room.
+pub(crate) fn plain(count: usize, dice: &mut Dice) -> Vec<Pod> {
+    (0..count).map(|n| pod(n, ("my-label", LETTERS[n % 7]), dice)).collect()
+}
+
+/// Spreads a pod over `key` among those labelled `label` = `value`.
+pub(crate) fn spread(mut pod: Pod, key: &str, label: &str, value: &str) -> Pod {
     pod.spec.topology_spread_constraints = vec![TopologySpreadConstraint {
         max_skew: 1,
         topology_key: key.to_owned(),
         when_unsatisfiable: "DoNotSchedule".into(),
-        label_selector: selector("my-label", value),
+        label_selector: selector(label, value),
         ..TopologySpreadConstraint::default()
     }];
     pod
 }
 
-fn term(key: &str, label: (&str, &str)) -> PodAffinityTerm {
+/// Pods labelled so, by `key`.
+pub(crate) fn term(key: &str, label: (&str, &str)) -> PodAffinityTerm {
     PodAffinityTerm { label_selector: selector(label.0, label.1), topology_key: key.to_owned(), ..PodAffinityTerm::default() }
 }
 
@@ -124,7 +131,7 @@ pub(crate) fn diverse(count: usize, dice: &mut Dice) -> Vec<Pod> {
         let made = match n.checked_div(kind).unwrap_or(0).min(5) {
             1 | 2 => {
                 let (own, of) = (LETTERS[dice.below(7)], LETTERS[dice.below(7)]);
-                spread(pod(n, ("my-label", own), dice), if n / kind == 1 { labels::ZONE } else { labels::HOSTNAME }, of)
+                spread(pod(n, ("my-label", own), dice), if n / kind == 1 { labels::ZONE } else { labels::HOSTNAME }, "my-label", of)
             }
             3 => {
                 let own = ("my-affininity", LETTERS[dice.below(7)]);

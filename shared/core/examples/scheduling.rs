@@ -1,11 +1,13 @@
 //! Times one solve of the reference's scheduling benchmark and prints one line of JSON:
 //! `scheduling CASE PODS [reference] [effort N] [budget N]`, with CASE `diverse` (the mix of five kinds), `preferring`
-//! (equal pods with wishes) or `machines` (the mix, with 2,000 machines that exist). One solve per process, so that the
+//! (equal pods with wishes), `machines` (the mix, with 2,000 machines that exist) or one of `benches/odd.rs`. One solve per process, so that the
 //! peak of the memory belongs to it. `check_seconds` is what the independent check of the plan takes afterwards.
 //! `cargo xtask bench scheduling` runs all cases and draws the plot.
 
 #[path = "../benches/mix.rs"]
 mod mix;
+#[path = "../benches/odd.rs"]
+mod odd;
 
 use std::time::Instant;
 use whittle_core::checker;
@@ -17,12 +19,14 @@ fn main() {
     let case = args.first().map_or("diverse", String::as_str);
     let count: usize = args.get(1).and_then(|n| n.parse().ok()).unwrap_or(500);
     let mut dice = mix::Dice::new(42);
-    let (pods, nodes) = match case {
-        "preferring" => (mix::preferring(count, &mut dice), Vec::new()),
-        "machines" => (mix::diverse(count, &mut dice), mix::machines(2000)),
-        _ => (mix::diverse(count, &mut dice), Vec::new()),
-    };
-    let (objects, catalog) = mix::cluster(pods, nodes);
+    let (objects, catalog) = odd::case(case, count).unwrap_or_else(|| {
+        let (pods, nodes) = match case {
+            "preferring" => (mix::preferring(count, &mut dice), Vec::new()),
+            "machines" => (mix::diverse(count, &mut dice), mix::machines(2000)),
+            _ => (mix::diverse(count, &mut dice), Vec::new()),
+        };
+        mix::cluster(pods, nodes)
+    });
     let options = options(args.get(2..).unwrap_or_default());
     let state = ClusterState::of(&objects);
     let workloads = Workloads::default();
@@ -78,6 +82,7 @@ fn print(case: &str, pods: usize, plan: &Plan, measured: &Measured) {
         "memory_before_mb": measured.before,
         "memory_mb": measured.peak,
         "packing": plan.packing,
+        "left_out": plan.left_out.len(),
         "work": plan.work,
         "finished": plan.cursor.is_none(),
     });

@@ -77,9 +77,10 @@ pub struct Scheduling {
     pub reference_packing: bool,
 }
 
-/// What a planning run may spend. The benchmark's mixes take a second of one core for 730,000 to 860,000 units (the
-/// example `scheduling` of the core prints both, built for release), so that a run that uses up its budget takes five and a half
-/// seconds of a core: ten at the function's 1,024 MB, twenty if the checker has it packed anew, of the 30 it may take.
+/// What a planning run may spend. A unit takes about a microsecond of one core, 0.4 to 1.3 on inputs that are long enough to
+/// matter (the example `scheduling` of the core prints both, built for release, for the benchmark and for `benches/odd.rs`),
+/// so that a run that uses up its budget takes some four seconds of a core: seven at the function's 1,024 MB, fourteen if the
+/// checker has it packed anew, of the 30 it may take.
 const WORK_BUDGET: u64 = 4_000_000;
 
 impl Default for Scheduling {

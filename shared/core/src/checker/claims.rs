@@ -21,8 +21,8 @@ pub(crate) fn check<'a>(
     findings: &mut Findings,
 ) {
     let pools: BTreeMap<&str, &NodePool> = input.objects.node_pools.iter().rev().map(|p| (p.metadata.name.as_str(), p)).collect();
-    let mut kinds = Kinds::default();
     let daemons: Vec<Pod> = input.objects.daemon_sets.iter().map(|set| daemon(set, &input.objects.pods)).filter(placeable).collect();
+    let mut kinds = Kinds::asking(kube::asked_keys(daemons.iter().chain(pods.values().copied())));
     for (n, claim) in plan.claims.iter().enumerate() {
         let object = format!("claim {n}");
         let Some(&pool) = pools.get(claim.node_pool.as_str()) else {
@@ -156,13 +156,19 @@ pub(crate) fn runs_on(daemon: &Pod, claim: &NewClaim, possible: &Possible) -> bo
     claim.taints.iter().all(|t| kube::tolerates(daemon, t)) && kube::node_fits(daemon, possible)
 }
 
-/// What the labels of the machine may turn out to be.
-pub(crate) fn possible_labels(claim: &NewClaim, pool: &NodePool, t: &InstanceType, offerings: &[&Offering]) -> Possible {
+/// What those labels of the machine may turn out to be that somebody asks about.
+pub(crate) fn possible_labels(
+    claim: &NewClaim,
+    pool: &NodePool,
+    t: &InstanceType,
+    offerings: &[&Offering],
+    asked: &BTreeSet<String>,
+) -> Possible {
     let mut out: Possible = BTreeMap::new();
-    for (key, value) in claim.labels.iter().chain(&pool.spec.template.metadata.labels) {
+    for (key, value) in claim.labels.iter().chain(&pool.spec.template.metadata.labels).filter(|(key, _)| asked.contains(*key)) {
         out.entry(key.clone()).or_default().insert(Some(value.clone()));
     }
-    for key in [labels::REGISTERED, labels::INITIALIZED] {
+    for key in [labels::REGISTERED, labels::INITIALIZED].into_iter().filter(|key| asked.contains(*key)) {
         out.entry(key.to_owned()).or_default().insert(Some("true".to_owned()));
     }
     let narrowed = |key: &str, value: &str| {
@@ -170,6 +176,9 @@ pub(crate) fn possible_labels(claim: &NewClaim, pool: &NodePool, t: &InstanceTyp
     };
     for r in &t.requirements {
         let key = labels::normalized(&r.key);
+        if !asked.contains(key) {
+            continue;
+        }
         let by_offering = offerings.iter().any(|o| o.requirements.iter().any(|x| labels::normalized(&x.key) == key));
         if r.operator.as_str() == "In" && !by_offering {
             let values = r.values.iter().filter(|v| narrowed(key, v)).cloned().map(Some);
@@ -177,7 +186,7 @@ pub(crate) fn possible_labels(claim: &NewClaim, pool: &NodePool, t: &InstanceTyp
         }
     }
     for o in offerings {
-        for r in o.requirements.iter().filter(|r| r.operator.as_str() == "In") {
+        for r in o.requirements.iter().filter(|r| r.operator.as_str() == "In" && asked.contains(labels::normalized(&r.key))) {
             let values = r.values.iter().cloned().map(Some);
             out.entry(labels::normalized(&r.key).to_owned()).or_default().extend(values);
         }

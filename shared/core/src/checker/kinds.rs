@@ -5,7 +5,7 @@ use super::claims::{agrees, launchable, of_the_type, possible_labels, runs_on};
 use super::kube::{self, Possible};
 use super::lists::List;
 use crate::schedule::NewClaim;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{NodeSelector, Pod, Taint};
@@ -22,6 +22,8 @@ type Wish<'a> = (&'a BTreeMap<String, String>, Option<&'a NodeSelector>);
 /// What is known so far.
 #[derive(Default)]
 pub(crate) struct Kinds<'a> {
+    /// Label keys that pods and daemons ask about: no others are looked at.
+    asked: BTreeSet<String>,
     shapes: HashMap<Shape<'a>, usize>,
     candidates: HashMap<(usize, &'a str), Rc<Candidate>>,
     kinds: HashMap<(usize, usize), Kind<'a>>,
@@ -51,6 +53,11 @@ pub(crate) struct Kind<'a> {
 }
 
 impl<'a> Kinds<'a> {
+    /// Nothing is known yet; pods and daemons ask about these label keys.
+    pub(crate) fn asking(asked: BTreeSet<String>) -> Self {
+        Self { asked, ..Self::default() }
+    }
+
     /// The kind of `claim`, whose list is `list` at `place` among the lists of the plan. What `also` finds
     /// wrong with a kind it is asked about once.
     pub(crate) fn of(
@@ -63,10 +70,11 @@ impl<'a> Kinds<'a> {
     ) -> &mut Kind<'a> {
         let next = self.shapes.len();
         let shape = *self.shapes.entry((&claim.node_pool, &claim.labels, &claim.taints, &claim.requirements)).or_insert(next);
-        let candidates = &mut self.candidates;
+        let (candidates, asked) = (&mut self.candidates, &self.asked);
         self.kinds.entry((place, shape)).or_insert_with(|| {
             let mut of = |t: &'a InstanceType| {
-                let made = candidates.entry((shape, t.name.as_str())).or_insert_with(|| Rc::new(Candidate::new(claim, pool, t, daemons)));
+                let made =
+                    candidates.entry((shape, t.name.as_str())).or_insert_with(|| Rc::new(Candidate::new(claim, pool, t, daemons, asked)));
                 Rc::clone(made)
             };
             let mut kind = Kind::new(list, &mut of);
@@ -77,16 +85,16 @@ impl<'a> Kinds<'a> {
 }
 
 impl Candidate {
-    fn new(claim: &NewClaim, pool: &NodePool, t: &InstanceType, daemons: &[Pod]) -> Self {
+    fn new(claim: &NewClaim, pool: &NodePool, t: &InstanceType, daemons: &[Pod], asked: &BTreeSet<String>) -> Self {
         let offerings = launchable(claim, t);
-        let possible = possible_labels(claim, pool, t, &offerings);
+        let possible = possible_labels(claim, pool, t, &offerings, asked);
         let mut need = Resources::new();
         daemons.iter().filter(|d| runs_on(d, claim, &possible)).for_each(|d| need.add(&kube::requests(d)));
-        let mut asked = pool.spec.template.spec.requirements.iter().filter(|r| labels::normalized(&r.key) == labels::INSTANCE_TYPE);
+        let mut named = pool.spec.template.spec.requirements.iter().filter(|r| labels::normalized(&r.key) == labels::INSTANCE_TYPE);
         Self {
             name: t.name.clone(),
             agrees: agrees(&of_the_type(claim), &t.requirements),
-            allowed: asked.all(|r| kube::admits(r.operator.as_str(), &r.values, Some(&t.name))),
+            allowed: named.all(|r| kube::admits(r.operator.as_str(), &r.values, Some(&t.name))),
             price: offerings.iter().map(|o| o.price).min(),
             possible,
             daemons: need,

@@ -83,6 +83,24 @@ pub(crate) fn admits(operator: &str, values: &[String], label: Option<&str>) -> 
 /// What the label of a machine may turn out to be. `None` among the values: it may be absent.
 pub(crate) type Possible = BTreeMap<String, BTreeSet<Option<String>>>;
 
+/// The label keys of nodes that some of these pods ask about.
+pub(crate) fn asked_keys<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeSet<String> {
+    let mut out = BTreeSet::new();
+    let mut note = |key: &str| {
+        let key = labels::normalized(key);
+        if !out.contains(key) {
+            out.insert(key.to_owned());
+        }
+    };
+    for pod in pods {
+        pod.spec.node_selector.keys().for_each(|key| note(key));
+        let required = pod.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
+        let terms = required.map(|r| &r.node_selector_terms[..]).unwrap_or_default();
+        terms.iter().flat_map(|term| &term.match_expressions).for_each(|e| note(&e.key));
+    }
+    out
+}
+
 fn all_admitted(possible: &Possible, key: &str, operator: &str, values: &[String]) -> bool {
     let key = labels::normalized(key);
     match possible.get(key) {

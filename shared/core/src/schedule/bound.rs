@@ -7,7 +7,7 @@ use super::catalog::NO_PRICE;
 use super::place::Outcome;
 use super::problem::Problem;
 use super::topology::Kind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_units::Price;
 
 /// Parts in which a weight is divided between two resources.
@@ -24,9 +24,9 @@ pub(crate) fn lower_bound(p: &mut Problem<'_>, outcome: &Outcome) -> Price {
         }
     }
     let machines = fewest_machines(p, outcome) as f64;
-    let types = types(p);
-    let cheapest = types.iter().map(|(price, _)| *price).fold(f64::MAX, f64::min);
     let asked: Vec<usize> = (0..sums.len()).filter(|d| sums[*d] > 0.0).collect();
+    let types = undercut(types(p), &asked);
+    let cheapest = types.iter().map(|(price, _)| *price).fold(f64::MAX, f64::min);
     let mut best: f64 = 0.0;
     for (n, a) in asked.iter().enumerate() {
         for b in &asked[n..] {
@@ -48,9 +48,20 @@ pub(crate) fn lower_bound(p: &mut Problem<'_>, outcome: &Outcome) -> Price {
     Price::from_nanos((best * (1.0 - 1e-12)) as u64)
 }
 
-/// Price, and room for pods, of every type that some NodePool can buy.
-fn types(p: &mut Problem<'_>) -> Vec<(f64, Vec<i64>)> {
-    let mut out = Vec::new();
+/// Those types for whose price no other has as much: what the others would forbid, these forbid already.
+fn undercut(types: BTreeSet<(u64, Vec<i64>)>, asked: &[usize]) -> Vec<(f64, Vec<i64>)> {
+    let mut kept: Vec<(u64, Vec<i64>)> = Vec::new();
+    for (price, has) in types {
+        if kept.iter().all(|(_, other)| asked.iter().any(|d| other[*d] < has[*d])) {
+            kept.push((price, has));
+        }
+    }
+    kept.into_iter().map(|(price, has)| (price as f64, has)).collect()
+}
+
+/// Price, and room for pods, of every type that some NodePool can buy; equal ones once, cheapest first.
+fn types(p: &mut Problem<'_>) -> BTreeSet<(u64, Vec<i64>)> {
+    let mut out = BTreeSet::new();
     for at in 0..p.pools.len() {
         let view = p.view(p.pools[at].catalog, p.pools[at].set);
         let pool = &p.pools[at];
@@ -58,7 +69,7 @@ fn types(p: &mut Problem<'_>) -> Vec<(f64, Vec<i64>)> {
         for t in pool.types.iter().filter(|t| view.price[*t] != NO_PRICE) {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
             let has = catalog.allocatable[t].iter().enumerate().map(|(d, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[d])).max(0));
-            out.push((view.price[t] as f64, has.collect()));
+            out.insert((view.price[t], has.collect()));
         }
     }
     out

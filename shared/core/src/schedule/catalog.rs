@@ -158,6 +158,14 @@ impl Catalog {
         }
     }
 
+    /// The most that one of `types` has for pods, in dimension `d`.
+    pub(crate) fn roomiest(&self, d: usize, types: &Bits) -> i64 {
+        let steps = &self.room[d];
+        // The last step that holds some of them.
+        let at = steps.types.partition_point(|from| from.meets(types));
+        at.checked_sub(1).map_or(0, |at| steps.at[at])
+    }
+
     /// The largest machine of all, in dimension `d`.
     pub(crate) fn top(&self, d: usize) -> i64 {
         self.bulk[d].at.last().copied().unwrap_or(0)

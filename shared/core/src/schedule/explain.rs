@@ -17,17 +17,24 @@ use std::rc::Rc;
 use whittle_api::labels;
 use whittle_units::{Quantity, Resources};
 
+/// With more words than this of NodePools, pods of further classes are told only those of the first: twenty thousand pods
+/// that no two of them ask for the same would take half a gigabyte to explain.
+const SAID_MAX: usize = 20_000;
+
 /// The reason of each pod that was left, by its position. Pods of a class share theirs.
 pub(crate) fn reasons(p: &mut Problem<'_>, outcome: &Outcome, empty: &[PoolSays]) -> Vec<(usize, Reason)> {
     let mut known: BTreeMap<(ClassId, bool), Reason> = BTreeMap::new();
     let mut out = Vec::with_capacity(outcome.left.len());
+    let mut said = 0;
     for (entry, no) in &outcome.left {
         let reserved = matches!(no, Some(No::Reserved { .. }));
         let reason = match known.get(&(entry.class, reserved)) {
             Some(reason) => reason.clone(),
             None => {
                 let class = Rc::clone(&p.classes[entry.class.0 as usize]);
-                let reason = reason(p, &outcome.state, &class, *no, empty);
+                let pools = if said < SAID_MAX { p.pools.len() } else { 1 };
+                let reason = reason(p, &outcome.state, &class, *no, empty, pools);
+                said += if let Reason::Pools(says) = &reason { says.len() } else { 1 };
                 known.insert((entry.class, reserved), reason.clone());
                 reason
             }
@@ -72,7 +79,8 @@ fn empty_pool(p: &mut Problem<'_>, pool: &Empty<'_>) -> PoolSays {
     PoolSays { node_pool, cause, ruled_out, nearest: None, limits: Vec::new() }
 }
 
-fn reason(p: &mut Problem<'_>, st: &State, class: &Class, no: Option<No>, empty: &[PoolSays]) -> Reason {
+/// Why no NodePool has a place for the pods of a class, in the words of the first `pools` of them.
+fn reason(p: &mut Problem<'_>, st: &State, class: &Class, no: Option<No>, empty: &[PoolSays], pools: usize) -> Reason {
     if !p.any_pool {
         return Reason::NoNodePools;
     }
@@ -88,7 +96,8 @@ fn reason(p: &mut Problem<'_>, st: &State, class: &Class, no: Option<No>, empty:
         return Reason::NoTemplates(empty.to_vec());
     }
     let form = class.forms.last().expect("a class has at least one form");
-    let said = (0..p.pools.len()).map(|pool| {
+    let empty = if pools < p.pools.len() { &[] } else { empty };
+    let said = (0..p.pools.len().min(pools)).map(|pool| {
         // Nothing against the pod by now: something else in the pass took the room.
         says(p, st, class, form, pool).unwrap_or_else(|| {
             let node_pool = p.pools[pool].source.metadata.name.clone();
@@ -282,7 +291,7 @@ fn types_say(
         ruled_out.push(RuledOut { constraint: format!("host port {}, which a daemon has,", port.wanted), types: port.types, of: port.of });
         ruled_out.sort_by_key(|r| std::cmp::Reverse(r.types));
     }
-    Some((Cause::InstanceTypes { finding, requirements, resources, daemons: asked.daemons, port }, ruled_out, nearest))
+    Some((Cause::InstanceTypes { finding, requirements, resources, daemons: asked.daemons, port: port.map(Box::new) }, ruled_out, nearest))
 }
 
 /// A pod beside the daemons of a NodePool's types.

@@ -3,6 +3,7 @@
 use super::bits::Bits;
 use super::catalog::View;
 use super::intern::{Key, SetId, Val, Vals};
+use super::meter;
 use super::pod::{Class, Form};
 use super::problem::{Machine, Problem};
 use super::state::State;
@@ -78,11 +79,13 @@ impl Freedom {
 /// Whether the pod fits a machine that exists; its requirements with the pod's if so.
 pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, form: &Form) -> Result<SetId, No> {
     let now = &st.machines[m];
+    p.meter.spend(meter::MACHINE);
     for (have, want) in now.remaining.iter().zip(&class.requests) {
         if *want > 0 && want > have {
             return Err(No::ForGood);
         }
     }
+    p.meter.spend(meter::MACHINE_CLOSER);
     let machine = &p.machines[m];
     if !p.tolerated(form.tolerations, machine.taints) || (machine.rests && class.avoids_resting) || over_attach_limit(machine, st, m, class)
     {
@@ -159,6 +162,9 @@ fn ask(p: &Problem<'_>, st: &State, form: &Form, spot: Spot, leaves: &mut Vec<Le
         leaves.clear();
         return Ok(());
     }
+    let domains = |g: &super::topology::GroupId| st.counts[g.0 as usize].domains.len();
+    let groups = form.owned.iter().chain(&form.repelled_by);
+    p.meter.spend(groups.map(|g| meter::GROUP + 2 * domains(g)).sum());
     Asked { groups: &p.groups, counts: &st.counts, sets: &p.sets }.ask(form, spot, leaves)
 }
 
@@ -173,6 +179,7 @@ pub(crate) fn claim(
     form: &Form,
 ) -> Result<Fit, No> {
     let mut fitting = Bits::default();
+    p.meter.spend(meter::CLAIM + p.pools[t.pool].daemons.len() * meter::DAEMONS);
     room(p, &t, class, &mut fitting);
     if fitting.is_empty() {
         return Err(No::ForGood);
@@ -290,6 +297,7 @@ fn combinations(p: &mut Problem<'_>, freedom: Freedom, t: &Target<'_>, set: SetI
     };
     let tries = leaves.iter().map(open).fold(1, usize::saturating_mul).min(MAX_TRIES);
     let mut out = Vec::with_capacity(tries);
+    p.meter.spend(meter::NARROW * tries * leaves.len());
     for attempt in 0..tries {
         let (mut narrowed, mut rest, mut worse) = (set, attempt, 0);
         for leave in leaves {

@@ -10,6 +10,7 @@ use super::{Input, LeftOut, Options, Packing, PreferencePolicy, Reason};
 use crate::pods::{self, HostPort, VolumeUse};
 use crate::requirements::{Allowed, Operator, Requirements, from_selector, term_requirements};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use whittle_api::k8s::{Affinity, Pod, PodSpec, Toleration, TopologySpreadConstraint};
 use whittle_api::labels;
 use whittle_units::Resources;
@@ -305,6 +306,39 @@ pub(crate) fn dims(classes: &[Class], daemons: &[Pod], input: &Input<'_>) -> Dim
     dims
 }
 
+/// A class, compared by all that placing its pods sees. What selects its labels, and what these repel, says all of them.
+struct Alike<'c>(&'c Class);
+
+impl Alike<'_> {
+    fn seen(&self) -> impl Hash + Eq + '_ {
+        let Class { requests, asks, ports, volumes, repels, counted_by, avoids_resting, resource_claims, .. } = self.0;
+        (requests, asks, ports, volumes, repels, counted_by, avoids_resting, resource_claims)
+    }
+
+    fn forms(&self) -> impl Iterator<Item = impl Hash + Eq + '_> + '_ {
+        self.0.forms.iter().map(|f| (f.full, f.strict, &f.host, f.tolerations, &f.owned, &f.repelled_by))
+    }
+
+    fn places(&self) -> impl Iterator<Item = impl Hash + Eq + '_> + '_ {
+        self.0.places.iter().map(|p| (p.set, &p.host))
+    }
+}
+
+impl PartialEq for Alike<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.seen() == other.seen() && self.forms().eq(other.forms()) && self.places().eq(other.places())
+    }
+}
+
+impl Eq for Alike<'_> {}
+
+impl Hash for Alike<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.seen().hash(state);
+        self.forms().for_each(|form| form.hash(state));
+    }
+}
+
 impl Classes {
     /// Turns the classes' requests into vectors.
     pub(crate) fn measure(&mut self, dims: &Dims) {
@@ -336,6 +370,35 @@ impl Classes {
                 });
             }
         }
+    }
+
+    /// Makes one class of those that only their labels told apart, where no selector tells these apart. Jobs and stateful
+    /// sets label each of their pods differently.
+    pub(crate) fn merge(&mut self) {
+        let mut first: Map<Alike<'_>, usize> = Map::default();
+        let mut now: Vec<usize> = Vec::with_capacity(self.list.len());
+        for (n, class) in self.list.iter().enumerate() {
+            now.push(*first.entry(Alike(class)).or_insert(n));
+        }
+        if first.len() == self.list.len() {
+            return;
+        }
+        drop(first);
+        let mut place = vec![usize::MAX; self.list.len()];
+        let mut list: Vec<Class> = Vec::new();
+        for (n, class) in std::mem::take(&mut self.list).into_iter().enumerate() {
+            if now[n] == n {
+                place[n] = list.len();
+                list.push(class);
+            } else {
+                list[place[now[n]]].size += class.size;
+            }
+        }
+        for of in &mut self.of {
+            let at = place[now[of.0 as usize]];
+            *of = ClassId(u32::try_from(at).expect("fewer than 2^32 classes"));
+        }
+        self.list = list;
     }
 
     /// The pods in the order in which they are tried: large before small, old before young. What a buffer only keeps room

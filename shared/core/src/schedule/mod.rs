@@ -16,6 +16,7 @@ mod intern;
 mod limits;
 mod machines;
 mod memory;
+mod meter;
 mod order;
 mod packing;
 mod place;

@@ -15,8 +15,8 @@ use crate::pods::is_virtual;
 use std::collections::BTreeSet;
 
 /// With an effort of one, the improvement of a packing may take this much work, and this part of what the packing took.
-const LEAST_WORK: u64 = 50_000;
-const SHARE: u64 = 4;
+const LEAST_WORK: u64 = 70_000;
+const SHARE: u64 = 2;
 /// With more pods than this, other ways are only tried until all pods have a place: the work is better spent on improving.
 const MANY_PODS: usize = 4_000;
 

@@ -3,6 +3,7 @@
 use super::Options;
 use super::bits::Bits;
 use super::fit::{self, Freedom, No, Target};
+use super::meter::{self, Meter};
 use super::pod::{Class, Entry, Form};
 use super::problem::Problem;
 use super::state::{Dead, State};
@@ -39,18 +40,57 @@ pub(crate) struct FirstFit<'s, 'a> {
     pub(crate) options: &'s Options,
     pub(crate) freedom: Freedom,
     pub(crate) st: State,
-    /// Candidates looked at.
-    pub(crate) work: u64,
+    /// What the meter had counted before.
+    started: u64,
     pub(crate) budget: u64,
     pub(crate) choice: Choice,
     /// What is known of the prices of open machines, for [`Choice::Cheapest`].
     pub(crate) purse: Purse,
+    /// Machines that exist and take pods.
+    open_machines: Bits,
+    /// By machine to be asked for: the most that one of its types has left.
+    left: Left,
+}
+
+/// By machine to be asked for, the most that one of its types has left in each dimension: who asks for more need not look.
+#[derive(Debug, Default)]
+pub(crate) struct Left(Vec<i64>);
+
+impl Left {
+    /// Whether there is certainly no room on machine `at`.
+    fn none_for(&self, at: usize, requests: &[i64]) -> bool {
+        let dims = requests.len();
+        let left = self.0.get(at * dims..(at + 1) * dims).unwrap_or_default();
+        left.iter().zip(requests).any(|(left, want)| *want > 0 && want > left)
+    }
+
+    fn note(&mut self, p: &Problem<'_>, at: usize, claim: &super::state::Claim) {
+        let dims = claim.requests.len();
+        let catalog = &p.catalogs[p.pools[claim.pool].catalog];
+        self.0.resize(self.0.len().max((at + 1) * dims), i64::MAX);
+        for (d, asked) in claim.requests.iter().enumerate() {
+            self.0[at * dims + d] = catalog.roomiest(d, &claim.types).saturating_sub(*asked);
+        }
+    }
 }
 
 impl<'s, 'a> FirstFit<'s, 'a> {
     pub(crate) fn new(p: &'s mut Problem<'a>, options: &'s Options, freedom: Freedom, choice: Choice, budget: u64) -> Self {
         let st = State::start(p);
-        Self { p, options, freedom, st, work: 0, budget, choice, purse: Purse::default() }
+        let mut open_machines = Bits::all(st.machines.len());
+        (0..st.machines.len()).filter(|m| p.gone.has(*m)).for_each(|m| open_machines.remove(m));
+        let started = p.meter.ticks();
+        p.meter.spend(meter::MACHINE * st.machines.len());
+        Self { p, options, freedom, st, started, budget, choice, purse: Purse::default(), open_machines, left: Left::default() }
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.p.meter
+    }
+
+    /// Units of work so far.
+    fn work(&self) -> u64 {
+        self.meter().since(self.started)
     }
 
     /// Tries every pod, again and again, until a whole round places nothing.
@@ -66,11 +106,12 @@ impl<'s, 'a> FirstFit<'s, 'a> {
                 break;
             }
             // At least one pod is considered, however small the budget.
-            if self.work >= self.budget && untried < queue.len() {
+            if self.work() >= self.budget && untried < queue.len() {
                 unseen = waiting.drain(..untried.min(waiting.len())).collect();
                 break;
             }
             waiting.pop_front();
+            self.meter().spend(meter::POD);
             untried = untried.saturating_sub(1);
             let class = self.p.classes[entry.class.0 as usize].clone();
             let result = if failed_at[entry.class.0 as usize] == self.st.version {
@@ -90,7 +131,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         self.st.dead.clear();
         self.st.dead.shrink_to_fit();
         let left = waiting.into_iter().map(|e| (e, refusal[e.class.0 as usize])).collect();
-        Outcome { state: self.st, left, unseen, work: self.work }
+        Outcome { left, unseen, work: self.p.meter.since(self.started), state: self.st }
     }
 
     /// Places one pod, dropping its wishes one by one.
@@ -101,8 +142,8 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         let mut last = No::ForGood;
         for (n, form) in class.forms.iter().enumerate() {
             let asked = Asked { groups: &self.p.groups, counts: &self.st.counts, sets: &self.p.sets };
+            self.p.meter.spend(meter::GROUP * (form.owned.len() + 1));
             if asked.hopeless(form) {
-                self.work += 1;
                 last = No::ForNow;
                 continue;
             }
@@ -129,11 +170,10 @@ impl<'s, 'a> FirstFit<'s, 'a> {
 
     fn try_all(&mut self, class: &Class, form: &Form, pod: u32, dead: &mut Dead) -> Result<(), No> {
         dead.machines.grow(self.st.machines.len());
-        for m in 0..self.st.machines.len() {
-            if dead.machines.has(m) || self.p.gone.has(m) {
-                continue;
-            }
-            self.work += 1;
+        let mut from = 0;
+        self.meter().spend(self.st.machines.len() / 64 / meter::WORDS);
+        while let Some(m) = self.open_machines.next_without(&dead.machines, None, from) {
+            from = m + 1;
             match fit::machine(self.p, &self.st, m, class, form) {
                 Ok(set) => {
                     self.st.put_on_machine(self.p, m, set, class, pod);
@@ -150,6 +190,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         };
         if let Some((at, fit)) = open {
             self.st.put_on_claim(self.p, at, fit, class, pod);
+            self.left.note(self.p, at, &self.st.claims[at]);
             self.recharge(at);
             self.remember_price(at);
             return Ok(());
@@ -162,9 +203,9 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         let open_to = self.open_to(form);
         for count in 1..self.st.by_pods.len() {
             let mut from = 0;
+            self.meter().spend(1 + self.st.claims.len() / 64 / meter::WORDS);
             while let Some(at) = self.st.by_pods[count].next_without(&dead.claims, open_to.as_ref(), from) {
                 from = at + 1;
-                self.work += 1;
                 match self.fit_open(at, class, form) {
                     Ok(fit) if self.freedom.keep > 0 && self.too_few(at, &fit) => {}
                     Ok(fit) => return Some((at, fit)),
@@ -191,6 +232,8 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             return None;
         }
         let asked = Asked { groups: &self.p.groups, counts: &self.st.counts, sets: &self.p.sets };
+        let groups = form.owned.len() + form.repelled_by.len();
+        self.meter().spend(self.st.by_set.len() * (groups * 2 * meter::GROUP + self.st.claims.len() / 64 / meter::WORDS));
         let mut out = Bits::default();
         for (set, claims) in &self.st.by_set {
             if !asked.shut(form, *set) {
@@ -201,6 +244,10 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     }
 
     pub(crate) fn fit_open(&mut self, at: usize, class: &Class, form: &Form) -> Result<fit::Fit, No> {
+        self.meter().spend(meter::GLANCE);
+        if self.left.none_for(at, &class.requests) {
+            return Err(No::ForGood);
+        }
         let affordable = if self.freedom.keep > 0 { self.st.affordable(self.p, at) } else { None };
         let claim = &self.st.claims[at];
         let target = Target {
@@ -244,7 +291,6 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             if dead.pools.has(pool) {
                 continue;
             }
-            self.work += 1;
             let Some(types) = Self::within_limits(self.p, &self.st, pool) else { continue };
             let zeros = vec![0; self.p.dims.len()];
             let target = Target { pool, set: self.p.pools[pool].set, types: &types, requests: &zeros, ports: &[], held: &[], host: None };
@@ -255,6 +301,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
                     }
                     let at = self.st.open(self.p, pool);
                     self.st.put_on_claim(self.p, at, fit, class, pod);
+                    self.left.note(self.p, at, &self.st.claims[at]);
                     self.st.count_node(pool);
                     if self.freedom.keep == 0 {
                         self.st.charge(self.p, at);

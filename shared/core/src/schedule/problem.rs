@@ -5,6 +5,7 @@ use super::catalog::{Catalog, Dims, Reservations, View};
 use super::groups::{self, Counted, Groups, Standing};
 use super::hash::Map;
 use super::intern::{Key, Names, SetId, Sets, Val, Vals};
+use super::meter::{self, Meter};
 use super::pod::{Class, ClassId, Entry, TaintsId, TolerationId};
 use super::pools::{Empty, Pool, Universe};
 use super::topology::{Counts, Group, GroupId};
@@ -104,6 +105,8 @@ pub(crate) struct Problem<'a> {
     /// By tolerations, then taints: whether all are tolerated.
     tolerated: Vec<Vec<bool>>,
     views: Map<(usize, SetId), Rc<View>>,
+    /// The work done on it.
+    pub(crate) meter: Meter,
 }
 
 /// Keys that the solver itself looks at.
@@ -200,6 +203,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
     let counted = if idle { Vec::new() } else { super::machines::counted(&mut ground, &in_pass) };
     let groups = ground.groups.finish(&ground.names);
     classes.join(&groups);
+    classes.merge();
     let mut reservations = Reservations::default();
     let mut shelf = super::pools::Shelf::default();
     let pools = super::pools::build(&mut ground, &pools, &dims, &daemons, &mut reservations, &mut shelf);
@@ -246,6 +250,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
         state_nodes: input.nodes,
         gone: Bits::default(),
         views: Map::default(),
+        meter: Meter::default(),
     };
     Open { problem, leaves: candidates.iter().map(|c| c.leaves).collect(), refused, standing }
 }
@@ -293,6 +298,8 @@ impl Problem<'_> {
         if let Some(view) = self.views.get(&(catalog, set)) {
             return Rc::clone(view);
         }
+        let catalog_of = &self.catalogs[catalog];
+        self.meter.spend(meter::NARROW + catalog_of.len() * (catalog_of.kinds.len() + self.sets.get(set).iter().count()) / meter::ENTRIES);
         let well_known = &self.well_known;
         let view = Rc::new(self.catalogs[catalog].view(self.sets.get(set), |k| well_known.contains(k)));
         self.views.insert((catalog, set), Rc::clone(&view));

@@ -118,7 +118,7 @@ pub enum Cause {
         resources: Resources,
         daemons: Resources,
         /// A host port that the daemons of some types have already.
-        port: Option<PortTaken>,
+        port: Option<Box<PortTaken>>,
     },
     MinValues {
         labels: Vec<String>,
@@ -288,9 +288,8 @@ impl Display for Cause {
                 let mut all = resources.clone();
                 all.add(daemons);
                 write!(f, "{}, requirements={}, resources={}", finding.text(), set_text(requirements), resources_text(&all))?;
-                port.iter().try_for_each(|PortTaken { taken, types, of, .. }| {
-                    write!(f, "; daemons on {types} of {of} instance types listen on {taken} of the host already")
-                })
+                let Some(PortTaken { taken, types, of, .. }) = port.as_deref() else { return Ok(()) };
+                write!(f, "; daemons on {types} of {of} instance types listen on {taken} of the host already")
             }
             Cause::MinValues { labels, requirements, resources } => write!(
                 f,

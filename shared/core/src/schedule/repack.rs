@@ -19,8 +19,8 @@ const FEWEST: usize = 2;
 const MORE: usize = 5;
 /// Machines with more pods than this together are left alone: the few that have so many are well filled.
 const MANY_PODS: usize = 400;
-/// How many comparisons of a pod with a machine are as much work as one look of the first packing.
-const PER_WORK: u64 = 16;
+/// How many comparisons of a pod with a machine take as long as one unit of work.
+const PER_WORK: u64 = 11;
 /// After so many rounds without success, there is nothing left to find.
 const PATIENCE: usize = 4;
 

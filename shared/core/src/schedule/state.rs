@@ -4,6 +4,7 @@ use super::bits::Bits;
 use super::fit::Fit;
 use super::hash::Map;
 use super::intern::SetId;
+use super::meter;
 use super::pod::{Class, TaintsId};
 use super::problem::Problem;
 use super::topology::{Counts, Kind};
@@ -208,6 +209,7 @@ impl State {
         let reqs = p.sets.get(set);
         for id in class.counted_by.iter().chain(&class.repels) {
             let group = &p.groups[id.0 as usize];
+            p.meter.spend(meter::COUNT + meter::FILTER * group.filter.any_of.len());
             if !group.filter.counts(p, set, taints) {
                 continue;
             }

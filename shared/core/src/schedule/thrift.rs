@@ -4,6 +4,7 @@ use super::bits::Bits;
 use super::catalog::NO_PRICE;
 use super::fit::{self, Fit, No, Target};
 use super::hash::Map;
+use super::meter;
 use super::place::FirstFit;
 use super::pod::{Class, Form};
 use super::problem::Problem;
@@ -91,11 +92,13 @@ impl FirstFit<'_, '_> {
         let mut tight: Vec<(i64, usize)> = Vec::new();
         let mut looks = 0;
         let mut best: Option<(u64, i64, usize, Fit)> = None;
+        self.p.meter.spend(meter::POD + open / 64 / meter::WORDS * 4);
         let mut out = dead.claims.clone();
         out.absorb(&self.purse.full);
         let mut window = Window { from: start, start, wrapped: false };
         let mut at = start;
         for _ in 0..GLANCES {
+            self.p.meter.spend(meter::GLANCE);
             let Some(next) = window.next(&self.st.all, &out, open_to.as_ref()) else { break };
             at = next;
             if let Some(left) = slack(&self.purse.spare[at * dims..(at + 1) * dims], &class.requests) {
@@ -137,7 +140,6 @@ impl FirstFit<'_, '_> {
 
     /// How much dearer an open machine would become.
     fn look(&mut self, at: usize, class: &Class, form: &Form, dead: &mut Dead) -> Option<(u64, Fit)> {
-        self.work += 1;
         match self.fit_open(at, class, form) {
             Ok(fit) => {
                 let catalog = self.p.pools[self.st.claims[at].pool].catalog;
