@@ -49,6 +49,10 @@ pub fn run(args: &ConsolidateArgs) -> ExitCode {
 /// Input that cannot be read.
 pub fn render(args: &ConsolidateArgs) -> Result<String, input::ReadError> {
     let (read, offered) = args.source.read("consolidate")?;
+    if !read.refused.is_empty() {
+        // What a pod or a budget that cannot be read would have protected must not be removed for that.
+        return Err(input::ReadError::Manifest(read.refused));
+    }
     let started = Instant::now();
     let decision = decide(&read, &offered, args.packing);
     Ok(match args.output {

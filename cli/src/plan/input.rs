@@ -1,14 +1,13 @@
 //! Reads manifests and fills in what the API server or a controller would have filled in.
 
-use serde::de::DeserializeOwned;
+use super::documents::{self, Document, Found};
+use super::workloads::Makers;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
-use whittle_api::k8s::{Container, Kind, Namespace, Node, Pod, PodCondition};
+use std::path::PathBuf;
+use whittle_api::k8s::{Container, Kind, Namespace, Node, Pod, PodCondition, TopologySpreadConstraint};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
-use whittle_api::legacy::{self, ConvertOptions, Purpose};
-use whittle_api::manifest::{self, Object};
+use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_core::schedule::{MinValuesPolicy, PreferencePolicy};
 use whittle_units::{SignedDuration, Timestamp};
@@ -23,10 +22,10 @@ pub enum ReadError {
     Manifest(Vec<String>),
     #[error("{path}, document {document}: not readable as YAML: {message}")]
     Yaml { path: String, document: usize, message: String },
-    #[error("{path}, document {document}: {kind} {name:?} cannot be read: {message}")]
-    Object { path: String, document: usize, kind: String, name: String, message: String },
-    #[error("{path}, document {document}: an object needs apiVersion and kind")]
-    NoKind { path: String, document: usize },
+    #[error("{path}, document {document}: {kind} {name:?}, {field}: {message}")]
+    Object { path: String, document: usize, kind: String, name: String, field: String, message: String },
+    #[error("plan-settings: schedulerConfig: {0}")]
+    SchedulerConfig(#[from] SchedulerConfigError),
     #[error("plan-settings: {key} cannot be {value:?}: {remedy}")]
     Setting { key: &'static str, value: String, remedy: &'static str },
     #[error("cannot read the catalog {path}: {message}")]
@@ -50,6 +49,8 @@ pub struct Settings {
     pub preferences: PreferencePolicy,
     pub min_values: MinValuesPolicy,
     pub gates: BTreeMap<String, bool>,
+    /// Spread constraints of pods that have none of their own.
+    pub default_spread: Vec<TopologySpreadConstraint>,
 }
 
 impl Settings {
@@ -67,17 +68,16 @@ pub struct Manifests {
     pub settings: Settings,
     /// They matter where no catalog says what can be bought.
     pub node_classes: Vec<Ec2NodeClass>,
+    /// What makes pods: Services, workloads and capacity buffers.
+    pub workloads: Makers,
     /// Objects of kinds that have no effect.
     pub skipped: Vec<String>,
+    /// Objects that cannot be read, and why: it is as if they were not there.
+    pub refused: Vec<String>,
+    /// What the API server would find wrong with NodePools that can be read all the same.
+    pub doubts: Vec<String>,
     /// NodePools whose `spec.disruption` cannot be read, and why; it is as if it were not there.
     pub closed: BTreeMap<String, String>,
-}
-
-/// One document and where it stands.
-struct Document {
-    path: String,
-    number: usize,
-    value: Value,
 }
 
 /// When a decision is made.
@@ -105,65 +105,15 @@ impl When {
 /// # Errors
 /// What cannot be read, with its place.
 pub fn read(files: &[PathBuf], when: When) -> Result<Manifests, ReadError> {
-    let mut documents = Vec::new();
-    let mut legacy = Vec::new();
+    let mut found = Found::default();
     for path in files {
-        for path in expand(path)? {
+        for path in documents::expand(path)? {
             let name = path.display().to_string();
-            let text = slurp(&path).map_err(|source| ReadError::File { path: name.clone(), source })?;
-            add_text(&name, &text, &mut documents, &mut legacy)?;
+            let text = documents::slurp(&path).map_err(|source| ReadError::File { path: name.clone(), source })?;
+            found.add_text(&name, &text)?;
         }
     }
-    assemble(documents, legacy, when)
-}
-
-/// Whether a document is of Karpenter's, but none of the kinds that a plan reads itself: classes and all old kinds.
-fn is_of_karpenter(document: &Document) -> bool {
-    let version = document.text("apiVersion").unwrap_or_default();
-    let read_here = matches!((version, document.text("kind")), ("karpenter.sh/v1", Some("NodePool" | "NodeClaim")));
-    version.starts_with("karpenter.") && !read_here
-}
-
-/// Adds the documents of a text; objects of old kinds go to `legacy`.
-fn add_text(name: &str, text: &str, documents: &mut Vec<Document>, legacy: &mut Vec<Object>) -> Result<(), ReadError> {
-    let mut own = Vec::new();
-    if let Err(plain) = split(name, text, &mut own) {
-        // The reader of manifests knows likely causes of what is no YAML.
-        let faults = manifest::read(name, text).err().filter(|faults| !faults.is_empty());
-        return Err(faults.map_or(plain, |faults| ReadError::Manifest(faults.iter().map(ToString::to_string).collect())));
-    }
-    if own.iter().any(is_of_karpenter) {
-        let read = manifest::read(name, text).map_err(|faults| ReadError::Manifest(faults.iter().map(ToString::to_string).collect()))?;
-        legacy.extend(read.into_iter().map(|located| located.value).filter(|object| matches!(object, Object::Legacy(_))));
-        let is_old = |document: &Document| {
-            let version = document.text("apiVersion").unwrap_or_default();
-            is_of_karpenter(document) && !matches!(version, "karpenter.sh/v1" | "karpenter.k8s.aws/v1")
-        };
-        own.retain(|document| !is_old(document));
-    }
-    documents.extend(own);
-    Ok(())
-}
-
-/// Pools and classes of old kinds in today's form, as documents of their own.
-fn converted(legacy: Vec<Object>) -> Result<Vec<Document>, ReadError> {
-    let done = legacy::convert(legacy, &ConvertOptions::new(Purpose::OnRead));
-    if !done.errors.is_empty() {
-        return Err(ReadError::Manifest(done.errors.iter().map(ToString::to_string).collect()));
-    }
-    let objects = done.objects.into_iter().filter_map(|object| match object {
-        Object::NodePool(pool) => document_of(&*pool),
-        Object::NodeClass(class) => document_of(&*class),
-        _ => None,
-    });
-    Ok(objects.zip(1..).map(|(value, number)| Document { path: "converted".to_owned(), number, value }).collect())
-}
-
-fn document_of<T: Kind + serde::Serialize>(object: &T) -> Option<Value> {
-    let mut value = serde_json::to_value(object).ok()?;
-    value["apiVersion"] = T::API_VERSION.into();
-    value["kind"] = T::KIND.into();
-    Some(value)
+    assemble(found, when)
 }
 
 /// Reads manifests from a text.
@@ -171,169 +121,68 @@ fn document_of<T: Kind + serde::Serialize>(object: &T) -> Option<Value> {
 /// # Errors
 /// What cannot be read, with its place.
 pub fn read_text(name: &str, text: &str) -> Result<Manifests, ReadError> {
-    let (mut documents, mut legacy) = (Vec::new(), Vec::new());
-    add_text(name, text, &mut documents, &mut legacy)?;
-    assemble(documents, legacy, When::ordinary())
+    let mut found = Found::default();
+    found.add_text(name, text)?;
+    assemble(found, When::ordinary())
 }
 
-fn expand(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
-    if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let fail = |source| ReadError::File { path: path.display().to_string(), source };
-    let mut out = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(fail)? {
-        let file = entry.map_err(fail)?.path();
-        if file.extension().is_some_and(|e| e == "yaml" || e == "yml") {
-            out.push(file);
-        }
-    }
-    out.sort();
-    Ok(out)
-}
-
-fn slurp(path: &Path) -> std::io::Result<String> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(path)
-}
-
-/// Values per document: ten times what the dump of a large cluster has.
-const VALUES_MAX: usize = 20_000_000;
-
-/// A document as JSON. What is JSON already is read as such: dumps of whole clusters are large.
-fn value_of(text: &str) -> Result<Value, String> {
-    if text.trim_start().starts_with('{')
-        && let Ok(value) = serde_json::from_str(text)
-    {
-        return Ok(value);
-    }
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_nodes: VALUES_MAX,
-            max_events: 2 * VALUES_MAX,
-            max_total_scalar_bytes: text.len().max(1 << 20) * 2,
-        },
-    };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
-}
-
-/// Adds a document, or the objects of a list such as `kubectl get -o yaml` prints.
-fn open(path: &str, number: usize, mut value: Value, out: &mut Vec<Document>) {
-    let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
-    let (Some(element), Some(Value::Array(items))) =
-        (kind.strip_suffix("List").map(str::to_owned), value.get_mut("items").map(Value::take))
-    else {
-        if !value.is_null() {
-            out.push(Document { path: path.to_owned(), number, value });
-        }
-        return;
-    };
-    let version = value.get("apiVersion").cloned().unwrap_or_default();
-    for mut item in items {
-        if let Some(fields) = item.as_object_mut().filter(|_| !element.is_empty()) {
-            fields.entry("apiVersion").or_insert_with(|| version.clone());
-            fields.entry("kind").or_insert_with(|| element.clone().into());
-        }
-        open(path, number, item, out);
-    }
-}
-
-/// Documents are cut at their separators first, so that limits against hostile YAML hold per document.
-fn split(path: &str, text: &str, out: &mut Vec<Document>) -> Result<(), ReadError> {
-    let mut chunk = String::new();
-    let mut number = 0;
-    for line in text.lines().chain(["---"]) {
-        if line == "---" || line.starts_with("--- ") {
-            number += 1;
-            let empty = chunk.lines().all(|l| l.trim().is_empty() || l.trim_start().starts_with('#'));
-            if !empty {
-                let fail = |message| ReadError::Yaml { path: path.to_owned(), document: number, message };
-                let value = value_of(&chunk).map_err(fail)?;
-                open(path, number, value, out);
-            }
-            chunk.clear();
-            chunk.push_str(line.strip_prefix("---").unwrap_or_default());
-            chunk.push('\n');
-        } else {
-            chunk.push_str(line);
-            chunk.push('\n');
-        }
-    }
-    Ok(())
-}
-
-impl Document {
-    fn text(&self, key: &str) -> Option<&str> {
-        self.value.get(key)?.as_str()
-    }
-
-    fn name(&self) -> &str {
-        self.value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
-    }
-
-    /// A NodePool of which only `spec.disruption` cannot be read, without it, and what is wrong with it.
-    fn without_broken_disruption(&self, version: &str, kind: &str) -> Option<(Self, String)> {
-        if (version, kind) != (NodePool::API_VERSION, NodePool::KIND) || self.value.pointer("/spec/disruption").is_none() {
-            return None;
-        }
-        let why = serde_json::from_value::<NodePool>(self.value.clone()).err()?.to_string();
-        let mut value = self.value.clone();
-        value.pointer_mut("/spec")?.as_object_mut()?.remove("disruption");
-        serde_json::from_value::<NodePool>(value.clone()).ok()?;
-        Some((Self { path: self.path.clone(), number: self.number, value }, why))
-    }
-
-    fn parse<T: DeserializeOwned>(&self, kind: &str) -> Result<T, ReadError> {
-        serde_json::from_value(self.value.clone()).map_err(|e| ReadError::Object {
-            path: self.path.clone(),
-            document: self.number,
-            kind: kind.to_owned(),
-            name: self.name().to_owned(),
-            message: e.to_string(),
-        })
-    }
-}
-
-fn assemble(mut documents: Vec<Document>, legacy: Vec<Object>, when: When) -> Result<Manifests, ReadError> {
+fn assemble(found: Found, when: When) -> Result<Manifests, ReadError> {
+    let Found { mut documents, legacy, mut refused } = found;
     if !legacy.is_empty() {
-        documents.extend(converted(legacy)?);
+        documents.extend(documents::converted(legacy)?);
     }
     let settings = settings(&documents, when)?;
-    let mut objects = ClusterObjects::default();
-    let (mut node_classes, mut skipped, mut closed) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (mut objects, mut workloads) = (ClusterObjects::default(), Makers::default());
+    let (mut skipped, mut doubts, mut closed) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut node_classes = Vec::new();
+    let mut read = 0;
     for (position, document) in documents.iter().enumerate() {
-        let (Some(version), Some(kind)) = (document.text("apiVersion"), document.text("kind")) else {
-            return Err(ReadError::NoKind { path: document.path.clone(), document: document.number });
-        };
         let mut meta = Stamp { now: settings.now, position };
-        let repaired = document.without_broken_disruption(version, kind);
+        let repaired = document.without_broken_disruption();
         let document = repaired.as_ref().map_or(document, |(repaired, why)| {
-            closed.insert(document.name().to_owned(), why.clone());
+            closed.insert(document.name(), why.clone());
             repaired
         });
-        if (version, kind) == (Ec2NodeClass::API_VERSION, Ec2NodeClass::KIND) {
-            node_classes.push(document.parse(kind)?);
-        } else if !add(&mut objects, document, version, kind, &mut meta)? {
-            skipped.push(format!("{version} {kind} {}", document.name()));
+        let is_class = (document.version(), document.kind()) == (Ec2NodeClass::API_VERSION, Ec2NodeClass::KIND);
+        let added = if is_class {
+            document.parse().map(|class| {
+                node_classes.push(class);
+                true
+            })
+        } else {
+            add(&mut objects, &mut workloads, document, &mut meta)
+        };
+        match added {
+            Ok(known) => {
+                read += 1;
+                doubts.extend_from_slice(&document.faults);
+                if !known {
+                    skipped.push(format!("{} {} {}", document.version(), document.kind(), document.name()));
+                }
+            }
+            Err(fault) if document.faults.is_empty() => refused.push(fault.to_string()),
+            // They say the same, and better.
+            Err(_) => refused.extend_from_slice(&document.faults),
         }
     }
+    if read == 0 && !refused.is_empty() {
+        return Err(ReadError::Manifest(refused));
+    }
     complete(&mut objects, &settings);
-    Ok(Manifests { objects, settings, node_classes, skipped, closed })
+    workloads.own(&mut objects.pods);
+    Ok(Manifests { objects, settings, node_classes, workloads, skipped, refused, doubts, closed })
 }
 
 /// Adds one object; says whether its kind is known.
-fn add(objects: &mut ClusterObjects, document: &Document, version: &str, kind: &str, stamp: &mut Stamp) -> Result<bool, ReadError> {
+fn add(objects: &mut ClusterObjects, workloads: &mut Makers, document: &Document, stamp: &mut Stamp) -> Result<bool, ReadError> {
     macro_rules! push {
         ($list:ident, $namespaced:expr) => {{
-            let mut object = document.parse(kind)?;
+            let mut object = document.parse()?;
             push_with(&mut objects.$list, &mut object, $namespaced, stamp);
             objects.$list.push(object);
         }};
     }
+    let (version, kind) = (document.version(), document.kind());
     fn push_with<T: whittle_api::k8s::Kind>(_: &mut Vec<T>, object: &mut T, namespaced: bool, stamp: &mut Stamp) {
         stamp.fill(object.meta_mut(), namespaced);
     }
@@ -352,20 +201,19 @@ fn add(objects: &mut ClusterObjects, document: &Document, version: &str, kind: &
         ("policy/v1", "PodDisruptionBudget") => push!(disruption_budgets, true),
         ("scheduling.k8s.io/v1", "PriorityClass") => push!(priority_classes, false),
         ("v1", "ConfigMap") => push!(config_maps, true),
-        ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet") => {}
-        _ => return Ok(false),
+        _ => return workloads.add(document, stamp),
     }
     Ok(true)
 }
 
 /// Fills in metadata that the API server would have set.
-struct Stamp {
+pub(super) struct Stamp {
     now: Timestamp,
     position: usize,
 }
 
 impl Stamp {
-    fn fill(&self, meta: &mut ObjectMeta, namespaced: bool) {
+    pub(super) fn fill(&self, meta: &mut ObjectMeta, namespaced: bool) {
         if namespaced && meta.namespace.is_empty() {
             meta.namespace = "default".to_owned();
         }
@@ -380,8 +228,14 @@ impl Stamp {
 
 fn settings(documents: &[Document], when: When) -> Result<Settings, ReadError> {
     let (When::At(now) | When::Otherwise(now)) = when;
-    let mut out = Settings { now, preferences: PreferencePolicy::Respect, min_values: MinValuesPolicy::Strict, gates: BTreeMap::new() };
-    let found = documents.iter().find(|d| d.text("kind") == Some("ConfigMap") && d.name() == "plan-settings");
+    let mut out = Settings {
+        now,
+        preferences: PreferencePolicy::Respect,
+        min_values: MinValuesPolicy::Strict,
+        gates: BTreeMap::new(),
+        default_spread: Vec::new(),
+    };
+    let found = documents.iter().find(|d| d.kind() == "ConfigMap" && d.name() == "plan-settings");
     let Some(data) = found.and_then(|d| d.value.get("data")).and_then(Value::as_object) else { return Ok(out) };
     let text = |key: &str| data.get(key).map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
     let wrong = |key, value: String, remedy| ReadError::Setting { key, value, remedy };
@@ -401,6 +255,9 @@ fn settings(documents: &[Document], when: When) -> Result<Settings, ReadError> {
             "BestEffort" => MinValuesPolicy::BestEffort,
             _ => return Err(wrong("minValuesPolicy", policy, "use Strict or BestEffort")),
         };
+    }
+    if let Some(config) = text("schedulerConfig") {
+        out.default_spread = default_spread(&config)?;
     }
     for gate in text("featureGates").unwrap_or_default().split(',').map(str::trim).filter(|g| !g.is_empty()) {
         let (name, value) = gate.split_once('=').unwrap_or((gate, ""));

@@ -1,19 +1,24 @@
 //! `whittle plan`: where pending pods would go, decided from files alone.
 
 pub mod catalog;
+mod documents;
 #[cfg(test)]
 mod fuzz;
 pub mod input;
 pub mod offers;
 pub(crate) mod output;
 pub mod source;
+#[cfg(test)]
+mod tests;
 pub(crate) mod text;
+pub mod workloads;
 
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use whittle_api::k8s::Pod;
 use whittle_core::overlays;
-use whittle_core::schedule::{self, Input, Options, Packing, Plan, WishCost, Workloads};
+use whittle_core::schedule::{self, Input, Options, Packing, Plan, WishCost};
 use whittle_core::state::ClusterState;
 
 /// Plan machines for the pending pods of some manifests.
@@ -69,6 +74,21 @@ pub fn run(args: &PlanArgs) -> ExitCode {
     }
 }
 
+/// Says what of the input has no effect, and why.
+fn tell(command: &str, read: &input::Manifests) {
+    let (_, unresolved) = pretend_pods(read);
+    let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| eprintln!("whittle {command}: {what}{line}"));
+    list("skipped ", &read.skipped);
+    list("refused: ", &read.refused);
+    list("an API server would refuse: ", &read.doubts);
+    list("", &unresolved);
+}
+
+/// What capacity buffers stand for; nothing where their feature gate is off.
+fn pretend_pods(read: &input::Manifests) -> (Vec<Pod>, Vec<String>) {
+    if read.settings.gate("CapacityBuffer", true) { read.workloads.pretend_pods(read.settings.now) } else { Default::default() }
+}
+
 /// The output of the command.
 ///
 /// # Errors
@@ -98,20 +118,21 @@ pub(crate) fn decide(read: &input::Manifests, mut offered: offers::Offered, pack
         offered = overlays::apply(&read.objects.node_overlays, &read.objects.node_pools, offered).catalog;
     }
     let state = ClusterState::of(&read.objects);
-    let workloads = Workloads::default();
+    let (virtual_pods, _) = pretend_pods(read);
     let input = Input {
         now: read.settings.now,
         objects: &read.objects,
         nodes: &state.nodes,
         catalog: &offered,
-        virtual_pods: &[],
-        workloads: &workloads,
+        virtual_pods: &virtual_pods,
+        workloads: &read.workloads.selectors,
     };
     let options = Options {
         packing: packing.packing(),
         preferences: read.settings.preferences,
         min_values: read.settings.min_values,
         reserved_capacity: read.settings.gate("ReservedCapacity", true),
+        default_spread: read.settings.default_spread.clone(),
         ..Options::provisioning()
     };
     let solving = Instant::now();

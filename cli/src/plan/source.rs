@@ -42,9 +42,7 @@ impl Source {
         };
         let read = input::read(&self.files, when)?;
         let offered = self.offers.read(&read)?;
-        for skipped in &read.skipped {
-            eprintln!("whittle {command}: skipped {skipped}");
-        }
+        super::tell(command, &read);
         for class in read.node_classes.iter().filter(|_| from_catalog) {
             eprintln!("whittle {command}: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
         }

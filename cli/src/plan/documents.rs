@@ -1,0 +1,269 @@
+//! From files to documents: what is an object, where it stands, and what is wrong with it on its own.
+
+use super::input::ReadError;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::NodePool;
+use whittle_api::legacy::{self, ConvertOptions, Purpose};
+use whittle_api::manifest::{self, Object};
+
+/// One object as it was written, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Document {
+    path: String,
+    number: usize,
+    pub(crate) value: Value,
+    /// Its text, where the old words for truth occur in it (`y`, `off`, …): they are taken for words first.
+    worded: Option<String>,
+    /// What an API server would find wrong with a NodePool.
+    pub(crate) faults: Vec<String>,
+}
+
+/// What files hold.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) documents: Vec<Document>,
+    /// Objects of old kinds.
+    pub(crate) legacy: Vec<Object>,
+    /// Objects that cannot be used, and why.
+    pub(crate) refused: Vec<String>,
+}
+
+impl Found {
+    /// Adds the documents of a text.
+    ///
+    /// # Errors
+    /// It is no YAML. Whatever is wrong with one object is noted, and the others are read.
+    pub(crate) fn add_text(&mut self, path: &str, text: &str) -> Result<(), ReadError> {
+        // Documents are cut at their separators first, so that limits against hostile YAML hold per document.
+        let (mut chunk, mut number, mut begins) = (String::new(), 0, 0);
+        for (at, line) in text.lines().chain(["---"]).enumerate() {
+            if line == "---" || line.starts_with("--- ") {
+                number += 1;
+                self.add_chunk(path, number, begins, &chunk).map_err(|plain| {
+                    // The reader of manifests knows likely causes of what is no YAML.
+                    let faults = manifest::read(path, text).err().filter(|faults| !faults.is_empty());
+                    faults.map_or(plain, |faults| ReadError::Manifest(faults.iter().map(ToString::to_string).collect()))
+                })?;
+                chunk.clear();
+                begins = at;
+                chunk.push_str(line.strip_prefix("---").unwrap_or_default());
+            } else {
+                chunk.push_str(line);
+            }
+            chunk.push('\n');
+        }
+        Ok(())
+    }
+
+    fn add_chunk(&mut self, path: &str, number: usize, begins: usize, chunk: &str) -> Result<(), ReadError> {
+        if chunk.lines().all(|l| l.trim().is_empty() || l.trim_start().starts_with('#')) {
+            return Ok(());
+        }
+        let fail = |message| ReadError::Yaml { path: path.to_owned(), document: number, message };
+        let value = parsed(chunk, true).map_err(fail)?;
+        let mut values = Vec::new();
+        open(value, &mut values);
+        let alone = values.len() == 1;
+        for value in values {
+            let worded = (alone && has_old_booleans(chunk)).then(|| chunk.to_owned());
+            let document = Document { path: path.to_owned(), number, value, worded, faults: Vec::new() };
+            // At the same lines as in the file, where it is not one of a list.
+            self.add(document, alone.then(|| format!("{}{chunk}", "\n".repeat(begins))));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, mut document: Document, text: Option<String>) {
+        let (path, number) = (&document.path, document.number);
+        if document.version().is_empty() || document.kind().is_empty() {
+            self.refused
+                .push(format!("{path}, document {number}: an object needs apiVersion and kind, such as `apiVersion: v1` and `kind: Pod`"));
+            return;
+        }
+        let node_pool = (document.version(), document.kind()) == (NodePool::API_VERSION, NodePool::KIND);
+        if !node_pool && !document.is_for_karpenters_reader() {
+            self.documents.push(document);
+            return;
+        }
+        let placed = text.is_some();
+        let read = manifest::read(path, &text.unwrap_or_else(|| document.value.to_string()));
+        let said = read.as_ref().err().into_iter().flatten().map(|fault| {
+            let mut fault = fault.clone();
+            fault.document = number;
+            fault.mark = fault.mark.filter(|_| placed);
+            fault.to_string()
+        });
+        if node_pool {
+            document.faults = said.collect();
+            self.documents.push(document);
+            return;
+        }
+        self.refused.extend(said);
+        for object in read.into_iter().flatten().map(|located| located.value) {
+            match object {
+                Object::Legacy(_) => self.legacy.push(object),
+                _ => self.documents.push(document.clone()),
+            }
+        }
+    }
+}
+
+/// Values per document: ten times what the dump of a large cluster has.
+const VALUES_MAX: usize = 20_000_000;
+
+/// A document as JSON. What is JSON already is read as such: dumps of whole clusters are large. With `words`, only `true` and
+/// `false` are truth values.
+fn parsed(text: &str, words: bool) -> Result<Value, String> {
+    if text.trim_start().starts_with('{')
+        && let Ok(value) = serde_json::from_str(text)
+    {
+        return Ok(value);
+    }
+    let options = serde_saphyr::options! {
+        strict_booleans: words,
+        budget: serde_saphyr::budget! {
+            max_nodes: VALUES_MAX,
+            max_events: 2 * VALUES_MAX,
+            max_total_scalar_bytes: text.len().max(1 << 20) * 2,
+        },
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+}
+
+/// The value, or the objects of a list such as `kubectl get -o yaml` prints; nothing for nothing.
+fn open(mut value: Value, out: &mut Vec<Value>) {
+    let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let (Some(element), Some(Value::Array(items))) =
+        (kind.strip_suffix("List").map(str::to_owned), value.get_mut("items").map(Value::take))
+    else {
+        if !value.is_null() {
+            out.push(value);
+        }
+        return;
+    };
+    let version = value.get("apiVersion").cloned().unwrap_or_default();
+    for mut item in items {
+        if let Some(fields) = item.as_object_mut().filter(|_| !element.is_empty()) {
+            fields.entry("apiVersion").or_insert_with(|| version.clone());
+            fields.entry("kind").or_insert_with(|| element.clone().into());
+        }
+        open(item, out);
+    }
+}
+
+/// Whether words stand in the text that older YAML takes for truth values.
+fn has_old_booleans(text: &str) -> bool {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    words.into_iter().any(|word| word.len() <= 3 && ["y", "n", "yes", "no", "on", "off"].iter().any(|old| word.eq_ignore_ascii_case(old)))
+}
+
+/// Pools and classes of old kinds in today's form, as documents of their own.
+pub(crate) fn converted(legacy: Vec<Object>) -> Result<Vec<Document>, ReadError> {
+    let done = legacy::convert(legacy, &ConvertOptions::new(Purpose::OnRead));
+    if !done.errors.is_empty() {
+        return Err(ReadError::Manifest(done.errors.iter().map(ToString::to_string).collect()));
+    }
+    let objects = done.objects.into_iter().filter_map(|object| match object {
+        Object::NodePool(pool) => value_of(&*pool),
+        Object::NodeClass(class) => value_of(&*class),
+        _ => None,
+    });
+    let document = |(value, number)| Document { path: "converted".to_owned(), number, value, worded: None, faults: Vec::new() };
+    Ok(objects.zip(1..).map(document).collect())
+}
+
+fn value_of<T: Kind + serde::Serialize>(object: &T) -> Option<Value> {
+    let mut value = serde_json::to_value(object).ok()?;
+    value["apiVersion"] = T::API_VERSION.into();
+    value["kind"] = T::KIND.into();
+    Some(value)
+}
+
+pub(crate) fn expand(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let fail = |source| ReadError::File { path: path.display().to_string(), source };
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(fail)? {
+        let file = entry.map_err(fail)?.path();
+        if file.extension().is_some_and(|e| e == "yaml" || e == "yml") {
+            out.push(file);
+        }
+    }
+    out.sort();
+    Ok(out)
+}
+
+pub(crate) fn slurp(path: &Path) -> std::io::Result<String> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(path)
+}
+
+impl Document {
+    fn text(&self, key: &str) -> &str {
+        self.value.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(crate) fn version(&self) -> &str {
+        self.text("apiVersion")
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        self.text("kind")
+    }
+
+    /// As it was written, even if it is a number.
+    pub(crate) fn name(&self) -> String {
+        let name = self.value.pointer("/metadata/name").filter(|name| !name.is_null());
+        name.map(|name| name.as_str().map_or_else(|| name.to_string(), str::to_owned)).unwrap_or_default()
+    }
+
+    /// Of Karpenter's, but none of the kinds that a plan reads itself: classes and all old kinds.
+    fn is_for_karpenters_reader(&self) -> bool {
+        let read_here = matches!((self.version(), self.kind()), ("karpenter.sh/v1", "NodePool" | "NodeClaim"));
+        self.version().starts_with("karpenter.") && !read_here
+    }
+
+    /// A NodePool of which only `spec.disruption` cannot be read, without it, and what is wrong with it.
+    pub(crate) fn without_broken_disruption(&self) -> Option<(Self, String)> {
+        if (self.version(), self.kind()) != (NodePool::API_VERSION, NodePool::KIND) || self.value.pointer("/spec/disruption").is_none() {
+            return None;
+        }
+        let why = serde_json::from_value::<NodePool>(self.value.clone()).err()?.to_string();
+        let mut value = self.value.clone();
+        value.pointer_mut("/spec")?.as_object_mut()?.remove("disruption");
+        serde_json::from_value::<NodePool>(value.clone()).ok()?;
+        Some((Self { value, ..self.clone() }, why))
+    }
+
+    /// The object in it.
+    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
+        let first = match serde_path_to_error::deserialize(self.value.clone()) {
+            Ok(object) => return Ok(object),
+            Err(error) => error,
+        };
+        // What is no word there may be meant as a truth value.
+        let otherwise = self.worded.as_ref().and_then(|text| parsed(text, false).ok()).and_then(|value| serde_json::from_value(value).ok());
+        otherwise.ok_or_else(|| {
+            let (field, inner) = (first.path().to_string(), first.inner().to_string());
+            let quotes = if inner.contains("expected a string") { "; a name or value that is meant as text needs quotes" } else { "" };
+            ReadError::Object {
+                path: self.path.clone(),
+                document: self.number,
+                kind: self.kind().to_owned(),
+                name: self.name(),
+                field,
+                message: format!("{inner}{quotes}"),
+            }
+        })
+    }
+}

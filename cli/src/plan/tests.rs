@@ -1,0 +1,210 @@
+//! What a plan sees of files: broken objects alone are left aside, and all that the functions would see counts.
+
+use super::{PackingArg, catalog, decide, input};
+use serde_json::{Value, json};
+use whittle_core::schedule::Plan;
+
+const POOL: &str = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: default}\nspec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}}\n";
+const CLASS: &str = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: default}\nspec: {role: nodes, amiSelectorTerms: [{alias: al2023@latest}], subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{tags: {a: b}}]}\n";
+
+/// A type of so many CPUs, sold on demand in two zones.
+fn sold(name: &str, cpu: usize, dollars: f64) -> Value {
+    let offering = |zone: &str| {
+        json!({"Price": dollars, "Requirements": [
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]})
+    };
+    json!({"name": name, "architecture": "amd64", "operatingSystems": ["linux"],
+        "resources": {"cpu": cpu.to_string(), "memory": format!("{}Gi", 4 * cpu), "pods": "110"},
+        "offerings": [offering("a"), offering("b")]})
+}
+
+fn decided(read: &input::Manifests, types: &Value, packing: PackingArg) -> Plan {
+    let offered = catalog::for_all_pools(&read.objects, catalog::parse(&types.to_string()).unwrap());
+    decide(read, offered, packing).plan
+}
+
+fn plan_of(text: &str, types: &Value) -> Plan {
+    let read = input::read_text("in.yaml", text).unwrap();
+    decided(&read, types, PackingArg::Reference)
+}
+
+fn plan(text: &str) -> Plan {
+    plan_of(text, &json!([sold("small", 2, 0.1), sold("large", 16, 0.8)]))
+}
+
+fn pod(name: &str, cpu: &str, more: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: web}}{more}}}\nspec: {{containers: [{{name: c, resources: {{requests: {{cpu: {cpu}}}}}}}]}}\n"
+    )
+}
+
+fn joined(parts: &[&str]) -> String {
+    parts.join("---\n")
+}
+
+fn placed(plan: &Plan) -> Vec<String> {
+    let mut out: Vec<String> = plan.claims.iter().flat_map(|c| &c.pods).map(|p| p.name.clone()).collect();
+    out.sort();
+    out
+}
+
+/// The broken object is named with `words`; the others are planned for as if it were not there.
+#[track_caller]
+fn refused_alone(broken: &str, words: &[&str]) {
+    for beside in ["", CLASS] {
+        let parts: Vec<&str> = [POOL, beside, broken].into_iter().filter(|part| !part.is_empty()).collect();
+        let good = pod("good", "1", "");
+        let read = input::read_text("in.yaml", &joined(&[&joined(&parts), &good])).unwrap();
+        for word in words {
+            assert!(read.refused.iter().any(|line| line.contains(word)), "{word:?} is not in {:?}", read.refused);
+        }
+        assert_eq!(placed(&decided(&read, &json!([sold("small", 2, 0.1)]), PackingArg::Best)), ["good"]);
+    }
+    // Nothing but the broken object: there is nothing to decide about.
+    let error = input::read_text("in.yaml", broken).unwrap_err().to_string();
+    assert!(error.contains(words[0]), "{error}");
+}
+
+#[test]
+fn a_broken_object_is_refused_alone_whatever_stands_beside_it() {
+    let pool = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: odd}\nspec: {weight: many, template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}}\n";
+    refused_alone(pool, &["NodePool \"odd\"", "spec.weight", "document"]);
+    refused_alone(&pod("odd", "[1]", ""), &["Pod \"odd\"", "requests"]);
+    let class = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: odd}\nspec: {role: [1]}\n";
+    refused_alone(class, &["EC2NodeClass \"odd\"", "role"]);
+    refused_alone("apiVersion: karpenter.sh/v1\nkind: NodePol\nmetadata: {name: odd}\n", &["NodePol \"odd\"", "there is no kind NodePol"]);
+    refused_alone("kind: Pod\nmetadata: {name: odd}\n", &["apiVersion and kind"]);
+}
+
+#[test]
+fn faults_of_a_pool_that_can_be_read_all_the_same_are_told() {
+    let text = POOL.replace("requirements: []", "requirements: [], nodeClas: x");
+    let read = input::read_text("in.yaml", &text).unwrap();
+    assert!(read.doubts.iter().any(|doubt| doubt.contains("nodeClas") && doubt.contains("NodePool \"default\"")), "{:?}", read.doubts);
+    assert!(read.refused.is_empty());
+    assert!(input::read_text("in.yaml", POOL).unwrap().doubts.is_empty());
+}
+
+#[test]
+fn places_are_those_of_the_file() {
+    let broken = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: odd}\nspec:\n  role: [1]\n";
+    let read = input::read_text("in.yaml", &joined(&[POOL, broken])).unwrap();
+    assert!(read.refused.iter().any(|line| line.starts_with("in.yaml:10:3: document 2, ")), "{:?}", read.refused);
+}
+
+#[test]
+fn words_that_older_yaml_takes_for_truth_are_names_where_names_are_meant() {
+    for name in ["n", "y", "on", "No"] {
+        let plan = plan(&joined(&[POOL, &pod(name, "1", "")]));
+        assert_eq!(placed(&plan), [name]);
+    }
+    // And truth where truth is meant.
+    let text =
+        pod("it", "1", "").replace("spec: {", "spec: {hostNetwork: yes, ").replace("name: c,", "name: c, ports: [{containerPort: 80}],");
+    let read = input::read_text("in.yaml", &text).unwrap();
+    assert_eq!((read.objects.pods[0].spec.host_network, read.objects.pods[0].spec.containers[0].ports[0].host_port), (true, 80));
+    // What is neither says where it is, and what to do.
+    let error = input::read_text("in.yaml", &pod("12", "1", "")).unwrap_err().to_string();
+    assert!(error.contains("Pod \"12\", metadata.name") && error.contains("needs quotes"), "{error}");
+}
+
+/// Two pods of `web`, and a default spread over zones.
+fn spread_by(makers: &str, owner: &str) -> usize {
+    let config = r#"{"podTopologySpread": {"defaultConstraints": [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}]}}"#;
+    let settings = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: plan-settings}}\ndata: {{schedulerConfig: '{config}'}}\n");
+    plan(&joined(&[POOL, &settings, makers, &pod("web-0", "100m", owner), &pod("web-1", "100m", owner)])).claims.len()
+}
+
+#[test]
+fn default_spread_takes_the_selectors_of_services_and_workloads_in_the_files() {
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}}\n";
+    assert_eq!(spread_by(service, ""), 2);
+    assert_eq!(spread_by(&service.replace("app: web", "app: other"), ""), 1, "it selects others");
+    assert_eq!(spread_by(&service.replace("name: web}", "name: web, namespace: elsewhere}"), ""), 1);
+    let owned =
+        |kind: &str, version: &str| format!(", ownerReferences: [{{apiVersion: {version}, kind: {kind}, name: web, controller: true}}]");
+    for (kind, version) in [("ReplicaSet", "apps/v1"), ("StatefulSet", "apps/v1")] {
+        let maker =
+            format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {{selector: {{matchLabels: {{app: web}}}}}}\n");
+        assert_eq!(spread_by(&maker, &owned(kind, version)), 2, "{kind}");
+        assert_eq!(spread_by(&maker, ""), 1, "nobody's pods");
+    }
+    let controller = "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: web}\nspec: {selector: {app: web}}\n";
+    assert_eq!(spread_by(controller, &owned("ReplicationController", "v1")), 2);
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {selector: {matchLabels: {app: web}}}\n";
+    assert_eq!(spread_by(deployment, &owned("Deployment", "apps/v1")), 1, "its ReplicaSets own pods, it does not");
+}
+
+#[test]
+fn a_default_spread_that_is_wrong_is_named() {
+    let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {schedulerConfig: '{podTopologySpread: {defaultConstraints: [{maxSkew: 0}]}}'}\n";
+    let error = input::read_text("in.yaml", settings).unwrap_err().to_string();
+    assert!(error.starts_with("plan-settings: schedulerConfig: podTopologySpread.defaultConstraints"), "{error}");
+}
+
+const BUFFER: &str = "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {name: spare}\nspec: {replicas: 2, podTemplateRef: {name: shape}}\n";
+const SHAPE: &str = "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: shape}\ntemplate: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, resources: {requests: {cpu: '1'}}}]}}\n";
+
+#[test]
+fn a_buffer_keeps_room_for_pods_of_its_shape() {
+    let wanted = ["capacity-buffer-spare-1", "capacity-buffer-spare-2"];
+    let by_template = plan(&joined(&[POOL, BUFFER, SHAPE]));
+    assert_eq!(placed(&by_template), wanted);
+    assert_eq!(by_template.pods, 2);
+    let scalable = BUFFER.replace("podTemplateRef: {name: shape}", "scalableRef: {apiGroup: apps, kind: Deployment, name: web}");
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 4, template: {spec: {containers: [{name: c, resources: {requests: {cpu: 15}}}]}}}\n";
+    let large = plan(&joined(&[POOL, &scalable, deployment]));
+    assert_eq!((placed(&large), large.claims.len()), (wanted.map(str::to_owned).to_vec(), 2));
+    let share = plan(&joined(&[POOL, &scalable.replace("replicas: 2", "percentage: 75"), deployment]));
+    assert_eq!(share.pods, 3);
+    // Room that is there already is enough.
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: {capacity: {cpu: '4', memory: 16Gi, pods: '10'}}\n";
+    let fitting = plan(&joined(&[POOL, BUFFER, SHAPE, node]));
+    assert_eq!((fitting.claims.len(), fitting.placements[0].pods.len()), (0, 2));
+}
+
+#[test]
+fn a_buffer_without_a_shape_or_gate_stands_for_nothing() {
+    let text = joined(&[POOL, BUFFER]);
+    assert_eq!(plan(&text).pods, 0);
+    let read = input::read_text("in.yaml", &text).unwrap();
+    let (pods, unresolved) = read.workloads.pretend_pods(read.settings.now);
+    assert!(
+        pods.is_empty() && unresolved[0].contains("default/spare") && unresolved[0].contains("PodTemplate \"shape\""),
+        "{unresolved:?}"
+    );
+    let off = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {featureGates: CapacityBuffer=false}\n";
+    assert_eq!(plan(&joined(&[POOL, BUFFER, SHAPE, off])).pods, 0);
+}
+
+#[test]
+fn a_claim_lists_the_six_hundred_cheapest_types_and_min_values_are_held_against_these() {
+    // The dearer, the smaller the family's number: the last hundred types are the only ones of family x.
+    let types: Vec<Value> = (0..700)
+        .map(|n| {
+            let mut t = sold(&format!("t{n:03}"), 2, 0.1 + n as f64 / 1000.0);
+            t["labels"] = json!({"karpenter.k8s.aws/instance-family": if n < 650 { "a" } else { "x" }});
+            t
+        })
+        .collect();
+    let types = json!(types);
+    for packing in [PackingArg::Reference, PackingArg::Best] {
+        let planned = |text: &str| {
+            let read = input::read_text("in.yaml", text).unwrap();
+            decided(&read, &types, packing)
+        };
+        let plan = planned(&joined(&[POOL, &pod("it", "1", "")]));
+        let listed = &plan.claims[0].instance_types;
+        assert_eq!((listed.len(), listed[0].as_str(), listed[599].as_str()), (600, "t000", "t599"));
+        let families = "requirements: [{key: karpenter.k8s.aws/instance-family, operator: Exists, minValues: 2}]";
+        let demanding = POOL.replace("requirements: []", families);
+        let plan = planned(&joined(&[&demanding, &pod("it", "1", "")]));
+        assert!(plan.claims.is_empty(), "{:?}", plan.claims);
+        let text = plan.left_out[0].reason.to_string();
+        assert!(text.contains("karpenter.k8s.aws/instance-family") && text.contains("nodepool default"), "{text}");
+        let best_effort = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {minValuesPolicy: BestEffort}\n";
+        let plan = planned(&joined(&[&demanding, &pod("it", "1", ""), best_effort]));
+        assert_eq!(plan.claims[0].instance_types.len(), 600, "what is kept is not held against it again");
+    }
+}

@@ -1,0 +1,137 @@
+//! What makes pods, as far as a plan sees it: Services and workloads tell which pods belong together (cluster-default
+//! spread, scheduling 22), and capacity buffers take the shape of their pods from workloads and templates.
+
+use super::documents::Document;
+use super::input::{ReadError, Stamp};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use whittle_api::k8s::{Pod, PodSource, PodSourceKind, Service, StoredPodTemplate, Workloads};
+use whittle_api::karpenter::CapacityBuffer;
+use whittle_api::{LabelSelector, ObjectMeta};
+use whittle_core::buffers::{Unresolved, resolve, source_of};
+use whittle_units::Timestamp;
+
+/// Services, workloads and buffers of some manifests.
+#[derive(Clone, Debug, Default)]
+pub struct Makers {
+    /// For cluster-default spread.
+    pub selectors: Workloads,
+    buffers: Vec<CapacityBuffer>,
+    /// By kind, namespace and name.
+    sources: BTreeMap<(PodSourceKind, String, String), PodSource>,
+    /// By kind, namespace and name: the uid of what may own pods.
+    uids: BTreeMap<(String, String, String), String>,
+}
+
+/// A ReplicationController, whose selector is plain pairs.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Controller {
+    metadata: ObjectMeta,
+    spec: ControllerSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ControllerSpec {
+    selector: Option<BTreeMap<String, String>>,
+    template: StoredPodTemplate,
+}
+
+/// A Deployment, ReplicaSet or StatefulSet.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Workload {
+    metadata: ObjectMeta,
+    spec: whittle_api::k8s::DeploymentSpec,
+}
+
+impl Makers {
+    /// Adds one object; says whether its kind is known.
+    pub(super) fn add(&mut self, document: &Document, stamp: &mut Stamp) -> Result<bool, ReadError> {
+        match (document.version(), document.kind()) {
+            ("v1", "Service") => {
+                let mut service: Service = document.parse()?;
+                stamp.fill(&mut service.metadata, true);
+                if !service.spec.selector.is_empty() {
+                    self.selectors.services.push((service.metadata.namespace, service.metadata.name, service.spec.selector));
+                }
+            }
+            ("v1", "ReplicationController") => {
+                let Controller { mut metadata, spec } = document.parse()?;
+                stamp.fill(&mut metadata, true);
+                let pairs = spec.selector.unwrap_or(spec.template.metadata.labels);
+                let selector = LabelSelector { match_labels: pairs, ..LabelSelector::default() };
+                self.owner("ReplicationController", &metadata, Some(selector));
+            }
+            ("apps/v1", kind @ ("Deployment" | "ReplicaSet" | "StatefulSet")) => {
+                let Workload { mut metadata, spec } = document.parse()?;
+                stamp.fill(&mut metadata, true);
+                let source = match kind {
+                    "Deployment" => PodSourceKind::Deployment,
+                    "ReplicaSet" => PodSourceKind::ReplicaSet,
+                    _ => PodSourceKind::StatefulSet,
+                };
+                self.owner(kind, &metadata, (kind != "Deployment").then(|| spec.selector.clone()));
+                self.source(source, &metadata, PodSource::of_workload(&metadata, spec));
+            }
+            ("v1", "PodTemplate") => {
+                let mut template: StoredPodTemplate = document.parse()?;
+                stamp.fill(&mut template.metadata, true);
+                let metadata = template.metadata.clone();
+                self.source(PodSourceKind::PodTemplate, &metadata, PodSource::of_template(template));
+            }
+            (version, "CapacityBuffer") if version.starts_with("autoscaling.x-k8s.io/") => {
+                let mut buffer: CapacityBuffer = document.parse()?;
+                stamp.fill(&mut buffer.metadata, true);
+                self.buffers.push(buffer);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn owner(&mut self, kind: &str, metadata: &ObjectMeta, selector: Option<LabelSelector>) {
+        self.uids.insert((kind.to_owned(), metadata.namespace.clone(), metadata.name.clone()), metadata.uid.clone());
+        if let Some(selector) = selector {
+            self.selectors.owners.insert(metadata.uid.clone(), selector);
+        }
+    }
+
+    fn source(&mut self, kind: PodSourceKind, metadata: &ObjectMeta, source: PodSource) {
+        self.sources.insert((kind, metadata.namespace.clone(), metadata.name.clone()), source);
+    }
+
+    /// Gives owner references without a uid that of the owner they name.
+    pub(super) fn own(&self, pods: &mut [Pod]) {
+        for pod in pods {
+            let namespace = &pod.metadata.namespace;
+            for owner in pod.metadata.owner_references.iter_mut().filter(|owner| owner.uid.is_empty()) {
+                if let Some(uid) = self.uids.get(&(owner.kind.clone(), namespace.clone(), owner.name.clone())) {
+                    owner.uid.clone_from(uid);
+                }
+            }
+        }
+    }
+
+    /// The pods that stand for the room that buffers keep, as the functions resolve them, and what became of those that
+    /// stand for none.
+    #[must_use]
+    pub fn pretend_pods(&self, now: Timestamp) -> (Vec<Pod>, Vec<String>) {
+        let (mut pods, mut unresolved) = (Vec::new(), Vec::new());
+        let mut buffers: Vec<&CapacityBuffer> = self.buffers.iter().filter(|buffer| !buffer.metadata.is_deleting()).collect();
+        buffers.sort_by_key(|buffer| buffer.metadata.key());
+        for buffer in buffers {
+            let namespace = &buffer.metadata.namespace;
+            let source = source_of(buffer).and_then(|(kind, name)| {
+                let found = self.sources.get(&(kind, namespace.clone(), name.to_owned()));
+                found.ok_or_else(|| Unresolved::missing(kind, name))
+            });
+            if let Err(why) = &source {
+                unresolved.push(format!("CapacityBuffer {} stands for no pods: {}", buffer.metadata.key(), why.message));
+            }
+            pods.extend(resolve(buffer, source.as_ref().copied(), now).pods);
+        }
+        (pods, unresolved)
+    }
+}
