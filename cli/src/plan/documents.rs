@@ -259,8 +259,7 @@ impl Document {
             ReadError::Object {
                 path: self.path.clone(),
                 document: self.number,
-                kind: self.kind().to_owned(),
-                name: self.name(),
+                object: format!("{} {:?}", self.kind(), self.name()),
                 field,
                 message: format!("{inner}{quotes}"),
             }

@@ -22,8 +22,8 @@ pub enum ReadError {
     Manifest(Vec<String>),
     #[error("{path}, document {document}: not readable as YAML: {message}")]
     Yaml { path: String, document: usize, message: String },
-    #[error("{path}, document {document}: {kind} {name:?}, {field}: {message}")]
-    Object { path: String, document: usize, kind: String, name: String, field: String, message: String },
+    #[error("{path}, document {document}: {object}, {field}: {message}")]
+    Object { path: String, document: usize, object: String, field: String, message: String },
     #[error("plan-settings: schedulerConfig: {0}")]
     SchedulerConfig(#[from] SchedulerConfigError),
     #[error("plan-settings: {key} cannot be {value:?}: {remedy}")]
