@@ -3,16 +3,16 @@
 use super::mix::{self, Dice};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{
     Affinity, NodeAffinity, NodeSelectorTerm, Pod, PodAffinity, PreferredSchedulingTerm, Taint, TaintEffect, Toleration,
     WeightedPodAffinityTerm,
 };
 use whittle_api::{ClusterObjects, SelectorRequirement, labels};
+use whittle_core::schedule::Assortment;
 use whittle_units::{Quantity, Resources};
 
 /// What a solve sees of a case.
-pub(crate) type Case = (ClusterObjects, BTreeMap<String, Arc<Vec<InstanceType>>>);
+pub(crate) type Case = (ClusterObjects, BTreeMap<String, Arc<Assortment>>);
 
 /// A case by its name, with so many pods.
 pub(crate) fn case(name: &str, count: usize) -> Option<Case> {
@@ -58,7 +58,7 @@ pub(crate) fn case(name: &str, count: usize) -> Option<Case> {
         _ => return None,
     }
     let (mut objects, catalog) = mix::cluster(pods, nodes);
-    let types = if types == 400 { Arc::clone(&catalog["default"]) } else { Arc::new(mix::instance_types(types)) };
+    let types = if types == 400 { Arc::clone(&catalog["default"]) } else { Arc::new(mix::instance_types(types).into()) };
     let pool = objects.node_pools.remove(0);
     for n in 0..pools {
         let mut pool = pool.clone();
