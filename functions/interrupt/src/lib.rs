@@ -7,11 +7,13 @@
 mod tests;
 
 use whittle_api::k8s::{Kind, Node};
-use whittle_api::karpenter::NodeClaim;
+use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, StockOut, Stored, mirror};
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, DecisionLog, HandleError, Mirrors, Queues, RegionStore, Report, Settings, StatusWriter, World, advance,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Mirrors, Queues, RegionStore, Report, Scope, Settings,
+    StatusWriter, World, advance,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -20,7 +22,7 @@ pub async fn handle<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &S
 where
     S: ClaimStore + RegionStore + DecisionLog,
     C: Sync,
-    K: Mirrors + StatusWriter,
+    K: ClusterReader + Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -48,7 +50,7 @@ async fn one<S, C, K, Q, T>(
 ) -> Result<(), HandleError>
 where
     S: ClaimStore + RegionStore + DecisionLog,
-    K: Mirrors + StatusWriter,
+    K: ClusterReader + Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -65,11 +67,12 @@ where
     if kind == InterruptionKind::SpotInterrupted {
         remember_stock_out(world, &claim.value, now).await?;
     }
-    let ends = kind.ends_claim() || kind == InterruptionKind::RebalanceRecommendation && settings.act_on_rebalance;
     if claim.value.deletion.is_some() && !tightens(&claim.value, kind, now) {
         report.count("repeats");
         return Ok(());
     }
+    let ends =
+        kind.ends_claim() || kind == InterruptionKind::RebalanceRecommendation && takes_advice(world, settings, &claim.value).await?;
     let message = format!("{} for {instance}", kind.as_str());
     let subject = format!("nodeclaim/{}", claim.value.key.name);
     let cluster = claim.value.key.cluster.clone();
@@ -90,6 +93,28 @@ where
         }
     }
     Ok(())
+}
+
+/// Whether a recommendation ends a machine: its pool says so, or says nothing and the deployment does. Asked only for
+/// recommendations, which are few.
+async fn takes_advice<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &Settings, claim: &Claim) -> Result<bool, HandleError>
+where
+    K: ClusterReader,
+{
+    let objects = world.cluster.read(&claim.key.cluster, Scope::Nodes, None).await?;
+    let converted = claim.spec.owner.kind == "Provisioner";
+    let of_claim = |pool: &&NodePool| pool.metadata.name == claim.spec.node_pool && pool.is_converted_provisioner() == converted;
+    Ok(advice(objects.node_pools.iter().find(of_claim), settings.act_on_rebalance))
+}
+
+/// What a pool says of recommendations. A word that nobody knows ends nothing, nor does a pool in shadow mode, nor one that
+/// is not there. Pure.
+fn advice(pool: Option<&NodePool>, otherwise: bool) -> bool {
+    let Some(pool) = pool.filter(|pool| pool.metadata.annotation(labels::SHADOW) != Some("true")) else { return false };
+    match pool.metadata.annotation(labels::ACT_ON_REBALANCE) {
+        Some(said) => said == "true",
+        None => otherwise,
+    }
 }
 
 /// Marks the claim, then rings: pods get their new place while the old one still stands.

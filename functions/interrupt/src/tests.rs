@@ -1,4 +1,6 @@
-use crate::{reason, tightens};
+use crate::{advice, reason, tightens};
+use whittle_api::karpenter::NodePool;
+use whittle_api::{ObjectMeta, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason};
 use whittle_ec2::interruption::InterruptionKind;
 use whittle_units::Timestamp;
@@ -32,4 +34,20 @@ fn a_machine_that_is_lost_needs_no_budget_and_a_scheduled_change_does() {
     assert!(reason(InterruptionKind::InstanceTerminated).is_involuntary());
     assert!(!reason(InterruptionKind::ScheduledChange).is_involuntary());
     assert!(!reason(InterruptionKind::RebalanceRecommendation).is_involuntary());
+}
+
+#[test]
+fn a_recommendation_ends_a_machine_only_where_its_pool_or_else_the_deployment_says_so() {
+    let check = |annotations: &[(&str, &str)], otherwise: bool, expected: bool| {
+        let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+        pool.metadata.annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        assert_eq!(advice(Some(&pool), otherwise), expected, "{annotations:?}, otherwise {otherwise}");
+    };
+    check(&[], false, false);
+    check(&[], true, true);
+    check(&[(labels::ACT_ON_REBALANCE, "true")], false, true);
+    check(&[(labels::ACT_ON_REBALANCE, "false")], true, false);
+    check(&[(labels::ACT_ON_REBALANCE, "yes")], true, false);
+    check(&[(labels::ACT_ON_REBALANCE, "true"), (labels::SHADOW, "true")], true, false);
+    assert!(!advice(None, true), "a pool that is not there says nothing");
 }

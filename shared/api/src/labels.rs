@@ -150,6 +150,9 @@ pub const MINIMUM_SAVING: &str = "whittle.dev/minimum-saving";
 /// `"true"` on a NodePool: disruptions of its nodes are decided and recorded, but not carried out.
 pub const SHADOW: &str = "whittle.dev/shadow";
 
+/// On a NodePool: whether a rebalance recommendation ends a node of it (`"true"`, `"false"`). Absent: as the deployment says.
+pub const ACT_ON_REBALANCE: &str = "whittle.dev/act-on-rebalance";
+
 /// EC2 tags of everything that we create.
 pub const TAG_CLUSTER: &str = "eks:eks-cluster-name";
 pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";
