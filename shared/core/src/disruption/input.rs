@@ -101,6 +101,12 @@ pub struct Seen {
 pub struct Move {
     pub at: Timestamp,
     pub removed: Vec<Shape>,
+    /// Names of the nodes.
+    #[serde(default)]
+    pub nodes: Vec<String>,
+    /// When all of them were first seen to be gone.
+    #[serde(default)]
+    pub gone_at: Option<Timestamp>,
     /// Names of the NodeClaims that replaced them.
     pub launched: Vec<String>,
     /// Pods that had to move, by their owner (`namespace/kind/name`).

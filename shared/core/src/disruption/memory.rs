@@ -19,6 +19,8 @@ const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_mins(80);
 /// How often a pod is moved within that time, and the pods of a workload on average.
 const MOVES_MAX: u64 = 2;
+/// How long after its node a pod may still be replaced: whoever takes it away has to notice first.
+const LATE: SignedDuration = SignedDuration::from_mins(1);
 /// Creation times are whole seconds.
 const PRECISION: SignedDuration = SignedDuration::from_secs(1);
 /// A pass that found nothing is repeated after this even if nothing changed.
@@ -30,12 +32,25 @@ impl Memory {
         self.moves.retain(|earlier| now.duration_since(earlier.at) < REMEMBERED_FOR);
     }
 
-    /// How often a pod, or one whose place it took, may have been moved lately. Who took whose place is not told: any pod
-    /// of the workload that is younger than a move may have.
-    fn times_moved(&self, pod: &Pod, workload: &str) -> u32 {
+    /// Notes which moves are over: their nodes are gone.
+    pub(super) fn note_gone(&mut self, objects: &ClusterObjects, now: Timestamp) {
+        let there: BTreeSet<&str> = objects.nodes.iter().map(|node| node.metadata.name.as_str()).collect();
+        for earlier in self.moves.iter_mut().filter(|earlier| earlier.gone_at.is_none() && !earlier.nodes.is_empty()) {
+            if !earlier.nodes.iter().any(|node| there.contains(node.as_str())) {
+                earlier.gone_at = Some(now);
+            }
+        }
+    }
+
+    /// How often a pod, or one whose place it took, may have been moved within the last hour. Who took whose place is not
+    /// told: any pod of the workload that came while nodes were being emptied may have.
+    fn times_moved(&self, pod: &Pod, workload: &str, now: Timestamp) -> u32 {
         let created = pod.metadata.creation_timestamp.unwrap_or(Timestamp::MAX);
-        let younger = |earlier: &&Move| earlier.at.checked_sub(PRECISION).unwrap_or(Timestamp::MIN) < created;
-        self.moves.iter().filter(younger).filter_map(|earlier| earlier.times.get(workload)).copied().max().unwrap_or(0)
+        let counts = |earlier: &&Move| {
+            let since = earlier.at.checked_sub(PRECISION).unwrap_or(Timestamp::MIN);
+            since < created && earlier.gone_at.is_none_or(|gone| created.duration_since(gone) < LATE && now.duration_since(gone) < HOUR)
+        };
+        self.moves.iter().filter(counts).filter_map(|earlier| earlier.times.get(workload)).copied().max().unwrap_or(0)
     }
 
     /// Remembers a consolidation that is being executed; `launched` are the names of its replacements' claims.
@@ -45,7 +60,7 @@ impl Memory {
         let mut times: BTreeMap<String, u32> = BTreeMap::new();
         for pod in objects.pods.iter().filter(|pod| moving.contains(&pod.metadata.key())) {
             let workload = workload_of(pod);
-            let before = self.times_moved(pod, &workload);
+            let before = self.times_moved(pod, &workload, now);
             *workloads.entry(workload.clone()).or_default() += 1;
             let most = times.entry(workload).or_default();
             *most = (*most).max(before.saturating_add(1));
@@ -57,7 +72,8 @@ impl Memory {
             zone: removal.zone.clone(),
             price: removal.price,
         });
-        self.moves.push(Move { at: now, removed: removed.collect(), launched, workloads, times });
+        let nodes = command.removals.iter().map(|removal| removal.node.clone()).collect();
+        self.moves.push(Move { at: now, removed: removed.collect(), nodes, gone_at: None, launched, workloads, times });
         self.forget_old(now);
     }
 
@@ -88,7 +104,7 @@ pub(super) fn refuse_restlessness(memory: &Memory, world: &World<'_>, nodes: &[&
     }
     for pod in nodes.iter().flat_map(|node| &node.pods) {
         let workload = workload_of(pod);
-        if u64::from(memory.times_moved(pod, &workload)) >= MOVES_MAX {
+        if u64::from(memory.times_moved(pod, &workload, world.now())) >= MOVES_MAX {
             return Err(Keep::MovedTooOften { workload });
         }
     }
@@ -141,9 +157,11 @@ pub(super) fn fingerprint(world: &World<'_>, nodes: &[Candidate<'_>]) -> u64 {
         hash.number(marks.iter().fold(0, |bits, mark| bits * 2 + u64::from(*mark)));
     }
     // Moves hold others back until they are forgotten.
-    let moves = &world.input.memory.moves;
-    for span in [HOUR, REMEMBERED_FOR] {
-        hash.number(moves.iter().filter(|earlier| world.now().duration_since(earlier.at) < span).count() as u64);
+    for earlier in &world.input.memory.moves {
+        let recent = |at: Timestamp, span| world.now().duration_since(at) < span;
+        let over = earlier.gone_at.is_some_and(|gone| !recent(gone, HOUR));
+        let marks = [recent(earlier.at, HOUR), recent(earlier.at, REMEMBERED_FOR), earlier.gone_at.is_some(), over];
+        hash.number(marks.iter().fold(1, |bits, mark| bits * 2 + u64::from(*mark)));
     }
     for pool in world.pools() {
         hash.text(&pool.metadata.name);

@@ -254,6 +254,8 @@ fn a_move_that_undoes_a_recent_one_is_refused() {
     let earlier = Move {
         at: noon() - 30.minutes(),
         removed: vec![shape("x2"), shape("x4")],
+        nodes: Vec::new(),
+        gone_at: None,
         launched: vec!["claim-n".to_owned()],
         workloads: [("default/ReplicaSet/other".to_owned(), 9)].into(),
         times: BTreeMap::new(),
@@ -275,6 +277,8 @@ fn no_workload_is_moved_more_than_twice_an_hour() {
     let moved = |pods| Move {
         at: noon() - 30.minutes(),
         removed: Vec::new(),
+        nodes: Vec::new(),
+        gone_at: None,
         launched: Vec::new(),
         workloads: [("default/ReplicaSet/web".to_owned(), pods)].into(),
         times: BTreeMap::new(),
@@ -309,6 +313,42 @@ fn no_pod_is_moved_a_third_time_within_the_hour_though_its_workload_is_large() {
     pod.metadata.creation_timestamp = Some(noon());
     scene.now = noon() + 61.minutes();
     scene.expect_why("n", "Underutilized");
+}
+
+#[test]
+fn a_pod_that_came_after_the_nodes_had_gone_took_nobodys_place() {
+    let mut scene = scene(&[("n", 16, "1500m")]);
+    scene.node("full", "default", 4).0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    for at in 0..8 {
+        scene.pod(&format!("old-{at}"), "full", "500m").metadata.creation_timestamp = Some(noon() - 2.hours());
+    }
+    let moved_twice = |gone_at| Move {
+        at: noon() - 40.minutes(),
+        removed: Vec::new(),
+        nodes: vec!["n0".to_owned()],
+        gone_at,
+        launched: Vec::new(),
+        workloads: [("default/ReplicaSet/web".to_owned(), 1)].into(),
+        times: [("default/ReplicaSet/web".to_owned(), 2)].into(),
+    };
+    let mut check = |gone: i64, created: i64, now: i64, want: &str| {
+        let at = |minutes: i64| noon() + minutes.minutes();
+        scene.memory.moves = vec![moved_twice(Some(at(gone)))];
+        scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n").unwrap().metadata.creation_timestamp = Some(at(created));
+        scene.now = at(now);
+        scene.expect_why("n", want);
+    };
+    check(-30, -35, 0, "MovedTooOften");
+    check(-30, -30, 0, "MovedTooOften");
+    check(-30, -20, 0, "Underutilized");
+    check(-35, -36, 24, "MovedTooOften");
+    check(-35, -36, 25, "Underutilized");
+    // It is seen that the node is gone, and a pass later what follows.
+    scene.now = noon();
+    scene.memory.moves = vec![moved_twice(None)];
+    assert_eq!(scene.decide().memory.moves[0].gone_at, Some(noon()));
+    scene.node("n0", "default", 2);
+    assert_eq!(scene.decide().memory.moves[0].gone_at, None);
 }
 
 #[test]
