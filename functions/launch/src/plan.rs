@@ -1,12 +1,12 @@
 //! From planned claims to fleet calls: one call for claims that ask for the same. Pure.
 
 use crate::batch::Batch;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_claims::{Claim, NodeClassRecord, Record, Stored, mirror};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare};
-use whittle_ec2::instance_types::{Context, resolve};
+use whittle_ec2::instance_types::{Context, resolve_some};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_snapshot::{ClassParts, unavailable};
 use whittle_units::{ClaimName, ClusterName, Timestamp};
@@ -75,11 +75,8 @@ impl Facts {
     /// The types that the plan named; nothing else is ever launched for it. A static pool's claim names none: any type that
     /// its requirements allow will do.
     fn types(&self, context: &Context<'_>, claim: &Claim) -> Vec<whittle_api::catalog::InstanceType> {
-        let mut types = resolve(&self.catalog, context).unwrap_or_default();
-        if !claim.spec.instance_types.is_empty() {
-            types.retain(|each| claim.spec.instance_types.contains(&each.name));
-        }
-        types
+        let named: BTreeSet<&str> = claim.spec.instance_types.iter().map(String::as_str).collect();
+        resolve_some(&self.catalog, context, |name| named.is_empty() || named.contains(name)).unwrap_or_default()
     }
 
     /// Claims in the order of their names; equal launches are grouped.

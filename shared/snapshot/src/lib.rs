@@ -84,7 +84,7 @@ impl Snapshot {
     #[must_use]
     pub fn expecting(mut self, expected: BTreeMap<String, Expectation>) -> Self {
         self.expected = expected;
-        self.place();
+        self.nominate();
         self
     }
 
@@ -119,8 +119,12 @@ impl Snapshot {
         self.nodes = ClusterState::of(&self.objects).nodes;
         let goes =
             |node: &StateNode| node.claim.as_ref().is_some_and(|claim| self.going.contains(&ClaimName::new(claim.metadata.name.as_str())));
+        self.nodes.iter_mut().for_each(|node| node.marked_for_deletion |= goes(node));
+        self.nominate();
+    }
+
+    fn nominate(&mut self) {
         for node in &mut self.nodes {
-            node.marked_for_deletion |= goes(node);
             node.nominated_until = self.expected.get(machine_key(node)).and_then(|expected| expected.nominated_until);
         }
     }

@@ -42,6 +42,8 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use offers::Asked;
+
 pub use budgets::{BudgetError, BudgetState, limit as budget_limit};
 pub use command::{Action, Command, Method, Proposal, Reason, Removal, Savings, VALIDATION_WAIT};
 pub use conditions::ClaimConditions;

@@ -98,7 +98,6 @@ pub(crate) struct World<'a> {
     /// By name.
     pub(crate) machines: Vec<Machine<'a>>,
     pools: BTreeMap<&'a str, &'a NodePool>,
-    types: BTreeMap<&'a str, BTreeMap<&'a str, &'a InstanceType>>,
     pub(crate) pdbs: Pdbs<'a>,
     /// Provider ids that two Nodes or two NodeClaims bear.
     shared_ids: BTreeSet<&'a str>,
@@ -113,17 +112,12 @@ impl<'a> World<'a> {
     pub(crate) fn new(input: Input<'a>) -> Self {
         let objects = input.cluster.objects;
         let pools = objects.node_pools.iter().filter(|pool| is_ours(&pool.spec.template.spec.node_class_ref));
-        let types = input.cluster.catalog.iter().map(|(pool, types)| {
-            let by_name = types.iter().map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
-            (pool.as_str(), by_name)
-        });
         let mut machines: Vec<Machine<'a>> = input.cluster.nodes.iter().map(|state| machine(&input, state)).collect();
         machines.sort_by(|a, b| a.name().cmp(b.name()));
         Self {
             input,
             machines,
             pools: pools.map(|pool| (pool.metadata.name.as_str(), pool)).collect(),
-            types: types.collect(),
             pdbs: Pdbs::new(&objects.disruption_budgets),
             shared_ids: shared_ids(objects),
             questions: questions(input.settings),
@@ -145,10 +139,10 @@ impl<'a> World<'a> {
     }
     /// Whether the pool can buy anything at all.
     pub(crate) fn has_types(&self, pool: &str) -> bool {
-        self.types.get(pool).is_some_and(|types| !types.is_empty())
+        self.input.cluster.catalog.get(pool).is_some_and(|types| !types.is_empty())
     }
     pub(crate) fn instance_type(&self, pool: &str, name: &str) -> Option<&'a InstanceType> {
-        self.types.get(pool)?.get(name).copied()
+        self.input.cluster.catalog.get(pool)?.find(name)
     }
     /// Whether it is not clear which Node and which NodeClaim the machine is.
     pub(crate) fn is_ambiguous(&self, machine: &Machine<'_>) -> bool {

@@ -1,6 +1,7 @@
 //! What a NodePool can buy, with what follows from that alone: worked out once, however many decisions look at it.
 
 use super::stock::Stock;
+use crate::disruption::Asked;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -12,13 +13,25 @@ use whittle_api::catalog::InstanceType;
 pub struct Assortment {
     types: Vec<InstanceType>,
     stock: OnceLock<Arc<Stock>>,
+    asked: OnceLock<Arc<Asked>>,
 }
 
 impl Assortment {
     /// The types, to be changed.
     pub fn change(&mut self) -> &mut Vec<InstanceType> {
         self.stock.take();
+        self.asked.take();
         &mut self.types
+    }
+
+    /// The type of a name.
+    pub(crate) fn find(&self, name: &str) -> Option<&InstanceType> {
+        self.types.get(self.stock().position(name, &self.types)?)
+    }
+
+    /// What the offerings of the types ask for.
+    pub(crate) fn asked(&self) -> &Arc<Asked> {
+        self.asked.get_or_init(|| Arc::new(Asked::of(&self.types)))
     }
 
     /// The types as the solver tries them, in numbers.
@@ -37,7 +50,7 @@ impl Deref for Assortment {
 
 impl From<Vec<InstanceType>> for Assortment {
     fn from(types: Vec<InstanceType>) -> Self {
-        Self { types, stock: OnceLock::new() }
+        Self { types, ..Self::default() }
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Stock {
     /// By type: its place in the list that it came from.
     pub(crate) place: Arc<[usize]>,
     pub(crate) sets: Arc<[Set]>,
+    /// Places in the list, by name.
+    by_name: Vec<usize>,
     pub(crate) by_key: Arc<ByKey>,
     pub(crate) kinds: Vec<Kind>,
     /// Reservations as they first occur, with the machines that the offering says which says the least.
@@ -151,6 +153,7 @@ impl Stock {
         let label_keys: BTreeSet<&str> = label_keys.collect();
         Self {
             names: order.iter().map(|t| t.name.clone()).collect(),
+            by_name: by_name(types),
             place: place.into(),
             by_key: Arc::new(ByKey::of(&sets)),
             sets: sets.into(),
@@ -161,6 +164,12 @@ impl Stock {
             nothing: Resource::of(vec![0; types.len()], vec![0; types.len()]),
             words: Arc::new(names.into_words()),
         }
+    }
+
+    /// Where a type stands in its list; of several with one name, the last.
+    pub(crate) fn position(&self, name: &str, types: &[InstanceType]) -> Option<usize> {
+        let after = self.by_name.partition_point(|at| types[*at].name.as_str() <= name);
+        self.by_name[..after].last().copied().filter(|at| types[*at].name == name)
     }
 
     fn resource(&self, name: &str) -> &Resource {
@@ -186,6 +195,12 @@ impl Stock {
     pub(crate) fn bulk(&self, resource: &str) -> &Arc<Steps> {
         &self.resource(resource).bulk
     }
+}
+
+fn by_name(types: &[InstanceType]) -> Vec<usize> {
+    let mut out: Vec<usize> = (0..types.len()).collect();
+    out.sort_by(|a, b| types[*a].name.cmp(&types[*b].name));
+    out
 }
 
 /// The kinds of offerings as they first occur, and the reservations among them.

@@ -109,6 +109,11 @@ pub enum ResolveError {
 /// All types of the region as node class sees them, in the order of their names. One type that cannot be resolved fails
 /// the listing, so that nobody decides on half of it.
 pub fn resolve(catalog: &Catalog, context: &Context<'_>) -> Result<Vec<InstanceType>, ResolveError> {
+    resolve_some(catalog, context, |_| true)
+}
+
+/// Of all types of the region those whose names are `wanted`, as [`resolve`] tells them.
+pub fn resolve_some(catalog: &Catalog, context: &Context<'_>, wanted: impl Fn(&str) -> bool) -> Result<Vec<InstanceType>, ResolveError> {
     let class = &context.class.metadata.name;
     if catalog.types.is_empty() || catalog.offered.is_empty() {
         return Err(ResolveError::EmptyCatalog { region: catalog.region.to_string() });
@@ -117,7 +122,8 @@ pub fn resolve(catalog: &Catalog, context: &Context<'_>) -> Result<Vec<InstanceT
         return Err(ResolveError::NoSubnets { class: class.clone() });
     }
     let failed = |source| ResolveError::Kubelet { class: class.clone(), source: Box::new(source) };
-    catalog.types.iter().map(|facts| instance_type(facts, catalog, context).map_err(failed)).collect()
+    let named = catalog.types.iter().filter(|facts| wanted(&facts.name));
+    named.map(|facts| instance_type(facts, catalog, context).map_err(failed)).collect()
 }
 
 /// One type as a node class sees it.
