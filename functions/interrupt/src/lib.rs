@@ -64,8 +64,8 @@ where
         return Ok(());
     }
     let now = world.clock.now();
-    if kind == InterruptionKind::SpotInterrupted {
-        remember_stock_out(world, &claim.value, now).await?;
+    if let Some(offering) = short_of(&claim.value, kind) {
+        remember_stock_out(world, offering, kind, now).await?;
     }
     if claim.value.deletion.is_some() && !tightens(&claim.value, kind, now) {
         report.count("repeats");
@@ -166,20 +166,35 @@ fn tightens(claim: &Claim, kind: InterruptionKind, now: Timestamp) -> bool {
     }
 }
 
-/// EC2 takes its spot machines back where it has too few: that offering is left alone for a while.
-async fn remember_stock_out<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, now: Timestamp) -> Result<(), HandleError>
+/// What EC2 has too little of, if it takes the machine back for that: that is left alone for a while.
+fn short_of(claim: &Claim, kind: InterruptionKind) -> Option<OfferingKey> {
+    let machine = claim.machine()?;
+    match kind {
+        InterruptionKind::SpotInterrupted => Some(OfferingKey {
+            instance_type: machine.instance_type.clone(),
+            zone: machine.zone.clone(),
+            capacity_type: labels::CAPACITY_SPOT.to_owned(),
+        }),
+        InterruptionKind::CapacityReservationInterrupted => {
+            machine.labels.get(labels::RESERVATION_ID).map(|id| OfferingKey::of_reservation(id))
+        }
+        _ => None,
+    }
+}
+
+async fn remember_stock_out<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    offering: OfferingKey,
+    kind: InterruptionKind,
+    now: Timestamp,
+) -> Result<(), HandleError>
 where
     S: RegionStore,
 {
-    let Some(machine) = claim.machine() else { return Ok(()) };
-    let offering = OfferingKey {
-        instance_type: machine.instance_type.clone(),
-        zone: machine.zone.clone(),
-        capacity_type: whittle_api::labels::CAPACITY_SPOT.to_owned(),
-    };
+    let code = if kind == InterruptionKind::SpotInterrupted { "SpotInterruption" } else { "CapacityReservationInterruption" };
     let known = world.store.stock_outs(now).await?;
     let old = known.iter().find(|out| out.offering == offering);
-    world.store.put_stock_outs(&[StockOut::struck(old, offering, "SpotInterruption", now)]).await?;
+    world.store.put_stock_outs(&[StockOut::struck(old, offering, code, now)]).await?;
     Ok(())
 }
 
@@ -208,12 +223,12 @@ where
 
 fn disrupted(report: &mut Report, claim: &Claim, kind: InterruptionKind) {
     let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
-    let labels = [
+    let said = [
         ("reason", kind.as_str()),
         ("nodepool", &claim.spec.node_pool),
         ("capacity_type", capacity_type),
         ("consolidation_policy", ""),
         ("termination_mode", claim.termination_mode()),
     ];
-    report.metric("karpenter_nodeclaims_disrupted_total", labels);
+    report.metric("karpenter_nodeclaims_disrupted_total", said);
 }

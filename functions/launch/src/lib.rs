@@ -25,7 +25,7 @@ use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore,
     Report, Settings, StatusWriter, StoreError, World, advance, save,
 };
-use whittle_snapshot::warm;
+use whittle_snapshot::{Reserved, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 /// CreateFleet's limits of an account and region: two a second, five at once.
@@ -67,7 +67,7 @@ where
     if due.is_empty() {
         return Ok(report);
     }
-    let facts = match load(world, cluster).await? {
+    let facts = match load(world, settings, cluster).await? {
         Some(facts) => facts,
         None => {
             // `refresh` has not run yet; the launch timeout bounds the wait.
@@ -118,19 +118,28 @@ fn is_due(claim: &Claim, now: Timestamp) -> bool {
     }
 }
 
-async fn load<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName) -> Result<Option<Facts>, HandleError>
+async fn load<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    cluster: &ClusterName,
+) -> Result<Option<Facts>, HandleError>
 where
-    S: Records + RegionStore,
+    S: ClaimStore + Records + RegionStore,
     T: Clock,
 {
     let Some(blob) = world.store.catalog().await? else { return Ok(None) };
     let Some(record) = world.store.read::<ClusterRecord>(cluster, ClusterRecord::NAME).await? else { return Ok(None) };
     let catalog = warm::catalog(&blob.value)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
-    let classes = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let now = world.clock.now();
     let stock_outs = world.store.stock_outs(now).await?;
-    Ok(Some(Facts { catalog, classes, stock_outs, access: access_of(&record.value), now }))
+    let enabled = settings.scheduling.reserved_capacity;
+    let has_reservations = enabled && classes.iter().any(|class| !class.free_reserved.is_empty());
+    // Machines of other claims may have taken places that EC2 counted as free.
+    let others = if has_reservations { world.store.list(cluster).await? } else { Vec::new() };
+    let reserved = Reserved::for_launches(enabled, &classes, &others, &stock_outs, now);
+    Ok(Some(Facts { catalog, classes, stock_outs, reserved, access: access_of(&record.value), now }))
 }
 
 fn access_of(record: &ClusterRecord) -> ClusterAccess {

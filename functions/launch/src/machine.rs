@@ -8,7 +8,7 @@ use whittle_claims::{Machine, OfferingKey, StockOut};
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance, Purchase, machine_facts, marks};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::instance_types::instance_type;
-use whittle_snapshot::{ClassParts, EVERY, unavailable};
+use whittle_snapshot::{EVERY, unavailable};
 use whittle_units::{Price, ProviderId, Resources, Timestamp};
 
 /// The machine as the claim keeps it. A type that the catalog no longer knows has no size; the Node will tell.
@@ -34,7 +34,7 @@ pub(crate) fn machine(facts: &Facts, batch: &Batch, instance: &FleetInstance, no
         launched_at: now,
     };
     let known = unavailable(&[], facts.now);
-    let Some(parts) = facts.class(&batch.node_class).and_then(|record| ClassParts::of(record).ok()) else { return out };
+    let Some(parts) = facts.parts(&batch.node_class) else { return out };
     let context = parts.context(&known);
     let Some(found) = facts.catalog.facts(&instance.instance_type) else { return out };
     let Ok(resolved) = instance_type(found, &facts.catalog, &context) else { return out };
@@ -68,7 +68,7 @@ pub(crate) fn as_answered(instance: &Instance) -> FleetInstance {
 
 /// The offerings that an answer closes for a while, also where machines came.
 pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, known: &[StockOut], now: Timestamp) -> Vec<StockOut> {
-    let Some(parts) = facts.class(&batch.node_class).and_then(|record| ClassParts::of(record).ok()) else { return Vec::new() };
+    let Some(parts) = facts.parts(&batch.node_class) else { return Vec::new() };
     let none = unavailable(&[], facts.now);
     let closed = marks(&batch.launch(), answer, &parts.context(&none));
     let pools = closed.pools.into_iter().map(|pool| OfferingKey {
@@ -85,11 +85,16 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
         let error = answer.errors.iter().find(|error| error.instance_type == key.instance_type && error.zone == key.zone);
         error.or(answer.errors.first()).map_or("", |error| error.code.as_str())
     };
-    pools.chain(whole).map(|key| struck(key.clone(), code_of(&key), known, now)).collect()
+    let reservations = closed.reservations.iter().map(|id| OfferingKey::of_reservation(id));
+    pools.chain(whole).chain(reservations).map(|key| struck(key.clone(), code_of(&key), known, now)).collect()
 }
 
 /// All offerings of a call that EC2 refused as a whole for lack of capacity.
 pub(crate) fn all_struck(batch: &Batch, code: &str, known: &[StockOut], now: Timestamp) -> Vec<StockOut> {
+    if batch.request.capacity_type == labels::CAPACITY_RESERVED {
+        let ids: std::collections::BTreeSet<&str> = batch.reservations.iter().map(|(_, _, id)| id.as_str()).collect();
+        return ids.into_iter().map(|id| struck(OfferingKey::of_reservation(id), code, known, now)).collect();
+    }
     let overrides = batch.request.configs.iter().flat_map(|config| &config.overrides);
     let keys: std::collections::BTreeSet<OfferingKey> = overrides
         .map(|each| OfferingKey {

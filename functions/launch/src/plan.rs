@@ -8,7 +8,7 @@ use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare};
 use whittle_ec2::instance_types::{Context, resolve_some};
 use whittle_ec2::user_data::ClusterAccess;
-use whittle_snapshot::{ClassParts, unavailable};
+use whittle_snapshot::{ClassParts, Reserved, unavailable};
 use whittle_units::{ClaimName, ClusterName, Timestamp};
 
 /// Machines of one call. A fleet takes more, but a call's errors should concern few claims.
@@ -19,6 +19,7 @@ pub(crate) struct Facts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) classes: Vec<NodeClassRecord>,
     pub(crate) stock_outs: Vec<whittle_claims::StockOut>,
+    pub(crate) reserved: Reserved,
     pub(crate) access: ClusterAccess,
     /// When all this was read.
     pub(crate) now: Timestamp,
@@ -43,6 +44,10 @@ impl Facts {
     pub(crate) fn class(&self, name: &str) -> Option<&NodeClassRecord> {
         self.classes.iter().find(|record| record.name() == name)
     }
+    /// What decides which types the class of a batch can buy; `None` for a class that is gone or cannot be read.
+    pub(crate) fn parts(&self, name: &str) -> Option<ClassParts> {
+        ClassParts::of(self.class(name)?, &self.reserved).ok()
+    }
     /// The class that a claim means.
     fn class_of(&self, claim: &Claim) -> Option<&NodeClassRecord> {
         NodeClassRecord::meant(&self.classes, &claim.spec.node_class.name, claim.spec.owner.kind == "Provisioner")
@@ -58,7 +63,7 @@ impl Facts {
         }
         let failed = |source| LaunchError::Kubelet { class: name.clone(), source: Box::new(source) };
         let unavailable = unavailable(&self.stock_outs, self.now);
-        let parts = ClassParts::of(record).map_err(failed)?;
+        let parts = ClassParts::of(record, &self.reserved).map_err(failed)?;
         let context = parts.context(&unavailable);
         let types = self.types(&context, claim);
         prepare(&LaunchInput {

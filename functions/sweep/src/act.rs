@@ -1,9 +1,10 @@
 //! What was found is done, one thing at a time: what fails keeps nothing else from being done.
 
+use crate::cloud::{CloudNote, is_ours};
 use crate::collect::collect;
 use crate::health::Consistency;
 use crate::judge::{Ending, Findings};
-use whittle_api::conditions::CONSISTENT_STATE_FOUND;
+use whittle_api::conditions::{self, CONSISTENT_STATE_FOUND, DRIFTED};
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
@@ -123,6 +124,13 @@ where
                 report.count("nodes_released");
             }
         }
+        for node in &findings.demote_nodes {
+            let on_demand = (labels::CAPACITY_TYPE.to_owned(), labels::CAPACITY_ON_DEMAND.to_owned());
+            let remove_labels = labels::OF_RESERVATIONS.iter().map(|label| (*label).to_owned()).collect();
+            let patch = NodePatch { labels: [on_demand].into(), remove_labels, ..NodePatch::default() };
+            let demoted = world.cluster.patch_node(cluster, node, "", &patch).await.is_ok();
+            report.count(if demoted { "nodes_demoted" } else { "demotions_failed" });
+        }
         for (node, class) in &findings.hydrate {
             let label = (labels::EC2_NODE_CLASS.to_owned(), class.clone());
             let patch = NodePatch { labels: [label].into(), ..NodePatch::default() };
@@ -145,6 +153,11 @@ where
         for found in &findings.consistency {
             let Some(claim) = self.find(&found.claim).filter(|_| self.has_time()) else { continue };
             let outcome = note_consistency(self.world, claim, found, report).await;
+            self.tried(outcome);
+        }
+        for (name, note) in &findings.cloud {
+            let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
+            let outcome = note_cloud(self.world, claim, note, report).await;
             self.tried(outcome);
         }
         for event in &findings.events {
@@ -229,6 +242,50 @@ const fn metric_reason(reason: DeletionReason) -> Option<&'static str> {
         DeletionReason::InstanceGone => Some("garbage_collected"),
         other => other.metric_reason(),
     }
+}
+
+/// Writes to a claim what the cloud says of its machine.
+async fn note_cloud<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &Stored<Claim>,
+    note: &CloudNote,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Mirrors,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let mut next = claim.value.clone();
+    match note {
+        CloudNote::Demoted => next = step(&claim.value, &Event::ReservationLeft, now)?,
+        CloudNote::Drifted(Some(reason)) => {
+            conditions::set(&mut next.conditions, DRIFTED, ConditionStatus::True, reason, reason, now);
+        }
+        CloudNote::Drifted(None) => {
+            if conditions::find(&next.conditions, DRIFTED).is_some_and(|standing| is_ours(&standing.reason)) {
+                conditions::clear(&mut next.conditions, DRIFTED);
+            }
+        }
+    }
+    let saved = match save(world.store, claim, next).await {
+        Ok(saved) => saved,
+        // Moved on meanwhile: the next sweep looks again.
+        Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let key = &saved.value.key;
+    match note {
+        CloudNote::Demoted => {
+            report.count("demoted");
+            let message = "its machine has left its capacity reservation and serves on as on-demand";
+            report.decide(now, DecisionKind::Kept, format!("nodeclaim/{}", key.name), message);
+        }
+        CloudNote::Drifted(_) => report.count("drift_noted"),
+    }
+    let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&saved.value)).await;
+    Ok(())
 }
 
 async fn note_consistency<S, C, K, Q, T>(

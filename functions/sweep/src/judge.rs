@@ -1,11 +1,12 @@
 //! Claims, instances and objects compared: what is due, what was lost, what belongs to nobody. Pure.
 
+use crate::cloud;
 use crate::health::{self, Consistency};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
-use whittle_claims::{Claim, DeletionReason, Phase, Sighting, Stored, mirror};
+use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
 use whittle_ports::ClusterEvent;
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
@@ -16,8 +17,6 @@ pub(crate) const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(3
 const SIGHTING_LASTS: SignedDuration = SignedDuration::from_mins(10);
 /// Launch templates are cheap to keep and to make again; those that nothing uses for this long go.
 const TEMPLATE_IDLE: SignedDuration = SignedDuration::from_mins(10);
-/// EC2 begins to end the machines of a capacity block half an hour before its end; their pods leave earlier.
-const BEFORE_BLOCK_ENDS: SignedDuration = SignedDuration::from_mins(40);
 /// How long after it was due a doorbell counts as lost.
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(10);
 /// Group of the node classes that we launch with.
@@ -34,6 +33,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) instances: &'a [Instance],
     pub(crate) templates: &'a [String],
     pub(crate) sightings: &'a [Sighting],
+    /// What node classes resolved to at their last look.
+    pub(crate) classes: &'a [NodeClassRecord],
     /// Whether broken nodes are replaced.
     pub(crate) repair: bool,
     pub(crate) now: Timestamp,
@@ -76,9 +77,13 @@ pub(crate) struct Findings {
     pub(crate) delete_templates: Vec<String>,
     /// Claims whose node turned out to be other, or again to be, what its machine should be.
     pub(crate) consistency: Vec<Consistency>,
+    /// What the cloud says of claims' machines.
+    pub(crate) cloud: Vec<cloud::Noted>,
+    /// Nodes that say reserved and are not any more.
+    pub(crate) demote_nodes: Vec<String>,
     /// Nodes that lack the label of their class, with its name.
     pub(crate) hydrate: Vec<(String, String)>,
-    /// A class is on its way out and nothing uses it any more.
+    /// A class is on its way out and nothing uses it any more, or its reservations have to be looked at.
     pub(crate) refresh: bool,
     /// What people have to be told.
     pub(crate) events: Vec<ClusterEvent>,
@@ -131,7 +136,9 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
         lost(claim, seen.now, &mut out);
         mirrored(claim, seen.objects, &mut out);
     }
-    out.refresh = seen.objects.node_classes.iter().any(|class| is_to_go(&class.metadata, seen.claims));
+    let class_goes = seen.objects.node_classes.iter().any(|class| is_to_go(&class.metadata, seen.claims));
+    out.refresh = class_goes || cloud::reservations_are_due(seen);
+    cloud::compare(seen, &mut out);
     health::repair(seen, &mut sights, &mut out);
     health::consistency(seen, &mut out);
     health::hydration(seen, &mut out);
@@ -186,18 +193,11 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
     if vanished(claim, &nodes, seen) && sights.confirmed(format!("claim/{name} without instance"), BETWEEN_SIGHTINGS) {
         return end(DeletionReason::InstanceGone, "its instance has ended and its Node is not ready");
     }
-    if let Some(at) = block_ends_at(claim, seen.objects).filter(|at| at.duration_since(seen.now) <= BEFORE_BLOCK_ENDS) {
+    if let Some(at) = cloud::block_to_leave(claim, seen) {
         return end(DeletionReason::Requested, &format!("its capacity block ends at {at}"));
     }
     let expired = claim.expires_at().is_some_and(|at| at <= seen.now);
     if expired { end(DeletionReason::Expired, "its expireAfter has passed") } else { None }
-}
-
-/// When EC2 takes back the capacity block that the claim's machine runs in.
-fn block_ends_at(claim: &Claim, objects: &ClusterObjects) -> Option<Timestamp> {
-    let id = claim.machine()?.labels.get(labels::RESERVATION_ID)?;
-    let known = objects.node_classes.iter().flat_map(|class| &class.status.capacity_reservations);
-    known.filter(|known| known.id == *id && known.reservation_type == "capacity-block").find_map(|known| known.end_time)
 }
 
 enum Pool {

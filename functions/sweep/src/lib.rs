@@ -4,6 +4,7 @@
 //! a claim that names them is made or found, and `terminate` drains it.
 
 mod act;
+mod cloud;
 mod collect;
 mod drift;
 mod health;
@@ -65,6 +66,7 @@ where
         instances: &instances,
         templates: &templates,
         sightings: &known,
+        classes: &classes,
         repair: settings.node_repair,
         now,
     });

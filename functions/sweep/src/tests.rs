@@ -1,4 +1,5 @@
 mod broken;
+mod cloud;
 mod leaving;
 mod over_sim;
 
@@ -6,10 +7,10 @@ use crate::judge::{Findings, Seen, judge};
 use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::k8s::Node;
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClassReference, NodePool, ResolvedCapacityReservation};
+use whittle_api::karpenter::{NodeClaim, NodeClassReference, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{
-    Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, Phase, Revision, Sighting, Stored, mirror, step,
+    Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, NodeClassRecord, Revision, Sighting, Stored, mirror, step,
 };
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_units::{InstanceId, Price, ProviderId, Resources, Timestamp};
@@ -90,6 +91,7 @@ struct Scene {
     objects: ClusterObjects,
     instances: Vec<Instance>,
     templates: Vec<String>,
+    classes: Vec<NodeClassRecord>,
     repair: bool,
 }
 
@@ -114,6 +116,7 @@ fn scene(claim: Claim) -> Scene {
         unreadable: Vec::new(),
         instances: vec![instance("i-1")],
         templates: Vec::new(),
+        classes: Vec::new(),
         repair: false,
     }
 }
@@ -128,6 +131,7 @@ impl Scene {
             instances: &self.instances,
             templates: &self.templates,
             sightings,
+            classes: &self.classes,
             repair: self.repair,
             now: at(now),
         })
@@ -253,30 +257,6 @@ fn an_expired_claim_ends_once() {
     assert!(scene(claim.clone()).judge(&[], 99).end.is_empty());
     let ending = step(&claim, &to_end(), at(20)).unwrap();
     assert!(scene(ending).judge(&[], 200).end.is_empty());
-}
-
-#[test]
-fn a_machine_of_a_capacity_block_ends_before_its_block_does() {
-    let reserved = |kind: &str, ends: i64| {
-        let mut claim = registered();
-        if let Phase::Registered { machine, .. } = &mut claim.phase {
-            machine.labels.insert(labels::RESERVATION_ID.into(), "cr-1".into());
-        }
-        change(scene(claim), |s| {
-            let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
-            let known = |id: &str, ends| ResolvedCapacityReservation {
-                id: id.into(),
-                reservation_type: kind.into(),
-                end_time: Some(at(ends)),
-                ..ResolvedCapacityReservation::default()
-            };
-            class.status.capacity_reservations = vec![known("cr-other", 100), known("cr-1", ends)];
-            s.objects.node_classes = vec![class];
-        })
-    };
-    check_ends(&reserved("capacity-block", 100 + 2400), DeletionReason::Requested);
-    check_never_ends(&reserved("capacity-block", 100 + 2400 + 61));
-    check_never_ends(&reserved("default", 100));
 }
 
 #[test]

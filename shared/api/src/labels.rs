@@ -56,6 +56,8 @@ pub const NITRO_SANDBOX: &str = "karpenter.k8s.aws/nitro-sandbox";
 pub const RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
 pub const RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
 pub const RESERVATION_INTERRUPTIBLE: &str = "karpenter.k8s.aws/capacity-reservation-interruptible";
+/// What a machine that leaves its reservation loses.
+pub const OF_RESERVATIONS: &[&str] = &[RESERVATION_ID, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE];
 pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
 pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
 

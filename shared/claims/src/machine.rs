@@ -8,7 +8,7 @@
 use crate::claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Machine};
 use crate::phase::Phase;
 use whittle_api::conditions::{self, INITIALIZED, LAUNCHED, READY, REGISTERED};
-use whittle_api::{Condition, ConditionStatus};
+use whittle_api::{Condition, ConditionStatus, labels};
 use whittle_units::Timestamp;
 
 /// What happened to a claim.
@@ -30,6 +30,8 @@ pub enum Event {
     NodeJoined { node_name: String },
     /// The Node is ready for pods.
     NodeReady,
+    /// EC2 calls the machine on-demand, although it was started in a capacity reservation: it ended, or the machine left it.
+    ReservationLeft,
     /// The claim is to end.
     DeletionAsked(Deletion),
     /// EC2 was asked to end the machine.
@@ -52,6 +54,7 @@ impl Event {
             Self::LaunchAbandoned => "LaunchAbandoned",
             Self::NodeJoined { .. } => "NodeJoined",
             Self::NodeReady => "NodeReady",
+            Self::ReservationLeft => "ReservationLeft",
             Self::DeletionAsked(_) => "DeletionAsked",
             Self::TerminationSent => "TerminationSent",
             Self::LetGo => "LetGo",
@@ -147,6 +150,7 @@ pub fn step(claim: &Claim, event: &Event, now: Timestamp) -> Result<Claim, Illeg
         Event::FleetAnswered(machine) => fleet_answered(&mut next, machine, event, now)?,
         Event::NodeJoined { node_name } => node_joined(&mut next, node_name, event, now)?,
         Event::NodeReady => node_ready(&mut next, event, now)?,
+        Event::ReservationLeft => reservation_left(&mut next),
         Event::DeletionAsked(deletion) => deletion_asked(&mut next, deletion, now),
         Event::TerminationSent | Event::MachineGone | Event::LetGo => ending(&mut next, event, now)?,
     }
@@ -263,6 +267,14 @@ fn node_ready(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), Il
         Phase::Initialized { .. } | Phase::Draining { .. } | Phase::Terminating { .. } | Phase::Gone { .. } => Ok(()),
         _ => Err(claim.illegal(event, "a node is ready only after it registered")),
     }
+}
+
+/// The labels follow, so that prices and NodePools' requirements see what the machine is.
+fn reservation_left(claim: &mut Claim) {
+    let Some(machine) = claim.phase.machine_mut().filter(|machine| machine.capacity_type == labels::CAPACITY_RESERVED) else { return };
+    labels::CAPACITY_ON_DEMAND.clone_into(&mut machine.capacity_type);
+    machine.labels.insert(labels::CAPACITY_TYPE.to_owned(), labels::CAPACITY_ON_DEMAND.to_owned());
+    machine.labels.retain(|key, _| !labels::OF_RESERVATIONS.contains(&key.as_str()));
 }
 
 /// The first reason stays; of two deadlines the earlier holds.

@@ -40,6 +40,16 @@ impl Phase {
             Self::Planned | Self::Launching { .. } | Self::Failed { .. } | Self::Gone { .. } => None,
         }
     }
+    pub(crate) fn machine_mut(&mut self) -> Option<&mut Machine> {
+        match self {
+            Self::Launched { machine }
+            | Self::Registered { machine, .. }
+            | Self::Initialized { machine, .. }
+            | Self::Draining { machine, .. }
+            | Self::Terminating { machine, .. } => Some(machine),
+            Self::Planned | Self::Launching { .. } | Self::Failed { .. } | Self::Gone { .. } => None,
+        }
+    }
     /// The Node's name, once it joined.
     pub fn node_name(&self) -> Option<&str> {
         match self {

@@ -2,14 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use whittle_api::labels;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// A type in a zone with a capacity type.
+/// A type in a zone with a capacity type; or a capacity reservation, by its id in the place of the type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OfferingKey {
     pub instance_type: String,
     pub zone: String,
     pub capacity_type: String,
+}
+
+impl OfferingKey {
+    /// What is remembered of a capacity reservation that is used up. Its id says type and zone.
+    #[must_use]
+    pub fn of_reservation(id: &str) -> Self {
+        Self { instance_type: id.to_owned(), zone: "*".to_owned(), capacity_type: labels::CAPACITY_RESERVED.to_owned() }
+    }
+    /// The id of the reservation that it stands for, if it does.
+    #[must_use]
+    pub fn reservation(&self) -> Option<&str> {
+        (self.capacity_type == labels::CAPACITY_RESERVED).then_some(self.instance_type.as_str())
+    }
 }
 
 impl fmt::Display for OfferingKey {

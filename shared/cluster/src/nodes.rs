@@ -23,7 +23,10 @@ fn merge_patch(node: &Node, patch: &NodePatch, owner: Option<&OwnerReference>) -
         let differs = |(key, value): &(&String, &String)| has.get(*key) != Some(*value);
         wanted.iter().filter(differs).map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect::<Map<_, _>>()
     };
-    let labels = changed(&patch.labels, &node.metadata.labels);
+    let mut labels = changed(&patch.labels, &node.metadata.labels);
+    for key in patch.remove_labels.iter().filter(|key| node.metadata.labels.contains_key(*key)) {
+        labels.insert(key.clone(), Value::Null);
+    }
     let mut annotations = changed(&patch.annotations, &node.metadata.annotations);
     for key in patch.remove_annotations.iter().filter(|key| node.metadata.annotations.contains_key(*key)) {
         annotations.insert(key.clone(), Value::Null);
@@ -123,7 +126,7 @@ mod tests {
 
     fn node() -> Node {
         let metadata = ObjectMeta {
-            labels: [("a".to_owned(), "1".to_owned())].into(),
+            labels: [("a".to_owned(), "1".to_owned()), ("gone".to_owned(), "1".to_owned())].into(),
             annotations: [("old".to_owned(), "x".to_owned())].into(),
             finalizers: vec!["other/finalizer".to_owned()],
             ..ObjectMeta::named("n")
@@ -163,6 +166,7 @@ mod tests {
         };
         let patch = NodePatch {
             labels: [("a".to_owned(), "2".to_owned())].into(),
+            remove_labels: vec!["gone".to_owned(), "never-there".to_owned()],
             remove_annotations: vec!["old".to_owned()],
             add_taints: vec![Taint::new("new", TaintEffect::NoSchedule)],
             remove_taints: vec![Taint::new("boot", TaintEffect::NoExecute)],
@@ -174,7 +178,7 @@ mod tests {
             &patch,
             json!({
                 "metadata": {
-                    "labels": { "a": "2" },
+                    "labels": { "a": "2", "gone": null },
                     "annotations": { "old": null },
                     "finalizers": ["other/finalizer", "ours/finalizer"],
                     "ownerReferences": [{ "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "c", "uid": "u" }],

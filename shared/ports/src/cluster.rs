@@ -75,6 +75,7 @@ pub trait Mirrors: Sync {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePatch {
     pub labels: BTreeMap<String, String>,
+    pub remove_labels: Vec<String>,
     pub annotations: BTreeMap<String, String>,
     pub remove_annotations: Vec<String>,
     /// Added unless a taint of the same key and effect is there.

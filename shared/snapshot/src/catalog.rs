@@ -1,5 +1,6 @@
 //! What each NodePool can buy now. Pure.
 
+use crate::reservations::Reserved;
 use crate::warm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub(crate) fn of_pools(
     pools: &[NodePool],
     classes: &[NodeClassRecord],
     stock_outs: &[StockOut],
+    reserved: &Reserved,
     blob: Option<&[u8]>,
     now: Timestamp,
 ) -> Result<BTreeMap<String, Arc<Assortment>>, HandleError> {
@@ -34,8 +36,8 @@ pub(crate) fn of_pools(
     let ready = classes.iter().filter(|record| record.problems.is_empty() && wanted.contains(record.class.metadata.name.as_str()));
     let by_class: BTreeMap<String, Arc<Assortment>> = ready
         .filter_map(|record| {
-            let key = format!("{} {stock_outs} {}", catalog_key(blob), class_key(record));
-            let types = warm::instance_types(key, || of_class(record, &catalog, &unavailable))?;
+            let key = format!("{} {stock_outs} {} {}", catalog_key(blob), reserved_key(record, reserved), class_key(record));
+            let types = warm::instance_types(key, || of_class(record, reserved, &catalog, &unavailable))?;
             Some((record.name(), types))
         })
         .collect();
@@ -56,8 +58,20 @@ fn catalog_key(blob: &[u8]) -> String {
 
 /// Names a stored class by all that its instance types follow from; when it was resolved is no part of that.
 fn class_key(record: &NodeClassRecord) -> String {
-    let timeless = NodeClassRecord { resolved_at: Timestamp::UNIX_EPOCH, free_addresses: BTreeMap::new(), ..record.clone() };
+    let timeless = NodeClassRecord {
+        resolved_at: Timestamp::UNIX_EPOCH,
+        free_addresses: BTreeMap::new(),
+        free_reserved: BTreeMap::new(),
+        ..record.clone()
+    };
     serde_json::to_string(&timeless).expect("a record is plain data")
+}
+
+/// Names what is free in the reservations of a class.
+fn reserved_key(record: &NodeClassRecord, reserved: &Reserved) -> String {
+    let ids = record.class.status.capacity_reservations.iter().map(|known| known.id.as_str());
+    let free = ids.map(|id| format!("{id}={}", reserved.free.get(id).copied().unwrap_or_default()));
+    format!("{}:{}", reserved.enabled, free.collect::<Vec<_>>().join(","))
 }
 
 /// Names the offerings that are left alone.
@@ -71,8 +85,9 @@ pub const EVERY: &str = "*";
 
 /// The stock-outs that hold at `now`, as the catalog asks for them.
 pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
-    let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) =
-        stock_outs.iter().filter(|out| out.holds(now)).partition(|out| out.offering.instance_type == EVERY);
+    // Reservations are counted, not shut: see `Reserved`.
+    let held = stock_outs.iter().filter(|out| out.holds(now) && out.offering.reservation().is_none());
+    let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) = held.partition(|out| out.offering.instance_type == EVERY);
     let pool = |out: &&StockOut| Pool {
         capacity_type: out.offering.capacity_type.clone(),
         instance_type: out.offering.instance_type.clone(),
@@ -98,10 +113,11 @@ pub struct ClassParts {
 
 impl ClassParts {
     /// The parts of a stored class; an error says what of its kubelet settings cannot be read.
-    pub fn of(record: &NodeClassRecord) -> Result<Self, KubeletError> {
+    pub fn of(record: &NodeClassRecord, reserved: &Reserved) -> Result<Self, KubeletError> {
         let class = record.resolved_class();
         let kubelet = Kubelet::parse(class.spec.kubelet.as_ref())?;
-        Ok(Self { class, kubelet, settings: Settings::standard(), reservation_capacity: BTreeMap::new(), measured_memory: BTreeMap::new() })
+        let settings = Settings { reserved_capacity: reserved.enabled, ..Settings::standard() };
+        Ok(Self { class, kubelet, settings, reservation_capacity: reserved.free.clone(), measured_memory: BTreeMap::new() })
     }
     /// What decides which types the class can buy.
     pub fn context<'a>(&'a self, unavailable: &'a Unavailable) -> Context<'a> {
@@ -121,8 +137,8 @@ impl ClassParts {
 /// `None` for a class whose kubelet settings cannot be read or whose types cannot be resolved; `refresh` tells its owner.
 ///
 /// A type that none of the class's images boots is no candidate: its launch would be refused, and planned again for ever.
-fn of_class(record: &NodeClassRecord, catalog: &Catalog, unavailable: &Unavailable) -> Option<Assortment> {
-    let parts = ClassParts::of(record).ok()?;
+fn of_class(record: &NodeClassRecord, reserved: &Reserved, catalog: &Catalog, unavailable: &Unavailable) -> Option<Assortment> {
+    let parts = ClassParts::of(record, reserved).ok()?;
     let mut types = resolve(catalog, &parts.context(unavailable)).ok()?;
     types.retain(|instance_type| image_for(&record.amis, instance_type).is_some());
     Some(types.into())

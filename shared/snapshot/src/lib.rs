@@ -14,6 +14,9 @@ mod inflight;
 mod inflight_tests;
 mod planned;
 mod pool_status;
+mod reservations;
+#[cfg(test)]
+mod reservations_tests;
 mod twins;
 #[cfg(test)]
 mod twins_tests;
@@ -23,6 +26,7 @@ pub use buffers::Buffers;
 pub use catalog::{ClassParts, EVERY, unavailable};
 pub use planned::claim_of;
 pub use pool_status::{PoolFacts, class_generation, pool_status};
+pub use reservations::Reserved;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -211,7 +215,9 @@ where
     let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let stock_outs = world.store.stock_outs(world.clock.now()).await?;
     let blob = world.store.catalog().await?.map(|stored| stored.value);
-    let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, blob.as_deref(), world.clock.now())?;
+    let now = world.clock.now();
+    let reserved = Reserved::for_plans(settings.scheduling.reserved_capacity, &classes, &claims, &stock_outs, now);
+    let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, &reserved, blob.as_deref(), now)?;
     let expected = world.store.read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
     let buffers = buffers::read(world, cluster, &read.capacity_buffers).await?;
     let spread = !settings.scheduling.default_spread.is_empty();

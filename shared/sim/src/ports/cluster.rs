@@ -203,6 +203,7 @@ fn patch(node: &mut Node, patch: &NodePatch) {
     let meta = &mut node.metadata;
     meta.labels.extend(patch.labels.clone());
     meta.annotations.extend(patch.annotations.clone());
+    meta.labels.retain(|key, _| !patch.remove_labels.contains(key));
     meta.annotations.retain(|key, _| !patch.remove_annotations.contains(key));
     for taint in &patch.add_taints {
         if !node.spec.taints.iter().any(|known| known.same(taint)) {

@@ -1,0 +1,95 @@
+//! How many machines capacity reservations still have room for: what EC2 said, less what was started or promised since.
+//! Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::karpenter::{Operator, Requirement};
+use whittle_api::labels;
+use whittle_claims::{Claim, Machine, NodeClassRecord, Phase, StockOut, Stored};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// EC2's count may lag behind the machines that it has just started by this much.
+const CATCHES_UP: SignedDuration = SignedDuration::from_secs(5);
+
+/// Reserved capacity as one decision sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// Feature gate `ReservedCapacity`: without it, nobody starts anything in a reservation.
+    pub(crate) enabled: bool,
+    /// Machines that can still be started, by reservation id.
+    pub(crate) free: BTreeMap<String, u32>,
+}
+
+impl Reserved {
+    /// For whoever plans machines: what earlier plans promise is taken off as well.
+    #[must_use]
+    pub fn for_plans(
+        enabled: bool,
+        classes: &[NodeClassRecord],
+        claims: &[Stored<Claim>],
+        stock_outs: &[StockOut],
+        now: Timestamp,
+    ) -> Self {
+        let mut out = Self::for_launches(enabled, classes, claims, stock_outs, now);
+        let mut promised: Vec<BTreeSet<&str>> = claims.iter().filter_map(|claim| may_use(&claim.value)).collect();
+        // Those that have no choice first: the others take what is left, where most is.
+        promised.sort();
+        promised.sort_by_key(BTreeSet::len);
+        for ids in promised {
+            let most = out.free.iter_mut().filter(|(id, _)| ids.contains(id.as_str())).max_by_key(|(_, free)| **free);
+            if let Some((_, free)) = most {
+                *free = free.saturating_sub(1);
+            }
+        }
+        out
+    }
+
+    /// For whoever starts planned machines: each was counted when it was planned.
+    #[must_use]
+    pub fn for_launches(
+        enabled: bool,
+        classes: &[NodeClassRecord],
+        claims: &[Stored<Claim>],
+        stock_outs: &[StockOut],
+        now: Timestamp,
+    ) -> Self {
+        let mut seen: BTreeMap<&str, (Timestamp, u32)> = BTreeMap::new();
+        for class in classes {
+            for (id, free) in &class.free_reserved {
+                let latest = seen.entry(id).or_insert((class.resolved_at, *free));
+                if class.resolved_at > latest.0 {
+                    *latest = (class.resolved_at, *free);
+                }
+            }
+        }
+        for machine in claims.iter().filter_map(|claim| claim.value.machine()) {
+            let Some(known) = used(machine).and_then(|id| seen.get_mut(id)) else { continue };
+            if known.0.duration_since(machine.launched_at) < CATCHES_UP {
+                known.1 = known.1.saturating_sub(1);
+            }
+        }
+        for out in stock_outs.iter().filter(|out| out.holds(now)) {
+            if let Some(known) = out.offering.reservation().and_then(|id| seen.get_mut(id)) {
+                known.1 = 0;
+            }
+        }
+        Self { enabled, free: seen.into_iter().map(|(id, (_, free))| (id.to_owned(), free)).collect() }
+    }
+}
+
+/// The reservation that a machine was started in and has not left.
+fn used(machine: &Machine) -> Option<&str> {
+    let reserved = machine.capacity_type == labels::CAPACITY_RESERVED;
+    machine.labels.get(labels::RESERVATION_ID).map(String::as_str).filter(|_| reserved)
+}
+
+/// The reservations of which a claim that has no machine yet will use one.
+fn may_use(claim: &Claim) -> Option<BTreeSet<&str>> {
+    let may_start = matches!(claim.phase, Phase::Planned | Phase::Launching { .. });
+    let values = |key: &str| {
+        let named = |requirement: &&Requirement| requirement.key == key && requirement.operator == Operator::In;
+        claim.spec.requirements.iter().find(named).map(|requirement| requirement.values.as_slice())
+    };
+    let pinned = may_start && values(labels::CAPACITY_TYPE).is_some_and(|kinds| kinds == [labels::CAPACITY_RESERVED]);
+    let ids = values(labels::RESERVATION_ID).filter(|_| pinned)?;
+    Some(ids.iter().map(String::as_str).collect())
+}

@@ -1,0 +1,118 @@
+use crate::Reserved;
+use std::collections::BTreeMap;
+use whittle_api::karpenter::{Ec2NodeClass, Requirement};
+use whittle_api::labels;
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, Machine, NodeClassRecord, OfferingKey, Revision, StockOut, Stored, step};
+use whittle_units::{InstanceId, Price, ProviderId, Resources, Timestamp};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+/// What EC2 said of reservations at a second.
+fn class(second: i64, free: &[(&str, u32)]) -> NodeClassRecord {
+    NodeClassRecord {
+        class: Ec2NodeClass::default(),
+        subnets: Vec::new(),
+        security_groups: Vec::new(),
+        amis: Vec::new(),
+        instance_profile: String::new(),
+        hash: String::new(),
+        problems: Vec::new(),
+        free_addresses: BTreeMap::new(),
+        free_reserved: free.iter().map(|(id, free)| ((*id).to_owned(), *free)).collect(),
+        resolved_at: at(second),
+    }
+}
+
+/// A claim that may start in one of these.
+fn planned(name: &str, ids: &[&str]) -> Claim {
+    let requirements =
+        vec![Requirement::is_in(labels::CAPACITY_TYPE, ["reserved"]), Requirement::is_in(labels::RESERVATION_ID, ids.iter().copied())];
+    let spec = ClaimSpec { requirements, ..ClaimSpec::default() };
+    Claim::planned(ClaimKey { cluster: "c".into(), name: name.into() }, name.to_owned(), spec, at(0))
+}
+
+fn launched(name: &str, id: &str, second: i64) -> Claim {
+    let machine = Machine {
+        instance_id: InstanceId::new(format!("i-{name}")),
+        provider_id: ProviderId::new(format!("aws:///z/i-{name}")),
+        instance_type: "m5.large".into(),
+        zone: "z".into(),
+        capacity_type: "reserved".into(),
+        image_id: "ami".into(),
+        price: Price::ZERO,
+        capacity: Resources::new(),
+        allocatable: Resources::new(),
+        labels: BTreeMap::from([(labels::RESERVATION_ID.to_owned(), id.to_owned())]),
+        launched_at: at(second),
+    };
+    let begun = step(&planned(name, &[id]), &Event::LaunchBegun { client_token: "t".into() }, at(0)).unwrap();
+    step(&begun, &Event::FleetAnswered(machine), at(second)).unwrap()
+}
+
+fn stored(claims: Vec<Claim>) -> Vec<Stored<Claim>> {
+    claims.into_iter().map(|value| Stored { value, revision: Revision(1) }).collect()
+}
+
+fn shown(reserved: &Reserved) -> Vec<(&str, u32)> {
+    reserved.free.iter().map(|(id, free)| (id.as_str(), *free)).collect()
+}
+
+/// What is free at second 100, for plans and for launches.
+#[track_caller]
+fn check(classes: &[NodeClassRecord], claims: Vec<Claim>, outs: &[StockOut], plans: &[(&str, u32)], launches: &[(&str, u32)]) {
+    let claims = stored(claims);
+    assert_eq!(shown(&Reserved::for_plans(true, classes, &claims, outs, at(100))), plans, "for plans");
+    assert_eq!(shown(&Reserved::for_launches(true, classes, &claims, outs, at(100))), launches, "for launches");
+}
+
+#[test]
+fn what_was_started_since_ec2_was_asked_is_taken_off_and_what_it_has_counted_is_not() {
+    let classes = [class(50, &[("cr-1", 5)])];
+    check(&classes, vec![launched("a", "cr-1", 40)], &[], &[("cr-1", 5)], &[("cr-1", 5)]);
+    check(&classes, vec![launched("a", "cr-1", 51), launched("b", "cr-1", 90)], &[], &[("cr-1", 3)], &[("cr-1", 3)]);
+    // EC2's own count lags a little.
+    check(&classes, vec![launched("a", "cr-1", 46)], &[], &[("cr-1", 4)], &[("cr-1", 4)]);
+    check(&classes, vec![launched("a", "cr-2", 90)], &[], &[("cr-1", 5)], &[("cr-1", 5)]);
+}
+
+#[test]
+fn two_plans_never_spend_the_same_place() {
+    let classes = [class(50, &[("cr-1", 2)])];
+    let under_way = step(&planned("b", &["cr-1"]), &Event::LaunchBegun { client_token: "t".into() }, at(60)).unwrap();
+    check(&classes, vec![planned("a", &["cr-1"]), under_way], &[], &[("cr-1", 0)], &[("cr-1", 2)]);
+    check(&classes, vec![planned("a", &["cr-1"]), planned("b", &["cr-1"]), planned("c", &["cr-1"])], &[], &[("cr-1", 0)], &[("cr-1", 2)]);
+}
+
+#[test]
+fn a_claim_with_a_choice_takes_one_place_after_those_that_have_none() {
+    let classes = [class(50, &[("cr-1", 1), ("cr-2", 1)])];
+    let claims = vec![planned("a", &["cr-1", "cr-2"]), planned("b", &["cr-2"])];
+    check(&classes, claims, &[], &[("cr-1", 0), ("cr-2", 0)], &[("cr-1", 1), ("cr-2", 1)]);
+    let classes = [class(50, &[("cr-1", 1), ("cr-2", 3)])];
+    check(&classes, vec![planned("a", &["cr-1", "cr-2"])], &[], &[("cr-1", 1), ("cr-2", 2)], &[("cr-1", 1), ("cr-2", 3)]);
+}
+
+#[test]
+fn claims_that_are_not_reserved_or_have_failed_hold_nothing() {
+    let classes = [class(50, &[("cr-1", 1)])];
+    let mut on_demand = planned("a", &["cr-1"]);
+    on_demand.spec.requirements[0] = Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "reserved"]);
+    let mut failed = planned("b", &["cr-1"]);
+    failed.phase = whittle_claims::Phase::Failed { reason: String::new(), message: String::new(), since: at(60) };
+    let mut left = launched("c", "cr-1", 90);
+    if let whittle_claims::Phase::Launched { machine } = &mut left.phase {
+        machine.capacity_type = "on-demand".into();
+    }
+    check(&classes, vec![on_demand, failed, left], &[], &[("cr-1", 1)], &[("cr-1", 1)]);
+}
+
+#[test]
+fn the_latest_look_of_any_class_counts_and_a_reservation_that_refused_has_nothing() {
+    let classes = [class(50, &[("cr-1", 5), ("cr-2", 4)]), class(60, &[("cr-1", 2)]), class(40, &[("cr-1", 9)])];
+    let out = StockOut::struck(None, OfferingKey::of_reservation("cr-2"), "ReservationCapacityExceeded", at(0));
+    check(&classes, Vec::new(), &[out.clone()], &[("cr-1", 2), ("cr-2", 0)], &[("cr-1", 2), ("cr-2", 0)]);
+    let over = StockOut { until: at(99), ..out };
+    check(&classes, Vec::new(), &[over], &[("cr-1", 2), ("cr-2", 4)], &[("cr-1", 2), ("cr-2", 4)]);
+}
