@@ -9,7 +9,7 @@ mod write;
 use state::{Turn, TurnPage, Unplaced};
 use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease, mirror};
 use whittle_core::checker::{self, Violation};
-use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan};
+use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan, Reason};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, Records, RegionStore, Report, Settings,
     StatusWriter, WorkloadReader, World, end_turn, not_my_turn, take_turn,
@@ -154,7 +154,9 @@ where
         let claims = created.iter().map(|claim| claim.key.name.clone()).collect();
         world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, SignedDuration::ZERO).await?;
     }
-    if plan.cursor.is_some() || report.counted("handed_over") > 0 {
+    // Pods that a machine of this plan took the last reserved place from are planned for as soon as that place is gone.
+    let deferred = !created.is_empty() && plan.left_out.iter().any(|left| matches!(left.reason, Reason::Reserved(_)));
+    if plan.cursor.is_some() || deferred || report.counted("handed_over") > 0 {
         world.queues.ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
     }
     for claim in created {

@@ -132,6 +132,12 @@ impl World {
                 let uid = &claim.spec.owner.uid;
                 (uid.is_empty() || *uid == same.metadata.uid).then_some("its NodePool is there")
             }
+            // A capacity block ends in truth, whatever its class says.
+            DeletionReason::Requested
+                if machine.is_some_and(|machine| self.region.is_to_leave_its_block(&machine.instance_id, now + SLACK)) =>
+            {
+                None
+            }
             DeletionReason::Requested => {
                 let shown = self.cluster.objects.get::<NodeClaim>(claim.key.name.as_str());
                 let node = claim.node_name().and_then(|name| self.cluster.objects.get::<Node>(name));

@@ -1,11 +1,13 @@
 //! Scenarios: what to do, what to wait for, what to expect, in a file.
 
 mod conditions;
+mod reservations;
 mod run;
 
 pub use run::{Outcome, Play, play, run};
 
 use conditions::Condition;
+pub use reservations::Reserve;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -83,6 +85,10 @@ pub enum Step {
     Notice(Notice),
     StockOut(Stock),
     Restock(Stock),
+    /// Capacity is reserved, or a reservation of that id is another from here on.
+    Reserve(Reserve),
+    /// A reservation is given up; its machines run on.
+    EndReservation(String),
     Tags(Tags),
     Settings(SettingsChange),
     Faults(FaultChange),

@@ -132,7 +132,7 @@ pub(crate) struct Player<'a> {
 }
 
 /// What a step says when it does not come out as wanted.
-type Played = Result<Result<(), String>, SessionError>;
+pub(super) type Played = Result<Result<(), String>, SessionError>;
 
 impl<'a> Player<'a> {
     /// A world as the scenario begins with.
@@ -248,7 +248,11 @@ impl<'a> Player<'a> {
 
     /// Refuses a step about an instance type or a zone that the region does not have.
     fn knows(&self, step: &Step, line: u64) -> Result<(), SessionError> {
-        let (Step::StockOut(stock) | Step::Restock(stock)) = step else { return Ok(()) };
+        let (instance_type, zone) = match step {
+            Step::StockOut(stock) | Step::Restock(stock) => (&stock.instance_type, &stock.zone),
+            Step::Reserve(wanted) => (&wanted.instance_type, &wanted.zone),
+            _ => return Ok(()),
+        };
         let world = self.session.simulation.world();
         let region = &world.region;
         let known = |name: &str, all: bool| name == "*" || all;
@@ -259,11 +263,11 @@ impl<'a> Player<'a> {
                 region.name()
             ))
         };
-        if !known(&stock.instance_type, region.catalog.offered.contains_key(&stock.instance_type)) {
-            return Err(refused("instance type", &stock.instance_type));
+        if !known(instance_type, region.catalog.offered.contains_key(instance_type)) {
+            return Err(refused("instance type", instance_type));
         }
-        if !known(&stock.zone, region.catalog.zones.iter().any(|zone| zone.name == stock.zone)) {
-            return Err(refused("zone", &stock.zone));
+        if !known(zone, region.catalog.zones.iter().any(|known| known.name == *zone)) {
+            return Err(refused("zone", zone));
         }
         Ok(())
     }
@@ -281,6 +285,8 @@ impl<'a> Player<'a> {
                 self.session.tell(&format!("EC2 has {} in {} again", stock.instance_type, stock.zone));
                 self.session.simulation.world().region.out_of_stock.remove(&pool_of(stock));
             }
+            Step::Reserve(wanted) => return self.reserve(wanted),
+            Step::EndReservation(id) => return self.end_reservation(id),
             Step::Tags(tags) => self.tags(tags),
             Step::Settings(change) => {
                 let mut settings = self.session.settings();

@@ -13,6 +13,8 @@ use whittle_units::InstanceId;
 
 /// EC2 ends the machines of a capacity block so long before the block ends.
 const BLOCK_CLEARED: SignedDuration = SignedDuration::from_mins(30);
+/// Whoever wants to leave a block in time begins so long before.
+const BLOCK_LEFT: SignedDuration = SignedDuration::from_mins(40);
 
 /// Capacity that was bought.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +64,13 @@ impl Region {
     pub fn users_of(&self, id: &str) -> Vec<InstanceId> {
         let uses = |machine: &&super::Machine| machine.instance.is_alive() && machine.instance.reservation.as_deref() == Some(id);
         self.machines.values().filter(uses).map(|machine| machine.instance.id.clone()).collect()
+    }
+
+    /// Whether the machine runs in a capacity block that ends within forty minutes.
+    pub fn is_to_leave_its_block(&self, id: &InstanceId, now: Timestamp) -> bool {
+        let used = self.machines.get(id).and_then(|machine| machine.instance.reservation.as_ref());
+        let block = used.and_then(|id| self.reservations.get(id)).filter(|known| known.is_block());
+        block.and_then(|block| block.described.ends_at).is_some_and(|end| end.duration_since(now) <= BLOCK_LEFT)
     }
 
     /// How many machines can still be started in a reservation.

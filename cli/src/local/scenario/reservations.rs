@@ -1,0 +1,60 @@
+//! Capacity reservations in scenarios: bought, changed, ended.
+
+use super::run::{Played, Player};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use whittle_api::GoDuration;
+use whittle_ec2::network::CapacityReservation;
+use whittle_sim::region::Reservation;
+
+/// A capacity reservation as it is from here on.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Reserve {
+    pub id: String,
+    #[serde(rename = "type")]
+    pub instance_type: String,
+    pub zone: String,
+    pub count: u32,
+    /// `default` or `capacity-block`.
+    #[serde(default = "ordinary")]
+    pub kind: String,
+    /// How long it lasts from now on; without an end when absent.
+    #[serde(default)]
+    pub ends_in: Option<GoDuration>,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+}
+
+fn ordinary() -> String {
+    "default".to_owned()
+}
+
+impl Player<'_> {
+    pub(super) fn reserve(&mut self, wanted: &Reserve) -> Played {
+        self.session.tell(&format!("{} {} are reserved in {} as {}", wanted.count, wanted.instance_type, wanted.zone, wanted.id));
+        let mut world = self.session.simulation.world();
+        let ends_at = wanted.ends_in.as_ref().and_then(|span| world.now().checked_add(span.span()).ok());
+        let described = CapacityReservation {
+            id: wanted.id.clone(),
+            zone: wanted.zone.clone(),
+            instance_type: wanted.instance_type.clone(),
+            owner: "111122223333".to_owned(),
+            match_criteria: "targeted".to_owned(),
+            kind: wanted.kind.clone(),
+            state: "active".to_owned(),
+            ends_at,
+            tags: wanted.tags.clone(),
+            ..CapacityReservation::default()
+        };
+        world.region.reserve(Reservation { described, total: wanted.count });
+        world.touch_region();
+        Ok(Ok(()))
+    }
+
+    pub(super) fn end_reservation(&mut self, id: &str) -> Played {
+        self.session.tell(&format!("capacity reservation {id} is given up"));
+        let ended = self.session.simulation.world().region.end_reservation(id, "cancelled");
+        Ok(if ended { Ok(()) } else { Err(format!("there is no capacity reservation {id}")) })
+    }
+}
