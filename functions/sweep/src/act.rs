@@ -1,17 +1,16 @@
 //! What was found is done, one thing at a time: what fails keeps nothing else from being done.
 
-use crate::cloud::{CloudNote, is_ours};
 use crate::collect::collect;
 use crate::health::Consistency;
 use crate::judge::{Ending, Findings};
-use whittle_api::conditions::{self, CONSISTENT_STATE_FOUND, DRIFTED};
+use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revision, Sighting, Stored, mirror, step};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, Fleets, HandleError, Leases, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter,
-    StoreError, World, save,
+    StoreError, World, advance, save,
 };
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
@@ -155,9 +154,9 @@ where
             let outcome = note_consistency(self.world, claim, found, report).await;
             self.tried(outcome);
         }
-        for (name, note) in &findings.cloud {
+        for name in &findings.demote {
             let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
-            let outcome = note_cloud(self.world, claim, note, report).await;
+            let outcome = demote(self.world, claim, report).await;
             self.tried(outcome);
         }
         for event in &findings.events {
@@ -244,46 +243,24 @@ const fn metric_reason(reason: DeletionReason) -> Option<&'static str> {
     }
 }
 
-/// Writes to a claim what the cloud says of its machine.
-async fn note_cloud<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &Stored<Claim>,
-    note: &CloudNote,
-    report: &mut Report,
-) -> Result<(), HandleError>
+/// The claim of a machine that has left its reservation says so from now on.
+async fn demote<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError>
 where
     S: ClaimStore,
     K: Mirrors,
     T: Clock,
 {
     let now = world.clock.now();
-    let mut next = claim.value.clone();
-    match note {
-        CloudNote::Demoted => next = step(&claim.value, &Event::ReservationLeft, now)?,
-        CloudNote::Drifted(Some(reason)) => {
-            conditions::set(&mut next.conditions, DRIFTED, ConditionStatus::True, reason, reason, now);
-        }
-        CloudNote::Drifted(None) => {
-            if conditions::find(&next.conditions, DRIFTED).is_some_and(|standing| is_ours(&standing.reason)) {
-                conditions::clear(&mut next.conditions, DRIFTED);
-            }
-        }
-    }
-    let saved = match save(world.store, claim, next).await {
+    let saved = match advance(world.store, claim, &Event::ReservationLeft, now).await {
         Ok(saved) => saved,
         // Moved on meanwhile: the next sweep looks again.
         Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(()),
         Err(error) => return Err(error),
     };
     let key = &saved.value.key;
-    match note {
-        CloudNote::Demoted => {
-            report.count("demoted");
-            let message = "its machine has left its capacity reservation and serves on as on-demand";
-            report.decide(now, DecisionKind::Kept, format!("nodeclaim/{}", key.name), message);
-        }
-        CloudNote::Drifted(_) => report.count("drift_noted"),
-    }
+    report.count("demoted");
+    let message = "its machine has left its capacity reservation and serves on as on-demand";
+    report.decide(now, DecisionKind::Kept, format!("nodeclaim/{}", key.name), message);
     let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&saved.value)).await;
     Ok(())
 }

@@ -66,7 +66,8 @@ fn compare(claim: &Claim, record: &NodeClassRecord, instance: &Instance) -> Opti
     let shown = mirror(claim);
     let labels = labels_of(claim);
     let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
-    let reserved = label(labels::CAPACITY_TYPE) == labels::CAPACITY_RESERVED;
+    // As EC2 says: a machine that fell back to on-demand has not drifted, whatever its labels still say.
+    let reserved = instance.capacity_type == labels::CAPACITY_RESERVED;
     let ids = |ids: &mut dyn Iterator<Item = &String>| ids.cloned().collect::<BTreeSet<String>>();
     let class = NodeClassFacts {
         hash: record.hash.clone(),
@@ -222,10 +223,18 @@ mod tests {
         check(|scene| scene.class.subnets[0].id = "subnet-2".into(), Some("SubnetDrift"));
         check(|scene| scene.instance.reservation = Some("cr-1".into()), None);
         let reserved = |scene: &mut Scene| {
-            scene.claim.spec.labels.insert(labels::CAPACITY_TYPE.into(), labels::CAPACITY_RESERVED.into());
+            scene.instance.capacity_type = labels::CAPACITY_RESERVED.into();
             scene.instance.reservation = Some("cr-1".into());
         };
         check(reserved, Some("CapacityReservationDrift"));
+        check(
+            |scene| {
+                reserved(scene);
+                scene.claim.spec.labels.insert(labels::CAPACITY_TYPE.into(), labels::CAPACITY_RESERVED.into());
+                scene.instance.capacity_type = labels::CAPACITY_ON_DEMAND.into();
+            },
+            None,
+        );
     }
 
     #[test]

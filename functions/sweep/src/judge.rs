@@ -1,7 +1,7 @@
 //! Claims, instances and objects compared: what is due, what was lost, what belongs to nobody. Pure.
 
-use crate::cloud;
 use crate::health::{self, Consistency};
+use crate::reservations;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::{NodeClaim, NodePool};
@@ -77,9 +77,8 @@ pub(crate) struct Findings {
     pub(crate) delete_templates: Vec<String>,
     /// Claims whose node turned out to be other, or again to be, what its machine should be.
     pub(crate) consistency: Vec<Consistency>,
-    /// What the cloud says of claims' machines.
-    pub(crate) cloud: Vec<cloud::Noted>,
-    /// Nodes that say reserved and are not any more.
+    /// Claims whose machine has left its reservation, and Nodes that do not say so yet.
+    pub(crate) demote: Vec<ClaimName>,
     pub(crate) demote_nodes: Vec<String>,
     /// Nodes that lack the label of their class, with its name.
     pub(crate) hydrate: Vec<(String, String)>,
@@ -137,8 +136,8 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
         mirrored(claim, seen.objects, &mut out);
     }
     let class_goes = seen.objects.node_classes.iter().any(|class| is_to_go(&class.metadata, seen.claims));
-    out.refresh = class_goes || cloud::reservations_are_due(seen);
-    cloud::compare(seen, &mut out);
+    out.refresh = class_goes || reservations::are_due(seen);
+    reservations::left(seen, &mut out);
     health::repair(seen, &mut sights, &mut out);
     health::consistency(seen, &mut out);
     health::hydration(seen, &mut out);
@@ -193,7 +192,7 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
     if vanished(claim, &nodes, seen) && sights.confirmed(format!("claim/{name} without instance"), BETWEEN_SIGHTINGS) {
         return end(DeletionReason::InstanceGone, "its instance has ended and its Node is not ready");
     }
-    if let Some(at) = cloud::block_to_leave(claim, seen) {
+    if let Some(at) = reservations::block_to_leave(claim, seen) {
         return end(DeletionReason::Requested, &format!("its capacity block ends at {at}"));
     }
     let expired = claim.expires_at().is_some_and(|at| at <= seen.now);

@@ -4,11 +4,11 @@
 //! a claim that names them is made or found, and `terminate` drains it.
 
 mod act;
-mod cloud;
 mod collect;
 mod drift;
 mod health;
 mod judge;
+mod reservations;
 #[cfg(test)]
 mod tests;
 mod uninstall;

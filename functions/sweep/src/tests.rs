@@ -1,7 +1,7 @@
 mod broken;
-mod cloud;
 mod leaving;
 mod over_sim;
+mod reservations;
 
 use crate::judge::{Findings, Seen, judge};
 use std::collections::BTreeMap;
