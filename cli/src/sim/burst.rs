@@ -1,6 +1,7 @@
 //! `whittle sim burst`: many pods at once in a cluster without a node, planned by the schedule function, with the memory that
 //! the process took at its peak. The simulated cluster and region are part of the process, so the figure errs on the large side.
 
+use super::manifests;
 use crate::local::session::{Place, Session, SessionError};
 use clap::Args;
 use jiff::SignedDuration;
@@ -73,13 +74,13 @@ fn peak_megabytes() -> Option<u64> {
 /// The manifests are refused.
 pub fn burst(pods: u32) -> Result<Burst, SessionError> {
     let mut session = Session::new(&Place::default());
-    session.apply_text("pool.yaml", POOL)?;
+    session.apply_text("pool.yaml", &manifests::pool(&REQUIREMENTS, "{consolidationPolicy: WhenEmpty, consolidateAfter: 1h}"))?;
     // The class is resolved first: what is measured is planning.
     session.advance(SignedDuration::from_mins(1));
     let share = pods / u32::try_from(SIZES.len()).unwrap_or(1);
-    for (app, size) in SIZES.into_iter().enumerate() {
+    for (app, size) in (0..).zip(SIZES) {
         let rest = if app == 0 { pods - share * u32::try_from(SIZES.len()).unwrap_or(1) } else { 0 };
-        session.apply_text("app.yaml", &deployment(app, size, share + rest))?;
+        session.apply_text("app.yaml", &manifests::deployment(app, share + rest, size, size * 2))?;
     }
     let mut out = Burst::default();
     for second in 1..=MINUTES_MAX * 60 {
@@ -109,47 +110,11 @@ fn counts(world: &World) -> (usize, usize, usize) {
     (all, found, claims.len())
 }
 
-const POOL: &str = r#"apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      requirements:
-        - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
-        - {key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}
-        - {key: karpenter.k8s.aws/instance-generation, operator: Gt, values: ["4"]}
-      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
-      expireAfter: Never
-  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 1h}
----
-apiVersion: karpenter.k8s.aws/v1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  role: KarpenterNodeRole-demo
-  amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}]
-  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}]
-"#;
-
-fn deployment(app: usize, size: u32, replicas: u32) -> String {
-    format!(
-        "apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: app-{app}}}
-spec:
-  replicas: {replicas}
-  selector: {{matchLabels: {{app: app-{app}}}}}
-  template:
-    metadata: {{labels: {{app: app-{app}}}}}
-    spec:
-      containers:
-        - {{name: app, image: app, resources: {{requests: {{cpu: {size}m, memory: {}Mi}}}}}}
-",
-        size * 2
-    )
-}
+/// Machines of any size.
+const REQUIREMENTS: [&str; 2] = [
+    "{key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}",
+    "{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: [\"4\"]}",
+];
 
 #[cfg(test)]
 mod tests {

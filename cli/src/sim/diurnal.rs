@@ -3,18 +3,15 @@
 //! Both runs see the same Deployments scaled at the same moments under the same NodePool; what differs is how pods are
 //! packed and which commands consolidation may find.
 
+use super::{manifests, verdicts};
 use crate::local::session::{Place, Session, SessionError};
 use crate::savings::ledger_of;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
-use whittle_api::k8s::Node;
-use whittle_api::labels;
-use whittle_claims::VerdictPage;
 use whittle_core::disruption::{SavingsReport, savings};
 use whittle_ports::{Scheduling, Settings};
-use whittle_sim::World;
 
 /// `whittle sim diurnal`
 #[derive(Debug, Args)]
@@ -40,9 +37,6 @@ const MOVES_MAX: usize = 2;
 
 /// From so many machines on, a day takes minutes, and each hour of it is told.
 const LARGE: u32 = 50;
-
-/// A verdict that is older says nothing about now.
-const VERDICT_SECONDS_MAX: i64 = 300;
 
 /// How a day went.
 #[derive(Debug, Default)]
@@ -80,7 +74,7 @@ pub fn run(args: &DiurnalArgs) -> Result<(String, Vec<String>), SessionError> {
     if ours.moves_most > MOVES_MAX {
         wrong.push(format!("a pod was moved {} times within an hour", ours.moves_most));
     }
-    if ours.verdict_age > VERDICT_SECONDS_MAX {
+    if ours.verdict_age > verdicts::SECONDS_MAX {
         wrong.push(format!("the verdict of a node was {} seconds old", ours.verdict_age));
     }
     if ours.nanos > theirs.nanos {
@@ -122,7 +116,7 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
     session.set(Settings { scheduling, ..session.settings() });
     session.apply_text("pool.yaml", &pool())?;
     for app in 0..APPS {
-        session.apply_text("app.yaml", &deployment(app))?;
+        session.apply_text("app.yaml", &manifests::deployment(app, 0, size(app), size(app) * 2))?;
     }
     let mut day = Day::default();
     let mut moves = Moves::default();
@@ -150,7 +144,7 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
             (pod.metadata.key(), (app, pod.spec.node_name.clone()))
         });
         moves.look(world.now(), seen.collect(), &gone);
-        day.verdict_age = day.verdict_age.max(oldest_verdict(&world));
+        day.verdict_age = day.verdict_age.max(verdicts::oldest(&world));
         if (minute + 1) % 60 == 0 && nodes >= LARGE {
             let who = if reference { "reference" } else { "whittle" };
             eprintln!(
@@ -168,21 +162,6 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
     day.moves_most = moves.most;
     day.violations.clone_from(&world.violations);
     Ok(day)
-}
-
-/// How many seconds old the oldest verdict is, of nodes that have been there for a while; one without any is as old as the
-/// node.
-fn oldest_verdict(world: &World) -> i64 {
-    let now = world.now();
-    let pages = world.store.read_all::<VerdictPage>(&world.name(), now);
-    let at: BTreeMap<&str, Timestamp> =
-        pages.iter().flat_map(|page| &page.value.verdicts).map(|(node, verdict)| (node.as_str(), verdict.at)).collect();
-    let ours = world.cluster.objects.nodes.values().filter(|node| node.metadata.label(labels::INITIALIZED) == Some("true"));
-    let age = |node: &Node| {
-        let created = node.metadata.creation_timestamp.unwrap_or(now);
-        now.duration_since(at.get(node.metadata.name.as_str()).copied().unwrap_or(created).max(created)).as_secs()
-    };
-    ours.map(age).max().unwrap_or(0)
 }
 
 /// Follows pods through their successors: a pod that left a disrupted node hands its history to the next of its app.
@@ -235,56 +214,15 @@ fn replicas(app: u32, nodes: u32, minute: u32) -> i32 {
 }
 
 fn pool() -> String {
-    format!(
-        "apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {{name: default}}
-spec:
-  template:
-    spec:
-      requirements:
-        - {{key: kubernetes.io/arch, operator: In, values: [amd64]}}
-        - {{key: kubernetes.io/os, operator: In, values: [linux]}}
-        - {{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}}
-        - {{key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}}
-        - {{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: [\"4\"]}}
-        - {{key: karpenter.k8s.aws/instance-cpu, operator: Lt, values: [\"{}\"]}}
-      nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}
-      expireAfter: Never
-  disruption: {{consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 60s, budgets: [{{nodes: 10%}}]}}
----
-apiVersion: karpenter.k8s.aws/v1
-kind: EC2NodeClass
-metadata: {{name: default}}
-spec:
-  role: KarpenterNodeRole-demo
-  amiSelectorTerms: [{{alias: al2023@latest}}]
-  subnetSelectorTerms: [{{tags: {{karpenter.sh/discovery: demo}}}}]
-  securityGroupSelectorTerms: [{{tags: {{karpenter.sh/discovery: demo}}}}]
-",
-        CORES + 1
-    )
-}
-
-fn deployment(app: u32) -> String {
-    format!(
-        "apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: app-{app}}}
-spec:
-  replicas: 0
-  selector: {{matchLabels: {{app: app-{app}}}}}
-  template:
-    metadata: {{labels: {{app: app-{app}}}}}
-    spec:
-      containers:
-        - name: app
-          image: app
-          resources: {{requests: {{cpu: {}m, memory: {}Mi}}}}
-",
-        size(app),
-        size(app) * 2
-    )
+    let cores = format!("{{key: karpenter.k8s.aws/instance-cpu, operator: Lt, values: [\"{}\"]}}", CORES + 1);
+    let requirements = [
+        "{key: kubernetes.io/arch, operator: In, values: [amd64]}",
+        "{key: kubernetes.io/os, operator: In, values: [linux]}",
+        "{key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}",
+        "{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: [\"4\"]}",
+        &cores,
+    ];
+    manifests::pool(&requirements, "{consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 60s, budgets: [{nodes: 10%}]}")
 }
 
 #[cfg(test)]
@@ -297,7 +235,7 @@ mod tests {
         assert_eq!(day.violations, Vec::<String>::new());
         assert!(day.disrupted.commands > 0 && day.nodes_peak > 1, "{day:?}");
         assert!(day.moves_most <= MOVES_MAX, "{day:?}");
-        assert!(day.verdict_age <= VERDICT_SECONDS_MAX, "{day:?}");
+        assert!(day.verdict_age <= verdicts::SECONDS_MAX, "{day:?}");
         assert!(day.disrupted.rate_nanos() > 0, "what was done saved money: {day:?}");
     }
 

@@ -1,5 +1,6 @@
 //! `whittle sim drain`: every node of a cluster is asked to go at once, while disruption budgets hold its pods.
 
+use super::manifests;
 use crate::local::session::{Place, Session, SessionError};
 use clap::Args;
 use jiff::SignedDuration;
@@ -61,10 +62,11 @@ pub fn run(args: &DrainArgs) -> Result<(String, Vec<String>), SessionError> {
 /// The manifests are refused.
 pub fn drain(nodes: u32) -> Result<Drain, SessionError> {
     let mut session = Session::new(&Place::default());
-    session.apply_text("pool.yaml", POOL)?;
+    session.apply_text("pool.yaml", &manifests::pool(&REQUIREMENTS, "{consolidationPolicy: WhenEmpty, consolidateAfter: Never}"))?;
     let replicas = nodes * PODS_PER_NODE / APPS;
     for app in 0..APPS {
-        session.apply_text("app.yaml", &app_of(app, replicas))?;
+        session.apply_text("app.yaml", &manifests::deployment(app, replicas, 400, 256))?;
+        session.apply_text("budget.yaml", &budget(app))?;
     }
     let pods = usize::try_from(replicas * APPS).unwrap_or(usize::MAX);
     let limit = session.now().checked_add(PATIENCE).unwrap_or(jiff::Timestamp::MAX);
@@ -99,43 +101,15 @@ pub fn drain(nodes: u32) -> Result<Drain, SessionError> {
     })
 }
 
-const POOL: &str = "apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      requirements:
-        - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
-        - {key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m]}
-        - {key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"4\"]}
-      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
-      expireAfter: Never
-  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: Never}
----
-apiVersion: karpenter.k8s.aws/v1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  role: KarpenterNodeRole-demo
-  amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}]
-  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}]
-";
+/// Machines of four cores.
+const REQUIREMENTS: [&str; 2] = [
+    "{key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m]}",
+    "{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"4\"]}",
+];
 
-fn app_of(app: u32, replicas: u32) -> String {
+fn budget(app: u32) -> String {
     format!(
-        "apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: app-{app}}}
-spec:
-  replicas: {replicas}
-  selector: {{matchLabels: {{app: app-{app}}}}}
-  template:
-    metadata: {{labels: {{app: app-{app}}}}}
-    spec: {{containers: [{{name: app, image: app, resources: {{requests: {{cpu: 400m, memory: 256Mi}}}}}}]}}
----
-apiVersion: policy/v1
+        "apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata: {{name: app-{app}}}
 spec: {{maxUnavailable: 10%, selector: {{matchLabels: {{app: app-{app}}}}}}}

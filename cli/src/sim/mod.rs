@@ -3,8 +3,10 @@
 pub mod burst;
 pub mod diurnal;
 pub mod drain;
+mod manifests;
 #[cfg(test)]
 mod tests;
+pub mod verdicts;
 
 use crate::local::scenario::{self, Play, Scenario};
 use crate::local::session::SessionError;
@@ -35,6 +37,8 @@ pub enum SimCommand {
     Burst(burst::BurstArgs),
     /// All nodes of a cluster are drained at once, under disruption budgets
     Drain(drain::DrainArgs),
+    /// How old the verdict on any node of a large, quiet cluster gets
+    Verdicts(verdicts::VerdictsArgs),
 }
 
 /// `whittle sim crash`
@@ -81,6 +85,7 @@ pub fn main(args: &SimArgs) -> ExitCode {
         SimCommand::Burst(args) => told(burst::run(args)),
         SimCommand::Diurnal(args) => told(diurnal::run(args)),
         SimCommand::Drain(args) => told(drain::run(args)),
+        SimCommand::Verdicts(args) => told(verdicts::run(args)),
     };
     match done {
         Ok((line, tally)) => {

@@ -1,0 +1,121 @@
+//! `whittle sim verdicts`: a full cluster in which nothing can be saved, and how old the verdict on any of its nodes gets.
+
+use super::manifests;
+use crate::local::session::{Place, Session, SessionError};
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+use whittle_api::k8s::Node;
+use whittle_api::labels;
+use whittle_claims::VerdictPage;
+use whittle_sim::World;
+
+/// `whittle sim verdicts`
+#[derive(Debug, Args)]
+pub struct VerdictsArgs {
+    /// Nodes of the cluster
+    #[arg(long, default_value_t = 1_000)]
+    pub nodes: u32,
+    /// Pods on each node
+    #[arg(long, default_value_t = 30)]
+    pub pods: u32,
+    /// How long verdicts are watched once the cluster stands
+    #[arg(long, default_value_t = 15)]
+    pub minutes: u32,
+}
+
+/// A verdict that is older says nothing about now.
+pub(super) const SECONDS_MAX: i64 = 300;
+/// How long machines may take to start and pods to find their place.
+const PATIENCE: SignedDuration = SignedDuration::from_hours(1);
+/// Thousandths of a core of the pod that there is one of on each node of eight cores, so that no two nodes become one.
+const LARGE: u32 = 5_000;
+/// Of each of the others.
+const SMALL: u32 = 50;
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct Watched {
+    pub nodes: usize,
+    pub pods: usize,
+    /// Seconds since the oldest verdict was known to hold, at the worst moment.
+    pub oldest: i64,
+    pub violations: Vec<String>,
+}
+
+/// The figures in one line, with what is wrong.
+///
+/// # Errors
+/// The manifests are refused.
+pub fn run(args: &VerdictsArgs) -> Result<(String, Vec<String>), SessionError> {
+    let watched = watch(args)?;
+    let mut wrong = watched.violations.clone();
+    if watched.oldest > SECONDS_MAX {
+        wrong.push(format!("the verdict of a node was {} seconds old", watched.oldest));
+    }
+    let line = format!("nodes: {}, pods: {}, oldest verdict of a node: {} s", watched.nodes, watched.pods, watched.oldest);
+    Ok((line, wrong))
+}
+
+/// Fills a cluster and looks at its verdicts every ten seconds.
+///
+/// # Errors
+/// The manifests are refused.
+pub fn watch(args: &VerdictsArgs) -> Result<Watched, SessionError> {
+    let mut session = Session::new(&Place::default());
+    let requirements = [
+        "{key: karpenter.k8s.aws/instance-family, operator: In, values: [m5]}",
+        "{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"8\"]}",
+    ];
+    let disruption = "{consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 30s, budgets: [{nodes: 10%}]}";
+    session.apply_text("pool.yaml", &manifests::pool(&requirements, disruption))?;
+    // The large pods bring the nodes; the small ones then find room on them, all at once.
+    for (app, replicas, cpu) in [(0, args.nodes, LARGE), (1, args.nodes * args.pods.saturating_sub(1), SMALL)] {
+        session.apply_text("app.yaml", &manifests::deployment(app, replicas, cpu, cpu))?;
+        let limit = session.now().checked_add(PATIENCE).unwrap_or(Timestamp::MAX);
+        let running = move |world: &World| {
+            let (running, starting, pending) = world.cluster.pod_counts(|pod| pod.metadata.label("app") == Some(&format!("app-{app}")));
+            running == replicas as usize && starting + pending == 0
+        };
+        session.simulation.run_while_not(limit, running);
+    }
+    let mut out = Watched::default();
+    for _ in 0..args.minutes * 6 {
+        session.advance(SignedDuration::from_secs(10));
+        out.oldest = out.oldest.max(oldest(&session.simulation.world()));
+    }
+    let world = session.simulation.world();
+    out.nodes = world.cluster.objects.nodes.len();
+    out.pods = world.cluster.objects.pods.len();
+    out.violations.clone_from(&world.violations);
+    Ok(out)
+}
+
+/// How many seconds old the oldest verdict is, of nodes that have been there for a while; one without any is as old as the
+/// node.
+pub(super) fn oldest(world: &World) -> i64 {
+    let now = world.now();
+    let pages = world.store.read_all::<VerdictPage>(&world.name(), now);
+    let at: BTreeMap<&str, Timestamp> =
+        pages.iter().flat_map(|page| &page.value.verdicts).map(|(node, verdict)| (node.as_str(), verdict.at)).collect();
+    let ours = world.cluster.objects.nodes.values().filter(|node| node.metadata.label(labels::INITIALIZED) == Some("true"));
+    let age = |node: &Node| {
+        let created = node.metadata.creation_timestamp.unwrap_or(now);
+        now.duration_since(at.get(node.metadata.name.as_str()).copied().unwrap_or(created).max(created)).as_secs()
+    };
+    ours.map(age).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_node_is_without_a_verdict_of_the_last_five_minutes_though_nothing_ever_happens() {
+        let watched = watch(&VerdictsArgs { nodes: 6, pods: 4, minutes: 7 }).unwrap();
+        assert_eq!(watched.violations, Vec::<String>::new());
+        assert_eq!((watched.nodes, watched.pods), (6, 24));
+        assert!(watched.oldest > 60, "verdicts that hold are not written again at every look: {watched:?}");
+        assert!(watched.oldest <= SECONDS_MAX, "{watched:?}");
+    }
+}
