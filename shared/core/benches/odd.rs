@@ -3,19 +3,19 @@
 use super::mix::{self, Dice};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{
     Affinity, NodeAffinity, NodeSelectorTerm, Pod, PodAffinity, PreferredSchedulingTerm, Taint, TaintEffect, Toleration,
     WeightedPodAffinityTerm,
 };
 use whittle_api::{ClusterObjects, SelectorRequirement, labels};
-use whittle_core::schedule::Assortment;
 use whittle_units::{Quantity, Resources};
 
 /// What a solve sees of a case.
-pub(crate) type Case = (ClusterObjects, BTreeMap<String, Arc<Assortment>>);
+pub(crate) type Case<L> = (ClusterObjects, BTreeMap<String, Arc<L>>);
 
 /// A case by its name, with so many pods.
-pub(crate) fn case(name: &str, count: usize) -> Option<Case> {
+pub(crate) fn case<L: From<Vec<InstanceType>>>(name: &str, count: usize) -> Option<Case<L>> {
     let mut dice = Dice::new(7);
     let mut pods = mix::plain(count, &mut dice);
     let mut nodes = Vec::new();

@@ -139,6 +139,8 @@ enum Order {
     Queue,
     /// By the largest share of what all pods together ask for.
     Largest,
+    /// Those first that the fewest instance types have a place for: who is less choosy finds another.
+    Choosiest,
     /// Pods that repel others on a machine first: they need a machine each, which the others may fill.
     Repelling,
 }
@@ -153,6 +155,7 @@ fn ways(reference: &Outcome) -> Vec<Way> {
         out.insert(0, way("first fit, pinned", Freedom::FULL, Choice::FewestPods, Order::Queue));
         let scarce = Freedom { scarce: true, ..Freedom::FULL };
         out.insert(1, way("first fit, scarcest domains first", scarce, Choice::FewestPods, Order::Queue));
+        out.insert(2, way("choosiest first", Freedom::FULL, Choice::FewestPods, Order::Choosiest));
         let lean = Freedom { keep: 1, ..Freedom::FULL };
         out.push(way("first fit, one type charged", lean, Choice::FewestPods, Order::Queue));
         out.push(way("repelling first, one type charged", lean, Choice::Cheapest, Order::Repelling));
@@ -163,7 +166,7 @@ fn ways(reference: &Outcome) -> Vec<Way> {
 }
 
 impl Order {
-    fn sort(self, p: &Problem<'_>, queue: &[Entry]) -> Vec<Entry> {
+    fn sort(self, p: &mut Problem<'_>, queue: &[Entry]) -> Vec<Entry> {
         let mut out = queue.to_vec();
         let mut total = vec![0i128; p.dims.len()];
         for entry in queue {
@@ -186,6 +189,10 @@ impl Order {
             .collect();
         match self {
             Order::Queue => {}
+            Order::Choosiest => {
+                let choices: Vec<usize> = (0..p.classes.len()).map(|class| choices(p, class)).collect();
+                out.sort_by_key(|e| (choices[e.class.0 as usize], std::cmp::Reverse(shares[e.class.0 as usize])));
+            }
             Order::Largest => out.sort_by_key(|e| std::cmp::Reverse(shares[e.class.0 as usize])),
             Order::Repelling => out.sort_by_key(|e| {
                 let class = e.class.0 as usize;
@@ -194,6 +201,23 @@ impl Order {
         }
         out
     }
+}
+
+/// How many instance types, of all NodePools, have a place for a pod of the class alone.
+fn choices(p: &mut Problem<'_>, class: usize) -> usize {
+    let class = std::rc::Rc::clone(&p.classes[class]);
+    let form = class.forms.last().expect("a class has at least one form");
+    let mut count = 0;
+    for pool in 0..p.pools.len() {
+        let Some(set) = p.merge(p.pools[pool].set, form.full, true) else { continue };
+        let catalog = p.pools[pool].catalog;
+        let view = p.view(catalog, set);
+        let mut types = p.pools[pool].types.clone();
+        types.keep(&view.usable);
+        p.catalogs[catalog].keep_fitting(&class.requests, &mut types);
+        count += types.count();
+    }
+    count
 }
 
 /// What the new machines cost.

@@ -5,7 +5,7 @@
 pub(super) mod mix;
 
 use crate::checker;
-use crate::schedule::{Input, Options, Packing, Plan, Workloads, solve};
+use crate::schedule::{Assortment, Input, Options, Packing, Plan, Workloads, solve};
 use crate::state::ClusterState;
 use std::collections::BTreeSet;
 use whittle_api::SelectorRequirement;
@@ -194,4 +194,69 @@ fn absurd_pods_are_explained_and_do_not_disturb_the_others() {
     let expected =
         [("pod-0", "ignored"), ("pod-1", "instance-types"), ("pod-2", "ignored"), ("pod-3", "requirements"), ("pod-5", "ignored")];
     assert_eq!(left, expected);
+}
+
+#[path = "../../../benches/odd.rs"]
+mod odd;
+
+/// Cases that are each large in another respect, small.
+fn odd_cases() -> Vec<(&'static str, odd::Case<Assortment>)> {
+    let names = ["labelled", "sizes", "full", "crowded", "pools", "types", "social", "wishes", "selected", "hopeless"];
+    let mut out: Vec<(&str, odd::Case<Assortment>)> = names.iter().map(|name| (*name, odd::case(name, 60).unwrap())).collect();
+    out.push(("preferring", mix::cluster(mix::preferring(120, &mut mix::Dice::new(42)), Vec::new())));
+    out.push(("mix", mix::cluster(diverse(120), Vec::new())));
+    out.push(("machines", mix::cluster(diverse(120), mix::machines(20))));
+    out
+}
+
+/// A checked plan.
+fn checked(name: &str, (objects, catalog): &odd::Case<Assortment>, options: &Options) -> Plan {
+    let state = ClusterState::of(objects);
+    let workloads = Workloads::default();
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let input = Input { now, objects, nodes: &state.nodes, catalog, virtual_pods: &[], workloads: &workloads };
+    let plan = solve(&input, options);
+    let wrong = checker::check(&input, options, &plan);
+    assert!(wrong.is_empty(), "{name}: {}", wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    plan
+}
+
+#[test]
+fn no_benchmark_case_costs_more_or_leaves_out_more_than_by_first_fit() {
+    for (name, case) in odd_cases() {
+        let first_fit = checked(name, &case, &reference());
+        let best = checked(name, &case, &Options::provisioning());
+        assert!(best.left_out.len() <= first_fit.left_out.len(), "{name}: {} left out", best.left_out.len());
+        assert!(best.price() <= first_fit.price(), "{name}: {} is more than {}", best.price(), first_fit.price());
+        assert!(best.work >= first_fit.work && best.work < 400_000, "{name}: {} units of work", best.work);
+    }
+}
+
+#[test]
+fn an_odd_input_that_is_cut_off_goes_on_until_every_pod_had_its_turn() {
+    for (name, mut case) in odd_cases() {
+        let whole = checked(name, &case, &reference());
+        let mut options = Options { work_budget: Some((whole.work / 2).max(1)), ..reference() };
+        let mut placed = 0;
+        for run in 0.. {
+            assert!(run < 80, "{name}: {placed} placed in {run} runs");
+            let plan = checked(name, &case, &options);
+            let done: BTreeSet<String> = plan.claims.iter().flat_map(|c| &c.pods).map(|p| p.name.clone()).collect();
+            let bound: Vec<(String, String)> =
+                plan.placements.iter().flat_map(|p| p.pods.iter().map(|pod| (pod.name.clone(), p.node.clone()))).collect();
+            placed += plan.scheduled();
+            case.0.pods.retain(|p| !done.contains(&p.metadata.name));
+            for pod in &mut case.0.pods {
+                if let Some((_, node)) = bound.iter().find(|(name, _)| *name == pod.metadata.name) {
+                    pod.spec.node_name.clone_from(node);
+                    pod.status.phase = "Running".into();
+                    pod.status.conditions.clear();
+                }
+            }
+            let Some(cursor) = plan.cursor else { break };
+            options.cursor = cursor;
+        }
+        // What was placed on machines that are only asked for is not there for its neighbours, so more may find a place.
+        assert!(placed >= whole.scheduled(), "{name}: {placed} of {} placed", whole.scheduled());
+    }
 }
