@@ -1,6 +1,6 @@
 //! What earlier releases stored stays readable, and is written again as it was.
 
-use crate::{Bucket, DecisionRecord, PoolHealth, Record, Sighting, StockOut, Uninstall, VerdictPage};
+use crate::{Bucket, DecisionRecord, NodeClassRecord, PoolHealth, Record, Sighting, StockOut, Uninstall, VerdictPage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -37,6 +37,7 @@ fn records_of_every_release_stay_readable() {
     check_record::<PoolHealth>();
     check_record::<Uninstall>();
     check_record::<VerdictPage>();
+    check_record::<NodeClassRecord>();
     check::<StockOut>("stock-out");
     check::<Bucket>("bucket");
     check::<DecisionRecord>("decision");
