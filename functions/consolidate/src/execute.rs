@@ -1,8 +1,8 @@
 //! Starting a command: store it, mark the nodes, store the replacements, ring launch.
 
 use crate::observe::keep;
-use crate::progress;
 use crate::state::{Disruptions, Going, Running};
+use crate::{counts, progress};
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, Lease, Stored};
@@ -52,6 +52,7 @@ where
     stored.value.running.push(running);
     stored.revision = world.store.write(&lease.cluster, &stored.value, stored.revision).await?;
     report.count("commands");
+    counts::started(report, seen, command);
     let last = stored.value.running.len() - 1;
     let mut running = stored.value.running[last].clone();
     let outcome = progress::step(world, lease, seen, &mut running, report).await?;

@@ -3,6 +3,7 @@
 //! Everything that is under way stands in one record per cluster ([`state::Disruptions`]), which only this function
 //! writes: a run that dies anywhere is gone on with by the next one.
 
+mod counts;
 mod execute;
 mod imagined;
 mod observe;
@@ -102,6 +103,10 @@ where
         observe::conditions(world, &seen, &decision, &mut report).await?;
     }
     stored.value.memory = decision.memory.clone();
+    if stored.value.gauged_at.is_none_or(|at| seen.now.duration_since(at) >= counts::EVERY) {
+        counts::states(&mut report, &decision);
+        stored.value.gauged_at = Some(seen.now);
+    }
     imagined::note(&mut report, &mut stored.value, &decision, settings.shadow, seen.now);
     let next = act(world, settings, lease, &seen, &decision, &mut stored, &mut report).await?;
     let next = if report.counted("handed_over") > 0 { Some(SignedDuration::ZERO) } else { next };
@@ -229,6 +234,7 @@ where
         Ok(command) => execute::start(world, lease, seen, &command, stored, report).await,
         Err(rejection) => {
             shows::rejected(report, proposal, &rejection, seen.now);
+            counts::rejected(report, proposal);
             for note in rejection.notes.iter().take(shows::EVENTS_MAX) {
                 // The rejection stands in the decision log; the event is a courtesy.
                 let _ = world.cluster.publish(&lease.cluster, &shows::event_of(note)).await;

@@ -1,5 +1,6 @@
 //! Going on with commands: replacements first, then the end of the old nodes; or everything back.
 
+use crate::counts;
 use crate::execute::{self, find};
 use crate::state::{COMMAND_TIMEOUT, Disruptions, Running, deletion_reason};
 use std::collections::BTreeSet;
@@ -138,7 +139,9 @@ where
             let outcome = end_old(world, lease, seen, running, report).await?;
             if outcome == Outcome::Done {
                 // Before the command leaves its record: rather entered twice, under one id, than never.
-                world.store.append(&lease.cluster, &[entry(seen, running)]).await?;
+                let (entry, record) = entry(seen, running);
+                world.store.append(&lease.cluster, &[record]).await?;
+                counts::saved(report, &entry);
             }
             Ok(outcome)
         }
@@ -177,6 +180,7 @@ where
         report.decide(seen.now, DecisionKind::Kept, format!("node/{}", going.node), format!("Kept after all: {why}"));
     }
     report.count("rolled_back");
+    counts::failed(report, seen, running);
     Ok(())
 }
 
@@ -211,7 +215,7 @@ pub(crate) fn is_shadowed(seen: &Snapshot, running: &Running) -> bool {
 }
 
 /// The ledger's record of a command whose old machines end now. Pure.
-pub(crate) fn entry(seen: &Snapshot, running: &Running) -> DecisionRecord {
+pub(crate) fn entry(seen: &Snapshot, running: &Running) -> (LedgerEntry, DecisionRecord) {
     let prices =
         running.replacements.iter().map(|replacement| find(seen, &replacement.key.name)?.value.machine().map(|machine| machine.price));
     // What was launched may cost something else than the cheapest that was asked for.
@@ -220,7 +224,8 @@ pub(crate) fn entry(seen: &Snapshot, running: &Running) -> DecisionRecord {
     entry.after_nanos = after.unwrap_or(entry.after_nanos);
     let message = entry.to_string();
     let detail = serde_json::json!({ LedgerEntry::KEY: entry });
-    DecisionRecord { at: seen.now, kind: DecisionKind::Disrupted, subject: LedgerEntry::KEY.to_owned(), message, detail }
+    let record = DecisionRecord { at: seen.now, kind: DecisionKind::Disrupted, subject: LedgerEntry::KEY.to_owned(), message, detail };
+    (entry, record)
 }
 
 /// Asks for the end of the old claims. One that somebody changed meanwhile is asked again in the next step.

@@ -30,6 +30,8 @@ pub struct Disruptions {
     pub memory: Memory,
     /// What shadow mode would do, as it was last told.
     pub imagined: Vec<LedgerEntry>,
+    /// When states were last shown as gauges.
+    pub gauged_at: Option<Timestamp>,
     /// When the doorbell that is under way rings.
     pub next_look_at: Option<Timestamp>,
 }

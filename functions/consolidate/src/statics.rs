@@ -149,6 +149,7 @@ where
         let message = format!("one of the {} that NodePool {} lacks of its replicas", change.launch.len(), change.node_pool);
         report.decide(seen.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);
         report.count("planned");
+        crate::counts::created(report, "provisioned", &change.node_pool, None);
         created.push(claim);
     }
     Ok(created)

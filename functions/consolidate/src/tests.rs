@@ -7,7 +7,8 @@ use whittle_api::ClusterObjects;
 use whittle_api::k8s::Pod;
 use whittle_api::{ObjectMeta, OwnerReference};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, step};
-use whittle_core::disruption::{LedgerEntry, StaticChange};
+use whittle_core::disruption::{LedgerEntry, Removal, Savings, StaticChange};
+use whittle_core::schedule::NewClaim;
 use whittle_units::Price;
 
 fn at(seconds: i64) -> Timestamp {
@@ -96,7 +97,7 @@ fn the_ledger_names_what_the_replacements_really_cost() {
         let young = claim("new");
         let fleet = Machine { price: Price::from_nanos(price), ..machine() };
         let launched = after(&young, &[Event::LaunchBegun { client_token: "t".to_owned() }, Event::FleetAnswered(fleet)]);
-        let record = entry(&snapshot(vec![launched], at(60)), &running(vec![young]));
+        let (_, record) = entry(&snapshot(vec![launched], at(60)), &running(vec![young]));
         assert_eq!((record.subject.as_str(), record.at), ("ledger", at(60)));
         serde_json::from_value::<LedgerEntry>(record.detail["ledger"].clone()).unwrap()
     };
@@ -245,4 +246,52 @@ fn commands_that_every_release_stored_stay_readable() {
     for (field, value) in old.as_object().unwrap() {
         assert_eq!(new.get(field), Some(value), "{field}");
     }
+}
+
+#[test]
+fn a_command_counts_once_and_each_of_its_nodes_with_its_pods() {
+    let removal = |node: &str, pods: &[&str]| Removal {
+        node: node.to_owned(),
+        node_claim: format!("claim-{node}"),
+        provider_id: String::new(),
+        node_pool: "default".to_owned(),
+        instance_type: "m5.large".to_owned(),
+        capacity_type: "spot".to_owned(),
+        zone: "a".to_owned(),
+        price: Price::ZERO,
+        pods: pods.iter().map(|pod| (*pod).to_owned()).collect(),
+    };
+    let command = Command {
+        method: Method::MultiNode,
+        removals: vec![removal("a", &["x", "y"]), removal("b", &["z"])],
+        replacements: vec![NewClaim { node_pool: "default".to_owned(), ..NewClaim::default() }],
+        destinations: Vec::new(),
+        placements: Vec::new(),
+        savings: Savings::default(),
+        execute_after: at(0),
+    };
+    let mut report = Report::default();
+    counts::started(&mut report, &snapshot(vec![], at(0)), &command);
+    let sum = |metric: &str| report.metrics.iter().filter(|one| one.metric == metric).map(|one| one.by).sum::<u64>();
+    assert_eq!(sum("karpenter_voluntary_disruption_decisions_total"), 1);
+    assert_eq!(sum("karpenter_voluntary_disruption_decisions_by_nodepool_total"), 1);
+    assert_eq!(sum("karpenter_nodeclaims_disrupted_total"), 2);
+    assert_eq!(sum("karpenter_pods_disruption_initiated_total"), 3);
+    assert_eq!(sum("karpenter_nodeclaims_created_total"), 1);
+    let first = &report.metrics[0].labels;
+    assert_eq!(
+        (first["decision"].as_str(), first["reason"].as_str(), first["consolidation_type"].as_str()),
+        ("replace", "underutilized", "multi")
+    );
+}
+
+#[test]
+fn a_command_that_failed_counts_the_replacements_that_never_came_and_one_that_succeeded_what_it_saves() {
+    let ready = after(&claim("new"), &[joined(), vec![Event::NodeReady]].concat());
+    let command = running(vec![claim("new"), claim("lost")]);
+    let mut report = Report::default();
+    counts::failed(&mut report, &snapshot(vec![ready], at(5)), &command);
+    assert_eq!((report.metrics[0].metric, report.metrics[0].by), ("karpenter_voluntary_disruption_queue_failures_total", 1));
+    counts::saved(&mut report, &ledger());
+    assert_eq!(report.gauges[0].amount, whittle_ports::Amount::Dollars(Price::from_nanos(400)));
 }

@@ -66,9 +66,11 @@ where
     options.work_budget = Some(settings.scheduling.work_budget);
     options.cursor = Turn::joined(turn.iter().map(|page| &page.value)).cursor(input.objects.pods.iter().chain(input.virtual_pods));
     options.settled = unplaced.value.0.settled(&input, &options);
+    let begun = world.clock.now();
     let mut plan = checked(&input, &options, cluster)?;
     seen.overlaid.annotate(&mut plan.claims);
     let mut report = Report::default();
+    write::gauges(&mut report, &plan, world.clock.now().duration_since(begun));
     let mut created = Vec::new();
     for new in &plan.claims {
         if !world.clock.deadline().has(world.clock.now(), ANNOUNCED) {

@@ -1,12 +1,13 @@
 //! From a plan to claims, events and decision records. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, Expectation, HELD_BACK, NOMINATION, expected_after};
 use whittle_core::buffers;
 use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason};
-use whittle_ports::{ClusterEvent, Report};
+use whittle_ports::{Amount, ClusterEvent, Report};
 use whittle_snapshot::{Buffers, Snapshot, machine_key};
-use whittle_units::Timestamp;
+use whittle_units::{SignedDuration, Timestamp};
 
 /// Events of one run; the rest is in the decision log.
 pub(crate) const EVENTS_MAX: usize = 100;
@@ -28,6 +29,18 @@ pub(crate) fn explain_claim(report: &mut Report, claim: &Claim, new: &NewClaim, 
     });
     report.explain(now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message, detail);
     report.count("planned");
+    let relaxed = new.annotations.get(labels::MIN_VALUES_RELAXED).map_or("false", String::as_str);
+    let labels = [("reason", "provisioned"), ("nodepool", new.node_pool.as_str()), ("min_values_relaxed", relaxed)];
+    report.metric("karpenter_nodeclaims_created_total", labels);
+}
+
+/// What dashboards show of a run: pods that waited, pods that wait on, and the time that the plan took.
+pub(crate) fn gauges(report: &mut Report, plan: &Plan, took: SignedDuration) {
+    let labels = [("controller", "provisioner")];
+    let count = |number: usize| Amount::Count(u64::try_from(number).unwrap_or(u64::MAX));
+    report.gauge("karpenter_scheduler_queue_depth", labels, count(plan.pods));
+    report.gauge("karpenter_scheduler_unschedulable_pods_count", labels, count(plan.left_out.len()));
+    report.gauge("karpenter_scheduler_scheduling_duration_seconds", labels, Amount::Time(took));
 }
 
 /// Why a pod has no place: per NodePool the cause, which constraint rules out how many types, and the nearest miss.

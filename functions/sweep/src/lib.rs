@@ -6,6 +6,7 @@
 mod act;
 mod collect;
 mod drift;
+mod gauges;
 mod health;
 mod judge;
 mod reservations;
@@ -78,10 +79,11 @@ where
     let outcome = act.run(findings, &mut report).await;
     let noted = drifted(world, drift::judge(&claims, &objects, &classes, &instances, now), &mut report).await;
     let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health };
-    let pools = objects.node_pools.iter().map(|pool| (pool, pool_status(pool, facts, now)));
-    for (_, wanted) in pools.filter(|(pool, wanted)| wanted.status != pool.status) {
+    let pools: Vec<_> = objects.node_pools.iter().map(|pool| pool_status(pool, facts, now)).collect();
+    gauges::show(&mut report, &pools, &claims);
+    for (wanted, _) in pools.iter().zip(&objects.node_pools).filter(|(wanted, pool)| wanted.status != pool.status) {
         // `refresh` writes it when the class changes; what neither could write now is written with the next tick.
-        let written = world.cluster.write_node_pool_status(cluster, &wanted).await.is_ok();
+        let written = world.cluster.write_node_pool_status(cluster, wanted).await.is_ok();
         report.count(if written { "pool_statuses" } else { "pool_statuses_failed" });
     }
     if !report.decisions.is_empty() {

@@ -395,3 +395,32 @@ fn launch_templates_go_when_nothing_has_used_them_for_a_while() {
     let busy = change(idle, |s| s.claims.push(planned()));
     assert!(busy.twice(600).1.delete_templates.is_empty());
 }
+
+#[test]
+fn a_sweep_shows_what_pools_have_and_cost() {
+    let mut report = whittle_ports::Report::default();
+    let mut dear = registered();
+    if let Phase::Registered { machine, .. } = &mut dear.phase {
+        machine.price = Price::from_nanos(96_000_000);
+    }
+    let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+    pool.status.resources.set("cpu", whittle_units::Quantity::from_units(2));
+    pool.spec.limits.set("cpu", whittle_units::Quantity::from_units(10));
+    let claims = [dear, planned()].map(|value| Stored { value, revision: Revision(1) });
+    crate::gauges::show(&mut report, &[pool], &claims);
+    let shown: Vec<String> = report
+        .gauges
+        .iter()
+        .map(|gauge| format!("{} {:?} {:?}", gauge.metric, gauge.labels.values().collect::<Vec<_>>(), gauge.amount))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "karpenter_nodepools_usage [\"default\", \"cpu\"] Quantity(Quantity(2000))",
+            "karpenter_nodepools_limit [\"default\", \"cpu\"] Quantity(Quantity(10000))",
+            "karpenter_nodepools_cost_total [\"default\"] Dollars(Price(96000000))",
+            "whittle_nodeclaims [\"default\", \"Planned\"] Count(1)",
+            "whittle_nodeclaims [\"default\", \"Registered\"] Count(1)",
+        ]
+    );
+}

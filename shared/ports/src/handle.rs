@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use whittle_api::k8s::TopologySpreadConstraint;
 use whittle_claims::{Claim, DecisionKind, DecisionRecord, Event, IllegalStep, Stored, step};
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_units::{ClusterName, Price, Quantity, SignedDuration, Timestamp};
 
 /// The adapters of one invocation. A handler's bounds on the type parameters are its rights.
 #[derive(Debug)]
@@ -122,6 +122,25 @@ pub struct Counted {
     pub by: u64,
 }
 
+/// What a gauge shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Amount {
+    Count(u64),
+    /// A resource in thousandths of its unit.
+    Quantity(Quantity),
+    Time(SignedDuration),
+    /// Dollars, an hour where it is a price.
+    Dollars(Price),
+}
+
+/// A state as it was when the invocation looked, or how long something took, under the reference's metric name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gauge {
+    pub metric: &'static str,
+    pub labels: BTreeMap<&'static str, String>,
+    pub amount: Amount,
+}
+
 /// What an invocation did: for the log, the decision log, the metrics and the simulator's timeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -130,6 +149,7 @@ pub struct Report {
     /// How often what was done, by word (`created`, `evicted`, …).
     pub counts: BTreeMap<&'static str, u64>,
     pub metrics: Vec<Counted>,
+    pub gauges: Vec<Gauge>,
 }
 
 impl Report {
@@ -158,13 +178,23 @@ impl Report {
     }
     /// Raises a metric by one.
     pub fn metric<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N]) {
+        self.metric_by(metric, labels, 1);
+    }
+    /// Raises a metric.
+    pub fn metric_by<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N], by: u64) {
         let labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
-        self.metrics.push(Counted { metric, labels, by: 1 });
+        self.metrics.push(Counted { metric, labels, by });
+    }
+    /// Shows a state.
+    pub fn gauge<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N], amount: Amount) {
+        let labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
+        self.gauges.push(Gauge { metric, labels, amount });
     }
     /// Takes over what a part of the work reported.
     pub fn absorb(&mut self, other: Self) {
         self.decisions.extend(other.decisions);
         self.metrics.extend(other.metrics);
+        self.gauges.extend(other.gauges);
         for (word, count) in other.counts {
             *self.counts.entry(word).or_default() += count;
         }

@@ -17,7 +17,7 @@ mod turn;
 pub use clock::{Clock, Deadline};
 pub use cloud::{CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, Instances, Terminator};
 pub use cluster::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter, WorkloadReader};
-pub use handle::{Counted, Disposition, HandleError, Report, Scheduling, Settings, World, advance, save};
+pub use handle::{Amount, Counted, Disposition, Gauge, HandleError, Report, Scheduling, Settings, World, advance, save};
 pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
 pub use store::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
-use whittle_ports::{Counted, HandleError, Report};
+use whittle_ports::{Amount, Counted, Gauge, HandleError, Report};
 use whittle_units::Timestamp;
 
 /// CloudWatch's namespace of all our metrics.
@@ -74,6 +74,7 @@ pub fn lines(at: Timestamp, function: Function, work: &Work, took: Duration, out
     let mut lines = vec![emf(at, &["function", "cluster", "outcome"], &[("duration_ms", "Milliseconds"), ("runs", "Count")], fields)];
     if let Ok(report) = outcome {
         lines.extend(counted_lines(at, cluster, &report.metrics));
+        lines.extend(gauge_lines(at, cluster, &report.gauges));
     }
     lines
 }
@@ -94,10 +95,43 @@ fn counted_lines(at: Timestamp, cluster: &str, counted: &[Counted]) -> Vec<Value
     sums.into_iter().map(line).collect()
 }
 
+/// Gauges of the same labels share a line; of several amounts of one the last holds.
+fn gauge_lines(at: Timestamp, cluster: &str, gauges: &[Gauge]) -> Vec<Value> {
+    let mut by_labels: BTreeMap<&BTreeMap<&str, String>, BTreeMap<&str, Amount>> = BTreeMap::new();
+    for gauge in gauges {
+        by_labels.entry(&gauge.labels).or_default().insert(gauge.metric, gauge.amount);
+    }
+    let line = |(labels, amounts): (&BTreeMap<&str, String>, BTreeMap<&str, Amount>)| {
+        let mut fields: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect();
+        fields.insert("cluster".to_owned(), cluster.into());
+        let mut metrics = Vec::new();
+        for (metric, amount) in amounts {
+            let (value, unit) = shown(amount);
+            fields.insert(metric.to_owned(), value);
+            metrics.push((metric, unit));
+        }
+        let dimensions: Vec<&str> = std::iter::once("cluster").chain(labels.keys().copied()).collect();
+        emf(at, &dimensions, &metrics, fields)
+    };
+    by_labels.into_iter().map(line).collect()
+}
+
+/// An amount with CloudWatch's unit. Money and resources are shown, not counted with: a float will do.
+#[expect(clippy::cast_precision_loss, reason = "a metric has fewer digits anyway")]
+fn shown(amount: Amount) -> (Value, &'static str) {
+    match amount {
+        Amount::Count(count) => (count.into(), "Count"),
+        Amount::Quantity(quantity) => (json!(quantity.milli() as f64 / 1e3), "None"),
+        Amount::Time(span) => (json!(span.as_secs_f64()), "Seconds"),
+        Amount::Dollars(price) => (json!(price.nanos() as f64 / 1e9), "None"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use whittle_ports::{QueueError, StoreError};
+    use whittle_units::{Price, SignedDuration};
 
     #[test]
     fn a_run_is_one_line_and_each_set_of_labels_another() {
@@ -122,6 +156,24 @@ mod tests {
         let counts: Vec<&Value> = lines[1..].iter().map(|line| &line["karpenter_nodeclaims_created_total"]).collect();
         assert_eq!(counts, [2, 1]);
         assert_eq!(lines[1]["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster", "nodepool"]]));
+    }
+
+    #[test]
+    fn gauges_of_the_same_labels_are_one_line() {
+        let mut report = Report::default();
+        report.gauge("karpenter_nodepools_cost_total", [("nodepool", "a")], Amount::Dollars(Price::from_nanos(96_000_000)));
+        report.gauge("whittle_nodepools_nodes", [("nodepool", "a")], Amount::Count(1));
+        report.gauge("whittle_nodepools_nodes", [("nodepool", "a")], Amount::Count(2));
+        report.gauge("karpenter_scheduler_scheduling_duration_seconds", [], Amount::Time(SignedDuration::from_millis(1_500)));
+        let lines = lines(Timestamp::UNIX_EPOCH, Function::Sweep, &Work::Cluster("prod".into()), Duration::ZERO, &Ok(report));
+        let [_, of_run, of_pool] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!(of_run["karpenter_scheduler_scheduling_duration_seconds"], json!(1.5));
+        assert_eq!((&of_pool["karpenter_nodepools_cost_total"], &of_pool["whittle_nodepools_nodes"]), (&json!(0.096), &json!(2)));
+        assert_eq!(of_pool["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster", "nodepool"]]));
+        let metrics = &of_pool["_aws"]["CloudWatchMetrics"][0]["Metrics"];
+        let expected =
+            json!([{ "Name": "karpenter_nodepools_cost_total", "Unit": "None" }, { "Name": "whittle_nodepools_nodes", "Unit": "Count" }]);
+        assert_eq!(*metrics, expected);
     }
 
     #[test]

@@ -1,0 +1,113 @@
+//! What dashboards show of decisions, under the reference's names (disruption 22).
+
+use crate::execute::find;
+use crate::state::Running;
+use whittle_api::karpenter::ConsolidationPolicy;
+use whittle_claims::Phase;
+use whittle_core::disruption::{Command, Decision, LedgerEntry, Method, Proposal, Reason};
+use whittle_ports::{Amount, Report};
+use whittle_snapshot::Snapshot;
+use whittle_units::SignedDuration;
+
+/// How often states are shown: looks are more frequent than anybody reads.
+pub(crate) const EVERY: SignedDuration = SignedDuration::from_mins(1);
+
+/// A command was started.
+pub(crate) fn started(report: &mut Report, seen: &Snapshot, command: &Command) {
+    let (action, kind) = (command.action().as_str(), command.method.consolidation_type());
+    let reason = lower(command.method.reason());
+    let labels = [("decision", action), ("reason", reason), ("consolidation_type", kind)];
+    report.metric("karpenter_voluntary_disruption_decisions_total", labels);
+    let mut pools: Vec<&str> = command.removals.iter().map(|removal| removal.node_pool.as_str()).collect();
+    pools.sort_unstable();
+    pools.dedup();
+    for pool in pools {
+        let labels = [("decision", action), ("reason", reason), ("consolidation_type", kind), ("nodepool", pool)];
+        report.metric("karpenter_voluntary_disruption_decisions_by_nodepool_total", labels);
+    }
+    for removal in &command.removals {
+        let claim = find(seen, &removal.node_claim.as_str().into());
+        let labels = [
+            ("reason", reason),
+            ("nodepool", removal.node_pool.as_str()),
+            ("capacity_type", removal.capacity_type.as_str()),
+            ("consolidation_policy", policy(seen, command.method, &removal.node_pool)),
+            ("termination_mode", claim.map_or("", |claim| claim.value.termination_mode())),
+        ];
+        report.metric("karpenter_nodeclaims_disrupted_total", labels);
+        report.metric_by("karpenter_pods_disruption_initiated_total", labels, u64::try_from(removal.pods.len()).unwrap_or(u64::MAX));
+    }
+    for new in &command.replacements {
+        created(report, reason, &new.node_pool, new.annotations.get(whittle_api::labels::MIN_VALUES_RELAXED));
+    }
+}
+
+/// A claim was made.
+pub(crate) fn created(report: &mut Report, reason: &str, pool: &str, relaxed: Option<&String>) {
+    let labels = [("reason", reason), ("nodepool", pool), ("min_values_relaxed", relaxed.map_or("false", String::as_str))];
+    report.metric("karpenter_nodeclaims_created_total", labels);
+}
+
+/// A command was rolled back: counted are the replacements that never initialized.
+pub(crate) fn failed(report: &mut Report, seen: &Snapshot, running: &Running) {
+    let ready = |claim: &whittle_claims::Claim| matches!(claim.phase, Phase::Initialized { .. });
+    let lost = running.replacements.iter().filter(|new| find(seen, &new.key.name).is_none_or(|claim| !ready(&claim.value))).count();
+    let labels = [
+        ("decision", running.ledger.action.as_str()),
+        ("reason", lower(running.method.reason())),
+        ("consolidation_type", running.method.consolidation_type()),
+    ];
+    report.metric_by("karpenter_voluntary_disruption_queue_failures_total", labels, u64::try_from(lost).unwrap_or(u64::MAX));
+}
+
+/// A command no longer held when it had rested.
+pub(crate) fn rejected(report: &mut Report, proposal: &Proposal) {
+    let labels = [("consolidation_type", proposal.method.consolidation_type())];
+    let nodes = u64::try_from(proposal.nodes.len()).unwrap_or(u64::MAX);
+    report.metric_by("karpenter_voluntary_disruption_failed_validations_total", labels, nodes);
+}
+
+/// What a command saves from now on, in dollars an hour; one that costs more saves nothing.
+pub(crate) fn saved(report: &mut Report, entry: &LedgerEntry) {
+    let saved = entry.before_nanos.nanos().saturating_sub(entry.after_nanos.nanos());
+    let amount = Amount::Dollars(whittle_units::Price::from_nanos(saved));
+    report.gauge("whittle_saved_dollars_per_hour", [("nodepool", entry.node_pools.join(",").as_str())], amount);
+}
+
+/// What each method could take, and what the budgets leave.
+pub(crate) fn states(report: &mut Report, decision: &Decision) {
+    for reason in [Reason::Empty, Reason::Drifted, Reason::Underutilized] {
+        // Both kinds of drift count, and of the two searches for underused nodes the one that saw more.
+        let of_reason = decision.eligible.iter().filter(|(method, _)| method.reason() == reason).map(|(_, count)| *count);
+        let eligible = if reason == Reason::Drifted { of_reason.sum() } else { of_reason.max().unwrap_or(0) };
+        let amount = Amount::Count(u64::try_from(eligible).unwrap_or(u64::MAX));
+        report.gauge("karpenter_voluntary_disruption_eligible_nodes", [("reason", lower(reason))], amount);
+    }
+    for state in &decision.budgets {
+        let labels = [("nodepool", state.node_pool.as_str()), ("reason", state.reason.as_str())];
+        report.gauge("karpenter_nodepools_allowed_disruptions", labels, Amount::Count(state.allowed().into()));
+        report.gauge("karpenter_nodepools_nodes_consuming_budgets", labels, Amount::Count(state.disrupting.into()));
+    }
+}
+
+const fn lower(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Empty => "empty",
+        Reason::Drifted => "drifted",
+        Reason::Underutilized => "underutilized",
+    }
+}
+
+/// The policy that let a node be consolidated; none where drift took it.
+fn policy(seen: &Snapshot, method: Method, pool: &str) -> &'static str {
+    if method.reason() == Reason::Drifted {
+        return "";
+    }
+    let pool = seen.objects.node_pools.iter().find(|known| known.metadata.name == pool);
+    match pool.map(|pool| pool.spec.disruption.consolidation_policy) {
+        Some(ConsolidationPolicy::WhenEmpty) => "when_empty",
+        Some(ConsolidationPolicy::WhenEmptyOrUnderutilized) => "when_empty_or_underutilized",
+        Some(ConsolidationPolicy::Balanced) => "balanced",
+        None => "",
+    }
+}

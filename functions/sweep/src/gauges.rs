@@ -1,0 +1,33 @@
+//! What dashboards show of pools and claims, once a sweep. Pure.
+
+use std::collections::BTreeMap;
+use whittle_api::karpenter::NodePool;
+use whittle_claims::{Claim, Stored};
+use whittle_ports::{Amount, Report};
+use whittle_units::Price;
+
+/// Shows each pool's usage, limits, cost and machines, and how many claims are in which phase. `pools` carry the status of
+/// this moment.
+pub(crate) fn show(report: &mut Report, pools: &[NodePool], claims: &[Stored<Claim>]) {
+    for pool in pools {
+        let name = pool.metadata.name.as_str();
+        for (resource, amount) in pool.status.resources.iter() {
+            let labels = [("nodepool", name), ("resource_type", resource)];
+            report.gauge("karpenter_nodepools_usage", labels, Amount::Quantity(amount));
+        }
+        for (resource, amount) in pool.spec.limits.iter() {
+            let labels = [("nodepool", name), ("resource_type", resource)];
+            report.gauge("karpenter_nodepools_limit", labels, Amount::Quantity(amount));
+        }
+        let of_pool = claims.iter().map(|stored| &stored.value).filter(|claim| claim.spec.node_pool == name);
+        let cost: Price = of_pool.filter_map(|claim| claim.machine().map(|machine| machine.price)).sum();
+        report.gauge("karpenter_nodepools_cost_total", [("nodepool", name)], Amount::Dollars(cost));
+    }
+    let mut phases: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
+        *phases.entry((claim.spec.node_pool.as_str(), claim.phase.word())).or_default() += 1;
+    }
+    for ((pool, phase), count) in phases {
+        report.gauge("whittle_nodeclaims", [("nodepool", pool), ("phase", phase)], Amount::Count(count));
+    }
+}
