@@ -400,7 +400,7 @@ fn launch_templates_go_when_nothing_has_used_them_for_a_while() {
 fn a_sweep_shows_what_pools_have_and_cost() {
     let mut report = whittle_ports::Report::default();
     let mut dear = registered();
-    if let Phase::Registered { machine, .. } = &mut dear.phase {
+    if let whittle_claims::Phase::Registered { machine, .. } = &mut dear.phase {
         machine.price = Price::from_nanos(96_000_000);
     }
     let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
