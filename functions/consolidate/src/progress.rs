@@ -98,6 +98,7 @@ pub(crate) fn readiness(seen: &Snapshot, running: &Running) -> Readiness {
             None if !running.stored || running.started_at == seen.now => all = false,
             None => return Readiness::Lost(format!("replacement {name} was deleted")),
             Some(claim) if claim.is_ending() => return Readiness::Lost(format!("replacement {name} failed: {}", ending_text(claim))),
+            Some(claim) if seen.is_deleted_by_hand(claim) => return Readiness::Lost(format!("replacement {name} was deleted by hand")),
             Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }),
         }
     }

@@ -4,7 +4,8 @@ use crate::progress::{Readiness, entry, readiness};
 use crate::state::{Going, Leaving};
 use std::collections::BTreeMap;
 use whittle_api::ClusterObjects;
-use whittle_api::k8s::Pod;
+use whittle_api::k8s::{Node, Pod};
+use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ObjectMeta, OwnerReference};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, step};
 use whittle_core::disruption::{LedgerEntry, Removal, Savings, StaticChange};
@@ -116,6 +117,26 @@ fn a_lost_replacement_rolls_the_command_back() {
     assert!(matches!(readiness(&snapshot(vec![], at(5)), &command), Readiness::Lost(why) if why.contains("was deleted")));
     let late = at(601);
     assert!(matches!(readiness(&snapshot(vec![young], late), &command), Readiness::Lost(why) if why.contains("not ready in time")));
+}
+
+/// The claim itself hears of it with the next sweep only: until then the old machine must not go.
+#[test]
+fn a_replacement_that_somebody_deletes_counts_as_lost_at_once() {
+    let young = claim("new");
+    let ready = after(&after(&young, &joined()), &[Event::NodeReady]);
+    let command = running(vec![young]);
+    let deleted = |name: &str| ObjectMeta { name: name.to_owned(), deletion_timestamp: Some(at(3)), ..ObjectMeta::default() };
+    let seen = |objects: ClusterObjects| {
+        let claims = snapshot(vec![ready.clone()], at(5)).claims;
+        readiness(&Snapshot::of(at(5), objects, claims, Vec::new(), BTreeMap::new()), &command)
+    };
+    let object = |name: &str| NodeClaim { metadata: deleted(name), ..NodeClaim::default() };
+    assert_eq!(seen(ClusterObjects { node_claims: vec![object("other")], ..ClusterObjects::default() }), Readiness::Ready);
+    let node = Node { metadata: deleted(ready.node_name().unwrap()), ..Node::default() };
+    let of_claim = ClusterObjects { node_claims: vec![object("other"), object("new")], ..ClusterObjects::default() };
+    for objects in [of_claim, ClusterObjects { nodes: vec![node], ..ClusterObjects::default() }] {
+        assert!(matches!(seen(objects), Readiness::Lost(why) if why.contains("by hand")));
+    }
 }
 
 #[test]

@@ -143,6 +143,14 @@ impl Snapshot {
         }
     }
 
+    /// Whether somebody asked for the end of a claim's object or Node, which `sweep` has not put on the claim yet: what a
+    /// decision looks at follows from the claims.
+    pub fn is_deleted_by_hand(&self, claim: &Claim) -> bool {
+        let name = claim.key.name.as_str();
+        let shown = self.read.node_claims.iter().any(|shown| shown.metadata.name == name && shown.metadata.is_deleting());
+        shown || self.read.nodes.iter().any(|node| Some(node.metadata.name.as_str()) == claim.node_name() && node.metadata.is_deleting())
+    }
+
     /// Brings a changed claim into the objects that the decision looks at.
     pub fn show(&mut self, claim: &Claim) {
         let shown = mirror(claim);
