@@ -38,4 +38,4 @@ done
 for c in kube-apiserver kube-scheduler kube-controller-manager kubectl; do step "build $c" build k8s $c "k8s.io/kubernetes/cmd/$c" "$L"; done
 step "build etcd" build etcd etcd go.etcd.io/etcd/server/v3 "-s -w"
 step "build kwok" build kwok kwok sigs.k8s.io/kwok/cmd/kwok "-s -w -X sigs.k8s.io/kwok/pkg/consts.Version=$W"
-"$OUT/kube-apiserver" --version; "$OUT/etcd" --version | head -1; "$OUT/kwok" --version; ls -l "$OUT"
+"$OUT/kube-apiserver" --version; "$OUT/etcd" --version | sed -n 1p; "$OUT/kwok" --version; ls -l "$OUT"
