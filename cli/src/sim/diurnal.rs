@@ -148,10 +148,12 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
         if (minute + 1) % 60 == 0 && nodes >= LARGE {
             let who = if reference { "reference" } else { "whittle" };
             eprintln!(
-                "{who}: hour {} done, ${:.2}, {running} machines, {} moves at most",
+                "{who}: hour {} done, ${:.2}, {running} machines, {} moves at most, {} commands; verdicts: {}",
                 (minute + 1) / 60,
                 dollars(day.nanos),
-                moves.most
+                moves.most,
+                ledger_of(&decisions).len(),
+                verdicts::by_code(&world)
             );
         }
     }

@@ -106,6 +106,19 @@ pub(super) fn oldest(world: &World) -> i64 {
     ours.map(age).max().unwrap_or(0)
 }
 
+/// How many nodes have which verdict, most first.
+pub(super) fn by_code(world: &World) -> String {
+    let pages = world.store.read_all::<VerdictPage>(&world.name(), world.now());
+    let mut counted: BTreeMap<&str, usize> = BTreeMap::new();
+    let there = pages.iter().flat_map(|page| &page.value.verdicts).filter(|(node, _)| world.cluster.objects.nodes.contains_key(*node));
+    for (_, verdict) in there {
+        *counted.entry(&verdict.code).or_default() += 1;
+    }
+    let mut counted: Vec<(&str, usize)> = counted.into_iter().collect();
+    counted.sort_by_key(|(code, nodes)| (std::cmp::Reverse(*nodes), *code));
+    counted.iter().map(|(code, nodes)| format!("{code} {nodes}")).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
