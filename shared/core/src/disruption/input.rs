@@ -104,7 +104,10 @@ pub struct Move {
     /// Names of the nodes.
     #[serde(default)]
     pub nodes: Vec<String>,
-    /// When all of them were first seen to be gone.
+    /// When they were last seen with all the pods that were to move.
+    #[serde(default)]
+    pub unmoved_at: Option<Timestamp>,
+    /// When all of these pods were first seen to have left, or to be leaving.
     #[serde(default)]
     pub gone_at: Option<Timestamp>,
     /// Names of the NodeClaims that replaced them.

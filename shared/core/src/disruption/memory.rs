@@ -7,6 +7,7 @@ use super::outlook::takes_moving_pods;
 use super::simulate::workload_of;
 use super::state::World;
 use super::verdict::Keep;
+use crate::pods::is_reschedulable;
 use jiff::SignedDuration;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ClusterObjects;
@@ -19,8 +20,8 @@ const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_mins(80);
 /// How often a pod is moved within that time, and the pods of a workload on average.
 const MOVES_MAX: u64 = 2;
-/// How long after its node a pod may still be replaced: whoever takes it away has to notice first.
-const LATE: SignedDuration = SignedDuration::from_mins(1);
+/// How long after it began to leave a pod may still be replaced: whoever does so has to notice first.
+const LATE: SignedDuration = SignedDuration::from_secs(30);
 /// Creation times are whole seconds.
 const PRECISION: SignedDuration = SignedDuration::from_secs(1);
 /// A pass that found nothing is repeated after this even if nothing changed.
@@ -32,12 +33,21 @@ impl Memory {
         self.moves.retain(|earlier| now.duration_since(earlier.at) < REMEMBERED_FOR);
     }
 
-    /// Notes which moves are over: their nodes are gone.
-    pub(super) fn note_gone(&mut self, objects: &ClusterObjects, now: Timestamp) {
-        let there: BTreeSet<&str> = objects.nodes.iter().map(|node| node.metadata.name.as_str()).collect();
+    /// Notes which moves have not begun, and which are over: their pods have left.
+    pub(super) fn note_leaving(&mut self, objects: &ClusterObjects, now: Timestamp) {
+        if self.moves.iter().all(|earlier| earlier.gone_at.is_some()) {
+            return;
+        }
+        let mut staying: BTreeMap<&str, u32> = BTreeMap::new();
+        for pod in objects.pods.iter().filter(|pod| pod.is_bound() && is_reschedulable(pod)) {
+            *staying.entry(&pod.spec.node_name).or_default() += 1;
+        }
         for earlier in self.moves.iter_mut().filter(|earlier| earlier.gone_at.is_none() && !earlier.nodes.is_empty()) {
-            if !earlier.nodes.iter().any(|node| there.contains(node.as_str())) {
+            let there: u32 = earlier.nodes.iter().filter_map(|node| staying.get(node.as_str())).sum();
+            if there == 0 {
                 earlier.gone_at = Some(now);
+            } else if there >= earlier.workloads.values().sum() {
+                earlier.unmoved_at = Some(now);
             }
         }
     }
@@ -47,7 +57,7 @@ impl Memory {
     fn times_moved(&self, pod: &Pod, workload: &str, now: Timestamp) -> u32 {
         let created = pod.metadata.creation_timestamp.unwrap_or(Timestamp::MAX);
         let counts = |earlier: &&Move| {
-            let since = earlier.at.checked_sub(PRECISION).unwrap_or(Timestamp::MIN);
+            let since = earlier.unmoved_at.unwrap_or(earlier.at).checked_sub(PRECISION).unwrap_or(Timestamp::MIN);
             since < created && earlier.gone_at.is_none_or(|gone| created.duration_since(gone) < LATE && now.duration_since(gone) < HOUR)
         };
         self.moves.iter().filter(counts).filter_map(|earlier| earlier.times.get(workload)).copied().max().unwrap_or(0)
@@ -73,7 +83,7 @@ impl Memory {
             price: removal.price,
         });
         let nodes = command.removals.iter().map(|removal| removal.node.clone()).collect();
-        self.moves.push(Move { at: now, removed: removed.collect(), nodes, gone_at: None, launched, workloads, times });
+        self.moves.push(Move { at: now, removed: removed.collect(), nodes, unmoved_at: None, gone_at: None, launched, workloads, times });
         self.forget_old(now);
     }
 

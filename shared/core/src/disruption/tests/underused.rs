@@ -255,6 +255,7 @@ fn a_move_that_undoes_a_recent_one_is_refused() {
         at: noon() - 30.minutes(),
         removed: vec![shape("x2"), shape("x4")],
         nodes: Vec::new(),
+        unmoved_at: None,
         gone_at: None,
         launched: vec!["claim-n".to_owned()],
         workloads: [("default/ReplicaSet/other".to_owned(), 9)].into(),
@@ -278,6 +279,7 @@ fn no_workload_is_moved_more_than_twice_an_hour() {
         at: noon() - 30.minutes(),
         removed: Vec::new(),
         nodes: Vec::new(),
+        unmoved_at: None,
         gone_at: None,
         launched: Vec::new(),
         workloads: [("default/ReplicaSet/web".to_owned(), pods)].into(),
@@ -326,6 +328,7 @@ fn a_pod_that_came_after_the_nodes_had_gone_took_nobodys_place() {
         at: noon() - 40.minutes(),
         removed: Vec::new(),
         nodes: vec!["n0".to_owned()],
+        unmoved_at: None,
         gone_at,
         launched: Vec::new(),
         workloads: [("default/ReplicaSet/web".to_owned(), 1)].into(),
@@ -343,12 +346,43 @@ fn a_pod_that_came_after_the_nodes_had_gone_took_nobodys_place() {
     check(-30, -20, 0, "Underutilized");
     check(-35, -36, 24, "MovedTooOften");
     check(-35, -36, 25, "Underutilized");
-    // It is seen that the node is gone, and a pass later what follows.
+    // It is seen that the pods leave, and a pass later what follows.
     scene.now = noon();
     scene.memory.moves = vec![moved_twice(None)];
     assert_eq!(scene.decide().memory.moves[0].gone_at, Some(noon()));
     scene.node("n0", "default", 2);
-    assert_eq!(scene.decide().memory.moves[0].gone_at, None);
+    scene.pod("staying", "n0", "1");
+    let memory = scene.decide().memory;
+    assert_eq!((memory.moves[0].unmoved_at, memory.moves[0].gone_at), (Some(noon()), None));
+    scene.objects.pods.last_mut().unwrap().metadata.deletion_timestamp = Some(noon());
+    let memory = scene.decide().memory;
+    assert_eq!((memory.moves[0].unmoved_at, memory.moves[0].gone_at), (None, Some(noon())));
+}
+
+#[test]
+fn a_pod_that_came_before_the_first_had_left_took_nobodys_place() {
+    let mut scene = scene(&[("n", 16, "1500m")]);
+    scene.node("full", "default", 4).0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    for at in 0..8 {
+        scene.pod(&format!("old-{at}"), "full", "500m").metadata.creation_timestamp = Some(noon() - 2.hours());
+    }
+    scene.memory.moves = vec![Move {
+        at: noon() - 40.minutes(),
+        removed: Vec::new(),
+        nodes: vec!["n0".to_owned()],
+        unmoved_at: Some(noon() - 35.minutes()),
+        gone_at: Some(noon() - 34.minutes()),
+        launched: Vec::new(),
+        workloads: [("default/ReplicaSet/web".to_owned(), 1)].into(),
+        times: [("default/ReplicaSet/web".to_owned(), 2)].into(),
+    }];
+    for (created, want) in
+        [(-38 * 60, "Underutilized"), (-35 * 60, "MovedTooOften"), (-34 * 60 + 29, "MovedTooOften"), (-34 * 60 + 30, "Underutilized")]
+    {
+        let pod = scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n").unwrap();
+        pod.metadata.creation_timestamp = Some(noon() + i64::from(created).seconds());
+        scene.expect_why("n", want);
+    }
 }
 
 #[test]
