@@ -155,6 +155,7 @@ fn value(budget: &Budget, nodes: u32) -> Result<u32, BudgetError> {
 }
 
 /// What is left while a method picks nodes.
+#[derive(Clone)]
 pub(crate) struct Left(BTreeMap<String, u32>);
 
 impl Left {

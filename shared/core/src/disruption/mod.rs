@@ -5,6 +5,7 @@
 
 mod balanced;
 mod budgets;
+mod bundles;
 mod candidates;
 mod command;
 mod compute;

@@ -1,6 +1,8 @@
 //! Multi-node consolidation (disruption 8.4): several nodes go for one, or for none.
 
 use super::balanced::Totals;
+use super::budgets::Left;
+use super::bundles::bundles;
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason};
 use super::compute::compute;
@@ -15,23 +17,26 @@ const NODES_MAX: usize = 100;
 const TRIES_MAX: usize = 60;
 
 pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
-    let mut nodes = eligible(pass, Method::MultiNode);
-    let mut left = pass.budget(Reason::Underutilized);
-    // What is remembered of these nodes says nothing of others that the budgets let go another time.
-    nodes.retain(|node| left.take(node.pool_name()));
-    if nodes.len() < 2 {
-        return Vec::new();
+    let nodes = eligible(pass, Method::MultiNode);
+    let left = pass.budget(Reason::Underutilized);
+    let (mut nodes, others) = within(nodes, left.clone());
+    let best = pass.world.input.settings.solve.packing == Packing::Best;
+    let free = nodes.len();
+    if best {
+        // Which nodes go is ours to choose; how many is not.
+        nodes.extend(others);
     }
-    if pass.found_nothing_before(Method::MultiNode, &nodes) {
+    // What is remembered of these nodes says nothing of others that the budgets let go another time.
+    if free < 2 || pass.found_nothing_before(Method::MultiNode, &nodes) {
         return Vec::new();
     }
     let totals = Totals::new(pass);
     let mut simulator = Simulator::of_pass(pass);
     let mut search = Search { pass, totals: &totals, simulator: &mut simulator };
-    let mut found = search.prefix(&nodes);
-    if pass.world.input.settings.solve.packing == Packing::Best {
-        let mut search = Search { pass, totals: &totals, simulator: &mut simulator };
-        found = search.better(&nodes, found);
+    let mut found = search.prefix(&nodes[..free]);
+    if best {
+        found = search.better(&nodes[..free], found);
+        found = search.bundled(&nodes, &left, found);
     }
     let spent = simulator.is_spent();
     simulator.put_away(pass);
@@ -49,6 +54,11 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
             Vec::new()
         }
     }
+}
+
+/// As many nodes of each pool as its budgets leave, and the others.
+fn within<'w>(nodes: Vec<Candidate<'w>>, mut left: Left) -> (Vec<Candidate<'w>>, Vec<Candidate<'w>>) {
+    nodes.into_iter().partition(|node| left.take(node.pool_name()))
 }
 
 /// A set of nodes, by position in the sorted list, and what can be done with it.
@@ -116,6 +126,22 @@ impl<'w> Search<'_, 'w> {
             }
             if best.is_some() {
                 return best;
+            }
+        }
+        best
+    }
+
+    /// Sets that arithmetic found, as long as one promises more than what is there.
+    fn bundled(&mut self, nodes: &[Candidate<'w>], left: &Left, found: Found) -> Found {
+        let mut best = found;
+        for bundle in bundles(self.pass.world, nodes, left, NODES_MAX) {
+            let known = best.as_ref().map_or(0, |(_, command)| command.savings.nanos());
+            if self.simulator.is_spent() || i128::from(bundle.promise.nanos()) <= i128::from(known) {
+                break;
+            }
+            let Some(command) = self.attempt(nodes, &bundle.nodes) else { continue };
+            if best.as_ref().is_none_or(|(_, known)| command.savings > known.savings) {
+                best = Some((bundle.nodes, command));
             }
         }
         best

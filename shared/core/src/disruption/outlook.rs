@@ -26,15 +26,7 @@ pub(super) struct Outlook<'w> {
 
 impl<'w> Outlook<'w> {
     pub(super) fn new(world: &'w World<'w>) -> Self {
-        let mut names: Vec<&str> = vec!["cpu", "memory", "pods"];
-        let listed = world.machines.iter().flat_map(|machine| machine.pods.iter().flat_map(|pod| &pod.spec.containers));
-        for container in listed {
-            for (name, _) in container.resources.iter().flat_map(|resources| resources.requests.iter()) {
-                if !names.contains(&name) {
-                    names.push(name);
-                }
-            }
-        }
+        let names = resource_names(world);
         let mut outlook = Self { names, rooms: Vec::new(), types: Vec::new() };
         for machine in world.machines.iter().filter(|machine| takes_moving_pods(world, machine)) {
             let mut room = outlook.vector(&machine.state.allocatable());
@@ -79,8 +71,27 @@ impl<'w> Outlook<'w> {
     }
 
     fn vector(&self, resources: &Resources) -> Vector {
-        self.names.iter().map(|name| resources.get(name).milli()).collect()
+        vector(&self.names, resources)
     }
+}
+
+/// The resources that any pod on a machine asks for.
+pub(super) fn resource_names<'w>(world: &World<'w>) -> Vec<&'w str> {
+    let mut names: Vec<&str> = vec!["cpu", "memory", "pods"];
+    let pods = world.machines.iter().flat_map(|machine| machine.pods.iter().copied());
+    for container in pods.flat_map(|pod| &pod.spec.containers) {
+        for (name, _) in container.resources.iter().flat_map(|resources| resources.requests.iter()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// Amounts in the order of the names.
+pub(super) fn vector(names: &[&str], resources: &Resources) -> Vector {
+    names.iter().map(|name| resources.get(name).milli()).collect()
 }
 
 /// Whether pods of a removed node may land there: not on nodes that go, that are not ready for pods yet, or whose own

@@ -1,6 +1,7 @@
 //! The test map of the disruption rules, area by area.
 
 mod blocking;
+mod bundling;
 mod counting;
 mod drifting;
 mod empty;
