@@ -6,14 +6,13 @@
 #[cfg(test)]
 mod tests;
 
-use whittle_api::k8s::{Kind, Node};
-use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, StockOut, Stored, mirror};
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Mirrors, Queues, RegionStore, Report, Scope, Settings,
-    StatusWriter, World, advance,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Queues, RegionStore, Report, Scope,
+    Settings, StatusWriter, World, advance,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -203,21 +202,14 @@ async fn publish<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, 
 where
     K: StatusWriter,
 {
-    let event = |api_version: &str, kind: &str, name: &str, uid: &str| ClusterEvent {
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        namespace: String::new(),
-        name: name.to_owned(),
-        uid: uid.to_owned(),
-        warning,
-        reason: reason.to_owned(),
-        message: message.to_owned(),
+    let event = |about| {
+        let normal = ClusterEvent::normal(about, reason, message);
+        ClusterEvent { warning, ..normal }
     };
     let cluster = &claim.key.cluster;
-    let on_claim = event(NodeClaim::API_VERSION, NodeClaim::KIND, claim.key.name.as_str(), &claim.uid);
-    let _ = world.cluster.publish(cluster, &on_claim).await;
+    let _ = world.cluster.publish(cluster, &event(Involved::claim(claim))).await;
     if let Some(node) = claim.node_name() {
-        let _ = world.cluster.publish(cluster, &event(Node::API_VERSION, Node::KIND, node, "")).await;
+        let _ = world.cluster.publish(cluster, &event(Involved::node(node))).await;
     }
 }
 

@@ -14,16 +14,14 @@ use answer::{Call, settle};
 use batch::Batch;
 use plan::{Facts, Group};
 use std::collections::BTreeMap;
-use whittle_api::k8s::Kind;
-use whittle_api::karpenter::NodeClaim;
 use whittle_claims::{
     Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored, mirror,
 };
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore,
-    Report, Settings, StatusWriter, StoreError, World, advance, save,
+    ClaimStore, Clock, ClusterEvent, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, Mirrors, Queues, Records,
+    RegionStore, Report, Settings, StatusWriter, StoreError, World, advance, save,
 };
 use whittle_snapshot::{Reserved, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -486,15 +484,6 @@ async fn publish<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, 
 where
     K: StatusWriter,
 {
-    let event = ClusterEvent {
-        api_version: NodeClaim::API_VERSION.to_owned(),
-        kind: NodeClaim::KIND.to_owned(),
-        namespace: String::new(),
-        name: claim.key.name.as_str().to_owned(),
-        uid: claim.uid.clone(),
-        warning: true,
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-    };
+    let event = ClusterEvent::warning(Involved::claim(claim), reason, message);
     let _ = world.cluster.publish(&claim.key.cluster, &event).await;
 }

@@ -2,12 +2,12 @@
 //! finalizer (aws 18).
 
 use crate::missed;
-use whittle_api::k8s::Kind;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionKind, LeftNodes, NodeClassRecord, Record, Stored};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, DecisionLog, Discovery, HandleError, Records, Report, Settings, StatusWriter, StoreError, World,
+    ClaimStore, Clock, ClusterEvent, DecisionLog, Discovery, HandleError, Involved, Records, Report, Settings, StatusWriter, StoreError,
+    World,
 };
 use whittle_units::ClusterName;
 
@@ -197,23 +197,11 @@ fn waiting(class: &Ec2NodeClass, users: &[String]) -> ClusterEvent {
     let shown = users.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let more = users.len().saturating_sub(NAMED);
     let rest = if more == 0 { String::new() } else { format!(" and {more} other(s)") };
-    told(class, "WaitingOnNodeClaimTermination", format!("Waiting on NodeClaim termination for {shown}{rest}"))
+    let message = format!("Waiting on NodeClaim termination for {shown}{rest}");
+    ClusterEvent::normal(Involved::object(class), "WaitingOnNodeClaimTermination", message)
 }
 
 fn in_use(class: &Ec2NodeClass, profiles: &[String]) -> ClusterEvent {
     let message = format!("machines still run with instance profile {}: end them, or give them another one", profiles.join(", "));
-    told(class, "InstanceProfileInUse", message)
-}
-
-fn told(class: &Ec2NodeClass, reason: &str, message: String) -> ClusterEvent {
-    ClusterEvent {
-        api_version: Ec2NodeClass::API_VERSION.to_owned(),
-        kind: Ec2NodeClass::KIND.to_owned(),
-        namespace: String::new(),
-        name: class.metadata.name.clone(),
-        uid: class.metadata.uid.clone(),
-        warning: false,
-        reason: reason.to_owned(),
-        message,
-    }
+    ClusterEvent::normal(Involved::object(class), "InstanceProfileInUse", message)
 }

@@ -8,13 +8,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 use whittle_api::conditions::{INITIALIZED, REGISTERED};
-use whittle_api::k8s::{Kind, Node};
-use whittle_api::karpenter::NodeClaim;
+use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, Doorbell, Event, Liveness, Phase, REGISTRATION_TIMEOUT, Stored, mirror};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues,
-    Records, Report, Scope, Settings, StatusWriter, StoreError, World, advance, save,
+    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes,
+    Queues, Records, Report, Scope, Settings, StatusWriter, StoreError, World, advance, save,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -287,19 +286,6 @@ where
     }
     if save(world.store, &claim, next).await.is_ok() {
         report.count("tagged");
-    }
-}
-
-fn event_of(claim: &Claim, reason: &str, message: String) -> ClusterEvent {
-    ClusterEvent {
-        api_version: NodeClaim::API_VERSION.to_owned(),
-        kind: NodeClaim::KIND.to_owned(),
-        namespace: String::new(),
-        name: claim.key.name.as_str().to_owned(),
-        uid: claim.uid.clone(),
-        warning: true,
-        reason: reason.to_owned(),
-        message,
     }
 }
 

@@ -6,7 +6,7 @@ use whittle_claims::DecisionKind;
 use whittle_core::buffers;
 use whittle_core::overlays::Verdict;
 use whittle_core::schedule::{Cause, Plan, PoolSays};
-use whittle_ports::{ClusterEvent, Report, StatusWriter, World};
+use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, World};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, Timestamp};
 
@@ -98,14 +98,11 @@ fn empty_pool(seen: &Snapshot, says: &PoolSays) -> Option<ClusterEvent> {
     };
     let (api_version, kind) =
         if pool.is_converted_provisioner() { ("karpenter.sh/v1alpha5", "Provisioner") } else { ("karpenter.sh/v1", "NodePool") };
-    Some(ClusterEvent {
+    let about = Involved {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
-        namespace: String::new(),
         name: NodePool::given_name(&pool.metadata.name).to_owned(),
-        uid: pool.metadata.uid.clone(),
-        warning: true,
-        reason: "NoCompatibleInstanceTypes".to_owned(),
-        message,
-    })
+        ..Involved::object(pool)
+    };
+    Some(ClusterEvent::warning(about, "NoCompatibleInstanceTypes", message))
 }

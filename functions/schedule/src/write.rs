@@ -5,8 +5,8 @@ use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, Expectation, HELD_BACK, NOMINATION, expected_after};
 use whittle_core::buffers;
 use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason};
-use whittle_ports::{Amount, ClusterEvent, Report};
-use whittle_snapshot::{Buffers, Snapshot, machine_key};
+use whittle_ports::{Amount, ClusterEvent, Involved, Report};
+use whittle_snapshot::{Buffers, Snapshot, machine_key, pod_key};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Events of one run; the rest is in the decision log.
@@ -112,22 +112,9 @@ pub(crate) fn events(plan: &Plan, created: &[Claim], seen: &Snapshot) -> Vec<Clu
 }
 
 fn nominated(pod: &PodRef, target: &str) -> ClusterEvent {
-    pod_event(pod, false, "Nominated", format!("Pod should schedule on: {target}"))
+    ClusterEvent::normal(Involved::pod(&pod_key(pod)), "Nominated", format!("Pod should schedule on: {target}"))
 }
 
 fn failed(left: &LeftOut) -> ClusterEvent {
-    pod_event(&left.pod, true, "FailedScheduling", format!("Failed to schedule pod, {}", left.reason))
-}
-
-fn pod_event(pod: &PodRef, warning: bool, reason: &str, message: String) -> ClusterEvent {
-    ClusterEvent {
-        api_version: "v1".to_owned(),
-        kind: "Pod".to_owned(),
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
-        uid: pod.uid.clone(),
-        warning,
-        reason: reason.to_owned(),
-        message,
-    }
+    ClusterEvent::warning(Involved::pod(&pod_key(&left.pod)), "FailedScheduling", format!("Failed to schedule pod, {}", left.reason))
 }

@@ -4,13 +4,11 @@ use crate::collect::collect;
 use crate::health::Consistency;
 use crate::judge::{Ending, Findings};
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
-use whittle_api::k8s::Kind;
-use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revision, Sighting, Stored, mirror, step};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, Fleets, HandleError, Leases, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter,
-    StoreError, World, advance, save,
+    ClaimStore, Clock, ClusterEvent, Fleets, HandleError, Involved, Leases, Mirrors, NodePatch, Nodes, Queues, Records, Report,
+    StatusWriter, StoreError, World, advance, save,
 };
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
@@ -291,16 +289,7 @@ where
     report.count("consistency_noted");
     let key = &saved.value.key;
     for issue in &found.issues {
-        let event = ClusterEvent {
-            api_version: NodeClaim::API_VERSION.to_owned(),
-            kind: NodeClaim::KIND.to_owned(),
-            namespace: String::new(),
-            name: key.name.as_str().to_owned(),
-            uid: saved.value.uid.clone(),
-            warning: true,
-            reason: "FailedConsistencyCheck".to_owned(),
-            message: issue.clone(),
-        };
+        let event = ClusterEvent::warning(Involved::claim(&saved.value), "FailedConsistencyCheck", issue.clone());
         let _ = world.cluster.publish(&key.cluster, &event).await;
     }
     let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&saved.value)).await;

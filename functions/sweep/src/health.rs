@@ -3,12 +3,12 @@
 
 use crate::judge::{Ending, Findings, Seen, Sights};
 use whittle_api::conditions::{self, CONSISTENT_STATE_FOUND};
-use whittle_api::k8s::{Kind, Node};
-use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::k8s::Node;
+use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, labels};
 use whittle_claims::{Claim, DeletionReason, Phase, Stored, mirror};
 use whittle_core::disruption::repair::{Repair, RepairVerdict, repairs};
-use whittle_ports::ClusterEvent;
+use whittle_ports::{ClusterEvent, Involved};
 use whittle_units::{ClaimName, Quantity, SignedDuration};
 
 /// A node may have so much of what was expected of it and still be as expected, in hundredths.
@@ -75,23 +75,11 @@ fn blocked_message(unhealthy: usize, allowed: usize, pool: Option<&str>) -> Stri
 
 /// Node, NodeClaim and NodePool are told.
 fn blocked(claim: &Claim, objects: &ClusterObjects, found: &Repair, message: &str) -> Vec<ClusterEvent> {
-    let event = |api_version: &str, kind: &str, name: &str, uid: &str| ClusterEvent {
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        namespace: String::new(),
-        name: name.to_owned(),
-        uid: uid.to_owned(),
-        warning: true,
-        reason: "NodeRepairBlocked".to_owned(),
-        message: message.to_owned(),
-    };
+    let warn = |about| ClusterEvent::warning(about, "NodeRepairBlocked", message);
     let node = objects.nodes.iter().find(|node| node.metadata.name == found.node);
-    let mut events = vec![
-        event(Node::API_VERSION, Node::KIND, &found.node, node.map_or("", |node| &node.metadata.uid)),
-        event(NodeClaim::API_VERSION, NodeClaim::KIND, claim.key.name.as_str(), &claim.uid),
-    ];
+    let mut events = vec![warn(node.map_or_else(|| Involved::node(&found.node), Involved::object)), warn(Involved::claim(claim))];
     if let Some(pool) = crate::judge::owner_of(claim, objects) {
-        events.push(event(NodePool::API_VERSION, NodePool::KIND, &pool.metadata.name, &pool.metadata.uid));
+        events.push(warn(Involved::object(pool)));
     }
     events
 }

@@ -5,13 +5,13 @@ use crate::hold::{self, Stage};
 use crate::{LATER, Next, SOON, finish};
 use std::collections::BTreeMap;
 use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
-use whittle_api::k8s::{Kind, Node};
+use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
-use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, PodKey, Stored, mirror};
+use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, Stored, mirror};
 use whittle_ec2::instance::InstanceState;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, RegionStore,
-    Report, StatusWriter, StoreError, Terminator, World, save,
+    ClaimStore, Clock, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes, Queues,
+    RegionStore, Report, StatusWriter, StoreError, Terminator, World, save,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -48,7 +48,10 @@ where
     let mut plan = drain::plan(&objects.pods, &node.metadata.name, deadline, now);
     if let Some(deadline) = deadline {
         let message = format!("All pods will be deleted by {deadline}");
-        publish(world, &claim.value, node, true, "TerminationGracePeriodExpiring", &message).await;
+        for about in [Involved::object(node), Involved::claim(&claim.value)] {
+            let expiring = ClusterEvent::warning(about, "TerminationGracePeriodExpiring", message.clone());
+            publish(world, &claim.value.key.cluster, expiring).await;
+        }
     }
     if plan.waiting > 0 {
         if let Some(delay) = held(world, &claim.value, node, objects, now).await? {
@@ -75,7 +78,8 @@ where
     let overdue = deadline.is_some_and(|deadline| now > deadline);
     if !attached.is_empty() && !overdue {
         note(world, claim, VOLUMES_DETACHED, ConditionStatus::Unknown, "AwaitingVolumeDetachment", now).await?;
-        publish(world, &claim.value, node, false, "AwaitingVolumeDetachment", &awaiting(&attached)).await;
+        let waits = ClusterEvent::normal(Involved::object(node), "AwaitingVolumeDetachment", awaiting(&attached));
+        publish(world, &claim.value.key.cluster, waits).await;
         return Ok(Next::Again(SOON));
     }
     let (status, reason) = if attached.is_empty() {
@@ -198,7 +202,7 @@ where
                 report.count("forced");
                 report.metric("karpenter_pods_drained_total", [("reason", reason)]);
                 let message = format!("Deleted the pod to meet the termination deadline of its node, {grace} s granted");
-                let _ = world.cluster.publish(cluster, &pod_event(pod, "Disrupted", message)).await;
+                publish(world, cluster, ClusterEvent::normal(Involved::pod(pod), "Disrupted", message)).await;
             }
             Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}
             Err(error) => failed.push(error),
@@ -222,7 +226,7 @@ where
                 report.count("evicted");
                 report.metric("karpenter_pods_eviction_requests_total", [("code", "200")]);
                 report.metric("karpenter_pods_drained_total", [("reason", reason)]);
-                let _ = world.cluster.publish(cluster, &pod_event(pod, "Evicted", format!("Evicted pod: {reason}"))).await;
+                publish(world, cluster, ClusterEvent::normal(Involved::pod(pod), "Evicted", format!("Evicted pod: {reason}"))).await;
             }
             Err(ClusterError::EvictionForbidden { message, .. }) => {
                 report.count("held_by_budget");
@@ -243,7 +247,8 @@ where
         report.count("evictions_failed");
     }
     let cause = held.first().cloned().unwrap_or_else(|| format!("{} pods are waiting to be evicted", plan.waiting));
-    publish(world, &claim.value, node, true, "FailedDraining", &format!("Failed to drain node, {cause}")).await;
+    let failed = ClusterEvent::warning(Involved::object(node), "FailedDraining", format!("Failed to drain node, {cause}"));
+    publish(world, cluster, failed).await;
     Ok(moved)
 }
 
@@ -317,32 +322,10 @@ pub(crate) fn awaiting(attached: &[String]) -> String {
     }
 }
 
-async fn publish<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, node: &Node, warning: bool, reason: &str, message: &str)
+/// Tells it; that nobody can be told stops nothing.
+async fn publish<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, event: ClusterEvent)
 where
     K: StatusWriter,
 {
-    let event = ClusterEvent {
-        api_version: Node::API_VERSION.to_owned(),
-        kind: Node::KIND.to_owned(),
-        namespace: String::new(),
-        name: node.metadata.name.clone(),
-        uid: node.metadata.uid.clone(),
-        warning,
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-    };
-    let _ = world.cluster.publish(&claim.key.cluster, &event).await;
-}
-
-fn pod_event(pod: &PodKey, reason: &str, message: String) -> ClusterEvent {
-    ClusterEvent {
-        api_version: "v1".to_owned(),
-        kind: "Pod".to_owned(),
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
-        uid: pod.uid.clone(),
-        warning: false,
-        reason: reason.to_owned(),
-        message,
-    }
+    let _ = world.cluster.publish(cluster, &event).await;
 }

@@ -1,6 +1,6 @@
 //! The Kubernetes API, one trait per right.
 
-use crate::Answer;
+use crate::{Answer, ClusterEvent};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{PodSource, PodSourceKind, Taint, Workloads};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
@@ -105,20 +105,6 @@ pub trait Evictions: Sync {
     /// Deletes without asking budgets, with this grace period in seconds: only past a deadline that the user set, or
     /// when the machine is lost anyway.
     fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> impl Answer<(), ClusterError>;
-}
-
-/// A Kubernetes Event about an object. Events of the same key within two minutes are one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ClusterEvent {
-    /// `v1`/`Pod`, `karpenter.sh/v1`/`NodeClaim`, …
-    pub api_version: String,
-    pub kind: String,
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
-    pub warning: bool,
-    pub reason: String,
-    pub message: String,
 }
 
 /// Publishes events and the status of the user's objects.

@@ -8,6 +8,7 @@ mod cloud;
 mod cluster;
 #[cfg(feature = "contracts")]
 pub mod contracts;
+mod event;
 mod handle;
 mod queue;
 mod record;
@@ -16,7 +17,8 @@ mod turn;
 
 pub use clock::{Clock, Deadline};
 pub use cloud::{CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, Instances, Terminator};
-pub use cluster::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter, WorkloadReader};
+pub use cluster::{ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter, WorkloadReader};
+pub use event::{ClusterEvent, Involved};
 pub use handle::{Amount, Counted, Disposition, Gauge, HandleError, Report, Scheduling, Settings, World, advance, save};
 pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;

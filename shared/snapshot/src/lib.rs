@@ -24,7 +24,7 @@ pub mod warm;
 
 pub use buffers::Buffers;
 pub use catalog::{ClassParts, EVERY, unavailable};
-pub use planned::claim_of;
+pub use planned::{claim_of, pod_key};
 pub use pool_status::{PoolFacts, class_generation, pool_status};
 pub use reservations::Reserved;
 

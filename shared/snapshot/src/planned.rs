@@ -55,6 +55,8 @@ fn owner_of(pool: &NodePool) -> OwnerReference {
     }
 }
 
-fn pod_key(pod: &PodRef) -> PodKey {
+/// A pod of a plan, as claims and events name it.
+#[must_use]
+pub fn pod_key(pod: &PodRef) -> PodKey {
     PodKey { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
 }

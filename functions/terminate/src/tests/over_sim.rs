@@ -259,7 +259,10 @@ fn a_budget_holds_only_until_the_deadline_leaves_the_pods_grace() {
     let pod = scene.get::<Pod>("default/web-0").unwrap();
     assert_eq!(pod.metadata.deletion_grace_period_seconds.unwrap_or(59), 59);
     assert!(scene.told("Disrupted")[0].contains("59 s"));
-    assert!(!scene.told("TerminationGracePeriodExpiring").is_empty());
+    let world = scene.simulation.world();
+    let expiring = world.cluster.events.iter().filter(|kept| kept.event.reason == "TerminationGracePeriodExpiring" && kept.event.warning);
+    let kinds: std::collections::BTreeSet<&str> = expiring.map(|kept| kept.event.kind.as_str()).collect();
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["Node", "NodeClaim"]);
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! What people are told of an object, as `kubectl describe` shows it.
+
+use whittle_api::k8s::{Kind, Node, Pod};
+use whittle_api::karpenter::NodeClaim;
+use whittle_claims::{Claim, PodKey};
+
+/// A Kubernetes Event about an object. Events of the same key within two minutes are one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClusterEvent {
+    /// `v1`/`Pod`, `karpenter.sh/v1`/`NodeClaim`, …
+    pub api_version: String,
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub warning: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+/// The object that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Involved {
+    pub api_version: String,
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+    /// Empty where it is not known.
+    pub uid: String,
+}
+
+impl Involved {
+    fn named<T: Kind>(namespace: &str, name: &str, uid: &str) -> Self {
+        Self {
+            api_version: T::API_VERSION.to_owned(),
+            kind: T::KIND.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        }
+    }
+    /// An object as it was read.
+    pub fn object<T: Kind>(object: &T) -> Self {
+        let meta = object.meta();
+        Self::named::<T>(&meta.namespace, &meta.name, &meta.uid)
+    }
+    /// The NodeClaim of a claim.
+    pub fn claim(claim: &Claim) -> Self {
+        Self::named::<NodeClaim>("", claim.key.name.as_str(), &claim.uid)
+    }
+    /// A Node of which only the name is known.
+    pub fn node(name: &str) -> Self {
+        Self::named::<Node>("", name, "")
+    }
+    /// A pod.
+    pub fn pod(pod: &PodKey) -> Self {
+        Self::named::<Pod>(&pod.namespace, &pod.name, &pod.uid)
+    }
+}
+
+impl ClusterEvent {
+    /// Something that a person may have to look at.
+    pub fn warning(about: Involved, reason: &str, message: impl Into<String>) -> Self {
+        Self { warning: true, ..Self::normal(about, reason, message) }
+    }
+    /// Something that takes its course.
+    pub fn normal(about: Involved, reason: &str, message: impl Into<String>) -> Self {
+        let Involved { api_version, kind, namespace, name, uid } = about;
+        Self { api_version, kind, namespace, name, uid, warning: false, reason: reason.to_owned(), message: message.into() }
+    }
+}
