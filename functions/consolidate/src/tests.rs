@@ -252,21 +252,14 @@ fn a_command_is_overtaken_by_the_shadow_mode_of_any_of_its_pools() {
     assert!(!shadowed("c"));
 }
 
-/// Commands as release 0.1.0 stored them.
-const STORED: &str = include_str!("../../../tests/golden/records/records-v1.jsonl");
+#[path = "../../../tests/golden/records/check.rs"]
+mod golden;
 
 #[test]
 fn commands_that_every_release_stored_stay_readable() {
     use whittle_claims::Record;
-    assert_eq!(Disruptions::VERSION, 1, "a new version of the commands needs a golden line of its own");
-    let lines = STORED.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let old = lines.into_iter().find(|line| line["kind"] == Disruptions::KIND).unwrap()["value"].clone();
-    let read: Disruptions = serde_json::from_value(old.clone()).unwrap();
+    let read = golden::check::<Disruptions>(Disruptions::KIND, Disruptions::VERSION);
     assert_eq!((read.running.len(), read.resting.is_some(), read.is_idle()), (1, true, false));
-    let new = serde_json::to_value(&read).unwrap();
-    for (field, value) in old.as_object().unwrap() {
-        assert_eq!(new.get(field), Some(value), "{field}");
-    }
 }
 
 #[test]

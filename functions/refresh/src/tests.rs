@@ -9,7 +9,7 @@ use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason, Event, LeftNode
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::network::CapacityReservation;
-use whittle_ports::{ClaimStore, Fleets, Leases, Records, Report, Settings, World};
+use whittle_ports::{ClaimStore, ClusterRecord, Fleets, Leases, Records, Report, Settings, World};
 use whittle_sim::region::{Machine, Reservation};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
@@ -375,4 +375,15 @@ fn with_the_gate_off_reservations_are_not_looked_at() {
     assert!(shown.capacity_reservations.is_empty());
     assert_eq!(conditions::find(&shown.conditions, conditions::CAPACITY_RESERVATIONS_READY), None);
     assert!(conditions::find(&shown.conditions, conditions::SUBNETS_READY).is_some());
+}
+
+#[path = "../../../tests/golden/records/check.rs"]
+mod golden;
+
+#[test]
+fn what_every_release_remembered_stays_readable() {
+    use crate::missed::Missed;
+    use whittle_claims::Record;
+    golden::check::<Missed>(Missed::KIND, Missed::VERSION);
+    golden::check::<ClusterRecord>(ClusterRecord::KIND, ClusterRecord::VERSION);
 }

@@ -150,3 +150,13 @@ fn a_node_initializes_when_nothing_is_missing() {
         Some("ResourceNotRegistered"),
     );
 }
+
+#[path = "../../../tests/golden/records/check.rs"]
+mod golden;
+
+#[test]
+fn the_next_look_that_every_release_stored_stays_readable() {
+    use crate::poll::NextLook;
+    use whittle_claims::Record;
+    golden::check::<NextLook>(NextLook::KIND, NextLook::VERSION);
+}

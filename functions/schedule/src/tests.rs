@@ -127,3 +127,14 @@ fn runs_of_a_round_never_ask_a_pod_twice_before_all_others() {
     assert!(!had(&second).is_empty());
     assert!(had(&second).is_disjoint(&before), "{} were asked again", had(&second).intersection(&before).count());
 }
+
+#[path = "../../../tests/golden/records/check.rs"]
+mod golden;
+
+#[test]
+fn what_every_release_left_to_the_next_run_stays_readable() {
+    use crate::state::{TurnPage, Unplaced};
+    use whittle_claims::Record;
+    golden::check::<Unplaced>(Unplaced::KIND, Unplaced::VERSION);
+    golden::check::<TurnPage>(TurnPage::KIND, TurnPage::VERSION);
+}
