@@ -2,6 +2,7 @@
 
 mod classes;
 mod ending;
+mod looked;
 mod missed;
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ where
     T: Clock,
 {
     let mut report = Report::default();
-    let catalog = catalog(world, &mut report).await;
+    let catalog = catalog(world, cluster, &mut report).await;
     let info = world.cloud.cluster_info(cluster).await?;
     keep(world, cluster, &ClusterRecord { info: info.clone() }, &mut report).await?;
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
@@ -72,24 +73,30 @@ where
     failure.map_or(Ok(report), Err)
 }
 
-/// Stores the region's catalog if it differs. A twin of this run that stored it first stored the same.
-async fn catalog<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, report: &mut Report) -> Result<(), HandleError>
+/// Reads the region's catalog, unless that was done not long ago, and stores it if it differs. A twin of this run that stored
+/// it first stored the same.
+async fn catalog<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, report: &mut Report) -> Result<(), HandleError>
 where
-    S: RegionStore,
+    S: Records + RegionStore,
     C: Discovery,
+    T: Clock,
 {
-    let blob = world.cloud.catalog().await?;
-    let known = world.store.catalog().await?;
-    if known.as_ref().is_some_and(|known| known.value == blob) {
+    if looked::is_fresh(world, cluster).await? {
+        report.count("catalog_fresh");
         return Ok(());
     }
-    let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-    match world.store.put_catalog(&blob, expected).await {
-        Ok(_) => report.count("changed"),
-        Err(StoreError::Conflict { .. }) => {}
-        Err(error) => return Err(error.into()),
+    let at = world.clock.now();
+    let blob = world.cloud.catalog().await?;
+    let known = world.store.catalog().await?;
+    if known.as_ref().is_none_or(|known| known.value != blob) {
+        let expected = known.map_or(Revision::ABSENT, |known| known.revision);
+        match world.store.put_catalog(&blob, expected).await {
+            Ok(_) => report.count("changed"),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    Ok(())
+    looked::note(world, cluster, at).await
 }
 
 /// Stores a record if it differs from the stored one.

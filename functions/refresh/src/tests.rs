@@ -3,13 +3,17 @@
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use std::sync::Arc;
-use whittle_api::karpenter::{Ec2NodeClass, NodeClassReference, NodePool};
+use std::sync::atomic::{AtomicU32, Ordering};
+use whittle_api::karpenter::{
+    AmiSelectorTerm, CapacityReservationSelectorTerm, Ec2NodeClass, NodeClassReference, NodePool, SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+};
 use whittle_api::{ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason, Event, LeftNodes, NodeClassRecord, Revision, Uninstall, step};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ec2::network::CapacityReservation;
-use whittle_ports::{ClaimStore, ClusterRecord, Fleets, Leases, Records, Report, Settings, World};
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_ports::{ClaimStore, CloudError, ClusterRecord, Discovery, Fleets, Leases, Records, RegionStore, Report, Settings, World};
 use whittle_sim::region::{Machine, Reservation};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
@@ -380,10 +384,98 @@ fn with_the_gate_off_reservations_are_not_looked_at() {
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
 
+/// EC2, whose calls are counted.
+struct Counting<'a> {
+    ec2: &'a SimPorts,
+    catalogs: AtomicU32,
+    reservations: AtomicU32,
+}
+
+impl<'a> Counting<'a> {
+    fn over(ec2: &'a SimPorts) -> Self {
+        Self { ec2, catalogs: AtomicU32::new(0), reservations: AtomicU32::new(0) }
+    }
+    /// How often the catalog was read, and reservations.
+    fn counts(&self) -> (u32, u32) {
+        (self.catalogs.load(Ordering::Relaxed), self.reservations.load(Ordering::Relaxed))
+    }
+}
+
+impl Discovery for Counting<'_> {
+    async fn cluster_info(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
+        self.ec2.cluster_info(cluster).await
+    }
+    async fn subnets(&self, terms: &[SubnetSelectorTerm]) -> Result<Vec<Subnet>, CloudError> {
+        self.ec2.subnets(terms).await
+    }
+    async fn security_groups(&self, terms: &[SecurityGroupSelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError> {
+        self.ec2.security_groups(terms).await
+    }
+    async fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> Result<Vec<Image>, CloudError> {
+        self.ec2.images(terms, kubernetes_version).await
+    }
+    async fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
+        self.reservations.fetch_add(1, Ordering::Relaxed);
+        self.ec2.capacity_reservations(terms).await
+    }
+    async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
+        self.ec2.ensure_instance_profile(cluster, class, role).await
+    }
+    async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
+        self.ec2.release_class(cluster, class).await
+    }
+    async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
+        self.catalogs.fetch_add(1, Ordering::Relaxed);
+        Discovery::catalog(self.ec2).await
+    }
+}
+
+/// Minutes between two runs, and how often the catalog and the reservations were read in all.
+#[track_caller]
+fn check_reads(every: i64, runs: u32, catalogs: u32) {
+    let mut simulation = world();
+    let ports = simulation.ports();
+    let ec2 = Counting::over(&ports);
+    for _ in 0..runs {
+        simulation.run_for(SignedDuration::from_mins(every));
+        let world = World { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+        block_on(crate::handle(world, &Settings::default(), &cluster())).unwrap();
+    }
+    assert_eq!(ec2.counts(), (catalogs, runs), "every {every} min");
+}
+
+#[test]
+fn reservations_are_looked_at_every_time_and_a_catalog_that_was_read_lately_is_left_alone() {
+    // The world's own first look at its beginning counts as well.
+    check_reads(1, 3, 0);
+    check_reads(1, 12, 3);
+    check_reads(5, 4, 4);
+}
+
+#[test]
+fn a_catalog_that_is_missing_or_cannot_be_read_is_read_anew() {
+    let simulation = world();
+    let ports = simulation.ports();
+    let ec2 = Counting::over(&ports);
+    let again = || {
+        let world = World { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+        block_on(crate::handle(world, &Settings::default(), &cluster())).unwrap();
+        ec2.counts().0
+    };
+    assert_eq!(again(), 0);
+    let stored = block_on(RegionStore::catalog(&ports)).unwrap().unwrap();
+    block_on(ports.put_catalog(b"no catalog", stored.revision)).unwrap();
+    assert_eq!(again(), 1);
+    assert_eq!(again(), 1, "and is fresh again");
+    assert_eq!(block_on(RegionStore::catalog(&ports)).unwrap().unwrap().value, stored.value);
+}
+
 #[test]
 fn what_every_release_remembered_stays_readable() {
+    use crate::looked::CatalogLook;
     use crate::missed::Missed;
     use whittle_claims::Record;
     golden::check::<Missed>(Missed::KIND, Missed::VERSION);
+    golden::check::<CatalogLook>(CatalogLook::KIND, CatalogLook::VERSION);
     golden::check::<ClusterRecord>(ClusterRecord::KIND, ClusterRecord::VERSION);
 }

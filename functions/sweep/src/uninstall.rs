@@ -29,6 +29,7 @@ const KINDS: &[&str] = &[
     "planning-round",
     "expected",
     "class-missed",
+    "catalog-look",
     "cluster",
 ];
 
