@@ -1,6 +1,7 @@
 //! The cluster ports on a real API server, with real scheduler and controllers.
 
 use whittle_api::k8s::{Taint, TaintEffect};
+use whittle_api::karpenter::NodeClaimStatus;
 use whittle_api::{OwnerReference, labels};
 use whittle_claims::{Claim, ClaimSpec, Phase, PodKey, mirror};
 use whittle_cluster::Clusters;
@@ -50,6 +51,7 @@ async fn the_cluster_adapter_works_on_a_real_control_plane() {
     let _ = kubectl(&stage.plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
     apply(&stage.plane, POOL);
     a_mirror_is_created_updated_held_and_released(&stage).await;
+    an_object_made_by_hand_is_changed_and_never_created(&stage).await;
     a_node_is_changed_only_as_it_was_read(&stage).await;
     a_budget_forbids_an_eviction_until_it_allows_it(&stage).await;
     a_pod_is_deleted_by_its_uid_alone(&stage).await;
@@ -65,7 +67,7 @@ async fn a_cluster_without_our_kinds_is_read_and_not_mirrored_to(stage: &Stage) 
     assert!(objects.node_pools.is_empty() && objects.node_claims.is_empty());
     let claim = contracts::planned_claim(&stage.name, "early", StandingClock::new().now);
     stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a missing kind stops nothing");
-    stage.clusters.release_mirror(&stage.name, "early").await.expect("a missing mirror is released");
+    stage.clusters.release_mirror(&stage.name, "early", "").await.expect("a missing mirror is released");
 }
 
 async fn old_kinds_are_read_as_their_successors(stage: &Stage) {
@@ -113,6 +115,9 @@ fn claim_of(stage: &Stage, name: &str, owner: OwnerReference) -> Claim {
     Claim { spec, phase: Phase::Launched { machine }, ..contracts::planned_claim(&stage.name, name, now) }
 }
 
+/// Generation of an object, and the one that its first condition speaks of.
+const OBSERVED: &str = "jsonpath={.metadata.generation} {.status.conditions[0].observedGeneration}";
+
 async fn a_mirror_is_created_updated_held_and_released(stage: &Stage) {
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     let pool = objects.node_pools.iter().find(|pool| pool.metadata.name == "default").expect("it was applied");
@@ -125,6 +130,7 @@ async fn a_mirror_is_created_updated_held_and_released(stage: &Stage) {
     };
     let mut claim = claim_of(stage, "mirrored", owner);
     claim.phase = Phase::Planned;
+    claim.conditions = Claim::planned(claim.key.clone(), String::new(), ClaimSpec::default(), claim.created_at).conditions;
     stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror can be created");
     assert_eq!(kubectl(&stage.plane, &["get", "nodeclaim", "mirrored", "-o", "jsonpath={.status.providerID}"]), "");
 
@@ -145,14 +151,57 @@ async fn a_mirror_is_created_updated_held_and_released(stage: &Stage) {
     );
     assert_eq!(shown, "aws:///us-west-2a/i-0mirrored a karpenter.sh/termination NodePool");
 
-    stage.clusters.delete_mirror(&stage.name, "mirrored").await.expect("a mirror can be deleted");
+    assert_eq!(kubectl(&stage.plane, &["get", "nodeclaim", "mirrored", "-o", OBSERVED]), "1 1");
+    stage.clusters.delete_mirror(&stage.name, "mirrored", "another").await.expect("another one is not there");
+    let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
+    assert!(objects.node_claims.iter().any(|claim| claim.metadata.name == "mirrored" && !claim.metadata.is_deleting()));
+    stage.clusters.delete_mirror(&stage.name, "mirrored", "").await.expect("a mirror can be deleted");
+    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("one that is going can be updated");
+    assert_eq!(kubectl(&stage.plane, &["get", "nodeclaim", "mirrored", "-o", OBSERVED]), "2 2", "its deletion is a new generation");
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     let held = objects.node_claims.iter().find(|claim| claim.metadata.name == "mirrored").expect("the finalizer holds it");
     assert!(held.metadata.is_deleting());
-    stage.clusters.release_mirror(&stage.name, "mirrored").await.expect("a mirror can be released");
+    stage.clusters.release_mirror(&stage.name, "mirrored", "another").await.expect("another one holds nothing");
+    let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
+    assert!(objects.node_claims.iter().any(|claim| claim.metadata.name == "mirrored"));
+    stage.clusters.release_mirror(&stage.name, "mirrored", "").await.expect("a mirror can be released");
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     assert!(objects.node_claims.iter().all(|claim| claim.metadata.name != "mirrored"));
-    stage.clusters.delete_mirror(&stage.name, "mirrored").await.expect("what is gone is gone");
+    stage.clusters.delete_mirror(&stage.name, "mirrored", "").await.expect("what is gone is gone");
+}
+
+async fn an_object_made_by_hand_is_changed_and_never_created(stage: &Stage) {
+    let claim_by_hand = |uid: &str| {
+        let mut claim = claim_of(stage, "by-hand", OwnerReference::default());
+        claim.spec.made_by_hand = Some(uid.to_owned());
+        claim
+    };
+    let gone = stage.clusters.apply_mirror(&stage.name, &mirror(&claim_by_hand("nobody"))).await;
+    assert!(matches!(gone, Err(ClusterError::NotFound { .. })), "{gone:?}");
+    apply(
+        &stage.plane,
+        "{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {name: by-hand, labels: {team: b}, annotations: {note: keep}}, \
+         spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, \
+         requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]}}",
+    );
+    let another = stage.clusters.apply_mirror(&stage.name, &mirror(&claim_by_hand("nobody"))).await;
+    assert!(matches!(another, Err(ClusterError::NotFound { .. })), "{another:?}");
+    let read = async || {
+        let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
+        objects.node_claims.into_iter().find(|claim| claim.metadata.name == "by-hand")
+    };
+    let made = read().await.expect("it was applied");
+    assert!(made.metadata.finalizers.is_empty() && made.status == NodeClaimStatus::default(), "{made:?}");
+    let uid = made.metadata.uid.as_str();
+    stage.clusters.apply_mirror(&stage.name, &mirror(&claim_by_hand(uid))).await.expect("this one is meant");
+    let shown = read().await.expect("it is still there");
+    assert_eq!(shown.metadata.finalizers, [labels::TERMINATION_FINALIZER]);
+    assert_eq!((shown.metadata.label("team"), shown.metadata.annotation("note")), (Some("b"), Some("keep")));
+    assert_eq!(shown.spec, made.spec);
+    assert_eq!(shown.status.provider_id, "aws:///us-west-2a/i-0by-hand");
+    stage.clusters.delete_mirror(&stage.name, "by-hand", uid).await.expect("it can be deleted");
+    stage.clusters.release_mirror(&stage.name, "by-hand", uid).await.expect("it can be released");
+    assert_eq!(read().await, None);
 }
 
 async fn a_node_is_changed_only_as_it_was_read(stage: &Stage) {

@@ -198,11 +198,11 @@ where
 {
     let key = &claim.value.key;
     let name = &node.metadata.name;
-    let mirror_uid =
-        objects.node_claims.iter().find(|mirror| mirror.metadata.name == key.name.as_str()).map(|mirror| mirror.metadata.uid.as_str());
+    let mirror_uid = objects.node_claims.iter().find(|shown| claim.value.is_shown_by(shown)).map(|mirror| mirror.metadata.uid.as_str());
     if decide::joined_unguarded(node) {
         let message = format!("Node {name} joined without taint {}: pods may have landed before its labels", labels::UNREGISTERED_TAINT);
-        let _ = world.cluster.publish(&key.cluster, &event_of(&claim.value, "UnregisteredTaintMissing", message)).await;
+        let event = ClusterEvent::warning(Involved::claim(&claim.value), "UnregisteredTaintMissing", message);
+        let _ = world.cluster.publish(&key.cluster, &event).await;
     }
     if let Some(patch) = decide::registration(&claim.value, node, mirror_uid) {
         patch_node(world, &key.cluster, node, &patch).await?;

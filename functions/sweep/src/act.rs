@@ -111,7 +111,7 @@ where
     async fn objects(&mut self, findings: &Findings, report: &mut Report) {
         let (world, cluster) = (self.world, self.cluster);
         for name in &findings.release_mirrors {
-            if self.tried(world.cluster.release_mirror(cluster, name).await).is_some() {
+            if self.tried(world.cluster.release_mirror(cluster, name, "").await).is_some() {
                 report.count("mirrors_released");
             }
         }

@@ -10,8 +10,8 @@ use whittle_claims::{
 };
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, Records,
-    Report, Scope, Settings, StoreError, World, save,
+    ClaimStore, Clock, ClusterError, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues,
+    Records, Report, Scope, Settings, StoreError, World, save,
 };
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -248,9 +248,13 @@ where
         world.cluster.patch_node(&key.cluster, &node.metadata.name, "", &patch).await?;
     }
     let released = save(world.store, claim, step(&claim.value, &Event::LetGo, now)?).await?;
-    world.cluster.apply_mirror(&key.cluster, &mirror(&released.value)).await?;
-    world.cluster.delete_mirror(&key.cluster, key.name.as_str()).await?;
-    world.cluster.release_mirror(&key.cluster, key.name.as_str()).await?;
+    match world.cluster.apply_mirror(&key.cluster, &mirror(&released.value)).await {
+        // One that was made by hand may be gone already.
+        Ok(()) | Err(ClusterError::NotFound { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    world.cluster.delete_mirror(&key.cluster, key.name.as_str(), claim.value.object_uid()).await?;
+    world.cluster.release_mirror(&key.cluster, key.name.as_str(), claim.value.object_uid()).await?;
     report.count("let_go");
     report.decide(
         now,

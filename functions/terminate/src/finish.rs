@@ -114,8 +114,8 @@ where
     K: Mirrors,
 {
     let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
-    world.cluster.delete_mirror(cluster, name).await?;
-    world.cluster.release_mirror(cluster, name).await?;
+    world.cluster.delete_mirror(cluster, name, claim.object_uid()).await?;
+    world.cluster.release_mirror(cluster, name, claim.object_uid()).await?;
     Ok(Next::Done)
 }
 

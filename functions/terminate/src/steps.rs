@@ -169,7 +169,7 @@ where
     }
     if !meta.is_deleting() {
         world.cluster.delete_node(cluster, &meta.name).await?;
-        world.cluster.delete_mirror(cluster, claim.key.name.as_str()).await?;
+        world.cluster.delete_mirror(cluster, claim.key.name.as_str(), claim.object_uid()).await?;
     }
     Ok(())
 }

@@ -61,6 +61,11 @@ pub fn set(conditions: &mut Vec<Condition>, type_: &str, status: ConditionStatus
     true
 }
 
+/// Says of all conditions which generation of the object they were worked out for.
+pub fn observe(conditions: &mut [Condition], generation: Option<i64>) {
+    conditions.iter_mut().for_each(|condition| condition.observed_generation = generation);
+}
+
 /// Removes a condition. Returns whether there was one.
 pub fn clear(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let before = conditions.len();

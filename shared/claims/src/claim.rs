@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use whittle_api::k8s::Taint;
-use whittle_api::karpenter::{NodeClassReference, Requirement};
+use whittle_api::karpenter::{NodeClaim, NodeClassReference, Requirement};
 use whittle_api::{Condition, GoDuration, NillableDuration, OwnerReference};
 use whittle_units::{ClaimName, ClusterName, InstanceId, Price, ProviderId, Resources, Timestamp};
 
@@ -78,6 +78,10 @@ pub struct ClaimSpec {
     /// The disruption that this claim replaces nodes for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
+    /// The uid of the NodeClaim that somebody made by hand and that this claim answers: only that object shows it, and no
+    /// other is made in its place. `None` where the plan was ours, and so is the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_by_hand: Option<String>,
 }
 
 /// The machine behind a claim, from the moment that EC2 named it.
@@ -147,7 +151,8 @@ pub struct Deletion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     pub key: ClaimKey,
-    /// Of the mirror; ours, so that it is known before the mirror exists.
+    /// Ours, so that it is known before the mirror exists, which gets another one of the API server's; that of the object where
+    /// it was made by hand.
     pub uid: String,
     pub created_at: Timestamp,
     pub spec: ClaimSpec,
@@ -178,6 +183,16 @@ impl Claim {
     /// The Node's name, once registered.
     pub fn node_name(&self) -> Option<&str> {
         self.phase.node_name()
+    }
+    /// Whether an object of the cluster shows this claim. One that was made by hand may have a successor of its name, which
+    /// is another.
+    pub fn is_shown_by(&self, shown: &NodeClaim) -> bool {
+        let same_name = shown.metadata.name == self.key.name.as_str();
+        same_name && self.spec.made_by_hand.as_ref().is_none_or(|uid| *uid == shown.metadata.uid)
+    }
+    /// The uid that the claim's object must have; empty where any object of its name is ours.
+    pub fn object_uid(&self) -> &str {
+        self.spec.made_by_hand.as_deref().unwrap_or_default()
     }
     /// True while the claim may still have a machine or get one.
     pub fn is_live(&self) -> bool {

@@ -62,7 +62,8 @@ impl DeletionReason {
 }
 
 /// The object that shows `claim`. A claim that has ended has no finalizer, so that its object can go. A deletion that was
-/// asked for shows as `deletionTimestamp`, which decisions read and writers ignore: the API server sets its own.
+/// asked for shows as `deletionTimestamp`, which decisions read and writers ignore: the API server sets its own. A uid says
+/// that somebody made the object by hand, so that it is changed and never created.
 #[must_use]
 pub fn mirror(claim: &Claim) -> NodeClaim {
     let machine = claim.machine().or(match &claim.phase {
@@ -73,7 +74,7 @@ pub fn mirror(claim: &Claim) -> NodeClaim {
     NodeClaim {
         metadata: ObjectMeta {
             name: claim.key.name.as_str().to_owned(),
-            uid: claim.uid.clone(),
+            uid: claim.object_uid().to_owned(),
             generation: Some(1),
             creation_timestamp: Some(claim.created_at),
             deletion_timestamp: claim.deletion.as_ref().map(|deletion| deletion.at),
@@ -109,7 +110,9 @@ pub fn mirror(claim: &Claim) -> NodeClaim {
 pub fn labels_of(claim: &Claim) -> std::collections::BTreeMap<String, String> {
     let mut all = claim.machine().map(|machine| machine.labels.clone()).unwrap_or_default();
     all.extend(claim.spec.labels.clone());
-    all.insert(labels::NODE_POOL.to_owned(), claim.spec.node_pool.clone());
+    if !claim.spec.node_pool.is_empty() {
+        all.insert(labels::NODE_POOL.to_owned(), claim.spec.node_pool.clone());
+    }
     if !claim.spec.node_class.name.is_empty() {
         all.insert(labels::EC2_NODE_CLASS.to_owned(), claim.spec.node_class.name.clone());
     }

@@ -43,18 +43,20 @@ impl<A: ClusterAccess> Clusters<A> {
         Err(ClusterError::Conflict { what: what.to_owned() })
     }
 
-    /// Takes a finalizer off an object, wherever it came from. Success where the object is gone.
+    /// Takes a finalizer off the object of a uid (empty: of any), wherever it came from. Success where the object is gone.
     pub(crate) async fn remove_finalizer(
         &self,
         cluster: &ClusterName,
         path: &str,
         what: &str,
+        uid: &str,
         finalizer: &str,
     ) -> Result<(), ClusterError> {
         let without = |object: &Bare| {
             let metadata = &object.metadata;
             let left: Vec<&String> = metadata.finalizers.iter().filter(|held| *held != finalizer).collect();
-            let changed = left.len() < metadata.finalizers.len();
+            let meant = uid.is_empty() || metadata.uid == uid;
+            let changed = meant && left.len() < metadata.finalizers.len();
             changed.then(|| (metadata.resource_version.clone(), json!({ "metadata": { "finalizers": left } })))
         };
         self.patch_metadata(cluster, path, what, without).await.map(|_| ())

@@ -6,7 +6,7 @@ use crate::path;
 use serde_json::{Value, json};
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodeClaim;
-use whittle_api::labels;
+use whittle_api::{conditions, labels};
 use whittle_ports::{ClusterAccess, ClusterError, Mirrors};
 use whittle_units::ClusterName;
 
@@ -47,13 +47,26 @@ fn applied(mirror: &NodeClaim, existing: Option<&Value>) -> Value {
     object
 }
 
-fn applied_status(mirror: &NodeClaim) -> Value {
-    json!({
+/// The status that we apply to an object of this generation, which grows when somebody deletes it.
+fn applied_status(mirror: &NodeClaim, generation: Option<i64>) -> Value {
+    let mut status = mirror.status.clone();
+    conditions::observe(&mut status.conditions, generation);
+    let mut object = json!({
         "apiVersion": NodeClaim::API_VERSION,
         "kind": NodeClaim::KIND,
         "metadata": { "name": mirror.metadata.name },
-        "status": mirror.status,
-    })
+        "status": status,
+    });
+    if !mirror.metadata.uid.is_empty() {
+        object["metadata"]["uid"] = json!(mirror.metadata.uid);
+    }
+    object
+}
+
+/// Whether a mirror may be written over what is there: one that somebody made by hand is that very object or nothing.
+fn may_write(mirror: &NodeClaim, existing: Option<&Value>) -> bool {
+    let uid = mirror.metadata.uid.as_str();
+    uid.is_empty() || existing.is_some_and(|existing| existing["metadata"]["uid"] == uid)
 }
 
 impl<A: ClusterAccess> Mirrors for Clusters<A> {
@@ -65,17 +78,20 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
             Err(failed) if failed.class() == Some(Class::NotFound) => None,
             Err(failed) => return Err(failed.into_error(cluster, &what(name))),
         };
+        if !may_write(mirror, existing.as_ref()) {
+            return Err(ClusterError::NotFound { what: what(name) });
+        }
         let object = applied(mirror, existing.as_ref());
-        match self.send::<Value>(cluster, &Ask::apply(path.clone(), &object)).await {
-            Ok(_) => {}
+        let generation = match self.send::<Value>(cluster, &Ask::apply(path.clone(), &object)).await {
+            Ok(stored) => stored["metadata"]["generation"].as_i64(),
             // Applying creates what is missing: only a missing kind is not found. Without it there is nothing to mirror to.
             Err(failed) if failed.class() == Some(Class::NotFound) => {
                 tracing::warn!(%cluster, "the cluster has no NodeClaim kind of karpenter.sh/v1; claims are not mirrored");
                 return Ok(());
             }
             Err(failed) => return Err(failed.into_error(cluster, &what(name))),
-        }
-        let status = applied_status(mirror);
+        };
+        let status = applied_status(mirror, generation);
         match self.send::<Value>(cluster, &Ask::apply(format!("{path}/status"), &status)).await {
             Ok(_) => Ok(()),
             // Deleted in between, or the kind has no status.
@@ -84,16 +100,19 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
         }
     }
 
-    async fn delete_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
-        match self.send::<Value>(cluster, &Ask::delete(path::object::<NodeClaim>("", name), &json!({}))).await {
+    async fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
+        let options = if uid.is_empty() { json!({}) } else { json!({ "preconditions": { "uid": uid } }) };
+        match self.send::<Value>(cluster, &Ask::delete(path::object::<NodeClaim>("", name), &options)).await {
             Ok(_) => Ok(()),
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
+            // Another object has its name by now.
+            Err(failed) if failed.class() == Some(Class::Conflict) && !uid.is_empty() => Ok(()),
             Err(failed) => Err(failed.into_error(cluster, &what(name))),
         }
     }
 
-    async fn release_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+    async fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
         let path = path::object::<NodeClaim>("", name);
-        self.remove_finalizer(cluster, &path, &what(name), labels::TERMINATION_FINALIZER).await
+        self.remove_finalizer(cluster, &path, &what(name), uid, labels::TERMINATION_FINALIZER).await
     }
 }

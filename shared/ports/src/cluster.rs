@@ -63,12 +63,15 @@ pub trait WorkloadReader: Sync {
 
 /// Writes NodeClaim mirrors.
 pub trait Mirrors: Sync {
-    /// Creates or updates metadata and status of a mirror; the spec of an existing one is never touched.
+    /// Creates or updates metadata and status of a mirror; the spec of an existing one is never touched, nor are labels and
+    /// annotations of others. A mirror that names a uid is the object of that uid: it is never created, and where that is gone
+    /// it is not found.
     fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> impl Answer<(), ClusterError>;
-    /// Asks the API server to delete a mirror (its finalizer holds it until `release_mirror`).
-    fn delete_mirror(&self, cluster: &ClusterName, name: &str) -> impl Answer<(), ClusterError>;
-    /// Takes our finalizer off; success where the mirror is gone.
-    fn release_mirror(&self, cluster: &ClusterName, name: &str) -> impl Answer<(), ClusterError>;
+    /// Asks the API server to delete a mirror (its finalizer holds it until `release_mirror`), but only one of this uid (empty:
+    /// whichever has the name). Success where it is gone, or another has its name.
+    fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> impl Answer<(), ClusterError>;
+    /// Takes our finalizer off a mirror of this uid (empty: whichever has the name); success where it is gone.
+    fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> impl Answer<(), ClusterError>;
 }
 
 /// A change of a Node; what is empty stays as it is.

@@ -37,6 +37,7 @@ pub fn claim_of(
         pods: new.pods.iter().map(pod_key).collect(),
         price: new.cheapest_price,
         replaces,
+        made_by_hand: None,
     };
     Claim::planned(key, uid, spec, now)
 }

@@ -165,14 +165,18 @@ impl Objects {
         true
     }
 
-    /// Asks for an object's deletion: with finalizers it is only marked. False when there is no such object.
+    /// Asks for an object's deletion: with finalizers it is only marked, which makes a new generation of it. False when there is no such object.
     pub fn delete<T: Tabled>(&mut self, key: &str, now: Timestamp) -> bool {
         let Some(object) = T::table(self).get(key) else { return false };
         if object.meta().finalizers.is_empty() {
             self.next_version::<T>();
             T::table_mut(self).remove(key);
         } else if !object.meta().is_deleting() {
-            self.change::<T>(key, |object| object.meta_mut().deletion_timestamp = Some(now));
+            self.change::<T>(key, |object| {
+                let meta = object.meta_mut();
+                meta.deletion_timestamp = Some(now);
+                meta.generation = meta.generation.map(|generation| generation + 1);
+            });
         }
         true
     }

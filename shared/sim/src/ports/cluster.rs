@@ -5,10 +5,10 @@ use crate::cluster::{Eviction, Objects, Table, Tabled};
 use crate::function::Function;
 use crate::mutants::Mutant;
 use crate::world::World;
-use whittle_api::ClusterObjects;
 use whittle_api::k8s::{Node, PodDisruptionBudget, PodSource, PodSourceKind, Workloads};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::labels::TERMINATION_FINALIZER;
+use whittle_api::{ClusterObjects, conditions};
 use whittle_claims::PodKey;
 use whittle_ports::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter, WorkloadReader};
 use whittle_units::{ClusterName, InstanceId, ProviderId};
@@ -142,6 +142,11 @@ impl World {
         }
     }
 
+    /// Whether the NodeClaim of a name is the one that is meant.
+    fn is_mirror(&self, name: &str, uid: &str) -> bool {
+        uid.is_empty() || self.cluster.objects.get::<NodeClaim>(name).is_some_and(|known| known.metadata.uid == uid)
+    }
+
     /// Takes our finalizer off an object that stands for a machine.
     fn take_finalizer<T: Tabled>(&mut self, name: &str, provider: &ProviderId) {
         let held = self
@@ -162,35 +167,50 @@ impl Mirrors for SimPorts {
             let now = world.now();
             let objects = &mut world.cluster.objects;
             let key = mirror.metadata.key();
-            if objects.get::<NodeClaim>(&key).is_none() {
+            let wanted = mirror.metadata.uid.as_str();
+            let there = objects.get::<NodeClaim>(&key);
+            if !wanted.is_empty() && there.is_none_or(|known| known.metadata.uid != wanted) {
+                return Err(ClusterError::NotFound { what: format!("NodeClaim {key} of uid {wanted}") });
+            }
+            if there.is_none() {
                 let mut fresh = mirror.clone();
                 fresh.metadata.deletion_timestamp = None;
+                conditions::observe(&mut fresh.status.conditions, Some(1));
                 objects.create(fresh, now);
                 return Ok(());
             }
             objects.change::<NodeClaim>(&key, |known| {
                 known.metadata.labels.clone_from(&mirror.metadata.labels);
-                known.metadata.annotations.clone_from(&mirror.metadata.annotations);
+                if wanted.is_empty() {
+                    known.metadata.annotations.clear();
+                }
+                known.metadata.annotations.extend(mirror.metadata.annotations.clone());
                 if !known.metadata.is_deleting() {
                     known.metadata.finalizers.clone_from(&mirror.metadata.finalizers);
                 }
                 known.metadata.owner_references.clone_from(&mirror.metadata.owner_references);
                 known.status = mirror.status.clone();
+                conditions::observe(&mut known.status.conditions, known.metadata.generation);
             });
             Ok(())
         })
         .await
     }
-    async fn delete_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+    async fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
         self.change(cluster, "a NodeClaim", |world| {
             let now = world.now();
-            world.cluster.objects.delete::<NodeClaim>(name, now);
+            if world.is_mirror(name, uid) {
+                world.cluster.objects.delete::<NodeClaim>(name, now);
+            }
             Ok(())
         })
         .await
     }
-    async fn release_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+    async fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
         self.change(cluster, "a NodeClaim", |world| {
+            if !world.is_mirror(name, uid) {
+                return Ok(());
+            }
             let provider = world.cluster.objects.get::<NodeClaim>(name).map(|mirror| ProviderId::new(mirror.status.provider_id.clone()));
             world.take_finalizer::<NodeClaim>(name, &provider.unwrap_or_default());
             Ok(())
