@@ -256,8 +256,8 @@ where
     Q: Queues,
     T: Clock,
 {
-    let names: Vec<ClaimName> = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
-    let id = plan::id_of(cluster, &names);
+    let tokens: Vec<ClaimName> = group.claims.iter().map(|claim| plan::token_of(&claim.value)).collect();
+    let id = plan::id_of(cluster, &tokens);
     let mut members = Vec::new();
     for claim in &group.claims {
         let event = Event::LaunchBegun { client_token: id.clone() };

@@ -118,6 +118,15 @@ fn shape(claim: &Claim) -> String {
     serde_json::to_string(&(parts, rest)).unwrap_or_else(|_| claim.key.name.to_string())
 }
 
+/// What tells a claim from all others in the names of batches. One that was made by hand may have had a predecessor of its
+/// name, whose machine must not be taken for its own.
+pub(crate) fn token_of(claim: &Claim) -> ClaimName {
+    match &claim.spec.made_by_hand {
+        Some(uid) => ClaimName::new(format!("{}/{uid}", claim.key.name)),
+        None => claim.key.name.clone(),
+    }
+}
+
 /// The name of the batch that these claims form.
 pub(crate) fn id_of(cluster: &ClusterName, claims: &[ClaimName]) -> String {
     batch_id(cluster.as_str(), claims.iter().map(ClaimName::as_str))

@@ -106,6 +106,19 @@ fn the_same_batch_is_the_same_call() {
     assert!(read.expires_at().unwrap() > at(24 * 3600), "EC2 must have forgotten the token before we do");
 }
 
+#[test]
+fn a_name_that_is_used_again_by_hand_is_another_launch() {
+    let token = |uid: Option<&str>| {
+        let mut claim = planned();
+        claim.spec.made_by_hand = uid.map(str::to_owned);
+        id_of(&ClusterName::new("c"), &[crate::plan::token_of(&claim)])
+    };
+    assert_eq!(token(Some("uid-1")), token(Some("uid-1")), "whoever begins it begins the same");
+    assert_ne!(token(Some("uid-1")), token(Some("uid-2")));
+    assert_ne!(token(Some("uid-1")), token(None));
+    assert_eq!(token(None), id_of(&ClusterName::new("c"), &[planned().key.name]), "as every release named it");
+}
+
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
 

@@ -1,5 +1,6 @@
 //! What was found is done, one thing at a time: what fails keeps nothing else from being done.
 
+use crate::by_hand;
 use crate::collect::collect;
 use crate::health::Consistency;
 use crate::judge::{Ending, Findings};
@@ -64,6 +65,12 @@ where
         for instance in &findings.orphans {
             if self.has_time() {
                 let outcome = collect(self.world, self.cluster, self.claims, self.objects, instance, report).await;
+                self.tried(outcome);
+            }
+        }
+        for object in &findings.answer {
+            if self.has_time() {
+                let outcome = by_hand::answer(self.world, self.cluster, self.claims, object, report).await;
                 self.tried(outcome);
             }
         }

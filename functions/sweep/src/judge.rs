@@ -1,5 +1,6 @@
 //! Claims, instances and objects compared: what is due, what was lost, what belongs to nobody. Pure.
 
+use crate::by_hand;
 use crate::health::{self, Consistency};
 use crate::reservations;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +20,6 @@ const SIGHTING_LASTS: SignedDuration = SignedDuration::from_mins(10);
 const TEMPLATE_IDLE: SignedDuration = SignedDuration::from_mins(10);
 /// How long after it was due a doorbell counts as lost.
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(10);
-/// Group of the node classes that we launch with.
-const NODE_CLASS_GROUP: &str = "karpenter.k8s.aws";
 /// An instance so young may not have been named yet.
 const INSTANCE_GRACE: SignedDuration = SignedDuration::from_secs(30);
 
@@ -37,6 +36,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) classes: &'a [NodeClassRecord],
     /// Whether broken nodes are replaced.
     pub(crate) repair: bool,
+    /// Whittle leaves the cluster: nothing new is launched for it.
+    pub(crate) leaves: bool,
     pub(crate) now: Timestamp,
 }
 
@@ -64,6 +65,8 @@ impl Ending {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
     pub(crate) end: Vec<Ending>,
+    /// Confirmed: NodeClaims that somebody made by hand and nobody has launched.
+    pub(crate) answer: Vec<NodeClaim>,
     /// Claims whose doorbell was lost.
     pub(crate) launch: Vec<ClaimName>,
     pub(crate) terminate: Vec<ClaimName>,
@@ -132,11 +135,14 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
         if claim.deletion.is_none() && claim.is_live() {
             out.end.extend(ending(claim, seen, &mut sights));
         }
-        lost(claim, seen.now, &mut out);
+        lost(claim, seen, &mut out);
         mirrored(claim, seen.objects, &mut out);
     }
+    if !seen.leaves {
+        by_hand::unanswered(seen, &mut sights, &mut out);
+    }
     let class_goes = seen.objects.node_classes.iter().any(|class| is_to_go(&class.metadata, seen.claims));
-    out.refresh = class_goes || reservations::are_due(seen);
+    out.refresh |= class_goes || reservations::are_due(seen);
     reservations::left(seen, &mut out);
     health::repair(seen, &mut sights, &mut out);
     health::consistency(seen, &mut out);
@@ -168,7 +174,13 @@ fn template_is_used(_name: &str, seen: &Seen<'_>) -> bool {
 fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<Ending> {
     let end = |reason, message: &str| Some(Ending::new(claim, reason, message));
     let name = claim.key.name.as_str();
-    let shown = seen.objects.node_claims.iter().find(|mirror| mirror.metadata.name == name);
+    let shown = seen.objects.node_claims.iter().find(|shown| claim.is_shown_by(shown));
+    if shown.is_none()
+        && claim.spec.made_by_hand.is_some()
+        && sights.confirmed(format!("claim/{name} without NodeClaim"), BETWEEN_SIGHTINGS)
+    {
+        return end(DeletionReason::Requested, "the NodeClaim that was made by hand does not exist any more");
+    }
     if let Some(shown) = shown.filter(|shown| shown.metadata.is_deleting()) {
         let requested = Ending::new(claim, DeletionReason::Requested, "the NodeClaim was deleted");
         let stated = shown.metadata.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok());
@@ -247,12 +259,13 @@ fn vanished(claim: &Claim, nodes: &[&Node], seen: &Seen<'_>) -> bool {
 }
 
 /// Doorbells that were lost are rung again.
-fn lost(claim: &Claim, now: Timestamp, out: &mut Findings) {
-    let overdue = |since: Timestamp| now.duration_since(claim.look_again_at.unwrap_or(since)) >= LOST_AFTER;
+fn lost(claim: &Claim, seen: &Seen<'_>, out: &mut Findings) {
+    let overdue = |since: Timestamp| seen.now.duration_since(claim.look_again_at.unwrap_or(since)) >= LOST_AFTER;
     let name = claim.key.name.clone();
     match (&claim.phase, &claim.deletion) {
         (Phase::Failed { .. } | Phase::Gone { .. }, _) => {}
         (_, Some(deletion)) if overdue(deletion.at) => out.terminate.push(name),
+        (Phase::Planned, None) if !by_hand::is_guarded(claim, &seen.objects.node_claims) => {}
         (Phase::Planned, None) if overdue(claim.created_at) => out.launch.push(name),
         (Phase::Launching { since, .. }, None) if overdue(*since) => out.launch.push(name),
         _ => {}
@@ -261,10 +274,13 @@ fn lost(claim: &Claim, now: Timestamp, out: &mut Findings) {
 
 /// Mirrors follow their claims; that of an ended claim has to go.
 fn mirrored(claim: &Claim, objects: &ClusterObjects, out: &mut Findings) {
-    let shown = objects.node_claims.iter().find(|shown| shown.metadata.name == claim.key.name.as_str());
+    let shown = objects.node_claims.iter().find(|shown| claim.is_shown_by(shown));
     let name = claim.key.name.clone();
     match shown {
+        // Somebody gave a NodeClaim of his own the name of a claim that has ended.
+        Some(shown) if !claim.is_live() && claim.spec.made_by_hand.is_none() && by_hand::waits(shown) => {}
         Some(_) if !claim.is_live() => out.terminate.push(name),
+        None if claim.spec.made_by_hand.is_some() => {}
         None if claim.is_live() && claim.deletion.is_none() => out.mirrors.push(name),
         Some(shown) if claim.is_live() && differs(shown, &mirror(claim)) => out.mirrors.push(name),
         _ => {}
@@ -275,7 +291,9 @@ fn mirrored(claim: &Claim, objects: &ClusterObjects, out: &mut Findings) {
 fn differs(shown: &NodeClaim, wanted: &NodeClaim) -> bool {
     let has =
         |there: &BTreeMap<String, String>, ours: &BTreeMap<String, String>| ours.iter().all(|(key, value)| there.get(key) == Some(value));
-    shown.status != wanted.status
+    let mut status = wanted.status.clone();
+    conditions::observe(&mut status.conditions, shown.metadata.generation);
+    shown.status != status
         || !has(&shown.metadata.labels, &wanted.metadata.labels)
         || !has(&shown.metadata.annotations, &wanted.metadata.annotations)
 }
@@ -332,7 +350,7 @@ fn left_objects(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
     // Other providers' controllers share the finalizer's name.
     let may_be_ours = |shown: &&NodeClaim| {
         let group = shown.spec.node_class_ref.group.as_str();
-        group.is_empty() || group == NODE_CLASS_GROUP
+        group.is_empty() || group == labels::AWS_DOMAIN
     };
     for shown in seen.objects.node_claims.iter().filter(may_be_ours).filter(|shown| held(&shown.metadata)) {
         let name = &shown.metadata.name;

@@ -4,6 +4,7 @@
 //! a claim that names them is made or found, and `terminate` drains it.
 
 mod act;
+mod by_hand;
 mod collect;
 mod drift;
 mod gauges;
@@ -43,7 +44,8 @@ where
     if settings.shadow {
         return Ok(report);
     }
-    if let Some(asked) = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await? {
+    let asked = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?;
+    if let Some(asked) = &asked {
         report = uninstall::go_on(world, cluster, &asked.value).await?;
         if asked.value.nodes == LeftNodes::Keep {
             return Ok(report); // nothing is judged that is about to be nobody's
@@ -69,6 +71,7 @@ where
         sightings: &known,
         classes: &classes,
         repair: settings.node_repair,
+        leaves: asked.is_some(),
         now,
     });
     if !unreadable.is_empty() {

@@ -1,4 +1,5 @@
 mod broken;
+mod by_hand;
 mod leaving;
 mod over_sim;
 mod reservations;
@@ -93,6 +94,14 @@ struct Scene {
     templates: Vec<String>,
     classes: Vec<NodeClassRecord>,
     repair: bool,
+    leaves: bool,
+}
+
+/// The object of a claim as the API server keeps it.
+fn shown(claim: &Claim) -> NodeClaim {
+    let mut object = mirror(claim);
+    whittle_api::conditions::observe(&mut object.status.conditions, object.metadata.generation);
+    object
 }
 
 fn scene(claim: Claim) -> Scene {
@@ -108,7 +117,7 @@ fn scene(claim: Claim) -> Scene {
     Scene {
         objects: ClusterObjects {
             node_pools: vec![pool],
-            node_claims: vec![mirror(&claim)],
+            node_claims: vec![shown(&claim)],
             nodes: vec![node(true)],
             ..ClusterObjects::default()
         },
@@ -118,6 +127,7 @@ fn scene(claim: Claim) -> Scene {
         templates: Vec::new(),
         classes: Vec::new(),
         repair: false,
+        leaves: false,
     }
 }
 
@@ -133,6 +143,7 @@ impl Scene {
             sightings,
             classes: &self.classes,
             repair: self.repair,
+            leaves: self.leaves,
             now: at(now),
         })
     }
@@ -223,6 +234,20 @@ fn a_provisioner_and_a_node_pool_of_one_name_are_two_pools() {
         s.objects.node_pools[0].metadata.annotations.insert(labels::CONVERTED_FROM.into(), "Provisioner".into());
     });
     check_never_ends(&converted);
+}
+
+#[test]
+fn conditions_follow_the_generation_of_the_object_which_grows_when_it_is_deleted() {
+    let shown_of = |generation: i64, observed: i64| {
+        change(scene(registered()), |s| {
+            let shown = &mut s.objects.node_claims[0];
+            shown.metadata.generation = Some(generation);
+            whittle_api::conditions::observe(&mut shown.status.conditions, Some(observed));
+        })
+    };
+    assert!(shown_of(1, 1).judge(&[], 100).mirrors.is_empty());
+    assert!(shown_of(2, 2).judge(&[], 100).mirrors.is_empty());
+    assert_eq!(shown_of(2, 1).judge(&[], 100).mirrors.len(), 1);
 }
 
 #[test]

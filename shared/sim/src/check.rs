@@ -4,7 +4,7 @@
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Node;
-use whittle_api::karpenter::NodePool;
+use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::labels;
 use whittle_claims::Claim;
 use whittle_core::pods::is_provisionable;
@@ -27,7 +27,18 @@ impl Foreign {
 
 /// Whether a Node is Whittle's.
 fn is_ours(node: &Node) -> bool {
-    node.metadata.labels.contains_key(labels::NODE_POOL) || node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT)
+    let labelled = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().any(|key| node.metadata.labels.contains_key(*key));
+    labelled || node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT)
+}
+
+/// Whether somebody made a NodeClaim by hand: our own name their pool, or carry our finalizer.
+pub(crate) fn is_by_hand(object: &NodeClaim) -> bool {
+    object.node_pool().is_none() && !object.metadata.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER)
+}
+
+/// Whether another controller has a NodeClaim in hand.
+pub(crate) fn is_in_hand(object: &NodeClaim) -> bool {
+    !object.metadata.finalizers.is_empty() || object.status != NodeClaimStatus::default()
 }
 
 impl World {
@@ -109,8 +120,12 @@ impl World {
 
     fn check_cluster(&self, claims: &[&Claim], broken: &mut Vec<String>) {
         let live: BTreeSet<&str> = claims.iter().filter(|claim| claim.is_live()).map(|claim| claim.key.name.as_str()).collect();
-        for name in self.cluster.objects.node_claims.keys().filter(|name| !live.contains(name.as_str())) {
-            broken.push(format!("NodeClaim {name} is left behind in the cluster"));
+        for (name, object) in self.cluster.objects.node_claims.iter().filter(|(name, _)| !live.contains(name.as_str())) {
+            if !is_by_hand(object) {
+                broken.push(format!("NodeClaim {name} is left behind in the cluster"));
+            } else if self.is_on() && object.spec.node_class_ref.group == labels::AWS_DOMAIN && !is_in_hand(object) {
+                broken.push(format!("NodeClaim {name} was made by hand and nobody answered"));
+            }
         }
         let nodes: BTreeSet<&str> = claims.iter().filter(|claim| claim.is_live()).filter_map(|claim| claim.node_name()).collect();
         for node in self.cluster.objects.nodes.values().filter(|node| is_ours(node)) {

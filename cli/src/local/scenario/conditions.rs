@@ -76,6 +76,8 @@ pub struct Condition {
     pub pods: Option<Pods>,
     pub nodes: Option<Nodes>,
     pub claims: Option<Claims>,
+    /// NodeClaim objects in the cluster, whoever made them.
+    pub node_claims: Option<Count>,
     pub machines: Option<Machines>,
     pub decision: Option<Said>,
     pub event: Option<Said>,
@@ -264,6 +266,7 @@ impl Condition {
         if let Some(claims) = &self.claims {
             claims.check(world, &mut faults);
         }
+        faults.count("NodeClaims in the cluster", self.node_claims, world.cluster.objects.node_claims.len());
         if let Some(machines) = &self.machines {
             machines.check(world, &mut faults);
         }

@@ -1,0 +1,263 @@
+//! NodeClaims that somebody made by hand.
+
+use super::over_sim::{create, still};
+use super::*;
+use futures::executor::block_on;
+use whittle_api::karpenter::{Ec2NodeClass, Requirement};
+use whittle_claims::{ClaimKey, Doorbell, Phase};
+use whittle_ports::{ClaimStore, Settings, World};
+use whittle_sim::{Input, Simulation};
+use whittle_units::{ClusterName, Quantity, SignedDuration};
+
+fn object() -> NodeClaim {
+    let mut object = NodeClaim { metadata: ObjectMeta::named("mine"), ..NodeClaim::default() };
+    object.metadata.uid = "uid-1".into();
+    object.metadata.labels = [("team".to_owned(), "a".to_owned())].into();
+    object.metadata.annotations =
+        [("note".to_owned(), "keep".to_owned()), ("kubectl.kubernetes.io/last-applied-configuration".to_owned(), "{}".to_owned())].into();
+    object.spec.node_class_ref = planned().spec.node_class;
+    object.spec.resources.requests = Resources::from([("cpu", Quantity::from_units(3))]);
+    object.spec.requirements = vec![
+        Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand"]),
+        Requirement::is_in("example.com/rack", ["r7"]),
+        Requirement::is_in("example.com/row", ["1", "2"]),
+    ];
+    object
+}
+
+/// A cluster with nothing in it but an object that somebody made.
+fn made() -> Scene {
+    change(scene(planned()), |s| {
+        s.claims.clear();
+        s.objects.node_claims = vec![object()];
+        s.objects.nodes.clear();
+        s.instances.clear();
+    })
+}
+
+fn claim() -> Claim {
+    crate::by_hand::claim_of(&object(), &ClusterName::new("c"), at(0))
+}
+
+/// What the object of a claim shows once the claim is there.
+fn answered(claim: &Claim) -> Scene {
+    change(made(), |s| {
+        let shown = shown(claim);
+        s.objects.node_claims[0].metadata.finalizers = shown.metadata.finalizers;
+        s.objects.node_claims[0].status = shown.status;
+        s.claims = vec![claim.clone()];
+    })
+}
+
+fn names(findings: &Findings) -> Vec<&str> {
+    findings.answer.iter().map(|object| object.metadata.name.as_str()).collect()
+}
+
+#[track_caller]
+fn check_answered(scene: &Scene, expected: &[&str]) {
+    let (first, early) = scene.twice(29);
+    assert!(first.answer.is_empty() && early.answer.is_empty(), "never at first sight");
+    let (_, second) = scene.twice(30);
+    assert_eq!(names(&second), expected);
+    assert!(second.end.is_empty() && second.terminate.is_empty() && second.release_mirrors.is_empty(), "{second:?}");
+}
+
+#[test]
+fn a_node_claim_made_by_hand_is_answered_at_its_second_sight() {
+    check_answered(&made(), &["mine"]);
+}
+
+#[test]
+fn a_node_claim_that_another_controller_has_in_hand_is_never_answered() {
+    let spoilt: [fn(&mut NodeClaim); 10] = [
+        |o| o.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()],
+        |o| o.metadata.finalizers = vec!["example.com/theirs".into()],
+        |o| o.status.provider_id = "aws:///z/i-9".into(),
+        |o| o.status.conditions = vec![Condition { type_: "Launched".into(), ..Condition::default() }],
+        |o| {
+            o.metadata.labels.insert(labels::NODE_POOL.into(), "default".into());
+        },
+        |o| o.metadata.owner_references = vec![OwnerReference { kind: "NodePool".into(), ..OwnerReference::default() }],
+        |o| o.spec.node_class_ref.group = "example.com".into(),
+        |o| o.spec.node_class_ref.kind = "OtherNodeClass".into(),
+        |o| o.metadata.deletion_timestamp = Some(at(90)),
+        |o| o.metadata.uid.clear(),
+    ];
+    for spoil in spoilt {
+        check_answered(&change(made(), |s| spoil(&mut s.objects.node_claims[0])), &[]);
+    }
+}
+
+#[test]
+fn our_own_mirrors_are_never_answered() {
+    for claim in [planned(), registered(), after(&[begun(), to_end()])] {
+        // Not even where the table has lost the claim.
+        let lost = change(scene(claim), |s| s.claims.clear());
+        let (_, second) = lost.twice(60);
+        assert_eq!(names(&second), Vec::<&str>::new());
+    }
+}
+
+#[test]
+fn what_has_a_claim_gets_no_second_one() {
+    for phase in [&[][..], &[begun()], &[begun(), Event::FleetAnswered(machine("i-1"))]] {
+        let claim = phase.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
+        // Even where nothing of it was ever shown.
+        let unshown = change(made(), |s| s.claims = vec![claim.clone()]);
+        assert_eq!(names(&unshown.twice(60).1), Vec::<&str>::new());
+    }
+    let given_up = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
+    let failed = change(made(), |s| s.claims = vec![step(&claim(), &given_up, at(10)).unwrap()]);
+    let (_, second) = failed.twice(60);
+    assert_eq!((names(&second), second.terminate.len()), (vec![], 1), "it is to go, not to be tried again");
+}
+
+#[test]
+fn a_claim_of_its_name_that_lives_or_cannot_be_read_comes_first() {
+    let predecessor = |events: &[Event]| {
+        let mut claim = events.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
+        claim.spec.made_by_hand = Some("uid-0".into());
+        claim
+    };
+    let living = change(made(), |s| s.claims = vec![predecessor(&[begun(), Event::FleetAnswered(machine("i-1")), to_end()])]);
+    assert_eq!(names(&living.twice(60).1), Vec::<&str>::new());
+    check_answered(&change(made(), |s| s.unreadable = vec!["mine".into()]), &[]);
+    check_answered(&change(made(), |s| s.claims = vec![predecessor(&[to_end()])]), &["mine"]);
+}
+
+#[test]
+fn a_planned_claim_that_has_ended_does_not_take_the_object_of_its_name_with_it() {
+    let ended = change(made(), |s| {
+        s.claims = vec![step(&planned(), &to_end(), at(10)).unwrap()];
+        s.objects.node_claims[0].metadata.name = "default-1".into();
+    });
+    check_answered(&ended, &["default-1"]);
+}
+
+#[test]
+fn an_object_waits_for_the_first_look_at_its_class_and_for_nobody_who_leaves() {
+    let class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
+    let unseen = change(made(), |s| s.objects.node_classes = vec![class]);
+    let (_, second) = unseen.twice(60);
+    assert_eq!((names(&second), second.refresh), (vec![], true));
+    let leaving = change(made(), |s| s.leaves = true);
+    assert_eq!(names(&leaving.twice(60).1), Vec::<&str>::new());
+}
+
+#[test]
+fn the_claim_says_what_the_object_says_and_nothing_of_a_pool() {
+    let claim = claim();
+    assert_eq!((claim.key.name.as_str(), claim.uid.as_str(), claim.object_uid()), ("mine", "uid-1", "uid-1"));
+    assert_eq!(claim, crate::by_hand::claim_of(&object(), &ClusterName::new("c"), at(0)), "whoever makes it makes the same");
+    let shown = mirror(&claim);
+    assert_eq!(shown.spec.requirements, object().spec.requirements);
+    assert_eq!(shown.spec.resources, object().spec.resources);
+    let labels: Vec<(&str, &str)> = shown.metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    // What may be either, and what a machine says of itself, is left to the machine.
+    assert_eq!(labels, [("example.com/rack", "r7"), (labels::EC2_NODE_CLASS, "default"), ("team", "a")]);
+    assert_eq!(shown.metadata.annotations, [("note".to_owned(), "keep".to_owned())].into());
+    assert_eq!((shown.metadata.uid.as_str(), shown.metadata.owner_references.len()), ("uid-1", 0));
+}
+
+#[test]
+fn nothing_is_launched_before_the_object_carries_our_finalizer() {
+    let claim = claim();
+    let unguarded = change(answered(&claim), |s| s.objects.node_claims[0].metadata.finalizers.clear());
+    assert!(unguarded.judge(&[], 100).launch.is_empty());
+    assert!(change(answered(&claim), |s| s.objects.node_claims.clear()).judge(&[], 100).launch.is_empty());
+    assert_eq!(answered(&claim).judge(&[], 100).launch, [claim.key.name]);
+}
+
+#[test]
+fn a_claim_made_by_hand_goes_with_its_object_and_never_at_one_sight_without_it() {
+    let running = [begun(), Event::FleetAnswered(machine("i-1")), Event::NodeJoined { node_name: "n".into() }];
+    let running = running.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
+    let well = change(answered(&running), |s| {
+        s.objects.nodes = vec![node(true)];
+        s.instances = vec![instance("i-1")];
+    });
+    check_never_ends(&well);
+    check_ends(&change(well.clone(), |s| s.objects.node_claims[0].metadata.deletion_timestamp = Some(at(90))), DeletionReason::Requested);
+    let gone = change(well.clone(), |s| s.objects.node_claims.clear());
+    check_ends_at_second_sight(&gone, DeletionReason::Requested);
+    assert!(gone.judge(&[], 100).mirrors.is_empty(), "what a user made is not made anew");
+    // One of its name that was made since is another.
+    let replaced = change(well, |s| {
+        s.objects.node_claims = vec![NodeClaim { metadata: ObjectMeta { uid: "uid-2".into(), ..object().metadata }, ..object() }]
+    });
+    check_ends_at_second_sight(&replaced, DeletionReason::Requested);
+    assert!(replaced.judge(&[], 100).mirrors.is_empty(), "nor is it written over");
+}
+
+#[test]
+fn no_pool_no_end_by_a_pool() {
+    let running = [begun(), Event::FleetAnswered(machine("i-1"))];
+    let running = running.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
+    check_never_ends(&change(answered(&running), |s| {
+        s.objects.node_pools.clear();
+        s.instances = vec![instance("i-1")];
+    }));
+}
+
+fn sweep(simulation: &Simulation) -> Result<whittle_ports::Report, whittle_ports::HandleError> {
+    let ports = simulation.ports();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c")))
+}
+
+fn stored(simulation: &Simulation) -> Option<Claim> {
+    block_on(simulation.ports().get(&ClaimKey { cluster: "c".into(), name: "mine".into() })).unwrap().map(|stored| stored.value)
+}
+
+/// How often the launch of the claim was asked for.
+fn bells(simulation: &Simulation) -> usize {
+    let world = simulation.world();
+    let to_launch =
+        |input: &Input| matches!(input, Input::Bell(Doorbell::Launch { claims, .. }) if claims.iter().any(|name| name.as_str() == "mine"));
+    world.queues.waiting().filter(|message| to_launch(&message.input)).count()
+}
+
+fn current(simulation: &Simulation) -> NodeClaim {
+    simulation.world().cluster.objects.get::<NodeClaim>("mine").unwrap().clone()
+}
+
+#[test]
+fn the_object_is_guarded_then_launched_once_however_often_it_is_swept() {
+    let mut simulation = still();
+    create(&simulation, object());
+    sweep(&simulation).unwrap();
+    assert_eq!(
+        (stored(&simulation), bells(&simulation), current(&simulation)),
+        (None, 0, {
+            let mut as_made = current(&simulation);
+            as_made.spec = object().spec;
+            as_made
+        })
+    );
+    simulation.run_for(SignedDuration::from_mins(1));
+    assert_eq!(sweep(&simulation).unwrap().counted("answered"), 1);
+    assert_eq!(stored(&simulation).unwrap().phase, Phase::Planned);
+    assert_eq!((current(&simulation).metadata.finalizers, bells(&simulation)), (vec![labels::TERMINATION_FINALIZER.to_owned()], 1));
+    assert_eq!(current(&simulation).metadata.annotations.len(), 2, "what others wrote stays");
+    for _ in 0..2 {
+        assert_eq!(sweep(&simulation).unwrap().counted("answered"), 0);
+    }
+    let claims = block_on(simulation.ports().list(&ClusterName::new("c"))).unwrap();
+    assert_eq!((claims.len(), bells(&simulation)), (1, 1));
+}
+
+#[test]
+fn one_of_the_same_name_gets_a_claim_of_its_own_when_the_old_one_has_ended() {
+    let mut simulation = still();
+    let mut old = claim();
+    old.spec.made_by_hand = Some("uid-0".into());
+    old.uid = "uid-0".into();
+    super::over_sim::keep(&simulation, &step(&old, &to_end(), at(5)).unwrap());
+    create(&simulation, object());
+    sweep(&simulation).unwrap();
+    assert_eq!(stored(&simulation).unwrap().uid, "uid-0");
+    simulation.run_for(SignedDuration::from_mins(1));
+    sweep(&simulation).unwrap();
+    let new = stored(&simulation).unwrap();
+    assert_eq!((new.uid.as_str(), new.phase, new.deletion), ("uid-1", Phase::Planned, None));
+}
