@@ -115,6 +115,11 @@ fn one_look_that_is_believed_is_noticed() {
 }
 
 #[test]
+fn a_node_claim_answered_at_first_sight_is_noticed() {
+    check(Mutant::OneLookBelieved, "made_by_hand", 1, &calm(), "was answered at first sight");
+}
+
+#[test]
 fn a_message_acknowledged_before_its_work_is_noticed() {
     let gates = play("spot_loss", 1, &calm(), None).gates;
     let first = 1 + gates.iter().position(|function| *function == Function::Interrupt).expect("notices come");

@@ -33,7 +33,7 @@ pub enum Mutant {
     EndUnconfirmed,
     /// A notice of EC2 is gone as soon as it is received.
     AcknowledgedEarly,
-    /// One look without a NodePool is believed.
+    /// One look without a NodePool is believed, and one look at a NodeClaim that was made by hand.
     OneLookBelieved,
 }
 

@@ -1,11 +1,12 @@
 //! What must never happen on the way, looked at from outside at each write and each call that cannot be taken back.
 
+use crate::check::{is_by_hand, is_in_hand};
 use crate::world::World;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::{NodeClaim, NodePool};
-use whittle_api::labels;
+use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DeletionReason, Lease, Phase};
 use whittle_ec2::fleet::FleetRequest;
 use whittle_ec2::instance::InstanceState;
@@ -25,6 +26,10 @@ pub(crate) struct Watched {
     lease: Option<Lease>,
     /// When EC2 announced that it takes a machine back.
     noticed: BTreeMap<InstanceId, Timestamp>,
+    /// Since when sweeps are shown a NodeClaim that was made by hand, by uid.
+    waiting: BTreeMap<String, Timestamp>,
+    /// Those that got a claim.
+    answered: BTreeSet<String>,
 }
 
 impl World {
@@ -54,6 +59,40 @@ impl World {
             self.watch_planned_twice(claim);
         }
         self.watch_static(claim);
+        self.watch_answered(claim);
+    }
+
+    /// A sweep was shown the cluster.
+    pub(crate) fn watch_waiting(&mut self, shown: &ClusterObjects) {
+        let now = self.now();
+        for object in shown.node_claims.iter().filter(|object| is_by_hand(object)) {
+            self.watched.waiting.entry(object.metadata.uid.clone()).or_insert(now);
+        }
+    }
+
+    /// A NodeClaim that somebody made by hand got a claim: once, at its second sight, and only if no controller has it in hand.
+    fn watch_answered(&mut self, claim: &Claim) {
+        let Some(uid) = claim.spec.made_by_hand.clone() else { return };
+        let name = claim.key.name.as_str();
+        let object = self.cluster.objects.get::<NodeClaim>(name).filter(|object| object.metadata.uid == uid);
+        if object.is_some_and(|object| !is_by_hand(object) || is_in_hand(object)) {
+            self.broke(format!("NodeClaim {name} was answered although another controller has it in hand"));
+        }
+        if self.watched.waiting.get(&uid).is_some_and(|since| self.now().duration_since(*since) < BETWEEN_SIGHTINGS) {
+            self.broke(format!("NodeClaim {name} was answered at first sight"));
+        }
+        if !self.watched.answered.insert(uid) {
+            self.broke(format!("NodeClaim {name} was answered twice"));
+        }
+    }
+
+    /// Whether a claim is to end, as the table says or as somebody asked who deleted what stands for it.
+    pub(crate) fn is_to_end(&self, claim: &Claim) -> bool {
+        let objects = &self.cluster.objects;
+        let object = objects.get::<NodeClaim>(claim.key.name.as_str()).filter(|shown| claim.is_shown_by(shown));
+        let node = claim.node_name().and_then(|name| objects.get::<Node>(name));
+        let deleted = object.is_some_and(|object| object.metadata.is_deleting()) || node.is_some_and(|node| node.metadata.is_deleting());
+        claim.deletion.is_some() || deleted
     }
 
     fn live_claims<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Claim> {
@@ -65,7 +104,7 @@ impl World {
     fn watch_planned_twice(&mut self, claim: &Claim) {
         let under_way: BTreeSet<&str> = self
             .live_claims(&claim.spec.node_pool)
-            .filter(|other| other.key != claim.key && other.deletion.is_none())
+            .filter(|other| other.key != claim.key && !self.is_to_end(other))
             .filter(|other| matches!(other.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. }))
             .flat_map(|other| other.spec.pods.iter().map(|pod| pod.uid.as_str()))
             .collect();
@@ -73,7 +112,7 @@ impl World {
         let waiting: BTreeSet<&str> = self.cluster.objects.pods.values().filter(waits).map(|pod| pod.metadata.uid.as_str()).collect();
         let planned = |uid: &str| under_way.contains(uid) && waiting.contains(uid);
         // Where other pods wait as well, or run on nodes that are going, the machines under way may have been given to them.
-        let going = self.live_claims(&claim.spec.node_pool).filter(|other| other.deletion.is_some());
+        let going = self.live_claims(&claim.spec.node_pool).filter(|other| self.is_to_end(other));
         let going: BTreeSet<&str> = going.filter_map(|other| other.node_name()).collect();
         let leaving = self.cluster.objects.pods.values().any(|pod| going.contains(pod.spec.node_name.as_str()));
         let all_planned = !leaving && !claim.spec.pods.is_empty() && waiting.iter().all(|uid| planned(uid));
@@ -105,6 +144,12 @@ impl World {
         {
             let id = machine.instance_id.clone();
             self.watch_orphan(&id);
+        }
+        if old.uid != new.uid {
+            if old.is_live() {
+                self.broke(format!("claim {name} lost its place to another of its name while it lived"));
+            }
+            self.watch_answered(new);
         }
         if old.deletion.is_none()
             && let Some(deletion) = &new.deletion
@@ -139,7 +184,7 @@ impl World {
                 None
             }
             DeletionReason::Requested => {
-                let shown = self.cluster.objects.get::<NodeClaim>(claim.key.name.as_str());
+                let shown = self.cluster.objects.get::<NodeClaim>(claim.key.name.as_str()).filter(|shown| claim.is_shown_by(shown));
                 let node = claim.node_name().and_then(|name| self.cluster.objects.get::<Node>(name));
                 let stays = shown.is_some_and(|shown| !shown.metadata.is_deleting());
                 (stays && node.is_none_or(|node| !node.metadata.is_deleting()) && (node.is_some() || claim.node_name().is_none()))

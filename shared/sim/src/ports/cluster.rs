@@ -103,6 +103,9 @@ impl ClusterReader for SimPorts {
             if caller == Some(Function::Consolidate) {
                 world.watch_look(&seen);
             }
+            if caller == Some(Function::Sweep) {
+                world.watch_waiting(&seen);
+            }
             if world.is(Mutant::PoolBudgetsIgnored) {
                 seen.node_pools.iter_mut().for_each(|pool| pool.spec.disruption.budgets.clear());
             }

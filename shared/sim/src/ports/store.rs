@@ -28,6 +28,8 @@ impl World {
         }
         if self.is(Mutant::OneLookBelieved) {
             subjects.extend(self.store.claims(cluster).map(|claim| format!("claim/{} without NodePool", claim.value.key.name)));
+            let objects = self.cluster.objects.node_claims.values().map(|object| &object.metadata);
+            subjects.extend(objects.map(|meta| format!("nodeclaim/{} of {} made by hand", meta.name, meta.uid)));
         }
         let now = self.now();
         let hour = SignedDuration::from_hours(1);

@@ -40,7 +40,7 @@ pub struct Faults {
     pub conflicts: u32,
     /// Answers of the API server that are up to five seconds old, and answers of EC2 without the youngest machines.
     pub stale_reads: u32,
-    /// Answers of the API server in which all pools or all Nodes are missing; never twice in two minutes.
+    /// Answers of the API server in which all pools, all NodeClaims or all Nodes are missing; never twice in two minutes.
     pub partial_reads: u32,
     /// Fleets that bring one machine less than was asked for.
     pub partial_fleets: u32,
@@ -148,10 +148,10 @@ impl World {
         }
         self.past.partial_at = Some(now);
         let mut objects = self.cluster.objects.clone();
-        if self.dice.below(Stream::Faults, 2) == 0 {
-            objects.node_pools.clear();
-        } else {
-            objects.nodes.clear();
+        match self.dice.below(Stream::Faults, 3) {
+            0 => objects.node_pools.clear(),
+            1 => objects.node_claims.clear(),
+            _ => objects.nodes.clear(),
         }
         Some(objects)
     }
