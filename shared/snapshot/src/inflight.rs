@@ -2,50 +2,83 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
-use whittle_api::k8s::Pod;
+use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::{NodeClaim, Operator, Requirement};
 use whittle_api::{ClusterObjects, conditions, labels};
 use whittle_claims::{Claim, Phase, Stored, mirror};
 use whittle_core::pods;
 use whittle_core::requirements::from_requirements;
-use whittle_units::{ClaimName, Resources};
+use whittle_units::{ClaimName, Resources, Timestamp};
 
 /// The objects as a decision has to see them: the mirrors come from the claims, which are the truth, and pods that an
 /// unfinished launch was planned for are left out, because their place is on its way.
 ///
 /// A claim without a machine counts as a node that has exactly the room its planned pods leave: nothing while they wait,
 /// and room for their successors once they are gone (evicted from a node that is being emptied, say). A static pool's claim
-/// is planned for no pods and takes what fits any machine that it may get.
+/// is planned for no pods and takes what fits any machine that it may get. What somebody deletes by hand is going from then
+/// on, whether or not `sweep` has put it on the claim.
 pub(crate) fn as_decided(
     objects: &ClusterObjects,
     claims: &[Stored<Claim>],
     going: &BTreeSet<ClaimName>,
     types: &BTreeMap<&str, &InstanceType>,
 ) -> ClusterObjects {
+    let deleted = Deleted::of(objects);
     let mut objects = objects.clone();
     let mut promised: BTreeSet<String> = BTreeSet::new();
     let mut mirrors = Vec::new();
     let mut rooms = Rooms { types, known: Vec::new() };
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
         if matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
-            if claim.deletion.is_some() {
+            if claim.deletion.is_some() || deleted.by_hand(claim).is_some() {
                 continue; // its pods are planned anew; its machine, should one come, is drained
             }
             mirrors.push(unlaunched(claim, &objects, &mut rooms));
             promised.extend(claim.spec.pods.iter().map(|pod| pod.uid.clone()));
         } else {
-            mirrors.push(mirror(claim));
+            mirrors.push(deleted.shown(claim));
         }
     }
-    let leaving = leaving_nodes(claims, going);
+    let leaving = leaving_nodes(claims, going, &deleted);
     objects.pods.retain(|pod| !promised.contains(&pod.metadata.uid) || pod.is_bound() && !leaving.contains(pod.spec.node_name.as_str()));
     objects.node_claims = mirrors;
     objects
 }
 
+/// Objects that are being deleted: few of many.
+pub(crate) struct Deleted<'o> {
+    node_claims: Vec<&'o NodeClaim>,
+    nodes: Vec<&'o Node>,
+}
+
+impl<'o> Deleted<'o> {
+    /// Of a cluster as it was read.
+    pub(crate) fn of(read: &'o ClusterObjects) -> Self {
+        Self {
+            node_claims: read.node_claims.iter().filter(|shown| shown.metadata.is_deleting()).collect(),
+            nodes: read.nodes.iter().filter(|node| node.metadata.is_deleting()).collect(),
+        }
+    }
+    /// When somebody asked for the end of a claim's object or of its Node.
+    pub(crate) fn by_hand(&self, claim: &Claim) -> Option<Timestamp> {
+        let object = self.node_claims.iter().find(|shown| claim.is_shown_by(shown)).map(|shown| &shown.metadata);
+        let own = |node: &&&Node| claim.node_name() == Some(node.metadata.name.as_str());
+        object.or_else(|| self.nodes.iter().find(own).map(|node| &node.metadata))?.deletion_timestamp
+    }
+    /// The mirror of a claim, which goes when somebody deleted what it shows.
+    pub(crate) fn shown(&self, claim: &Claim) -> NodeClaim {
+        let mut out = mirror(claim);
+        if out.metadata.deletion_timestamp.is_none() {
+            out.metadata.deletion_timestamp = self.by_hand(claim);
+        }
+        out
+    }
+}
+
 /// Nodes whose pods have to move.
-fn leaving_nodes<'c>(claims: &'c [Stored<Claim>], going: &BTreeSet<ClaimName>) -> BTreeSet<&'c str> {
-    let leaves = |claim: &&Stored<Claim>| claim.value.deletion.is_some() || going.contains(&claim.value.key.name);
+fn leaving_nodes<'c>(claims: &'c [Stored<Claim>], going: &BTreeSet<ClaimName>, deleted: &Deleted<'_>) -> BTreeSet<&'c str> {
+    let asked = |claim: &Claim| claim.deletion.is_some() || deleted.by_hand(claim).is_some();
+    let leaves = |claim: &&Stored<Claim>| going.contains(&claim.value.key.name) || asked(&claim.value);
     claims.iter().filter(leaves).filter_map(|claim| claim.value.node_name()).collect()
 }
 

@@ -1,10 +1,11 @@
 use crate::inflight::{as_decided, being_replaced};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
-use whittle_api::k8s::{Container, Pod, ResourceRequirements};
+use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
 use whittle_api::karpenter::Requirement;
-use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, PodKey, Revision, Stored, step};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, PodKey, Revision, Stored, mirror, step};
+use whittle_core::state::ClusterState;
 use whittle_units::{Quantity, Resources, Timestamp};
 
 fn now() -> Timestamp {
@@ -157,4 +158,52 @@ fn pods_on_a_machine_that_is_replaced_have_their_place_on_the_way() {
     let claims = [old, new].map(|value| Stored { value, revision: Revision(1) });
     let decided = as_decided(&objects, &claims, &being_replaced(&claims), &BTreeMap::new());
     assert_eq!(decided.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect::<Vec<_>>(), ["c"]);
+}
+
+/// A machine that serves a pod, with its Node and its object as the cluster shows them.
+fn serving() -> (Claim, ClusterObjects) {
+    let (old, _) = replaced(&[]);
+    let mut bound = pod("a");
+    bound.spec.node_name = "node-old".into();
+    let mut node = Node { metadata: ObjectMeta::named("node-old"), ..Node::default() };
+    node.spec.provider_id = "aws:///a/i-1".into();
+    node.metadata.labels = [labels::REGISTERED, labels::INITIALIZED].map(|key| (key.to_owned(), "true".to_owned())).into();
+    let objects = ClusterObjects { pods: vec![bound], nodes: vec![node], node_claims: vec![mirror(&old)], ..ClusterObjects::default() };
+    (old, objects)
+}
+
+/// Whether the machine counts as going, and the pods of it that a claim under way promises a place count as moving.
+fn goes(claim: &Claim, objects: &ClusterObjects) -> (bool, bool) {
+    let promise = Claim { spec: planned().spec, ..planned() };
+    let claims = [claim.clone(), promise].map(|value| Stored { value, revision: Revision(1) });
+    let decided = as_decided(objects, &claims, &BTreeSet::new(), &BTreeMap::new());
+    let state = ClusterState::of(&decided);
+    let machine = state.nodes.iter().find(|node| node.node.is_some()).unwrap();
+    (machine.marked_for_deletion, decided.pods.is_empty())
+}
+
+#[test]
+fn a_machine_that_somebody_deletes_by_hand_is_going_before_a_sweep_says_so() {
+    let (claim, objects) = serving();
+    assert_eq!(goes(&claim, &objects), (false, false));
+    let mut by_claim = objects.clone();
+    by_claim.node_claims[0].metadata.deletion_timestamp = Some(now());
+    assert_eq!(goes(&claim, &by_claim), (true, true));
+    let mut by_node = objects.clone();
+    by_node.nodes[0].metadata.deletion_timestamp = Some(now());
+    assert_eq!(goes(&claim, &by_node), (true, true));
+    let mut of_another = objects;
+    of_another.node_claims[0].metadata.name = "another".into();
+    of_another.node_claims[0].metadata.deletion_timestamp = Some(now());
+    assert_eq!(goes(&claim, &of_another), (false, false));
+}
+
+#[test]
+fn a_claim_without_machine_that_somebody_deletes_by_hand_promises_nothing() {
+    let claim = planned();
+    let mut object = mirror(&claim);
+    object.metadata.deletion_timestamp = Some(now());
+    let objects = ClusterObjects { pods: vec![pod("a")], node_claims: vec![object], ..ClusterObjects::default() };
+    let decided = as_decided(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &BTreeMap::new());
+    assert_eq!((decided.pods.len(), decided.node_claims.len()), (1, 0), "its pods are planned anew");
 }

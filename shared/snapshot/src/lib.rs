@@ -28,12 +28,13 @@ pub use planned::{claim_of, pod_key};
 pub use pool_status::{PoolFacts, class_generation, pool_status};
 pub use reservations::Reserved;
 
+use inflight::Deleted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
-use whittle_claims::{Claim, Expectation, ExpectedPage, NodeClassRecord, Stored, Uninstall, mirror};
+use whittle_claims::{Claim, Expectation, ExpectedPage, NodeClassRecord, Stored, Uninstall};
 use whittle_core::buffers::Buffer;
 use whittle_core::overlays::{self, Overlaid};
 use whittle_core::schedule::{Assortment, Input, MinValuesPolicy, Options, Packing, PreferencePolicy, Workloads};
@@ -143,17 +144,14 @@ impl Snapshot {
         }
     }
 
-    /// Whether somebody asked for the end of a claim's object or Node, which `sweep` has not put on the claim yet: what a
-    /// decision looks at follows from the claims.
+    /// Whether somebody asked for the end of a claim's object or Node, which `sweep` may not have put on the claim yet.
     pub fn is_deleted_by_hand(&self, claim: &Claim) -> bool {
-        let name = claim.key.name.as_str();
-        let shown = self.read.node_claims.iter().any(|shown| shown.metadata.name == name && shown.metadata.is_deleting());
-        shown || self.read.nodes.iter().any(|node| Some(node.metadata.name.as_str()) == claim.node_name() && node.metadata.is_deleting())
+        Deleted::of(&self.read).by_hand(claim).is_some()
     }
 
     /// Brings a changed claim into the objects that the decision looks at.
     pub fn show(&mut self, claim: &Claim) {
-        let shown = mirror(claim);
+        let shown = Deleted::of(&self.read).shown(claim);
         if let Some(object) = self.objects.node_claims.iter_mut().find(|object| object.metadata.name == shown.metadata.name) {
             *object = shown;
         }

@@ -110,7 +110,7 @@ impl World {
         let of_pool = |other: &&Claim| other.is_live() && other.spec.node_pool == *pool;
         let live: Vec<&Claim> = self.store.claims(&cluster).map(|stored| &stored.value).filter(of_pool).collect();
         let size = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        let (all, staying) = (size(live.len()), size(live.iter().filter(|claim| claim.deletion.is_none()).count()));
+        let (all, staying) = (size(live.len()), size(live.iter().filter(|claim| !self.is_to_end(claim)).count()));
         let over = |look: &Look| {
             let seen = look.pools.get(pool)?;
             let replicas = seen.replicas?;
