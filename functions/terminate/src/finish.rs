@@ -1,13 +1,14 @@
 //! The end of a machine, and of what stood for it in the cluster.
 
 use crate::{LATER, Next};
-use whittle_api::conditions::INSTANCE_TERMINATING;
+use whittle_api::conditions::{INSTANCE_TERMINATING, find};
+use whittle_api::k8s::Node;
 use whittle_api::{ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, Event, Machine, Stored, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, Report, Scope, Terminator,
-    World, advance, save,
+    Amount, ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, Report, Scope,
+    Terminator, World, advance, save,
 };
 use whittle_units::{Price, Resources, SignedDuration, Timestamp};
 
@@ -69,13 +70,12 @@ where
         }
         return Ok(Next::Again(LATER));
     }
-    if let Some(node) = node
-        && release_node(world, &claim.value, node).await?
-    {
-        let labels = [("nodepool", claim.value.spec.node_pool.as_str()), ("zone", machine.zone.as_str())];
-        report.metric("karpenter_nodes_terminated_total", labels);
-    }
     let now = world.clock.now();
+    if let Some(name) = node
+        && let Some(node) = release_node(world, &claim.value, name).await?
+    {
+        node_ended(report, &claim.value, &machine, &node, now);
+    }
     let ended = advance(world.store, claim, &Event::MachineGone, now).await?;
     let pool = claim.value.spec.node_pool.clone();
     *claim = ended;
@@ -84,26 +84,44 @@ where
     report.count("terminated");
     let labels = [("nodepool", pool.as_str()), ("capacity_type", &machine.capacity_type), ("zone", &machine.zone)];
     report.metric("karpenter_nodeclaims_terminated_total", labels);
+    let asked_at = claim.value.deletion.as_ref().map(|deletion| deletion.at);
+    lasted(report, "karpenter_nodeclaims_termination_duration_seconds", &pool, asked_at, now);
+    let sent_at = find(&claim.value.conditions, INSTANCE_TERMINATING).and_then(|sent| sent.last_transition_time);
+    lasted(report, "karpenter_nodeclaims_instance_termination_duration_seconds", &pool, sent_at, now);
     // The claim has ended in any case; `sweep` takes the finalizer off an object that could not be reached now.
     let_go(world, &claim.value).await
 }
 
-/// Takes our finalizer off the Node, if it is still this machine's. Returns whether it was there.
-async fn release_node<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, name: &str) -> Result<bool, HandleError>
+/// How long something lasted of which the beginning is known.
+fn lasted(report: &mut Report, metric: &'static str, pool: &str, since: Option<Timestamp>, now: Timestamp) {
+    if let Some(since) = since {
+        report.gauge(metric, [("nodepool", pool)], Amount::Time(now.duration_since(since)));
+    }
+}
+
+fn node_ended(report: &mut Report, claim: &Claim, machine: &Machine, node: &Node, now: Timestamp) {
+    let pool = claim.spec.node_pool.as_str();
+    report.metric("karpenter_nodes_terminated_total", [("nodepool", pool), ("zone", machine.zone.as_str())]);
+    lasted(report, "karpenter_nodes_termination_duration_seconds", pool, node.metadata.deletion_timestamp, now);
+    lasted(report, "karpenter_nodes_lifetime_duration_seconds", pool, node.metadata.creation_timestamp, now);
+}
+
+/// Takes our finalizer off the Node, if it is still this machine's. Returns the Node if it was there.
+async fn release_node<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, name: &str) -> Result<Option<Node>, HandleError>
 where
     K: ClusterReader + Nodes,
 {
     let cluster = &claim.key.cluster;
     let objects = world.cluster.read(cluster, Scope::Drain, Some(name)).await?;
     let found = objects.nodes.iter().find(|node| node.metadata.name == name);
-    let Some(node) = found.filter(|node| crate::is_ours(claim, node)) else { return Ok(false) };
+    let Some(node) = found.filter(|node| crate::is_ours(claim, node)) else { return Ok(None) };
     if !node.metadata.is_deleting() {
         world.cluster.delete_node(cluster, name).await?;
     }
     let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
     match world.cluster.patch_node(cluster, name, "", &patch).await {
-        Ok(()) => Ok(true),
-        Err(ClusterError::NotFound { .. }) => Ok(false),
+        Ok(()) => Ok(Some(node.clone())),
+        Err(ClusterError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
