@@ -5,7 +5,9 @@ use whittle_api::karpenter::NodeClaimStatus;
 use whittle_api::{OwnerReference, labels};
 use whittle_claims::{Claim, ClaimSpec, Phase, PodKey, mirror};
 use whittle_cluster::Clusters;
-use whittle_ports::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter, contracts};
+use whittle_ports::{
+    ClusterError, ClusterEvent, ClusterReader, Evictions, Involved, Mirrors, NodePatch, Nodes, Scope, StatusWriter, contracts,
+};
 use whittle_tests::clock::StandingClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, clusters_as, kubectl};
@@ -371,6 +373,15 @@ async fn status_and_events_are_written(stage: &Stage) {
         &["get", "events", "--field-selector=reason=FailedDraining", "-o", "jsonpath={.items[*].type} {.items[*].message}"],
     );
     assert_eq!(events, "Warning a budget forbids it", "all three are one");
+
+    for (kind, name) in [("nodeclaim", "owner"), ("node", "n1")] {
+        let claim = claim_of(stage, name, OwnerReference::default());
+        let about = if kind == "node" { Involved::node(name) } else { Involved::claim(&claim) };
+        let told = ClusterEvent::normal(about, "Told", format!("seen by {kind}"));
+        stage.clusters.publish(&stage.name, &told).await.expect("an event can be published");
+        let described = kubectl(&stage.plane, &["describe", kind, name]);
+        assert!(described.contains(&format!("seen by {kind}")), "{described}");
+    }
 }
 
 async fn every_page_of_a_list_is_read(stage: &Stage) {

@@ -98,7 +98,7 @@ where
         seen.mark_going(stored.value.going().cloned());
     }
     let decision = decide(settings, &seen, &stored.value, time_left(world.clock));
-    shows::verdicts(world, cluster, &decision, settings.shadow, seen.now, &mut report).await?;
+    shows::verdicts(world, cluster, &seen, &decision, settings.shadow, &mut report).await?;
     if !settings.shadow {
         observe::conditions(world, &seen, &decision, &mut report).await?;
     }
@@ -237,7 +237,7 @@ where
             counts::rejected(report, proposal);
             for note in rejection.notes.iter().take(shows::EVENTS_MAX) {
                 // The rejection stands in the decision log; the event is a courtesy.
-                let _ = world.cluster.publish(&lease.cluster, &shows::event_of(note)).await;
+                let _ = world.cluster.publish(&lease.cluster, &shows::event_of(note, &seen.read)).await;
             }
             Ok(())
         }

@@ -1,10 +1,13 @@
 //! What people see of a pass: verdicts, decisions, events.
 
 use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::ClusterObjects;
+use whittle_api::k8s::Kind;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_core::checker::Violation;
 use whittle_core::disruption::{Command, Decision, Keep, Note, Proposal, Rejection, Verdict, Why};
-use whittle_ports::{Clock, ClusterEvent, HandleError, Records, Report, StatusWriter, StoreError, World};
+use whittle_ports::{Clock, ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError, World};
+use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// Events of one pass; the rest is in the verdicts.
@@ -17,9 +20,9 @@ const REFRESH_AFTER: SignedDuration = SignedDuration::from_mins(4);
 pub(crate) async fn verdicts<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
+    seen: &Snapshot,
     decision: &Decision,
     shadow: bool,
-    now: Timestamp,
     report: &mut Report,
 ) -> Result<(), HandleError>
 where
@@ -27,6 +30,7 @@ where
     K: StatusWriter,
     T: Clock,
 {
+    let now = seen.now;
     let stored: BTreeMap<u8, Stored<VerdictPage>> =
         world.store.read_all::<VerdictPage>(cluster).await?.into_iter().map(|page| (page.value.page, page)).collect();
     let mut changed = BTreeSet::new();
@@ -47,7 +51,7 @@ where
         if crate::time_left(world.clock).is_zero() {
             break; // the verdict says the same
         }
-        if world.cluster.publish(cluster, &event_of(note)).await.is_err() {
+        if world.cluster.publish(cluster, &event_of(note, &seen.read)).await.is_err() {
             report.count("events_failed");
         }
     }
@@ -116,25 +120,34 @@ fn is_news(note: &Note, changed: &BTreeSet<&str>) -> bool {
     }
 }
 
-pub(crate) fn event_of(note: &Note) -> ClusterEvent {
+/// The event that tells a note, about the object as it was read.
+pub(crate) fn event_of(note: &Note, read: &ClusterObjects) -> ClusterEvent {
+    fn find<'o, T: Kind>(objects: &'o [T], namespace: &str, name: &str) -> Option<&'o T> {
+        objects.iter().find(|object| object.meta().name == name && object.meta().namespace == namespace)
+    }
     let (kind, rest) = note.object.split_once('/').unwrap_or(("", &note.object));
     let (namespace, name) = rest.split_once('/').unwrap_or(("", rest));
+    let found = match kind {
+        "pod" => find(&read.pods, namespace, name).map(Involved::object),
+        "nodepool" => find(&read.node_pools, "", name).map(Involved::object),
+        "nodeclaim" => find(&read.node_claims, "", name).map(Involved::object),
+        _ => find(&read.nodes, "", name).map(Involved::object),
+    };
     let (api_version, kind) = match kind {
         "pod" => ("v1", "Pod"),
         "nodepool" => ("karpenter.sh/v1", "NodePool"),
         "nodeclaim" => ("karpenter.sh/v1", "NodeClaim"),
         _ => ("v1", "Node"),
     };
-    ClusterEvent {
+    let unseen = || Involved {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid: String::new(),
-        warning: note.warning,
-        reason: note.reason.to_owned(),
-        message: note.message.clone(),
-    }
+    };
+    let event = ClusterEvent::normal(found.unwrap_or_else(unseen), note.reason, note.message.clone());
+    ClusterEvent { warning: note.warning, ..event }
 }
 
 /// A command was found; it rests, or in shadow mode stays a thought.

@@ -2,11 +2,12 @@
 
 use crate::door::{Ask, Clusters};
 use crate::errors::Class;
+use crate::metadata::Bare;
 use crate::path;
 use serde_json::{Value, json};
 use std::sync::PoisonError;
-use whittle_api::k8s::Kind;
-use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeOverlay, NodePool};
+use whittle_api::k8s::{Kind, Node};
+use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::labels;
 use whittle_ports::{ClusterAccess, ClusterError, ClusterEvent, StatusWriter};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -77,6 +78,20 @@ impl<A: ClusterAccess> Clusters<A> {
         false
     }
 
+    /// The uid of what an event is about. `kubectl describe` finds events by it, so one that the caller does not know is
+    /// looked up; where that cannot be done the event goes without.
+    async fn uid_of(&self, cluster: &ClusterName, event: &ClusterEvent) -> String {
+        let path = match event.kind.as_str() {
+            _ if !event.uid.is_empty() => None,
+            NodeClaim::KIND => Some(path::object::<NodeClaim>("", &event.name)),
+            Node::KIND => Some(path::object::<Node>("", &event.name)),
+            NodePool::KIND => Some(path::object::<NodePool>("", &event.name)),
+            _ => None,
+        };
+        let Some(path) = path else { return event.uid.clone() };
+        self.send::<Bare>(cluster, &Ask::get(path)).await.map(|found| found.metadata.uid).unwrap_or_default()
+    }
+
     async fn apply_status<K: Kind>(&self, cluster: &ClusterName, object: &K, status: Value) -> Result<(), ClusterError> {
         let (namespace, name) = (&object.meta().namespace, &object.meta().name);
         let mut metadata = json!({ "name": name });
@@ -130,8 +145,9 @@ impl<A: ClusterAccess> StatusWriter for Clusters<A> {
         if self.is_repeated(cluster, event, now) {
             return Ok(());
         }
+        let event = ClusterEvent { uid: self.uid_of(cluster, event).await, ..event.clone() };
         let namespace = if event.namespace.is_empty() { EVENT_NAMESPACE } else { &event.namespace };
-        let object = event_object(event, namespace, now);
+        let object = event_object(&event, namespace, now);
         match self.send::<Value>(cluster, &Ask::post(path::of("v1", namespace, "events"), &object)).await {
             Ok(_) => Ok(()),
             // Another environment was first, or the namespace is gone or going.

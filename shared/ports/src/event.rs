@@ -25,7 +25,7 @@ pub struct Involved {
     pub kind: String,
     pub namespace: String,
     pub name: String,
-    /// Empty where it is not known.
+    /// Empty where it is not known: who publishes looks it up.
     pub uid: String,
 }
 
@@ -44,9 +44,9 @@ impl Involved {
         let meta = object.meta();
         Self::named::<T>(&meta.namespace, &meta.name, &meta.uid)
     }
-    /// The NodeClaim of a claim.
+    /// The NodeClaim of a claim. Only one that was made by hand has a uid that we know.
     pub fn claim(claim: &Claim) -> Self {
-        Self::named::<NodeClaim>("", claim.key.name.as_str(), &claim.uid)
+        Self::named::<NodeClaim>("", claim.key.name.as_str(), claim.object_uid())
     }
     /// A Node of which only the name is known.
     pub fn node(name: &str) -> Self {
