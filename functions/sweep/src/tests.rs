@@ -413,6 +413,35 @@ fn objects_that_only_our_finalizer_holds_are_released_when_claim_and_machine_are
 }
 
 #[test]
+fn a_machine_whose_class_is_gone_serves_on() {
+    // Neither the class nor what it resolved to is there in any of these scenes.
+    let scene = scene(registered());
+    assert!(scene.objects.node_classes.is_empty() && scene.classes.is_empty());
+    check_never_ends(&scene);
+    let claims = [Stored { value: scene.claims[0].clone(), revision: Revision(1) }];
+    let noted = crate::drift::judge(&claims, &scene.objects, &[], &scene.instances, at(100));
+    let drifted = |claim: &Claim| whittle_api::conditions::find(&claim.conditions, whittle_api::conditions::DRIFTED).is_some();
+    assert!(noted.iter().all(|(_, next)| !drifted(next) && next.deletion.is_none()), "nor has it drifted");
+}
+
+#[test]
+fn a_node_without_a_provider_id_is_nobodys_and_stays_as_it_is() {
+    let stray = change(scene(registered()), |s| {
+        let mut node = node(false);
+        node.metadata.name = "stray".into();
+        node.spec.provider_id.clear();
+        node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+        node.metadata.labels.clear();
+        s.objects.nodes.push(node.clone());
+        node.metadata.name = "going".into();
+        node.metadata.deletion_timestamp = Some(at(0));
+        s.objects.nodes.push(node);
+    });
+    let (first, second) = stray.twice(60);
+    assert_eq!((first, second), (Findings::default(), Findings::default()));
+}
+
+#[test]
 fn launch_templates_go_when_nothing_has_used_them_for_a_while() {
     let idle = change(scene(registered()), |s| s.templates = vec!["t".into()]);
     assert!(idle.twice(599).1.delete_templates.is_empty());

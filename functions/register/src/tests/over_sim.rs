@@ -6,12 +6,15 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use whittle_api::conditions::{self, INITIALIZED, NODE_REGISTRATION_HEALTHY, REGISTERED};
 use whittle_api::k8s::Node;
-use whittle_api::karpenter::{NodeClaim, NodePool};
-use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, labels};
+use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{Claim, DeletionReason, Event, Phase, mirror, step};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{ClaimStore, Clock, Leases, Report, Settings, World};
+use whittle_ports::{
+    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, Leases, Mirrors, NodePatch, Nodes, Report, Scope, Settings, StatusWriter,
+    World,
+};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClusterName, Price, SignedDuration};
 
@@ -331,4 +334,77 @@ fn an_instance_gets_the_names_that_it_lacks_once() {
     let kept = kept(&simulation, &own);
     assert_eq!(kept.annotations[labels::INSTANCE_TAGGED], "true");
     assert_eq!(run(&simulation).counted("tagged"), 0);
+}
+
+#[test]
+fn a_claim_whose_node_has_not_joined_says_so() {
+    let simulation = still();
+    keep(&simulation, &owned(claim(), "a"));
+    run(&simulation);
+    let claim = kept(&simulation, &planned("a"));
+    let registered = conditions::find(&claim.conditions, REGISTERED).unwrap();
+    assert_eq!((registered.status, registered.reason.as_str()), (ConditionStatus::Unknown, "NodeNotFound"));
+    assert_eq!((claim.phase.word(), claim.deletion), ("Launched", None));
+}
+
+/// An API server at which somebody else is always quicker to change a Node.
+struct Contended<'a>(&'a SimPorts);
+
+impl ClusterReader for Contended<'_> {
+    async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
+        self.0.read(cluster, scope, node).await
+    }
+}
+
+impl Mirrors for Contended<'_> {
+    async fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
+        self.0.apply_mirror(cluster, mirror).await
+    }
+    async fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
+        self.0.delete_mirror(cluster, name, uid).await
+    }
+    async fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
+        self.0.release_mirror(cluster, name, uid).await
+    }
+}
+
+impl Nodes for Contended<'_> {
+    async fn patch_node(&self, _: &ClusterName, name: &str, _: &str, _: &NodePatch) -> Result<(), ClusterError> {
+        Err(ClusterError::Conflict { what: format!("Node {name}") })
+    }
+    async fn delete_node(&self, _: &ClusterName, name: &str) -> Result<(), ClusterError> {
+        Err(ClusterError::Conflict { what: format!("Node {name}") })
+    }
+}
+
+impl StatusWriter for Contended<'_> {
+    async fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> Result<(), ClusterError> {
+        self.0.publish(cluster, event).await
+    }
+    async fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> Result<(), ClusterError> {
+        self.0.write_node_pool_status(cluster, pool).await
+    }
+    async fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> Result<(), ClusterError> {
+        self.0.write_node_class_status(cluster, class).await
+    }
+    async fn write_node_overlay_status(&self, cluster: &ClusterName, overlay: &NodeOverlay) -> Result<(), ClusterError> {
+        self.0.write_node_overlay_status(cluster, overlay).await
+    }
+    async fn write_capacity_buffer_status(&self, cluster: &ClusterName, buffer: &CapacityBuffer) -> Result<(), ClusterError> {
+        self.0.write_capacity_buffer_status(cluster, buffer).await
+    }
+}
+
+#[test]
+fn a_node_that_somebody_else_changed_first_is_left_for_the_next_look_without_an_error() {
+    let simulation = still();
+    keep(&simulation, &owned(claim(), "a"));
+    create(&simulation, node());
+    let ports = simulation.ports();
+    let contended = Contended(&ports);
+    let world = World { store: &ports, cloud: &ports, cluster: &contended, queues: &ports, clock: &ports };
+    let report = block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"))).unwrap();
+    assert_eq!((report.counted("left_for_later"), report.counted("registered")), (1, 0));
+    assert_eq!(kept(&simulation, &planned("a")).phase.word(), "Launched", "a claim is not ahead of its Node");
+    assert_eq!(run(&simulation).counted("registered"), 1);
 }

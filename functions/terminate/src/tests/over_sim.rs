@@ -10,7 +10,9 @@ use whittle_api::karpenter::NodeClaim;
 use whittle_api::{Condition, ConditionStatus, LabelSelector, ObjectMeta, labels};
 use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{ClaimStore, Clock, Leases, Report, Settings, World};
+use whittle_ports::{
+    Amount, ClaimStore, Clock, CloudError, CloudErrorKind, HandleError, Instances, Leases, Report, Settings, Terminator, World,
+};
 use whittle_sim::cluster::objects::Tabled;
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClusterName, InstanceId, Price, ProviderId, Resources, SignedDuration, Timestamp};
@@ -198,7 +200,21 @@ fn an_empty_node_is_watched_for_five_seconds_then_ended_and_let_go_only_when_its
     assert!(scene.is_held() && scene.get::<NodeClaim>("default-1").is_some(), "both stay until the machine has ended");
     assert_eq!(scene.condition(INSTANCE_TERMINATING).unwrap().0, ConditionStatus::True);
     scene.set_state(InstanceState::Terminated);
-    assert_eq!(scene.run().counted("terminated"), 1);
+    scene.set_time(20);
+    let report = scene.run();
+    assert_eq!(report.counted("terminated"), 1);
+    let counted: Vec<(&str, u64)> = report.metrics.iter().map(|metric| (metric.metric, metric.by)).collect();
+    assert_eq!(counted, [("karpenter_nodes_terminated_total", 1), ("karpenter_nodeclaims_terminated_total", 1)]);
+    let lasted: Vec<(&str, Amount)> = report.gauges.iter().map(|gauge| (gauge.metric, gauge.amount)).collect();
+    let seconds = |seconds| Amount::Time(SignedDuration::from_secs(seconds));
+    // Asked for at second 0, and at EC2 at second 5; the Node is as old as this world.
+    let expected = [
+        ("karpenter_nodes_termination_duration_seconds", seconds(20)),
+        ("karpenter_nodes_lifetime_duration_seconds", seconds(20)),
+        ("karpenter_nodeclaims_termination_duration_seconds", seconds(20)),
+        ("karpenter_nodeclaims_instance_termination_duration_seconds", seconds(15)),
+    ];
+    assert_eq!(lasted, expected);
     assert_eq!((scene.get::<Node>(NODE), scene.get::<NodeClaim>("default-1")), (None, None));
     assert_eq!(scene.claim().phase.word(), "Gone");
     assert_eq!(scene.run(), Report::default(), "a repeated doorbell does nothing");
@@ -448,4 +464,74 @@ fn nodes_that_are_drained_together_share_what_the_api_server_bears() {
     assert_eq!((report.counted("evicted"), report.counted("evictions_shared")), (3, 1));
     assert_eq!(scene.run().counted("evicted"), 0, "the second is used up");
     assert!(scene.claim().look_again_at.is_some_and(|look| look <= at(1)), "it goes on as soon as there is more");
+}
+
+/// EC2 as it answers when it refuses every call.
+struct Refusing;
+
+impl Refusing {
+    fn error() -> CloudError {
+        let (code, message) = ("InternalError".to_owned(), "an internal error has occurred".to_owned());
+        CloudError { kind: CloudErrorKind::Unknown, call: "EC2", code, message }
+    }
+}
+
+impl Instances for Refusing {
+    async fn of_cluster(&self, _: &ClusterName) -> Result<Vec<Instance>, CloudError> {
+        Err(Self::error())
+    }
+    async fn instance(&self, _: &InstanceId) -> Result<Option<Instance>, CloudError> {
+        Err(Self::error())
+    }
+    async fn tagged(&self, _: &str, _: &str) -> Result<Vec<Instance>, CloudError> {
+        Err(Self::error())
+    }
+    async fn tag(&self, _: &InstanceId, _: &[(String, String)]) -> Result<(), CloudError> {
+        Err(Self::error())
+    }
+}
+
+impl Terminator for Refusing {
+    async fn terminate(&self, _: &InstanceId) -> Result<(), CloudError> {
+        Err(Self::error())
+    }
+}
+
+#[test]
+fn while_ec2_refuses_every_call_nothing_is_let_go_and_the_message_comes_again() {
+    let sent = step(&ending(None), &Event::TerminationSent, at(0)).unwrap();
+    for claim in [ending(None), sent] {
+        let mut scene = Scene::of(&claim);
+        // Its Node is drained and has been watched; or its kubelet is silent, so that EC2 is asked first.
+        for ready in [ConditionStatus::True, ConditionStatus::Unknown] {
+            scene.change::<Node>(NODE, |node| node.status.conditions[0].status = ready);
+            for seconds in [0, 6, 12] {
+                scene.set_time(seconds);
+                let ports = scene.simulation.ports();
+                let world = World { store: &ports, cloud: &Refusing, cluster: &ports, queues: &ports, clock: &ports };
+                let outcome = block_on(crate::handle(world, &Settings::default(), &planned().key));
+                let waits = matches!(&outcome, Ok(report) if report.counted("terminated") + report.counted("termination_sent") == 0);
+                assert!(waits || matches!(outcome, Err(HandleError::Cloud(_))), "{outcome:?}");
+            }
+        }
+        assert!(scene.is_held() && scene.get::<NodeClaim>("default-1").is_some());
+        assert_eq!(scene.claim().phase, claim.phase);
+        assert_eq!(scene.state(), InstanceState::Running);
+    }
+}
+
+#[test]
+fn the_end_of_a_claim_made_by_hand_leaves_a_later_object_of_its_name_alone() {
+    let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
+    let mut claim = step(&planned(), &failed, at(0)).unwrap();
+    claim.spec.made_by_hand = Some("uid-1".into());
+    for (uid, left) in [("uid-1", false), ("uid-2", true)] {
+        let scene = Scene::of(&claim);
+        scene.change::<NodeClaim>("default-1", |shown| {
+            shown.metadata.uid = uid.into();
+            shown.metadata.deletion_timestamp = None;
+        });
+        scene.run();
+        assert_eq!(scene.get::<NodeClaim>("default-1").is_some_and(|shown| !shown.metadata.is_deleting()), left, "{uid}");
+    }
 }
