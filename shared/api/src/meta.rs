@@ -125,6 +125,12 @@ impl LabelSelector {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
     }
+
+    /// Whether it is known what the selector means: no requirement has an unknown operator.
+    pub fn is_readable(&self) -> bool {
+        let known = ["In", "NotIn", "Exists", "DoesNotExist"];
+        self.match_expressions.iter().all(|requirement| known.contains(&requirement.operator.as_str()))
+    }
 }
 
 impl SelectorRequirement {

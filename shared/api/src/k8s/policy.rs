@@ -38,7 +38,7 @@ pub struct PdbStatus {
 
 /// A count, or a percentage such as `50%`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a whole number, or text such as 10%, is needed")]
 pub enum IntOrString {
     Int(i64),
     Text(String),

@@ -139,7 +139,7 @@ fn held(pod: &Pod, budgets: &[PodDisruptionBudget], now: Timestamp, node: &str, 
     let own: Vec<&PodDisruptionBudget> = budgets.iter().filter(selects).collect();
     findings.expect(own.len() < 2, node, "pod-several-budgets", || format!("{} budgets select {key}", own.len()));
     let unready = pod.status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "False");
-    for budget in own.iter().filter(|budget| budget.status.disruptions_allowed == 0) {
+    for budget in own.iter().filter(|budget| budget.status.disruptions_allowed <= 0) {
         let lenient = unready && budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow";
         findings.expect(lenient, node, "pod-budget-spent", || format!("{} allows no disruption of {key}", budget.metadata.key()));
     }

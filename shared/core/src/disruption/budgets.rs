@@ -26,8 +26,8 @@ pub enum BudgetError {
     Reason(String),
     #[error("consolidateAfter {0} is negative: write 0s or more, or Never")]
     ConsolidateAfter(String),
-    /// Something else of the pool's disruption settings, in the words of whoever read them.
-    #[error("spec.disruption cannot be read: {0}")]
+    /// Something else of the pool's disruption settings, with its field, in the words of whoever read them.
+    #[error("{0}")]
     Unreadable(String),
     #[error("budget schedule {schedule:?} cannot be read")]
     Schedule { schedule: String, source: ScheduleError },
@@ -102,8 +102,9 @@ pub(crate) fn states(world: &World<'_>, reason: Reason) -> BTreeMap<String, Budg
 /// A budget that cannot be read, whichever reasons it names: its pool then allows no disruption at all.
 pub fn limit(pool: &NodePool, nodes: u32, reason: Reason, now: Timestamp) -> Result<u32, BudgetError> {
     let mut limit = UNBOUNDED;
-    if let Some(after) = pool.spec.disruption.consolidate_after.span().filter(jiff::SignedDuration::is_negative) {
-        return Err(BudgetError::ConsolidateAfter(format!("{after:#}")));
+    let after = &pool.spec.disruption.consolidate_after;
+    if after.span().is_some_and(|span| span.is_negative()) {
+        return Err(BudgetError::ConsolidateAfter(after.to_string()));
     }
     for budget in &pool.spec.disruption.budgets {
         // All are read, so that a broken one is never hidden by the others.
@@ -208,7 +209,7 @@ mod tests {
 
     #[test]
     fn counts_and_percentages_round_up() {
-        check(vec![budget("7", &[])], 100, [7; 3]);
+        check(vec![budget("7", &[])], 10, [7; 3]);
         check(vec![budget("30%", &[])], 10, [3; 3]);
         check(vec![budget("20%", &[])], 19, [4; 3]);
         check(vec![budget("5%", &[])], 10, [1; 3]);
@@ -230,6 +231,11 @@ mod tests {
 
     #[test]
     fn a_schedule_opens_and_closes_a_budget() {
+        let (open, shut) = (|nodes| scheduled(nodes, "0 9 * * *", "4h"), |nodes| scheduled(nodes, "0 9 * * *", "3h"));
+        let only = |reason: &str, budget| Budget { reasons: Some(vec![reason.to_owned()]), ..budget };
+        check(vec![budget("10", &[]), open("0"), budget("4", &["Empty"])], 10, [0; 3]);
+        check(vec![shut("0"), shut("1")], 10, [UNBOUNDED; 3]);
+        check(vec![budget("5", &[]), only("Drifted", shut("1")), only("Empty", open("2"))], 10, [2, 5, 5]);
         check(vec![scheduled("0", "0 9 * * *", "4h")], 10, [0; 3]);
         check(vec![scheduled("0", "0 9 * * *", "3h")], 10, [UNBOUNDED; 3]);
         check(vec![scheduled("0", "@daily", "24h")], 10, [0; 3]);

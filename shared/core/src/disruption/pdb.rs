@@ -47,18 +47,14 @@ impl<'a> Pdbs<'a> {
             return None;
         }
         let in_namespace = self.by_namespace.get(pod.metadata.namespace.as_str())?;
-        let matching: Vec<&PodDisruptionBudget> = in_namespace
-            .iter()
-            .copied()
-            .filter(|budget| budget.spec.selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels)))
-            .collect();
+        let matching: Vec<&PodDisruptionBudget> = in_namespace.iter().copied().filter(|budget| selects(budget, pod)).collect();
         match matching.as_slice() {
             [] => None,
             [budget] => {
                 let unhealthy_may_go = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
                     && pod.condition("Ready").is_some_and(|condition| condition.status == "False");
                 let blocks = match blocking {
-                    Blocking::Now => budget.status.disruptions_allowed == 0,
+                    Blocking::Now => budget.status.disruptions_allowed <= 0,
                     Blocking::Ever => never_allows(budget),
                 };
                 (blocks && !unhealthy_may_go).then(|| PdbBlock::Spent(budget.metadata.key()))
@@ -66,6 +62,11 @@ impl<'a> Pdbs<'a> {
             several => Some(PdbBlock::Several(several.iter().map(|budget| budget.metadata.key()).collect())),
         }
     }
+}
+
+/// Whom a selector means that cannot be read nobody knows: it may be any pod.
+fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
+    budget.spec.selector.as_ref().is_some_and(|selector| !selector.is_readable() || selector.matches(&pod.metadata.labels))
 }
 
 /// An integer `minAvailable` that equals the replica count is not seen here: replicas may change.
@@ -78,8 +79,8 @@ fn never_allows(budget: &PodDisruptionBudget) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whittle_api::LabelSelector;
     use whittle_api::k8s::PodCondition;
+    use whittle_api::{LabelSelector, SelectorRequirement};
 
     fn budget(name: &str, app: Option<&str>, allowed: i32) -> PodDisruptionBudget {
         let mut budget = PodDisruptionBudget::default();
@@ -112,6 +113,13 @@ mod tests {
         check(&[budget("web", None, 0)], &pod("web"), Blocking::Now, spent());
         check(&[budget("web", Some("web"), 1)], &pod("web"), Blocking::Now, None);
         check(&[budget("web", Some("api"), 0)], &pod("web"), Blocking::Now, None);
+        check(&[budget("web", Some("web"), -1)], &pod("web"), Blocking::Now, spent());
+        let mut odd = budget("web", None, 0);
+        let requirement = SelectorRequirement { key: "app".to_owned(), operator: "Like".to_owned(), values: vec!["api".to_owned()] };
+        odd.spec.selector = Some(LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() });
+        check(&[odd.clone()], &pod("web"), Blocking::Now, spent());
+        odd.status.disruptions_allowed = 1;
+        check(&[odd], &pod("web"), Blocking::Now, None);
         let mut elsewhere = budget("web", Some("web"), 0);
         elsewhere.metadata.namespace = "other".to_owned();
         check(&[elsewhere], &pod("web"), Blocking::Now, None);

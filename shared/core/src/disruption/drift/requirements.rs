@@ -1,17 +1,28 @@
 //! The labels of the claim no longer satisfy the NodePool's requirements (disruption 13.3).
 
 use crate::requirements::{from_labels, from_requirements};
-use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::karpenter::{NodeClaim, NodePool, Operator, Requirement};
 
+/// A requirement that asks for nothing that could be, which an API server refuses, tells nothing of the machines.
 pub(super) fn have_drifted(claim: &NodeClaim, pool: &NodePool) -> bool {
-    let asked = from_requirements(&pool.spec.template.spec.requirements);
+    let sound: Vec<Requirement> = pool.spec.template.spec.requirements.iter().filter(|asked| is_sound(asked)).cloned().collect();
+    let asked = from_requirements(&sound);
     from_labels(&claim.metadata.labels).compatible(&asked, |_| false).is_err()
+}
+
+fn is_sound(asked: &Requirement) -> bool {
+    let number = |text: &String| text.parse::<u64>().is_ok();
+    let values = match asked.operator {
+        Operator::In => !asked.values.is_empty(),
+        Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte => asked.values.len() == 1 && asked.values.iter().all(number),
+        Operator::NotIn | Operator::Exists | Operator::DoesNotExist => true,
+    };
+    !asked.key.is_empty() && values
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whittle_api::karpenter::{Operator, Requirement};
 
     #[track_caller]
     fn check(labels: &[(&str, &str)], key: &str, operator: Operator, values: &[&str], want: bool) {
@@ -42,5 +53,11 @@ mod tests {
         check(&[(cpu, "2")], cpu, Lt, &["5"], false);
         check(&[(cpu, "2")], cpu, Lt, &["1"], true);
         check(&spot, cpu, Gt, &["2"], true);
+        // What nothing can satisfy is a slip of the keyboard, for which no node goes.
+        check(&spot, cpu, Gt, &["many"], false);
+        check(&spot, cpu, Lt, &["1", "2"], false);
+        check(&spot, cpu, Lt, &["-1"], false);
+        check(&spot, key, In, &[], false);
+        check(&spot, "", In, &["spot"], false);
     }
 }
