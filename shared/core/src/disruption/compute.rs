@@ -77,7 +77,8 @@ fn spot_to_spot(world: &World<'_>, replacement: &mut Replacement<'_>, ceiling: P
 }
 
 /// Replacing {large, large, small} by a small one is no better than deleting the large ones (disruption 8.7): what comes
-/// must be cheaper than the cheapest node of a type that it may become.
+/// must be cheaper than the cheapest node of a type that it may become. Types that nobody sells under the requirements by
+/// now, as after leaving spot alone, go in any case.
 fn apart_from_own_types(world: &World<'_>, replacement: &mut Replacement<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
     let mut price_of: BTreeMap<&str, Price> = BTreeMap::new();
     for node in nodes {
@@ -90,7 +91,7 @@ fn apart_from_own_types(world: &World<'_>, replacement: &mut Replacement<'_>, no
         price_of.entry(&instance_type.name).and_modify(|known| *known = price.min(*known)).or_insert(price);
     }
     let shared = replacement.type_names().filter_map(|name| price_of.get(name)).min().copied();
-    shared.map_or(Ok(()), |shared| cheaper(replacement, shared))
+    cheaper(replacement, shared.unwrap_or(Price::MAX))
 }
 
 pub(super) fn command(

@@ -35,7 +35,7 @@ pub(super) struct Outcome {
 /// Runs simulations, and counts them.
 pub(super) struct Simulator<'w> {
     world: &'w World<'w>,
-    /// Pods that wait already, by key: they may stay without a place.
+    /// Pods that wait already, those of buffers included, by key: they may stay without a place.
     waiting: BTreeSet<String>,
     /// The cluster made ready for many questions; `Some(None)` where only a solve from scratch is right.
     prepared: Option<Option<Prepared<'w>>>,
@@ -50,8 +50,9 @@ impl<'w> Simulator<'w> {
     }
     /// A single question is asked of the cluster as it is: preparing costs as much.
     pub(super) fn new(world: &'w World<'w>, simulations: u32) -> Self {
-        let pods = world.input.cluster.objects.pods.iter();
-        let waiting = pods.filter(|pod| is_provisionable(pod)).map(|pod| pod.metadata.key()).collect();
+        let cluster = &world.input.cluster;
+        let real = cluster.objects.pods.iter().filter(|pod| is_provisionable(pod));
+        let waiting: BTreeSet<String> = real.chain(cluster.virtual_pods).map(|pod| pod.metadata.key()).collect();
         Self { world, waiting, prepared: (simulations <= 1).then_some(None), left: simulations }
     }
     pub(super) fn put_away(self, pass: &mut Pass<'w>) {

@@ -74,6 +74,10 @@ fn a_pool_that_cannot_buy_does_not_stand_in_the_way_of_others() {
             _ => scene.catalog.remove("broken").is_none(),
         };
         scene.expect(&["single replace [a] -> x1|x2|x4|x8"]);
+        scene.node("room", "default", 4);
+        scene.pod("resident", "room", "1");
+        keep(&mut scene, "room");
+        scene.expect(&["single delete [a]"]);
     }
 }
 
@@ -260,11 +264,44 @@ fn min_values_are_never_relaxed_for_a_consolidation_and_break_no_search() {
     alone.settings.solve.min_values = crate::schedule::MinValuesPolicy::BestEffort;
     alone.expect(&[]);
     alone.expect_why("n", "MinValues");
-    // {x4, x4, x2} could become x4 or smaller; only x1 and none of their own types is left, and two are asked for.
-    let mut several = scene(&[("a", 4, "900m"), ("b", 4, "900m"), ("c", 2, "900m")]);
-    ask(&mut several, 4);
-    let decision = several.decide();
-    assert!(decision.commands.iter().all(|command| command.replacements.is_empty()), "{:?}", decision.commands);
+}
+
+#[test]
+fn min_values_that_break_when_own_types_are_left_out_stop_the_search_and_nothing_else() {
+    // Nothing may move onto the nodes themselves. Together they could become x4 or y4; x4 is a type of theirs, and nothing is
+    // cheaper than that.
+    let mut scene = scene(&[("a", 4, "1900m"), ("b", 4, "1900m")]);
+    for node in ["a", "b"] {
+        let taint = whittle_api::k8s::Taint::new("maintenance", whittle_api::k8s::TaintEffect::NoSchedule);
+        scene.parts(node).0.spec.taints.push(taint);
+    }
+    let mut types: Vec<InstanceType> = [1, 2, 4, 8, 4].map(instance_type).into();
+    "y4".clone_into(&mut types[4].name);
+    types[4].requirements[0] = Requirement::is_in(labels::INSTANCE_TYPE, ["y4"]);
+    types[4].offerings.iter_mut().for_each(|offering| offering.price = Price::from_dollars(0.25));
+    scene.catalog.insert("default".to_owned(), Arc::new(types.into()));
+    scene.expect(&["single replace [a] -> x2"]);
+    let requirement = Requirement { operator: Operator::Exists, ..Requirement::default() };
+    let two = Requirement { key: labels::INSTANCE_TYPE.to_owned(), min_values: Some(2), ..requirement };
+    scene.the_pool("default").spec.template.spec.requirements.push(two);
+    scene.expect(&[]);
+    scene.expect_why("a", "MinValues");
+}
+
+#[test]
+fn several_nodes_become_only_what_can_be_launched_as_spot() {
+    // Together they fit on x8 and on an accelerator that nobody sells as spot just now.
+    let mut scene = scene(&[("a", 4, "3"), ("b", 4, "3")]);
+    let mut types: Vec<InstanceType> = [4, 8, 8].map(instance_type).into();
+    "y8".clone_into(&mut types[2].name);
+    types[2].requirements[0] = Requirement::is_in(labels::INSTANCE_TYPE, ["y8"]);
+    for offering in &mut types[2].offerings {
+        offering.available = offering.capacity_type() == labels::CAPACITY_ON_DEMAND;
+        offering.price = Price::from_dollars(0.39);
+    }
+    scene.catalog.insert("default".to_owned(), Arc::new(types.into()));
+    scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot", "on-demand"])];
+    scene.expect(&["multi replace [a b] -> x8"]);
 }
 
 #[test]
