@@ -2,12 +2,13 @@
 
 use crate::execute::find;
 use crate::state::Running;
+use std::collections::BTreeMap;
 use whittle_api::karpenter::ConsolidationPolicy;
 use whittle_claims::Phase;
-use whittle_core::disruption::{Command, Decision, LedgerEntry, Method, Proposal, Reason};
+use whittle_core::disruption::{Command, Decision, LedgerEntry, Method, Reason};
 use whittle_ports::{Amount, Report};
 use whittle_snapshot::Snapshot;
-use whittle_units::SignedDuration;
+use whittle_units::{Quantity, SignedDuration};
 
 /// How often states are shown: looks are more frequent than anybody reads.
 pub(crate) const EVERY: SignedDuration = SignedDuration::from_mins(1);
@@ -60,12 +61,41 @@ pub(crate) fn failed(report: &mut Report, seen: &Snapshot, running: &Running) {
     report.metric_by("karpenter_voluntary_disruption_queue_failures_total", labels, u64::try_from(lost).unwrap_or(u64::MAX));
 }
 
-/// A command no longer held when it had rested.
-pub(crate) fn rejected(report: &mut Report, proposal: &Proposal) {
-    let labels = [("consolidation_type", proposal.method.consolidation_type())];
-    let nodes = u64::try_from(proposal.nodes.len()).unwrap_or(u64::MAX);
-    report.metric_by("karpenter_voluntary_disruption_failed_validations_total", labels, nodes);
+/// Nodes that stay although a command that rested named them.
+pub(crate) fn dropped(report: &mut Report, method: Method, nodes: usize) {
+    if nodes > 0 {
+        let labels = [("consolidation_type", method.consolidation_type())];
+        let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
+        report.metric_by("karpenter_voluntary_disruption_failed_validations_total", labels, nodes);
+    }
 }
+
+/// How long each method that had nodes to look at took, and which did not look at all of them.
+pub(crate) fn evaluated(report: &mut Report, decision: &Decision, took: &BTreeMap<Method, SignedDuration>) {
+    let mut shown: BTreeMap<(&str, &str), SignedDuration> = BTreeMap::new();
+    for (method, span) in took.iter().filter(|(method, _)| decision.eligible.get(method).is_some_and(|nodes| *nodes > 0)) {
+        // Both kinds of drift are one to whoever looks.
+        *shown.entry((lower(method.reason()), method.consolidation_type())).or_default() += *span;
+    }
+    for ((reason, kind), span) in shown {
+        let metric = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds";
+        report.gauge(metric, [("reason", reason), ("consolidation_type", kind)], Amount::Time(span));
+    }
+    for weighed in &decision.weighed {
+        let decided = if weighed.approved { "approved" } else { "rejected" };
+        let labels = [("decision", decided), ("nodepool", weighed.node_pool.as_str()), ("policy", policy_name(weighed.policy))];
+        report.metric("karpenter_consolidation_moves_total", labels);
+        if let Some(score) = weighed.score {
+            let score = Quantity::from_milli(i64::try_from(score).unwrap_or(i64::MAX));
+            report.gauge("karpenter_consolidation_score", labels, Amount::Quantity(score));
+        }
+    }
+    for method in &decision.timeouts {
+        report.metric(TIMEOUTS, [("consolidation_type", method.consolidation_type())]);
+    }
+}
+
+const TIMEOUTS: &str = "karpenter_voluntary_disruption_consolidation_timeouts_total";
 
 /// What a command saves from now on, in dollars an hour; one that costs more saves nothing.
 pub(crate) fn saved(report: &mut Report, entry: &LedgerEntry) {
@@ -76,6 +106,10 @@ pub(crate) fn saved(report: &mut Report, entry: &LedgerEntry) {
 
 /// What each method could take, and what the budgets leave.
 pub(crate) fn states(report: &mut Report, decision: &Decision) {
+    for method in [Method::MultiNode, Method::SingleNode] {
+        // So that it is there before the first.
+        report.metric_by(TIMEOUTS, [("consolidation_type", method.consolidation_type())], 0);
+    }
     for reason in [Reason::Empty, Reason::Drifted, Reason::Underutilized] {
         // Both kinds of drift count, and of the two searches for underused nodes the one that saw more.
         let of_reason = decision.eligible.iter().filter(|(method, _)| method.reason() == reason).map(|(_, count)| *count);
@@ -104,10 +138,13 @@ fn policy(seen: &Snapshot, method: Method, pool: &str) -> &'static str {
         return "";
     }
     let pool = seen.objects.node_pools.iter().find(|known| known.metadata.name == pool);
-    match pool.map(|pool| pool.spec.disruption.consolidation_policy) {
-        Some(ConsolidationPolicy::WhenEmpty) => "when_empty",
-        Some(ConsolidationPolicy::WhenEmptyOrUnderutilized) => "when_empty_or_underutilized",
-        Some(ConsolidationPolicy::Balanced) => "balanced",
-        None => "",
+    pool.map_or("", |pool| policy_name(pool.spec.disruption.consolidation_policy))
+}
+
+const fn policy_name(policy: ConsolidationPolicy) -> &'static str {
+    match policy {
+        ConsolidationPolicy::WhenEmpty => "when_empty",
+        ConsolidationPolicy::WhenEmptyOrUnderutilized => "when_empty_or_underutilized",
+        ConsolidationPolicy::Balanced => "balanced",
     }
 }

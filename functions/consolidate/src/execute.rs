@@ -1,18 +1,20 @@
 //! Starting a command: store it, mark the nodes, store the replacements, ring launch.
 
 use crate::observe::keep;
-use crate::state::{Disruptions, Going, Running};
+use crate::state::{Disruptions, Going, Running, command_timeout};
 use crate::{counts, progress};
+use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::{ConditionStatus, conditions, labels};
-use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, Lease, Stored};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, Lease, NOMINATION, Stored};
 use whittle_core::disruption::{Command, LedgerEntry};
+use whittle_core::state::StateNode;
 use whittle_ports::{
     ClaimStore, Clock, ClusterError, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter,
     StoreError, World,
 };
-use whittle_snapshot::{Snapshot, claim_of};
-use whittle_units::{ClaimName, SignedDuration};
+use whittle_snapshot::{Snapshot, claim_of, machine_key};
+use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
 /// The taint that keeps new pods off a node that is to go.
 pub(crate) fn disrupted() -> Taint {
@@ -48,6 +50,7 @@ where
         replacements,
         stored: false,
     };
+    stored.value.nominated.extend(nominations(command, seen));
     stored.value.memory.record(command, launched, &seen.read, seen.now);
     stored.value.running.push(running);
     stored.revision = world.store.write(&lease.cluster, &stored.value, stored.revision).await?;
@@ -55,10 +58,18 @@ where
     counts::started(report, seen, command);
     let last = stored.value.running.len() - 1;
     let mut running = stored.value.running[last].clone();
-    let outcome = progress::step(world, lease, seen, &mut running, report).await?;
+    let patience = command_timeout(stored.value.removals().count());
+    let outcome = progress::step(world, lease, seen, &mut running, patience, report).await?;
     progress::settle(&mut stored.value, last, running, outcome);
     told(report, command, seen);
     Ok(())
+}
+
+/// Machines that stay and take pods of the command. Pure.
+pub(crate) fn nominations(command: &Command, seen: &Snapshot) -> BTreeMap<String, Timestamp> {
+    let until = seen.now.checked_add(NOMINATION).unwrap_or(seen.now);
+    let takes = |node: &&StateNode| command.destinations.iter().any(|name| name == node.name());
+    seen.nodes.iter().filter(takes).map(|node| (machine_key(node).to_owned(), until)).collect()
 }
 
 /// Tells each node's part in a command.

@@ -17,9 +17,10 @@ mod tests;
 pub use imagined::SHADOW;
 pub use state::{Disruptions, Running};
 
+use std::collections::BTreeMap;
 use whittle_claims::{Doorbell, Lease, Revision, Stored};
 use whittle_core::checker::check_command;
-use whittle_core::disruption::{self, Command, Decision, Gate, Method, Proposal, Settings as Rules};
+use whittle_core::disruption::{self, Command, Decision, Gate, Method, Proposal, Settings as Rules, Validated};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
     StatusWriter, WorkloadReader, World, end_turn, not_my_turn, take_turn,
@@ -97,7 +98,10 @@ where
         seen = load(world, settings, cluster).await?;
         seen.mark_going(stored.value.going().cloned());
     }
-    let decision = decide(settings, &seen, &stored.value, time_left(world.clock));
+    stored.value.nominated.retain(|_, until| seen.now < *until);
+    seen.expect_also(&stored.value.nominated);
+    let (decision, took) = decide(settings, &seen, &stored.value, world.clock);
+    counts::evaluated(&mut report, &decision, &took);
     shows::verdicts(world, cluster, &seen, &decision, settings.shadow, &mut report).await?;
     if !settings.shadow {
         observe::conditions(world, &seen, &decision, &mut report).await?;
@@ -140,11 +144,19 @@ fn simulations(left: SignedDuration, most: u32) -> u32 {
     u32::try_from(affordable).unwrap_or(u32::MAX).max(SIMULATIONS_MIN).min(most)
 }
 
-fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions, left: SignedDuration) -> Decision {
+/// The decision, and how long each method took to be evaluated; the first is charged with what all have in common.
+fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions, clock: &impl Clock) -> (Decision, BTreeMap<Method, SignedDuration>) {
     let facts = known.facts(seen);
     let rules = rules(settings);
-    let rules = Rules { simulations_max: simulations(left, rules.simulations_max), ..rules };
-    disruption::decide(disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules })
+    let rules = Rules { simulations_max: simulations(time_left(clock), rules.simulations_max), ..rules };
+    let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules };
+    let (mut began, mut took) = (clock.now(), BTreeMap::new());
+    let decision = disruption::decide_watched(input, &mut |method| {
+        let now = clock.now();
+        *took.entry(method).or_insert(SignedDuration::ZERO) += now.duration_since(began);
+        began = now;
+    });
+    (decision, took)
 }
 
 /// Lets a found command rest, or executes the one that has rested and still holds. Answers when to look again.
@@ -173,7 +185,10 @@ where
             return Ok(Some(proposal.execute_after.duration_since(seen.now)));
         }
         stored.value.resting = None;
-        return validated(world, settings, lease, seen, &proposal, stored, report).await.map(|()| None);
+        if validated(world, settings, lease, seen, &proposal, stored, report).await? {
+            return Ok(None);
+        }
+        // What no longer holds makes way at once for what this pass has found, by whichever method.
     }
     let Some(command) = decision.commands.first() else { return Ok(None) };
     shows::found(report, command, false, seen.now);
@@ -210,6 +225,7 @@ fn rested(method: Method, settings: &Settings, now: Timestamp) -> Timestamp {
     now.checked_add(wait).unwrap_or(now)
 }
 
+/// Executes what has rested, if it still holds; answers whether it does.
 async fn validated<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     settings: &Settings,
@@ -218,7 +234,7 @@ async fn validated<S, C, K, Q, T>(
     proposal: &Proposal,
     stored: &mut Stored<Disruptions>,
     report: &mut Report,
-) -> Result<(), HandleError>
+) -> Result<bool, HandleError>
 where
     S: ClaimStore + Records + DecisionLog,
     K: Mirrors + Nodes + StatusWriter,
@@ -230,16 +246,21 @@ where
     let rules = rules(settings);
     let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &memory, settings: &rules };
     match disruption::validate(input, proposal) {
-        Ok(command) if is_refused(settings, seen, &stored.value, &command, report) => Ok(()),
-        Ok(command) => execute::start(world, lease, seen, &command, stored, report).await,
+        Ok(Validated { command, dropped }) => {
+            counts::dropped(report, proposal.method, dropped);
+            if is_refused(settings, seen, &stored.value, &command, report) {
+                return Ok(false);
+            }
+            execute::start(world, lease, seen, &command, stored, report).await.map(|()| true)
+        }
         Err(rejection) => {
             shows::rejected(report, proposal, &rejection, seen.now);
-            counts::rejected(report, proposal);
+            counts::dropped(report, proposal.method, rejection.failed);
             for note in rejection.notes.iter().take(shows::EVENTS_MAX) {
                 // The rejection stands in the decision log; the event is a courtesy.
                 let _ = world.cluster.publish(&lease.cluster, &shows::event_of(note, &seen.read)).await;
             }
-            Ok(())
+            Ok(false)
         }
     }
 }

@@ -8,7 +8,7 @@ use whittle_claims::{Claim, Stored, mirror};
 use whittle_core::disruption::Decision;
 use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Report, StoreError, World, save};
 use whittle_snapshot::Snapshot;
-use whittle_units::SignedDuration;
+use whittle_units::{SignedDuration, Timestamp};
 
 /// FNV-1a: stable over builds and machines, which the standard library's hasher does not promise.
 struct Fnv(u64);
@@ -35,6 +35,15 @@ pub(crate) fn fingerprint<'a>(pods: impl Iterator<Item = &'a Pod>) -> u64 {
 
 fn counts(pod: &Pod) -> bool {
     !pod.is_daemon() && !pod.is_static() && !pod.is_terminal() && !pod.metadata.is_deleting()
+}
+
+/// Pod events so soon after another are the same to whoever waits for quiet.
+const ONE_EVENT: SignedDuration = SignedDuration::from_secs(10);
+
+/// When the last pod event was, after one at `now`. Pure.
+pub(crate) fn stamp(last: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
+    let fresh = last.is_none_or(|last| now.duration_since(last) >= ONE_EVENT || now < last);
+    if fresh { Some(now) } else { last }
 }
 
 /// Stamps claims whose node's pods changed since the last look (disruption 12), in the store and in the snapshot.
@@ -68,7 +77,7 @@ where
         let old = &seen.claims[at];
         // A node that has never had a pod has no pod event: its quiet starts with its initialization.
         let event = old.value.pods_fingerprint.unwrap_or(none) != fingerprint;
-        let last_pod_event_at = if event { Some(seen.now) } else { old.value.last_pod_event_at };
+        let last_pod_event_at = if event { stamp(old.value.last_pod_event_at, seen.now) } else { old.value.last_pod_event_at };
         let next = Claim { pods_fingerprint: Some(fingerprint), last_pod_event_at, ..old.value.clone() };
         if let Some(saved) = keep(world.store, old, next).await? {
             report.count("pod_events");

@@ -2,7 +2,7 @@
 
 use crate::counts;
 use crate::execute::{self, find};
-use crate::state::{COMMAND_TIMEOUT, Disruptions, Running, deletion_reason};
+use crate::state::{Disruptions, Running, command_timeout, deletion_reason};
 use std::collections::BTreeSet;
 use whittle_api::conditions;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Lease, Phase, Stored};
@@ -39,6 +39,7 @@ where
 {
     let mut left = Vec::new();
     let mut launched = false;
+    let patience = command_timeout(stored.value.removals().count());
     for running in stored.value.running.clone() {
         let mut next = running;
         if is_shadowed(seen, &next) {
@@ -47,7 +48,7 @@ where
             continue;
         }
         launched |= !next.stored;
-        match step(world, lease, seen, &mut next, report).await? {
+        match step(world, lease, seen, &mut next, patience, report).await? {
             Outcome::Waits => left.push(next),
             Outcome::Done => {}
             Outcome::RolledBack => undo(&mut stored.value, &next),
@@ -80,7 +81,7 @@ fn undo(state: &mut Disruptions, running: &Running) {
     state.memory.undo(&launched);
 }
 
-/// What the claims say about the replacements of a command. Pure.
+/// How far the replacements of a command are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
     Ready,
@@ -89,7 +90,8 @@ pub(crate) enum Readiness {
     Lost(String),
 }
 
-pub(crate) fn readiness(seen: &Snapshot, running: &Running) -> Readiness {
+/// What the claims say of a command's replacements, which may take so long. Pure.
+pub(crate) fn readiness(seen: &Snapshot, running: &Running, patience: SignedDuration) -> Readiness {
     let mut all = true;
     for replacement in &running.replacements {
         let name = &replacement.key.name;
@@ -105,7 +107,7 @@ pub(crate) fn readiness(seen: &Snapshot, running: &Running) -> Readiness {
     if all {
         return Readiness::Ready;
     }
-    if seen.now.duration_since(running.started_at) > COMMAND_TIMEOUT {
+    if seen.now.duration_since(running.started_at) > patience {
         return Readiness::Lost("the replacements were not ready in time".to_owned());
     }
     Readiness::Waiting
@@ -115,12 +117,13 @@ fn ending_text(claim: &Claim) -> String {
     claim.deletion.as_ref().map_or_else(|| claim.phase.word().to_owned(), |deletion| deletion.message.clone())
 }
 
-/// One step of a command. Every part may be repeated.
+/// One step of a command, which is given up when it takes longer than `patience`. Every part may be repeated.
 pub(crate) async fn step<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     lease: &Lease,
     seen: &Snapshot,
     running: &mut Running,
+    patience: SignedDuration,
     report: &mut Report,
 ) -> Result<Outcome, HandleError>
 where
@@ -134,7 +137,7 @@ where
         execute::launch(world, lease, running).await?;
         running.stored = true;
     }
-    match readiness(seen, running) {
+    match readiness(seen, running, patience) {
         Readiness::Waiting => Ok(Outcome::Waits),
         Readiness::Ready => {
             let outcome = end_old(world, lease, seen, running, report).await?;

@@ -47,7 +47,9 @@ where
     if shadow {
         return Ok(());
     }
-    for note in decision.notes.iter().filter(|note| is_news(note, &changed)).take(EVENTS_MAX) {
+    let of_changed = decision.verdicts.iter().filter(|verdict| changed.contains(verdict.node.as_str()));
+    let claims: BTreeSet<&str> = of_changed.map(|verdict| verdict.node_claim.as_str()).collect();
+    for note in decision.notes.iter().filter(|note| is_news(note, &changed, &claims)).take(EVENTS_MAX) {
         if crate::time_left(world.clock).is_zero() {
             break; // the verdict says the same
         }
@@ -111,12 +113,13 @@ fn pages<'d>(
     pages
 }
 
-/// Events about nodes are told when the verdict changed; those about claims go with their node's, others always.
-fn is_news(note: &Note, changed: &BTreeSet<&str>) -> bool {
+/// Events about nodes and their claims are told when the verdict changed, others always: whoever publishes them tells each
+/// once in two minutes. Pure.
+pub(crate) fn is_news(note: &Note, nodes: &BTreeSet<&str>, claims: &BTreeSet<&str>) -> bool {
     match note.object.split_once('/') {
-        Some(("node", name)) => changed.contains(name),
-        Some(("nodeclaim", _)) => false,
-        _ => note.warning,
+        Some(("node", name)) => nodes.contains(name),
+        Some(("nodeclaim", name)) => claims.contains(name),
+        _ => true,
     }
 }
 

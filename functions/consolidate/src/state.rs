@@ -10,9 +10,12 @@ use whittle_units::{ClaimName, SignedDuration, Timestamp};
 /// There is one such record in a cluster.
 pub(crate) const NAME: &str = "current";
 
-/// A command whose replacements are not ready after this is rolled back (disruption 11.2; the reference stretches it for
-/// thousands of commands at once, which one record does not hold).
-pub(crate) const COMMAND_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
+/// How long a command may take while so many nodes are under way, before it is rolled back (disruption 11.2): the more
+/// machines start at once, the longer each may take.
+pub(crate) fn command_timeout(nodes: usize) -> SignedDuration {
+    let (least, most) = (SignedDuration::from_mins(10), SignedDuration::from_hours(1));
+    SignedDuration::from_millis(i64::try_from(nodes).unwrap_or(i64::MAX).saturating_mul(80)).clamp(least, most)
+}
 
 /// Voluntary disruptions of a cluster. Written by `consolidate` alone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -27,6 +30,9 @@ pub struct Disruptions {
     pub leaving: Vec<Leaving>,
     /// What was last said of static pools that cannot be brought to their `replicas`, by pool.
     pub statics_told: BTreeMap<String, String>,
+    /// Machines that take pods of a command that was started, by the name under which something is expected of them, until
+    /// when: they are not taken away meanwhile.
+    pub nominated: BTreeMap<String, Timestamp>,
     pub memory: Memory,
     /// What shadow mode would do, as it was last told.
     pub imagined: Vec<LedgerEntry>,

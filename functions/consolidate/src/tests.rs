@@ -1,6 +1,6 @@
 use super::*;
 use crate::observe::fingerprint;
-use crate::progress::{Readiness, entry, readiness};
+use crate::progress::{self, Readiness, entry};
 use crate::state::{Going, Leaving};
 use std::collections::BTreeMap;
 use whittle_api::ClusterObjects;
@@ -8,7 +8,7 @@ use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ObjectMeta, OwnerReference};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, step};
-use whittle_core::disruption::{LedgerEntry, Removal, Savings, StaticChange};
+use whittle_core::disruption::{LedgerEntry, Note, Removal, Savings, StaticChange};
 use whittle_core::schedule::NewClaim;
 use whittle_units::Price;
 
@@ -47,6 +47,10 @@ fn joined() -> Vec<Event> {
         Event::FleetAnswered(machine()),
         Event::NodeJoined { node_name: "n".to_owned() },
     ]
+}
+
+fn readiness(seen: &Snapshot, running: &Running) -> Readiness {
+    progress::readiness(seen, running, crate::state::command_timeout(1))
 }
 
 fn snapshot(claims: Vec<Claim>, now: Timestamp) -> Snapshot {
@@ -119,6 +123,31 @@ fn a_lost_replacement_rolls_the_command_back() {
     assert!(matches!(readiness(&snapshot(vec![young], late), &command), Readiness::Lost(why) if why.contains("not ready in time")));
 }
 
+#[test]
+fn commands_finish_in_the_order_in_which_their_replacements_are_ready() {
+    let (first, second) = (claim("first"), claim("second"));
+    let ready = |young: &Claim| after(&after(young, &joined()), &[Event::NodeReady]);
+    let stands = |claims: Vec<Claim>, of: &Claim| readiness(&snapshot(claims, at(5)), &running(vec![of.clone()]));
+    let claims = vec![first.clone(), ready(&second)];
+    assert_eq!((stands(claims.clone(), &first), stands(claims, &second)), (Readiness::Waiting, Readiness::Ready));
+    let both = running(vec![first.clone(), second.clone()]);
+    assert_eq!(readiness(&snapshot(vec![ready(&first), second.clone()], at(5)), &both), Readiness::Waiting, "one of its two");
+    assert_eq!(readiness(&snapshot(vec![ready(&first), ready(&second)], at(5)), &both), Readiness::Ready);
+}
+
+#[test]
+fn a_command_may_take_longer_the_more_nodes_are_under_way() {
+    for (nodes, seconds) in
+        [(1, 600), (100, 600), (4_000, 600), (10_000, 800), (40_000, 3_200), (45_000, 3_600), (80_000, 3_600), (usize::MAX, 3_600)]
+    {
+        assert_eq!(crate::state::command_timeout(nodes), SignedDuration::from_secs(seconds), "{nodes} nodes");
+    }
+    let command = running(vec![claim("new")]);
+    let stands = |patience| progress::readiness(&snapshot(vec![claim("new")], at(601)), &command, crate::state::command_timeout(patience));
+    assert!(matches!(stands(1), Readiness::Lost(_)));
+    assert_eq!(stands(10_000), Readiness::Waiting);
+}
+
 /// The claim itself hears of it with the next sweep only: until then the old machine must not go.
 #[test]
 fn a_replacement_that_somebody_deletes_counts_as_lost_at_once() {
@@ -166,6 +195,44 @@ fn only_workload_pods_make_a_pod_event() {
     assert_eq!(fingerprint([&daemon, &web, &ended, &ending].into_iter()), alone);
     assert_ne!(fingerprint([&web, &other].into_iter()), alone);
     assert_eq!(fingerprint([&web, &other].into_iter()), fingerprint([&other, &web].into_iter()), "order does not matter");
+}
+
+#[test]
+fn machines_that_take_pods_of_a_command_are_not_taken_meanwhile() {
+    let taking = after(&claim("taking"), &[joined(), vec![Event::NodeReady]].concat());
+    let seen = |now| {
+        let shown = whittle_claims::mirror(&taking);
+        let objects = ClusterObjects { node_claims: vec![shown], ..ClusterObjects::default() };
+        let claims = snapshot(vec![taking.clone()], now).claims;
+        Snapshot::of(now, objects, claims, Vec::new(), BTreeMap::new())
+    };
+    let mut snapshot = seen(at(0));
+    let name = snapshot.nodes[0].name().to_owned();
+    let command = Command {
+        method: Method::SingleNode,
+        removals: vec![Removal::default()],
+        replacements: Vec::new(),
+        destinations: vec![name],
+        placements: Vec::new(),
+        savings: Savings::default(),
+        execute_after: at(0),
+    };
+    let nominated = crate::execute::nominations(&command, &snapshot);
+    assert_eq!(nominated, BTreeMap::from([("taking".to_owned(), at(20))]));
+    snapshot.expect_also(&nominated);
+    assert_eq!(snapshot.nodes[0].nominated_until, Some(at(20)));
+    assert!(crate::execute::nominations(&Command { destinations: Vec::new(), ..command }, &snapshot).is_empty());
+}
+
+#[test]
+fn pod_events_within_ten_seconds_are_one() {
+    let check = |last: Option<i64>, now: i64, want: i64| {
+        assert_eq!(crate::observe::stamp(last.map(at), at(now)), Some(at(want)), "{last:?}, then {now}");
+    };
+    check(None, 5, 5);
+    check(Some(5), 14, 5);
+    check(Some(5), 15, 15);
+    check(Some(5), 4, 4); // a clock that was set back
 }
 
 #[test]
@@ -297,6 +364,59 @@ fn a_command_counts_once_and_each_of_its_nodes_with_its_pods() {
         (first["decision"].as_str(), first["reason"].as_str(), first["consolidation_type"].as_str()),
         ("replace", "underutilized", "multi")
     );
+}
+
+#[test]
+fn decisions_are_counted_by_what_they_do_why_and_how() {
+    let check = |method: Method, launched: usize, want: [&str; 3]| {
+        let removal = Removal { node: "a".to_owned(), node_pool: "default".to_owned(), ..Removal::default() };
+        let command = Command {
+            method,
+            removals: vec![removal],
+            replacements: vec![NewClaim::default(); launched],
+            destinations: Vec::new(),
+            placements: Vec::new(),
+            savings: Savings::default(),
+            execute_after: at(0),
+        };
+        let mut report = Report::default();
+        counts::started(&mut report, &snapshot(vec![], at(0)), &command);
+        for metric in ["decisions_total", "decisions_by_nodepool_total"] {
+            let metric = format!("karpenter_voluntary_disruption_{metric}");
+            let found: Vec<_> = report.metrics.iter().filter(|one| one.metric == metric).collect();
+            let [one] = found[..] else { panic!("{metric}: {found:?}") };
+            assert_eq!(["decision", "reason", "consolidation_type"].map(|label| one.labels[label].as_str()), want);
+            assert_eq!(one.by, 1);
+        }
+    };
+    check(Method::Emptiness, 0, ["delete", "empty", "empty"]);
+    check(Method::MultiNode, 0, ["delete", "underutilized", "multi"]);
+    check(Method::MultiNode, 1, ["replace", "underutilized", "multi"]);
+    check(Method::SingleNode, 0, ["delete", "underutilized", "single"]);
+    check(Method::SingleNode, 1, ["replace", "underutilized", "single"]);
+    check(Method::Drift, 0, ["delete", "drifted", ""]);
+    check(Method::StaticDrift, 1, ["replace", "drifted", ""]);
+}
+
+#[test]
+fn nodes_that_no_longer_hold_are_counted_and_none_is_not() {
+    let mut report = Report::default();
+    counts::dropped(&mut report, Method::Emptiness, 0);
+    assert!(report.metrics.is_empty());
+    counts::dropped(&mut report, Method::SingleNode, 2);
+    let one = &report.metrics[0];
+    assert_eq!((one.metric, one.by), ("karpenter_voluntary_disruption_failed_validations_total", 2));
+    assert_eq!(one.labels["consolidation_type"], "single");
+}
+
+#[test]
+fn events_about_a_claim_go_with_its_node_and_those_about_pools_and_pods_are_always_told() {
+    let told = |object: &str| {
+        let note = Note { object: object.to_owned(), reason: "DisruptionBlocked", message: String::new(), warning: false };
+        shows::is_news(&note, &["n"].into(), &["c"].into())
+    };
+    assert!(["node/n", "nodeclaim/c", "nodepool/p", "pod/default/p"].into_iter().all(told));
+    assert!(!["node/other", "nodeclaim/n"].into_iter().any(told));
 }
 
 #[test]

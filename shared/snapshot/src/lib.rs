@@ -93,6 +93,15 @@ impl Snapshot {
         self
     }
 
+    /// Expects pods on further machines, by [`machine_key`], until then.
+    pub fn expect_also<'n>(&mut self, nominated: impl IntoIterator<Item = (&'n String, &'n Timestamp)>) {
+        for (machine, until) in nominated {
+            let expected = self.expected.entry(machine.clone()).or_default();
+            expected.nominated_until = expected.nominated_until.max(Some(*until));
+        }
+        self.nominate();
+    }
+
     /// The snapshot with the pods that buffers stand for.
     #[must_use]
     pub fn with_buffers(mut self, buffers: Vec<Buffer>) -> Self {

@@ -12,6 +12,16 @@ use whittle_units::Price;
 /// A move is worth it when its share of the savings is at least a half of its share of the disruption.
 const K: i128 = 2;
 
+/// A command as one of its pools weighed it, for the metrics `consolidation_moves_total` and `consolidation_score`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weighed {
+    pub node_pool: String,
+    pub policy: ConsolidationPolicy,
+    pub approved: bool,
+    /// In thousandths; none where the policy does not score.
+    pub score: Option<u64>,
+}
+
 /// Cost and disruption of whole pools.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
@@ -61,6 +71,29 @@ impl Totals {
         Ok(())
     }
 
+    /// What each pool of the nodes says of a command; `approved` is what all of them say together.
+    pub(super) fn weigh(&self, nodes: &[&Candidate<'_>], command: &Command, approved: bool) -> Vec<Weighed> {
+        let pools: BTreeMap<&str, ConsolidationPolicy> =
+            nodes.iter().map(|node| (node.pool_name(), node.pool.spec.disruption.consolidation_policy)).collect();
+        let said = |(pool, policy): (&&str, &ConsolidationPolicy)| {
+            let (savings, disruption) = shares(nodes, command, pool, pools.len());
+            let score = self.balanced.contains(*pool).then(|| self.score(pool, savings, disruption));
+            Weighed { node_pool: (*pool).to_owned(), policy: *policy, approved, score }
+        };
+        pools.iter().map(said).collect()
+    }
+
+    /// In thousandths; boundless where nothing is disrupted.
+    fn score(&self, pool: &str, savings: i128, disruption: Cost) -> u64 {
+        let Some(total) = self.pools.get(pool).filter(|total| total.cost > Price::ZERO && total.disruption > Cost::ZERO) else { return 0 };
+        if savings <= 0 {
+            return 0;
+        }
+        let loss = i128::from(total.cost.nanos()) * i128::from(disruption.raw());
+        let gain = savings * i128::from(total.disruption.raw());
+        (gain * 1000).checked_div(loss).map_or(u64::MAX, |score| u64::try_from(score).unwrap_or(u64::MAX))
+    }
+
     /// Whether deleting just this node would be worth it: no replacement can be worth more.
     pub(super) fn can_pass(&self, node: &Candidate<'_>) -> Result<(), u64> {
         match self.pools.get(node.pool_name()) {
@@ -75,10 +108,8 @@ impl Totals {
         if cost <= 0 || all <= 0 || savings <= 0 {
             return Err(0);
         }
-        let disruption = i128::from(disruption.raw());
         // savings/cost ÷ disruption/all ≥ 1/k, without a division.
-        let (gain, loss) = (savings * all, cost * disruption);
-        if K * gain >= loss { Ok(()) } else { Err(u64::try_from(gain * 1000 / loss).unwrap_or(0)) }
+        if K * savings * all >= cost * i128::from(disruption.raw()) { Ok(()) } else { Err(self.score(pool, savings, disruption)) }
     }
 
     /// Tells the Balanced pools of a chosen command that, and how, it was scored.
@@ -212,6 +243,32 @@ mod tests {
         assert!(passes(&["balanced-node", "plain-node"], 200, false));
         assert!(!passes(&["balanced-node", "plain-node"], 199, false));
         assert!(!passes(&["balanced-node", "plain-node"], 199, true));
+    }
+
+    #[test]
+    fn one_pool_that_finds_a_command_not_worth_it_stops_it() {
+        let worth = |both: bool| {
+            let mut scene = Scene::new();
+            for pool in ["small", "large"] {
+                let policy = &mut scene.pool(pool).spec.disruption.consolidation_policy;
+                if both || pool == "small" {
+                    *policy = ConsolidationPolicy::Balanced;
+                }
+                scene.node(&format!("{pool}-node"), pool, 4);
+                scene.pod(&format!("{pool}-pod"), &format!("{pool}-node"), "1");
+            }
+            // What goes is a whole pool here, and there a fifth of the cost for two thirds of the disruption.
+            scene.node("rest", "large", 16);
+            scene.with(|input| {
+                let world = World::new(input);
+                let pass = Pass::new(&world, Side::Live);
+                let chosen: Vec<&Candidate<'_>> = pass.candidates.iter().filter(|node| node.name() != "rest").collect();
+                let mut command = compute::command(&world, Method::MultiNode, &chosen, None, Default::default());
+                command.savings = Savings::between(Price::from_dollars(0.2), Price::ZERO);
+                Totals::new(&pass).approve(&chosen, &command)
+            })
+        };
+        assert_eq!((worth(false), worth(true)), (Ok(()), Err(150)));
     }
 
     #[test]

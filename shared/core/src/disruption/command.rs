@@ -197,12 +197,25 @@ impl Command {
     }
     /// The text for one of its nodes in events.
     pub fn text_for(&self, node: &str) -> String {
-        let action = self.action().as_str();
-        match (self.removals.len(), self.replacements.len()) {
-            (1, 0) => format!("{action}: [{node}] (savings: {})", self.savings),
-            (1, count) => format!("{action}: [{node}] -> [{}] (savings: {})", replacements(count), self.savings),
-            (nodes, _) => format!("{action}: [{node}] (part of {nodes}-node consolidation) (savings: {})", self.savings),
-        }
+        format!("{} (savings: {})", part_of(self.removals.len(), self.replacements.len(), node), self.savings)
+    }
+}
+
+impl Proposal {
+    /// The text for one of its nodes in events about why it is not executed.
+    pub(crate) fn text_for(&self, node: &str, cause: &str) -> String {
+        let part = part_of(self.nodes.len(), self.replacements.len(), node);
+        format!("{part}, reason: {cause} (savings: {})", Savings(self.savings_nanos))
+    }
+}
+
+/// A node's part in a command for so many nodes.
+fn part_of(nodes: usize, launched: usize, node: &str) -> String {
+    let action = if launched == 0 { Action::Delete } else { Action::Replace }.as_str();
+    match (nodes, launched) {
+        (1, 0) => format!("{action}: [{node}]"),
+        (1, count) => format!("{action}: [{node}] -> [{}]", replacements(count)),
+        _ => format!("{action}: [{node}] (part of {nodes}-node consolidation)"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What multi-node and single-node consolidation have in common: who is looked at, and which commands may stand.
 
-use super::balanced::Totals;
+use super::balanced::{Totals, Weighed};
 use super::candidates::Candidate;
 use super::command::{Command, Method};
 use super::memory;
@@ -57,10 +57,19 @@ pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), O
     if pass.is_consolidatable(candidate) { Ok(()) } else { Err(Some(pass.not_quiet(candidate))) }
 }
 
-/// What a command must be, beyond being possible: worth its disruption, no step back, and worth the user's minimum.
-pub(super) fn approve(pass: &Pass<'_>, totals: &Totals, nodes: &[&Candidate<'_>], command: &Command) -> Result<(), Keep> {
+/// What a command must be, beyond being possible: worth its disruption, no step back, and worth the user's minimum. Its pools'
+/// opinions are added to `weighed`.
+pub(super) fn approve(
+    pass: &Pass<'_>,
+    totals: &Totals,
+    nodes: &[&Candidate<'_>],
+    command: &Command,
+    weighed: &mut Vec<Weighed>,
+) -> Result<(), Keep> {
     memory::refuse_restlessness(&pass.memory, pass.world, nodes)?;
-    if let Err(thousandths) = totals.approve(nodes, command) {
+    let opinion = totals.approve(nodes, command);
+    weighed.extend(totals.weigh(nodes, command, opinion.is_ok()));
+    if let Err(thousandths) = opinion {
         return Err(Keep::PoorScore { thousandths });
     }
     let minimum = nodes.iter().map(|node| minimum_saving(node.pool)).max().unwrap_or(Price::ZERO);

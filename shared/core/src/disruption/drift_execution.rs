@@ -38,6 +38,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
                 }
             }
         }
+        pass.await_drift(node);
     }
     simulator.put_away(pass);
     command.into_iter().collect()

@@ -45,6 +45,7 @@ mod tests;
 
 pub(crate) use offers::Asked;
 
+pub use balanced::Weighed;
 pub use budgets::{BudgetError, BudgetState, limit as budget_limit};
 pub use command::{Action, Command, Method, Proposal, Reason, Removal, Savings, VALIDATION_WAIT};
 pub use conditions::ClaimConditions;
@@ -54,9 +55,9 @@ pub use expiration::{Expiry, expiry, termination_mode};
 pub use input::{ClaimFacts, Gate, Input, Memory, Move, Seen, Settings, Shape};
 pub use ledger::{LedgerEntry, SavingsReport, savings};
 pub use notes::Note;
-pub use pass::{Decision, decide};
+pub use pass::{Decision, decide, decide_watched};
 pub use pdb::PdbBlock;
 pub use protection::{Protection, is_evictable, protection};
 pub use static_pools::{StaticChange, static_changes};
-pub use validation::{Rejection, RejectionCause, validate};
+pub use validation::{Rejection, RejectionCause, Validated, validate};
 pub use verdict::{Blocker, Keep, Verdict, Why};

@@ -1,6 +1,6 @@
 //! Multi-node consolidation (disruption 8.4): several nodes go for one, or for none.
 
-use super::balanced::Totals;
+use super::balanced::{Totals, Weighed};
 use super::budgets::Left;
 use super::bundles::bundles;
 use super::candidates::Candidate;
@@ -9,6 +9,7 @@ use super::compute::compute;
 use super::consolidation::{approve, eligible};
 use super::pass::Pass;
 use super::simulate::Simulator;
+use super::verdict::Keep;
 use crate::schedule::Packing;
 
 /// More nodes than this are never taken at once.
@@ -32,23 +33,28 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     }
     let totals = Totals::new(pass);
     let mut simulator = Simulator::of_pass(pass);
-    let mut search = Search { pass, totals: &totals, simulator: &mut simulator };
-    let mut found = search.prefix(&nodes[..free]);
+    let mut search = Search { pass, totals: &totals, simulator: &mut simulator, rejected: Vec::new() };
+    let mut found = search.prefix(&nodes[..free], best);
     if best {
         found = search.better(&nodes[..free], found);
         found = search.bundled(&nodes, &left, found);
     }
+    let rejected = search.rejected;
     let spent = simulator.is_spent();
     simulator.put_away(pass);
     match found {
         Some((set, command)) => {
             pass.notes.chosen(&command);
             let chosen: Vec<&Candidate<'_>> = set.iter().filter_map(|at| nodes.get(*at)).collect();
+            pass.weighed.extend(scored(totals.weigh(&chosen, &command, true)));
             totals.note_approval(&mut pass.notes, &chosen, &command);
             vec![command]
         }
         None => {
-            if !spent {
+            pass.weighed.extend(rejected);
+            if spent {
+                pass.timeouts.insert(Method::MultiNode);
+            } else {
                 pass.remember_nothing(Method::MultiNode, &nodes);
             }
             Vec::new()
@@ -61,6 +67,11 @@ fn within<'w>(nodes: Vec<Candidate<'w>>, mut left: Left) -> (Vec<Candidate<'w>>,
     nodes.into_iter().partition(|node| left.take(node.pool_name()))
 }
 
+/// The opinions of all pools, where one of them at least has a score.
+fn scored(weighed: Vec<Weighed>) -> Vec<Weighed> {
+    if weighed.iter().any(|one| one.score.is_some()) { weighed } else { Vec::new() }
+}
+
 /// A set of nodes, by position in the sorted list, and what can be done with it.
 type Found = Option<(Vec<usize>, Command)>;
 
@@ -68,26 +79,36 @@ struct Search<'s, 'w> {
     pass: &'s Pass<'w>,
     totals: &'s Totals,
     simulator: &'s mut Simulator<'w>,
+    /// How the last set was weighed that its pools rejected.
+    rejected: Vec<Weighed>,
 }
 
 impl<'w> Search<'_, 'w> {
     fn attempt(&mut self, nodes: &[Candidate<'w>], set: &[usize]) -> Option<Command> {
         let chosen: Vec<&Candidate<'_>> = set.iter().filter_map(|at| nodes.get(*at)).collect();
         let command = compute(self.pass.world, self.simulator, &chosen, Method::MultiNode).ok()?;
-        approve(self.pass, self.totals, &chosen, &command).ok()?;
-        Some(command)
+        let mut weighed = Vec::new();
+        let opinion = approve(self.pass, self.totals, &chosen, &command, &mut weighed);
+        if matches!(opinion, Err(Keep::PoorScore { .. })) {
+            self.rejected = weighed;
+        }
+        opinion.ok().map(|()| command)
     }
 
-    /// The longest prefix that can go together, by halving: what N cannot do, N + 1 cannot either.
-    fn prefix(&mut self, nodes: &[Candidate<'w>]) -> Found {
+    /// The longest prefix that can go together, by halving: what N cannot do, N + 1 cannot either. Where the `best` is
+    /// wanted, a shorter one that saves more.
+    fn prefix(&mut self, nodes: &[Candidate<'w>], best: bool) -> Found {
         let (mut low, mut high) = (1, NODES_MAX.min(nodes.len() - 1));
-        let mut found = None;
+        let mut found: Found = None;
         while low <= high && !self.simulator.is_spent() {
             let middle = usize::midpoint(low, high);
             let set: Vec<usize> = (0..=middle).collect();
             match self.attempt(nodes, &set) {
                 Some(command) => {
-                    found = Some((set, command));
+                    let saves_less = found.as_ref().is_some_and(|(_, known)| command.savings < known.savings);
+                    if !(best && saves_less) {
+                        found = Some((set, command));
+                    }
                     low = middle + 1;
                 }
                 None => high = middle - 1,

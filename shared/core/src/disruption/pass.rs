@@ -1,5 +1,6 @@
 //! One pass of the disruption loop: the methods in their order until one finds something.
 
+use super::balanced::Weighed;
 use super::budgets::{self, BudgetState, Left};
 use super::candidates::{Candidate, candidate};
 use super::command::{Command, Method, Reason, Savings};
@@ -10,7 +11,7 @@ use super::state::{Machine, World};
 use super::verdict::{Blocker, Keep, Verdict, Why};
 use super::{drift_execution, emptiness, memory, multi, single, static_drift};
 use crate::schedule::{Packing, Prepared};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 
@@ -31,6 +32,10 @@ pub struct Decision {
     pub budgets: Vec<BudgetState>,
     /// Nodes that each method could have taken, for the gauge `eligible_nodes`.
     pub eligible: BTreeMap<Method, usize>,
+    /// Methods that ran out of simulations and found nothing until then, for `consolidation_timeouts_total`.
+    pub timeouts: BTreeSet<Method>,
+    /// Commands of consolidation as their pools weighed them.
+    pub weighed: Vec<Weighed>,
     /// To be given to the next pass.
     pub memory: Memory,
 }
@@ -41,10 +46,16 @@ pub struct Decision {
 /// [`Decision::shadow`] and never among those to execute.
 #[must_use]
 pub fn decide(input: Input<'_>) -> Decision {
+    decide_watched(input, &mut |_| ())
+}
+
+/// As [`decide`]; tells of each method when it is through, for those who have a clock.
+#[must_use]
+pub fn decide_watched(input: Input<'_>, watch: &mut dyn FnMut(Method)) -> Decision {
     let world = World::new(input);
-    let mut decision = run(&world, Side::Live);
+    let mut decision = run(&world, Side::Live, watch);
     if world.pools().any(is_shadow) {
-        let shadow = run(&world, Side::Shadow);
+        let shadow = run(&world, Side::Shadow, watch);
         decision.shadow = shadow.commands;
         for (verdict, seen) in decision.verdicts.iter_mut().zip(shadow.verdicts) {
             if world.pool(&seen.node_pool).is_some_and(is_shadow) {
@@ -67,12 +78,13 @@ pub(super) fn is_shadow(pool: &NodePool) -> bool {
     pool.metadata.annotation(labels::SHADOW) == Some("true")
 }
 
-fn run(world: &World<'_>, side: Side) -> Decision {
+fn run(world: &World<'_>, side: Side, watch: &mut dyn FnMut(Method)) -> Decision {
     let mut pass = Pass::new(world, side);
     let mut commands = Vec::new();
     let mut last = Method::SingleNode;
     for method in Method::ALL {
         commands = pass.run(method);
+        watch(method);
         if !commands.is_empty() {
             last = method;
             break;
@@ -83,12 +95,14 @@ fn run(world: &World<'_>, side: Side) -> Decision {
         // One node alone may save more than the best set.
         let saved = |commands: &[Command]| commands.iter().map(|command| command.savings).max();
         let alone = single::commands(&mut pass, single::Aim::Command);
+        watch(Method::SingleNode);
         if saved(&alone) > saved(&commands) {
             commands = alone;
         }
     } else if best && last != Method::SingleNode {
         // However often other methods find something, every node is looked at.
         single::commands(&mut pass, single::Aim::Verdicts);
+        watch(Method::SingleNode);
     }
     pass.finish(commands)
 }
@@ -102,8 +116,12 @@ pub(super) struct Pass<'w> {
     conditions: BTreeMap<&'w str, ClaimConditions>,
     pub(super) budgets: BTreeMap<Reason, BTreeMap<String, BudgetState>>,
     verdicts: BTreeMap<&'w str, Why>,
+    /// Drifted machines that wait for something: whether they could be consolidated is no news of them.
+    awaited: BTreeSet<&'w str>,
     pub(super) notes: Notes,
     eligible: BTreeMap<Method, usize>,
+    pub(super) timeouts: BTreeSet<Method>,
+    pub(super) weighed: Vec<Weighed>,
     pub(super) memory: Memory,
     /// What the methods' simulations have in common, once one has needed it.
     pub(super) prepared: Option<Option<Prepared<'w>>>,
@@ -117,8 +135,11 @@ impl<'w> Pass<'w> {
             conditions: BTreeMap::new(),
             budgets: BTreeMap::new(),
             verdicts: BTreeMap::new(),
+            awaited: BTreeSet::new(),
             notes: Notes::default(),
             eligible: BTreeMap::new(),
+            timeouts: BTreeSet::new(),
+            weighed: Vec::new(),
             memory: world.input.memory.clone(),
             prepared: None,
         };
@@ -201,7 +222,13 @@ impl<'w> Pass<'w> {
     }
     /// Without an event.
     pub(super) fn keep_quietly(&mut self, candidate: &Candidate<'w>, keep: Keep) {
-        self.verdicts.insert(candidate.name(), Why::Kept(keep));
+        if !self.awaited.contains(candidate.name()) {
+            self.verdicts.insert(candidate.name(), Why::Kept(keep));
+        }
+    }
+    /// What was last said of a drifted node stands, whatever consolidation thinks of it.
+    pub(super) fn await_drift(&mut self, candidate: &Candidate<'w>) {
+        self.awaited.insert(candidate.name());
     }
     /// The budgets of its pool leave nothing, or cannot be read.
     pub(super) fn keep_for_budget(&mut self, candidate: &Candidate<'w>, reason: Reason) {
@@ -215,7 +242,7 @@ impl<'w> Pass<'w> {
     }
     /// It could go, but not in this pass, or not yet known whether.
     pub(super) fn wait_turn(&mut self, candidate: &Candidate<'w>, savings: Savings) {
-        self.verdicts.insert(candidate.name(), Why::Kept(Keep::WaitsTurn { savings }));
+        self.keep_quietly(candidate, Keep::WaitsTurn { savings });
     }
 
     /// Whether the method looked at just these nodes in just this cluster lately, in vain. Their verdicts stand.
@@ -262,6 +289,8 @@ impl<'w> Pass<'w> {
             conditions: self.conditions.into_values().collect(),
             budgets: self.budgets.into_values().flat_map(BTreeMap::into_values).collect(),
             eligible: self.eligible,
+            timeouts: self.timeouts,
+            weighed: self.weighed,
             memory: self.memory,
         }
     }

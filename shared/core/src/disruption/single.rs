@@ -1,6 +1,6 @@
 //! Single-node consolidation (disruption 8.5): one node goes for a cheaper one, or for none.
 
-use super::balanced::Totals;
+use super::balanced::{Totals, Weighed};
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason};
 use super::compute::compute;
@@ -49,7 +49,10 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
             pass.keep(node, Keep::NotReached);
             continue;
         }
-        match consider(pass, &totals, outlook.as_ref(), &mut simulator, node) {
+        let mut weighed = Vec::new();
+        let found = consider(pass, &totals, outlook.as_ref(), &mut simulator, node, &mut weighed);
+        pass.weighed.append(&mut weighed);
+        match found {
             Err(keep) => pass.keep(node, keep),
             // Another node's move comes first; this one's is looked at again once that is done.
             Ok(command) => {
@@ -75,6 +78,8 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
         None => {
             if pass.memory.unreached.is_empty() {
                 pass.remember_nothing(Method::SingleNode, &nodes);
+            } else {
+                pass.timeouts.insert(Method::SingleNode);
             }
             Vec::new()
         }
@@ -87,6 +92,7 @@ fn consider(
     outlook: Option<&Outlook<'_>>,
     simulator: &mut Simulator<'_>,
     node: &Candidate<'_>,
+    weighed: &mut Vec<Weighed>,
 ) -> Result<Command, Keep> {
     totals.can_pass(node).map_err(|thousandths| Keep::PoorScore { thousandths })?;
     let unpriced = |keep| if keep == Keep::NothingCheaper && node.price == Price::ZERO { Keep::PriceUnknown } else { keep };
@@ -94,7 +100,7 @@ fn consider(
         return Err(unpriced(keep));
     }
     let command = compute(pass.world, simulator, &[node], Method::SingleNode).map_err(unpriced)?;
-    approve(pass, totals, &[node], &command)?;
+    approve(pass, totals, &[node], &command, weighed)?;
     Ok(command)
 }
 

@@ -33,6 +33,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
             } else {
                 pass.keep_for_budget(node, Reason::Drifted);
             }
+            pass.await_drift(node);
         }
     }
     commands

@@ -3,7 +3,7 @@
 use super::command::{Command, Proposal};
 use super::input::{ClaimFacts, Gate, Input, Memory, Settings};
 use super::pass::{Decision, decide};
-use super::validation::{Rejection, validate};
+use super::validation::{Rejection, Validated, validate};
 use super::verdict::Why;
 use crate::schedule::{self, Assortment, Packing, Workloads};
 use crate::state::ClusterState;
@@ -167,6 +167,9 @@ impl Scene {
         self.with(decide)
     }
     pub(crate) fn validate(&self, proposal: &Proposal) -> Result<Command, Rejection> {
+        self.validated(proposal).map(|still| still.command)
+    }
+    pub(crate) fn validated(&self, proposal: &Proposal) -> Result<Validated, Rejection> {
         self.with(|input| validate(input, proposal))
     }
 

@@ -7,18 +7,27 @@ use super::notes::{CONSOLIDATION_REJECTED, Note, Notes};
 use super::options::Replacement;
 use super::pass::{Pass, Side};
 use super::simulate::{Simulator, Targets};
-use super::state::World;
+use super::state::{Machine, World};
 use super::{compute, consolidation, drift_execution, emptiness, static_drift};
 use crate::schedule::Packing;
 use std::fmt;
 use whittle_api::labels;
 use whittle_units::Price;
 
+/// A command that still holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validated {
+    /// Decided anew from the present state.
+    pub command: Command,
+    /// Empty nodes that stay, being nominated or over a budget by now: for the metric `failed_validations_total`.
+    pub dropped: usize,
+}
+
 /// Why a command that rested is not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub cause: RejectionCause,
-    /// How many nodes failed, for the metric `failed_validations_total`.
+    /// How many nodes failed, for the metric `failed_validations_total`; that pods would go elsewhere counts for none.
     pub failed: usize,
     /// Events about it.
     pub notes: Vec<Note>,
@@ -55,45 +64,53 @@ impl fmt::Display for RejectionCause {
 ///
 /// # Errors
 /// What changed in the meantime; nothing is to be executed then.
-pub fn validate(input: Input<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
+pub fn validate(input: Input<'_>, proposal: &Proposal) -> Result<Validated, Rejection> {
     let world = World::new(input);
     let mut pass = Pass::new(&world, Side::Live);
     if world.now() < proposal.execute_after {
-        return Err(reject(proposal, RejectionCause::TooEarly));
+        return Err(reject(&world, proposal, RejectionCause::TooEarly));
     }
+    let whole = |command| Validated { command, dropped: 0 };
     match proposal.method {
         Method::Emptiness => still_empty(&mut pass, proposal),
-        Method::StaticDrift | Method::Drift => still_drifted(&mut pass, proposal),
-        Method::MultiNode | Method::SingleNode => still_underused(&mut pass, proposal),
+        Method::StaticDrift | Method::Drift => still_drifted(&mut pass, proposal).map(whole),
+        Method::MultiNode | Method::SingleNode => still_underused(&mut pass, proposal).map(whole),
     }
 }
 
-fn still_empty(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
-    let named = |candidate: &Candidate<'_>| proposal.nodes.iter().any(|node| node == candidate.name());
-    let mut empty: Vec<Candidate<'_>> = pass.candidates.iter().filter(|candidate| named(candidate)).cloned().collect();
+fn still_empty(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Validated, Rejection> {
+    let named = |name: &str| proposal.nodes.iter().any(|node| node == name);
+    let mut empty: Vec<Candidate<'_>> = pass.candidates.iter().filter(|candidate| named(candidate.name())).cloned().collect();
     empty.retain(|candidate| emptiness::filter(pass, candidate).is_ok());
     if empty.is_empty() {
-        return Err(reject(proposal, RejectionCause::Churn));
+        return Err(reject(pass.world, proposal, RejectionCause::Churn));
     }
     empty.sort_by(Candidate::by_savings_ratio);
     let mut left = pass.budget(proposal.method.reason());
+    let still = empty.len();
     empty.retain(|candidate| left.take(candidate.pool_name()));
+    let nominated = |machine: &&Machine<'_>| named(machine.name()) && machine.nominated(pass.world.now()).is_some();
+    let dropped = still - empty.len() + pass.world.machines.iter().filter(nominated).count();
     if empty.is_empty() {
-        return Err(reject(proposal, RejectionCause::Budget));
+        return Err(Rejection { failed: dropped, ..reject(pass.world, proposal, RejectionCause::Budget) });
     }
     let empty = emptiness::spare_wanted(pass, empty);
-    if empty.is_empty() { Err(reject(proposal, RejectionCause::Scheduling)) } else { Ok(emptiness::command(&empty, pass.world.now())) }
+    if empty.is_empty() {
+        return Err(reject(pass.world, proposal, RejectionCause::Scheduling));
+    }
+    Ok(Validated { command: emptiness::command(&empty, pass.world.now()), dropped })
 }
 
 /// Drift does not rest; a stored command of it is decided anew.
 fn still_drifted(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
     let commands = if proposal.method == Method::Drift { drift_execution::commands(pass) } else { static_drift::commands(pass) };
     let same = |command: &Command| command.proposal(proposal.decided_at).nodes == proposal.nodes;
-    commands.into_iter().find(same).ok_or_else(|| reject(proposal, RejectionCause::Churn))
+    commands.into_iter().find(same).ok_or_else(|| reject(pass.world, proposal, RejectionCause::Churn))
 }
 
 fn still_underused(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
-    let fail = |cause| Err(reject(proposal, cause));
+    let world = pass.world;
+    let fail = |cause| Err(reject(world, proposal, cause));
     let named = |node: &Candidate<'_>| proposal.nodes.iter().any(|name| name == node.name());
     let may_go = |node: &Candidate<'_>| node.may_be_taken_by(proposal.method) && consolidation::filter(pass, node).is_ok();
     let nodes: Vec<Candidate<'_>> = pass.candidates.iter().filter(|node| named(node) && may_go(node)).cloned().collect();
@@ -132,15 +149,17 @@ fn still_underused(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, 
     Ok(compute::command(pass.world, proposal.method, &nodes, replacement, (outcome.destinations, outcome.placements)))
 }
 
-fn reject(proposal: &Proposal, cause: RejectionCause) -> Rejection {
+fn reject(world: &World<'_>, proposal: &Proposal, cause: RejectionCause) -> Rejection {
     let mut notes = Notes::default();
     if matches!(proposal.method, Method::MultiNode | Method::SingleNode) {
-        let action = if proposal.replacements.is_empty() { "delete" } else { "replace" };
-        let (whole, cents) = (proposal.savings_nanos / 1_000_000_000, proposal.savings_nanos / 10_000_000 % 100);
-        let text = format!("{action}: [{}], reason: {cause} (savings: ${whole}.{cents:02})", proposal.nodes.join(", "));
         for node in &proposal.nodes {
-            notes.about(format!("node/{node}"), CONSOLIDATION_REJECTED, format!("Consolidation rejected: {text}"));
+            let message = format!("Consolidation rejected: {}", proposal.text_for(node, &cause.to_string()));
+            match world.machines.iter().find(|machine| machine.name() == node) {
+                Some(machine) => notes.on_machine(machine, CONSOLIDATION_REJECTED, &message),
+                None => notes.about(format!("node/{node}"), CONSOLIDATION_REJECTED, message),
+            }
         }
     }
-    Rejection { cause, failed: proposal.nodes.len(), notes: notes.into_sorted() }
+    let counts = matches!(cause, RejectionCause::Churn | RejectionCause::Budget);
+    Rejection { cause, failed: if counts { proposal.nodes.len() } else { 0 }, notes: notes.into_sorted() }
 }

@@ -101,6 +101,18 @@ fn a_protected_pod_keeps_its_node_whatever_owns_it() {
 }
 
 #[test]
+fn how_long_a_pod_is_protected_is_told() {
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    protect(&mut scene, "ReplicaSet", "45m");
+    let decision = scene.expect(&[]);
+    let told = decision.notes.iter().find(|note| note.reason == "DoNotDisruptUntil").unwrap();
+    assert_eq!((told.object.as_str(), told.warning), ("pod/default/p", false));
+    assert!(told.message.ends_with("until 2026-01-01T12:15:00Z"), "{}", told.message);
+    assert_eq!(why(&decision, "n").code(), "PodAnnotation");
+}
+
+#[test]
 fn protection_ends_with_its_time_or_its_pod() {
     let free = |spoil: &dyn Fn(&mut Scene)| {
         let mut scene = Scene::new();
@@ -110,8 +122,11 @@ fn protection_ends_with_its_time_or_its_pod() {
     };
     let decision = free(&|scene| protect(scene, "DaemonSet", "30m"));
     assert!(decision.notes.iter().any(|note| note.reason == "DoNotDisruptGracePeriodElapsed" && note.object == "pod/default/p"));
-    let decision = free(&|scene| protect(scene, "DaemonSet", "soon"));
-    assert!(decision.notes.iter().any(|note| note.reason == "InvalidDoNotDisruptAnnotation" && note.warning));
+    for value in ["soon", "0s", "-1h", "false"] {
+        let decision = free(&|scene| protect(scene, "DaemonSet", value));
+        let told: Vec<_> = decision.notes.iter().filter(|note| note.object == "pod/default/p").collect();
+        assert!(matches!(told[..], [one] if one.warning && one.reason == "InvalidDoNotDisruptAnnotation"), "{value}: {told:?}");
+    }
     free(&|scene| {
         protect(scene, "ReplicaSet", "true");
         scene.objects.pods[0].metadata.deletion_timestamp = Some(noon());
@@ -155,6 +170,44 @@ fn a_spent_budget_of_a_pod_keeps_its_node() {
     protect(&mut scene, "Node", "30m");
     budget(&mut scene, "web", 0);
     scene.expect(&["empty delete [n]"]);
+}
+
+#[test]
+fn one_pod_that_may_not_go_keeps_its_node_whoever_else_may() {
+    check(
+        |scene| {
+            for name in ["a", "b", "c"] {
+                scene.pod(name, "n", "100m").metadata.labels.insert("name".to_owned(), name.to_owned());
+            }
+            budget(scene, "only-b", 0);
+            let only = [("name".to_owned(), "b".to_owned())].into();
+            scene.objects.disruption_budgets[0].spec.selector = Some(LabelSelector { match_labels: only, ..LabelSelector::default() });
+        },
+        "PodDisruptionBudget",
+    );
+}
+
+#[test]
+fn labels_that_only_consolidation_needs_do_not_hold_an_empty_or_a_drifted_node() {
+    for missing in [labels::CAPACITY_TYPE, labels::ZONE, labels::INSTANCE_TYPE, "none"] {
+        let strange = || {
+            let mut scene = Scene::new();
+            scene.node("n", "default", 2).0.metadata.labels.remove(missing);
+            if missing == "none" {
+                scene.parts("n").0.metadata.labels.insert(labels::INSTANCE_TYPE.to_owned(), "unheard-of".to_owned());
+            }
+            scene
+        };
+        let decision = strange().expect(&["empty delete [n]"]);
+        let priced = if missing == "none" { 0 } else { decision.commands[0].savings.nanos() };
+        assert_eq!(priced, 0, "{missing}: what it costs is not known");
+        let mut drifted = strange();
+        drifted.pod("p", "n", "1500m");
+        drifted.expect(&[]);
+        let claim = drifted.parts("n").1;
+        conditions::set(&mut claim.status.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "AMIDrift", noon());
+        drifted.expect(&["drift replace [n] -> x2|x4|x8|x16"]);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What counts for budgets and gauges, and which events a pass asks for.
 
-use crate::disruption::testing::{Scene, noon, why};
+use crate::disruption::testing::{Scene, instance_type, noon, why};
 use crate::disruption::{Method, Reason};
 use jiff::ToSpan as _;
 use whittle_api::k8s::IntOrString;
@@ -135,6 +135,47 @@ fn single_moves_go_one_after_the_other_within_a_budget() {
     }
     assert_eq!(scene.marks.len(), 3);
     scene.expect(&[]);
+}
+
+/// Ten nodes that each can only be replaced, one for one, while the old ones wait for the new.
+#[test]
+fn a_budget_bounds_how_many_nodes_there_are_at_any_moment() {
+    let mut scene = nodes(0);
+    scene.catalog.insert("default".to_owned(), std::sync::Arc::new([12, 16].map(instance_type).into_iter().collect()));
+    scene.the_pool("default").spec.disruption.budgets = budget("3");
+    for at in 0..10 {
+        let name = format!("n{at}");
+        scene.node(&name, "default", 16);
+        scene.pod(&format!("pod-{name}"), &name, "11");
+    }
+    let (mut peak, mut waiting) = (10, Vec::new());
+    for round in 0..100 {
+        let decision = scene.decide();
+        if let [command] = &decision.commands[..] {
+            assert_eq!((command.removals.len(), command.replacements.len()), (1, 1), "{command}");
+            let old = command.removals[0].node.clone();
+            scene.marks.insert(old.clone(), (true, None));
+            let new = format!("new-{round}");
+            scene.node(&new, "default", 12).0.metadata.labels.remove(labels::INITIALIZED);
+            waiting.push((old, new));
+            assert!(waiting.len() <= 3, "round {round}");
+            peak = peak.max(scene.objects.nodes.len());
+            continue;
+        }
+        if waiting.is_empty() {
+            break;
+        }
+        // The oldest command is through.
+        let (old, new) = waiting.remove(0);
+        scene.parts(&new).0.metadata.labels.insert(labels::INITIALIZED.to_owned(), "true".to_owned());
+        scene.objects.nodes.retain(|node| node.metadata.name != old);
+        scene.objects.node_claims.retain(|claim| claim.metadata.name != format!("claim-{old}"));
+        let pod = scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == old).unwrap();
+        pod.spec.node_name = new;
+    }
+    assert_eq!(peak, 13);
+    assert_eq!(scene.objects.nodes.len(), 10);
+    assert!(scene.objects.nodes.iter().all(|node| node.metadata.labels[labels::INSTANCE_TYPE] == "x12"));
 }
 
 #[test]

@@ -145,6 +145,30 @@ fn pods_that_can_never_be_evicted_get_no_capacity_and_spent_budgets_do_not_count
     scene.objects.disruption_budgets.clear();
     spent_pdb(&mut scene, true);
     scene.expect(&["drift delete [a]"]);
+    scene.objects.disruption_budgets.clear();
+    annotate(&mut scene, "pod-a", "true");
+    scene.expect(&["drift delete [a]"]);
+}
+
+#[test]
+fn drift_goes_on_until_its_budget_is_used_up() {
+    let names: Vec<String> = (0..10).map(|at| format!("n{at}")).collect();
+    let bare: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+    for under_way in [0, 1] {
+        let mut scene = drifted(&bare);
+        scene.the_pool("default").spec.disruption.budgets = budget("3");
+        if under_way == 1 {
+            scene.marks.insert("n9".to_owned(), (true, None));
+        }
+        for left in (0..3 - under_way).rev() {
+            let decision = scene.decide();
+            assert_eq!((decision.commands.len(), decision.commands[0].removals.len()), (1, 1));
+            scene.marks.insert(decision.commands[0].removals[0].node.clone(), (true, None));
+            let state = scene.decide().budgets.into_iter().find(|state| state.reason == Reason::Drifted);
+            assert_eq!(state.map(|state| state.allowed()), Some(left));
+        }
+        assert_eq!(why(&scene.expect(&[]), "n8").code(), "Budget");
+    }
 }
 
 #[test]

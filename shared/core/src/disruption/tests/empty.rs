@@ -48,9 +48,14 @@ fn a_terminating_stateful_pod_and_an_ordinary_one_fill_a_node() {
     stateful.metadata.owner_references = vec![owner("apps/v1", "StatefulSet", "db")];
     stateful.metadata.deletion_timestamp = Some(noon());
     scene.pod("web", "n1", "100m");
-    scene.expect(&[]);
-    scene.expect_why("n0", "NotEmpty");
-    scene.expect_why("n1", "NotEmpty");
+    let decision = scene.expect(&[]);
+    for node in ["n0", "n1"] {
+        assert_eq!(why(&decision, node).code(), "NotEmpty");
+        let told: Vec<_> = decision.notes.iter().filter(|note| note.object == format!("node/{node}")).collect();
+        assert!(matches!(told[..], [one] if one.reason == "Unconsolidatable"), "{told:?}");
+    }
+    scene.node("bare", "default", 2);
+    scene.expect(&["empty delete [bare]"]);
 }
 
 #[test]
@@ -92,6 +97,27 @@ fn budgets_bound_how_many_go_together() {
     scene.the_pool("default").spec.disruption.budgets = budget("0");
     let decision = scene.expect(&[]);
     assert!(decision.notes.iter().any(|note| note.object == "nodepool/default" && note.reason == "DisruptionBlocked"));
+}
+
+#[test]
+fn a_budget_that_opens_is_noticed_by_the_next_pass() {
+    let mut scene = nodes(2);
+    scene.the_pool("default").spec.disruption.budgets = budget("0");
+    scene.memory = scene.expect(&[]).memory;
+    scene.the_pool("default").spec.disruption.budgets = budget("1");
+    scene.expect(&["empty delete [n0]"]);
+}
+
+#[test]
+fn empty_nodes_go_before_used_ones_under_every_policy() {
+    for policy in [ConsolidationPolicy::WhenEmpty, ConsolidationPolicy::WhenEmptyOrUnderutilized, ConsolidationPolicy::Balanced] {
+        let mut scene = nodes(2);
+        scene.the_pool("default").spec.disruption.consolidation_policy = policy;
+        scene.the_pool("default").spec.disruption.budgets = budget("1");
+        scene.node("big", "default", 16);
+        scene.pod("p", "big", "100m");
+        scene.expect(&["empty delete [n0]"]);
+    }
 }
 
 #[test]
@@ -159,13 +185,18 @@ fn what_rested_is_checked_again_node_by_node() {
     scene.now = noon() + 15.seconds();
     scene.pod("late", "n0", "100m");
     scene.marks.insert("n1".to_owned(), (false, Some(noon() + 1.minute())));
-    let command = scene.validate(&proposal).unwrap();
-    assert_eq!(command.to_string(), "delete: [n2]");
+    let still = scene.validated(&proposal).unwrap();
+    assert_eq!((still.command.to_string().as_str(), still.dropped), ("delete: [n2]", 1), "one is nominated, one no longer empty");
+    scene.objects.pods.clear();
+    scene.the_pool("default").spec.disruption.budgets = budget("1");
+    let still = scene.validated(&proposal).unwrap();
+    assert_eq!((still.command.to_string().as_str(), still.dropped), ("delete: [n0]", 2), "one is nominated, one over the budget");
     scene.the_pool("default").spec.disruption.budgets = budget("0");
     let rejection = scene.validate(&proposal).unwrap_err();
     assert_eq!((rejection.cause, rejection.failed), (RejectionCause::Budget, 3));
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never;
-    assert_eq!(scene.validate(&proposal).unwrap_err().cause, RejectionCause::Churn);
+    let rejection = scene.validate(&proposal).unwrap_err();
+    assert_eq!((rejection.cause, rejection.failed), (RejectionCause::Churn, 3));
 }
 
 #[test]

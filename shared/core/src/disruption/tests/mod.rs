@@ -7,6 +7,7 @@ mod drifting;
 mod empty;
 mod map;
 mod places;
+mod policies;
 mod properties;
 mod repairing;
 mod scale;

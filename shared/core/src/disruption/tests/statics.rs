@@ -43,6 +43,9 @@ fn a_static_pool_is_filled_up_to_its_replicas_and_its_limit() {
     let mut not_ready = pool_of(5, 2, None);
     conditions::clear(&mut not_ready.the_pool("default").status.conditions, conditions::READY);
     check_change(&not_ready, 0, &[]);
+    let mut foreign = pool_of(5, 2, None);
+    "Other".clone_into(&mut foreign.the_pool("default").spec.template.spec.node_class_ref.kind);
+    check_change(&foreign, 0, &[]);
     let mut going = pool_of(5, 5, Some(5));
     going.parts("n0").1.metadata.deletion_timestamp = Some(noon());
     assert!(check_change(&going, 0, &[]).unwrap().at_limit, "nodes that are going count against the limit");
@@ -162,11 +165,43 @@ fn drifted_static_nodes_are_replaced_one_for_one_within_budget_and_limit() {
     check_drift(pool_of(4, 5, None), "100%", 0);
     check_drift(pool_of(5, 5, None), "100%", 5);
     check_drift(pool_of(5, 5, None), "0", 0);
+    check_drift(pool_of(0, 2, None), "100%", 0);
+    let mut held = pool_of(2, 2, None);
+    held.parts("n0").0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    check_drift(held, "100%", 1);
+    pool_of(2, 2, None).expect(&[]);
+}
+
+#[test]
+fn drifted_static_nodes_are_replaced_until_none_is_left() {
+    let mut scene = pool_of(5, 5, Some(6));
+    let other = scene.pool("other");
+    other.spec.replicas = Some(1);
+    other.spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
+    scene.node("o", "other", 2);
+    scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
+    for round in 0..6 {
+        let decision = scene.decide();
+        let gone: Vec<String> = decision.commands.iter().map(|command| command.removals[0].node.clone()).collect();
+        // One of each pool at a time: the room of the one is not that of the other.
+        let want = [1 + usize::from(round == 0), 1, 1, 1, 1, 0][round];
+        assert_eq!(gone.len(), want, "round {round}: {gone:?}");
+        for node in gone {
+            // What came in its place is as the pool wants it.
+            let (node, claim) = scene.parts(&node);
+            for labels in [&mut node.metadata.labels, &mut claim.metadata.labels] {
+                labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
+            }
+        }
+    }
 }
 
 #[test]
 fn static_nodes_are_never_consolidated() {
-    let scene = pool_of(1, 1, None);
+    let mut scene = pool_of(2, 2, None);
+    scene.pod("p", "n0", "100m");
     scene.expect(&[]);
-    scene.expect_why("n0", "StaticNodePool");
+    for node in ["n0", "n1"] {
+        scene.expect_why(node, "StaticNodePool");
+    }
 }

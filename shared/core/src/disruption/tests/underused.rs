@@ -35,9 +35,11 @@ fn on_spot(scene: &mut Scene, nodes: &[&str]) {
     }
 }
 
-/// A catalog of `count` types of two cores, each a little dearer than the one before, and the node's own.
+/// A catalog of `count` types of two cores, each a little dearer than the one before by name, in no order, and the node's
+/// own.
 fn many_types(scene: &mut Scene, count: i64) {
-    let mut types: Vec<InstanceType> = (0..count)
+    let order = (0..count).map(|at| at * 13 % count);
+    let mut types: Vec<InstanceType> = order
         .map(|at| {
             let mut small = crate::disruption::testing::instance_type(2);
             small.name = format!("s{at:02}");
@@ -153,8 +155,13 @@ fn several_nodes_become_one_that_costs_less() {
 
 #[test]
 fn several_nodes_go_together_when_their_pods_fit_on_the_rest() {
-    let scene = scene(&[("a", 2, "500m"), ("b", 2, "500m"), ("c", 8, "3")]);
+    let mut scene = scene(&[("a", 2, "500m"), ("b", 2, "500m"), ("c", 8, "3")]);
     scene.expect(&["multi replace [a b c] -> x4"]);
+    on_spot(&mut scene, &["a", "b", "c"]);
+    scene.settings.spot_to_spot = Gate::On;
+    scene.expect(&["multi replace [a b c] -> x4"]);
+    scene.settings.spot_to_spot = Gate::Off;
+    scene.expect(&["single delete [a]"]);
 }
 
 #[test]
@@ -203,6 +210,51 @@ fn blocked_nodes_are_passed_over() {
     scene.parts("a").1.spec.termination_grace_period = Some("1h".parse().unwrap());
     scene.expect(&["single delete [b]"]);
     scene.expect_why("a", "PodDisruptionBudget");
+    // Where the other has no room, its neighbour is replaced.
+    scene.pod("filler", "a", "2500m");
+    scene.expect(&["single replace [b] -> x1|x2"]);
+}
+
+#[test]
+fn a_node_that_asks_to_stay_by_itself_or_by_a_pod_is_passed_over() {
+    let annotation = || (labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    for on_node in [true, false] {
+        let mut scene = scene(&[("a", 4, "1"), ("b", 4, "1")]);
+        if on_node {
+            scene.parts("a").0.metadata.annotations.extend([annotation()]);
+        } else {
+            scene.objects.pods[0].metadata.annotations.extend([annotation()]);
+        }
+        scene.expect(&["single delete [b]"]);
+        scene.expect_why("a", if on_node { "NodeAnnotation" } else { "PodAnnotation" });
+    }
+}
+
+#[test]
+fn each_pool_lets_as_many_nodes_go_together_as_its_budget_says() {
+    for (nodes, want) in [("2", 4), ("100%", 6), ("0", 0)] {
+        let mut scene = Scene::new();
+        scene.pool("other");
+        scene.node("room", "default", 16).0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+        for (at, pool) in ["default", "other"].into_iter().cycle().enumerate().take(6) {
+            let name = format!("n{at}");
+            scene.node(&name, pool, 2);
+            scene.pod(&format!("pod-{name}"), &name, "100m");
+        }
+        for pool in ["default", "other"] {
+            let budget = Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() };
+            scene.the_pool(pool).spec.disruption.budgets = vec![budget];
+        }
+        let decision = scene.decide();
+        let gone: Vec<&str> =
+            decision.commands.iter().flat_map(|command| &command.removals).map(|removal| removal.node_pool.as_str()).collect();
+        assert_eq!(gone.len(), want, "budgets of {nodes}");
+        assert_eq!(gone.iter().filter(|pool| **pool == "other").count(), want / 2, "budgets of {nodes}");
+        // What budgets hold back is looked at anew when they open.
+        scene.memory = decision.memory;
+        scene.the_pool("default").spec.disruption.budgets.clear();
+        assert_eq!(scene.decide().commands.len(), 1, "budgets of {nodes}");
+    }
 }
 
 #[test]
@@ -440,15 +492,25 @@ fn every_node_has_its_turn_when_a_pass_is_too_short() {
     for _ in 0..2 {
         let decision = scene.decide();
         looked_at.extend(decision.verdicts.iter().filter(|verdict| !verdict.why.is_stale()).map(|verdict| verdict.node.clone()));
+        assert_eq!(decision.timeouts, [Method::SingleNode].into());
+        assert_eq!(decision.memory.unreached.len(), 1);
         scene.memory = decision.memory;
     }
     assert_eq!(looked_at.len(), 3);
+    scene.settings.simulations_max = 100;
+    let decision = scene.expect(&[]);
+    assert!(decision.timeouts.is_empty() && decision.memory.unreached.is_empty(), "{:?}", decision.memory);
+    let mut hurried = self::scene(&[("a", 2, "1500m"), ("b", 2, "1500m"), ("c", 2, "1500m")]);
+    hurried.settings.simulations_max = 1;
+    assert_eq!(hurried.decide().timeouts, [Method::MultiNode, Method::SingleNode].into());
 }
 
 #[test]
 fn what_was_proposed_must_still_be_the_best_after_its_rest() {
     let mut scene = scene(&[("big", 16, "1500m")]);
     let proposal = scene.decide().commands[0].proposal(noon());
+    scene.now = noon() + 14.seconds();
+    assert_eq!(scene.validate(&proposal).unwrap_err().cause, RejectionCause::TooEarly);
     scene.now = noon() + 15.seconds();
     let command = scene.validate(&proposal).unwrap();
     assert_eq!(command.proposal(noon()).replacements, proposal.replacements);
@@ -458,8 +520,10 @@ fn what_was_proposed_must_still_be_the_best_after_its_rest() {
         spoil(&mut scene);
         let rejection = scene.validate(&proposal).unwrap_err();
         assert_eq!(rejection.cause, want);
-        assert_eq!(rejection.failed, 1);
-        assert!(rejection.notes.iter().all(|note| note.reason == "ConsolidationRejected"));
+        assert_eq!(rejection.failed, usize::from(want != RejectionCause::Scheduling), "{want}");
+        let told: Vec<(&str, &str)> = rejection.notes.iter().map(|note| (note.object.as_str(), note.message.as_str())).collect();
+        let message = format!("Consolidation rejected: replace: [big] -> [1 replacement], reason: {want} (savings: $0.70)");
+        assert_eq!(told, [("node/big", message.as_str()), ("nodeclaim/claim-big", message.as_str())]);
     };
     check(&|scene| used(scene, "room", 4, "1"), RejectionCause::Scheduling);
     check(
@@ -481,6 +545,49 @@ fn what_was_proposed_must_still_be_the_best_after_its_rest() {
         },
         RejectionCause::Budget,
     );
+}
+
+#[test]
+fn several_nodes_that_were_to_go_together_all_stay_when_one_may_not() {
+    let nodes = [("a", 4, "1500m"), ("b", 4, "1500m"), ("c", 4, "900m")];
+    let proposal = scene(&nodes).expect(&["multi delete [a b]"]).commands[0].proposal(noon());
+    type Spoil = fn(&mut Scene);
+    let spoil: [(Spoil, RejectionCause); 5] = [
+        (|scene| scene.marks.extend([("a".to_owned(), (false, Some(noon() + 1.minute())))]), RejectionCause::Churn),
+        (
+            |scene| scene.objects.pods[1].metadata.annotations.extend([(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned())]),
+            RejectionCause::Churn,
+        ),
+        (
+            |scene| {
+                let mut pdb = PodDisruptionBudget::default();
+                "default".clone_into(&mut pdb.metadata.namespace);
+                pdb.spec.selector = Some(LabelSelector::default());
+                scene.objects.disruption_budgets.push(pdb);
+            },
+            RejectionCause::Churn,
+        ),
+        (
+            |scene| scene.the_pool("default").spec.disruption.budgets = vec![Budget { nodes: IntOrString::Int(1), ..Budget::default() }],
+            RejectionCause::Budget,
+        ),
+        (
+            |scene| {
+                scene.pod("late", "c", "2");
+            },
+            RejectionCause::Scheduling,
+        ),
+    ];
+    for (spoil, cause) in spoil {
+        let mut later = scene(&nodes);
+        later.now = noon() + 15.seconds();
+        assert!(later.validate(&proposal).is_ok());
+        spoil(&mut later);
+        let rejection = later.validate(&proposal).unwrap_err();
+        let failed = if cause == RejectionCause::Scheduling { 0 } else { 2 };
+        assert_eq!((rejection.cause, rejection.failed, rejection.notes.len()), (cause, failed, 4));
+        assert!(rejection.notes[0].message.contains("delete: [a] (part of 2-node consolidation)"), "{}", rejection.notes[0].message);
+    }
 }
 
 #[test]

@@ -1,0 +1,119 @@
+//! What the policies of pools let go, node by node and several at once.
+
+use crate::disruption::testing::{Scene, instance_type, why};
+use std::sync::Arc;
+use whittle_api::catalog::InstanceType;
+use whittle_api::k8s::IntOrString;
+use whittle_api::karpenter::{Budget, ConsolidationPolicy, Requirement};
+use whittle_api::labels;
+
+const APPROVED: &str = "ConsolidationApproved";
+
+fn balanced(nodes: &[(&str, i64, &str)]) -> Scene {
+    let mut scene = Scene::new();
+    scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::Balanced;
+    for (node, cpu, pod) in nodes {
+        scene.node(node, "default", *cpu);
+        scene.pod(&format!("pod-{node}"), node, pod);
+    }
+    scene
+}
+
+fn sell(scene: &mut Scene, pool: &str, cpus: &[i64]) {
+    let types: Vec<InstanceType> = cpus.iter().map(|cpu| instance_type(*cpu)).collect();
+    scene.catalog.insert(pool.to_owned(), Arc::new(types.into()));
+}
+
+/// Who was told of an approval, and what.
+fn approvals(scene: &Scene) -> Vec<(String, String)> {
+    let told = scene.decide().notes.into_iter().filter(|note| note.reason == APPROVED);
+    told.map(|note| (note.object, note.message)).collect()
+}
+
+#[test]
+fn a_replacement_is_scored_by_what_the_pool_may_buy() {
+    // Six cores on demand save a quarter of the pool; on spot, which the pool may not buy, three quarters.
+    let mut scene = balanced(&[("n", 8, "5")]);
+    sell(&mut scene, "default", &[6, 8]);
+    scene.expect(&[]);
+    scene.expect_why("n", "PoorScore");
+    assert_eq!(approvals(&scene), []);
+    scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "spot"])];
+    scene.expect(&["single replace [n] -> x6|x8"]);
+}
+
+#[test]
+fn the_only_node_of_a_pool_may_be_deleted() {
+    let mut scene = balanced(&[("n", 8, "1")]);
+    let (node, _) = scene.node("foreign", "default", 4);
+    node.metadata.labels.retain(|key, _| key == labels::HOSTNAME || key == labels::ZONE);
+    scene.objects.node_claims.pop();
+    scene.expect(&["single delete [n]"]);
+    let message = "score 1.00 >= threshold 0.50 (k: 2, savings 100.0%, disruption 100.0%)";
+    let told = ["node/n", "nodeclaim/claim-n"].map(|object| (object.to_owned(), message.to_owned()));
+    assert_eq!(approvals(&scene), told);
+}
+
+#[test]
+fn several_used_nodes_go_together_and_their_pool_is_told() {
+    let mut scene = balanced(&[("a", 4, "1500m"), ("b", 4, "1500m"), ("c", 4, "900m")]);
+    scene.expect(&["multi delete [a b]"]);
+    let message = "score 1.00 >= threshold 0.50 (k: 2, savings 66.7%, disruption 66.7%)";
+    assert_eq!(approvals(&scene), [("nodepool/default".to_owned(), message.to_owned())]);
+    // Nobody scores, nobody is told.
+    scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
+    scene.expect(&["multi delete [a b]"]);
+    assert_eq!(approvals(&scene), []);
+}
+
+#[test]
+fn a_pool_that_weighs_does_not_hold_one_that_does_not() {
+    let mut scene = balanced(&[("weighed", 8, "5")]);
+    sell(&mut scene, "default", &[6, 8]);
+    scene.expect(&[]);
+    scene.pool("plain");
+    sell(&mut scene, "plain", &[6, 8]);
+    scene.node("plain", "plain", 8);
+    scene.pod("pod-plain", "plain", "5");
+    scene.expect(&["single replace [plain] -> x6"]);
+    assert_eq!(why(&scene.best().decide(), "weighed").code(), "PoorScore");
+}
+
+#[test]
+fn the_most_price_for_the_least_disruption_goes_first_under_every_policy() {
+    for policy in [ConsolidationPolicy::WhenEmptyOrUnderutilized, ConsolidationPolicy::Balanced] {
+        let mut scene = balanced(&[("many", 4, "100m"), ("few", 4, "100m"), ("cheap", 2, "100m")]);
+        scene.pod("second", "many", "100m");
+        let disruption = &mut scene.the_pool("default").spec.disruption;
+        disruption.consolidation_policy = policy;
+        disruption.budgets = vec![Budget { nodes: IntOrString::Int(1), ..Budget::default() }];
+        scene.expect(&["single delete [few]"]);
+        // The dearer of two that disrupt the same.
+        scene.objects.pods.retain(|pod| pod.metadata.name != "pod-few");
+        let cost = ("controller.kubernetes.io/pod-deletion-cost".to_owned(), "1342177280".to_owned());
+        scene.pod("pod-few", "few", "100m").metadata.annotations.extend([cost]);
+        scene.expect(&["single delete [many]"]);
+    }
+}
+
+#[test]
+fn how_commands_were_weighed_is_counted() {
+    let said = |scene: &Scene| -> Vec<(String, bool, Option<u64>)> {
+        scene.decide().weighed.into_iter().map(|one| (one.node_pool, one.approved, one.score)).collect()
+    };
+    let default = || "default".to_owned();
+    // One node, rejected; then approved; then by a policy that does not score.
+    let mut scene = balanced(&[("n", 8, "5")]);
+    sell(&mut scene, "default", &[6, 8]);
+    assert_eq!(said(&scene), [(default(), false, Some(250))]);
+    sell(&mut scene, "default", &[5, 6, 8]);
+    scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "spot"])];
+    assert_eq!(said(&scene), [(default(), true, Some(800))]);
+    scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
+    assert_eq!(said(&scene), [(default(), true, None)]);
+    // Several at once: the chosen ones, where anybody scores.
+    let mut several = balanced(&[("a", 4, "1500m"), ("b", 4, "1500m"), ("c", 4, "900m")]);
+    assert_eq!(said(&several), [(default(), true, Some(1000))]);
+    several.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
+    assert_eq!(said(&several), []);
+}
