@@ -35,7 +35,37 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         }
     }
     found.extend(orphans(root, &files)?);
+    found.extend(metrics(root, &files)?);
     Ok(found)
+}
+
+/// The page that says which metrics there are.
+const METRICS: &str = "docs/metrics.md";
+
+/// Metrics that functions have and the page has not, and the other way round.
+fn metrics(root: &Path, files: &[String]) -> Result<Vec<String>> {
+    let mut shown = BTreeSet::new();
+    for name in files.iter().filter(|name| name.starts_with("functions/") && name.ends_with(".rs") && !name.ends_with("tests.rs")) {
+        let text = std::fs::read_to_string(root.join(name)).with_context(|| format!("{name} cannot be read"))?;
+        shown.extend(metric_names(&text, '"'));
+    }
+    let page = std::fs::read_to_string(root.join(METRICS)).with_context(|| format!("{METRICS} cannot be read"))?;
+    Ok(compare_metrics(&shown, &metric_names(&page, '`')))
+}
+
+fn compare_metrics(shown: &BTreeSet<String>, told: &BTreeSet<String>) -> Vec<String> {
+    let missing = shown.difference(told).map(|name| format!("{METRICS}: metric {name} is missing; say what it is"));
+    let gone = told.difference(shown).map(|name| format!("{METRICS}: no function has metric {name}; take it out"));
+    missing.chain(gone).collect()
+}
+
+/// Names of metrics between these quotes.
+fn metric_names(text: &str, quote: char) -> BTreeSet<String> {
+    let is_metric = |word: &&str| {
+        let known = word.starts_with("karpenter_") || word.starts_with("whittle_");
+        known && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && !word.ends_with('_')
+    };
+    text.split(quote).filter(is_metric).map(str::to_owned).collect()
 }
 
 /// What is wrong in the text of one file.
@@ -208,6 +238,20 @@ mod tests {
         check("a/src/lib.rs", &"x\n".repeat(800), &[]);
         check("a/src/lib.rs", &"x\n".repeat(801), &["a/src/lib.rs: 801 lines, more than 800; split it by subject"]);
         check("a/data.csv", &"x\n".repeat(801), &[]);
+    }
+
+    #[test]
+    fn metrics_that_no_page_or_no_function_has_are_found() {
+        let code = metric_names("report.metric(\"karpenter_a_total\", [(\"whittle_\", \"x\")]); \"whittle_b\"", '"');
+        let page = metric_names("# t\n`whittle_b`, `whittle_` and `karpenter_c_total`", '`');
+        let found = compare_metrics(&code, &page);
+        assert_eq!(
+            found,
+            [
+                "docs/metrics.md: metric karpenter_a_total is missing; say what it is",
+                "docs/metrics.md: no function has metric karpenter_c_total; take it out"
+            ]
+        );
     }
 
     #[test]
