@@ -95,6 +95,11 @@ fn an_orphan_ended_at_first_sight_is_noticed() {
 }
 
 #[test]
+fn a_consolidation_that_makes_the_bill_larger_is_noticed() {
+    check(Mutant::PriceNotKept, "consolidation", 1, &calm(), "made the bill larger");
+}
+
+#[test]
 fn ignored_budgets_of_a_pool_are_noticed() {
     check(Mutant::PoolBudgetsIgnored, "empty_with_budget", 1, &calm(), "disruptions (Empty) more and");
 }

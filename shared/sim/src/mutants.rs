@@ -35,11 +35,13 @@ pub enum Mutant {
     AcknowledgedEarly,
     /// One look without a NodePool is believed, and one look at a NodeClaim that was made by hand.
     OneLookBelieved,
+    /// A machine is bought at whatever price, many times that of the one before.
+    PriceNotKept,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::FencingUnchecked,
         Self::LeaseIgnored,
         Self::RevisionIgnored,
@@ -54,6 +56,7 @@ impl Mutant {
         Self::EndUnconfirmed,
         Self::AcknowledgedEarly,
         Self::OneLookBelieved,
+        Self::PriceNotKept,
     ];
 }
 
@@ -65,6 +68,7 @@ impl World {
             Mutant::FencingUnchecked => self.store.ignore_fencing = true,
             Mutant::TokenForgotten => self.region.forget_tokens = true,
             Mutant::BudgetsUnasked => self.cluster.skip_budgets = true,
+            Mutant::PriceNotKept => self.region.overcharge = true,
             Mutant::AcknowledgedEarly => self.queues.forget_early = true,
             _ => {}
         }

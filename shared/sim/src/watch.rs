@@ -3,14 +3,16 @@
 use crate::check::{is_by_hand, is_in_hand};
 use crate::world::World;
 use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize as _;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, labels};
-use whittle_claims::{Claim, DeletionReason, Lease, Phase};
+use whittle_claims::{Claim, DecisionRecord, DeletionReason, Lease, Phase};
+use whittle_core::disruption::LedgerEntry;
 use whittle_ec2::fleet::FleetRequest;
 use whittle_ec2::instance::InstanceState;
-use whittle_units::{InstanceId, ProviderId};
+use whittle_units::{ClusterName, InstanceId, Price, ProviderId};
 
 /// A contradiction has to be seen again this long after it was first seen, less what clocks may differ.
 const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(26);
@@ -93,6 +95,35 @@ impl World {
         let node = claim.node_name().and_then(|name| objects.get::<Node>(name));
         let deleted = object.is_some_and(|object| object.metadata.is_deleting()) || node.is_some_and(|node| node.metadata.is_deleting());
         claim.deletion.is_some() || deleted
+    }
+
+    /// Decisions were recorded. Where a consolidation is through, what came must cost less than what goes, by what the region
+    /// charges.
+    pub(crate) fn watch_bill(&mut self, cluster: &ClusterName, decisions: &[DecisionRecord]) {
+        let is_ledger = |decision: &&DecisionRecord| decision.subject == LedgerEntry::KEY;
+        for decision in decisions.iter().filter(is_ledger) {
+            let entry = decision.detail.get(LedgerEntry::KEY).and_then(|entry| LedgerEntry::deserialize(entry).ok());
+            let Some(entry) = entry else {
+                self.broke(format!("an entry of the ledger cannot be read: {}", decision.detail));
+                continue;
+            };
+            if entry.reason == "Drifted" {
+                continue;
+            }
+            let command = format!("command {}", entry.id);
+            let goes = |claim: &Claim| claim.deletion.as_ref().is_some_and(|deletion| deletion.message.ends_with(&command));
+            let comes = |claim: &Claim| claim.spec.replaces.as_ref() == Some(&entry.id);
+            let (before, after) = (self.charged(cluster, goes), self.charged(cluster, comes));
+            if after > before {
+                self.broke(format!("{command} ({}) made the bill larger: {before} to {after} an hour", entry.reason));
+            }
+        }
+    }
+
+    fn charged(&self, cluster: &ClusterName, of: impl Fn(&Claim) -> bool) -> Price {
+        let claims = self.store.claims(cluster).map(|stored| &stored.value).filter(|claim| of(claim));
+        let machines = claims.filter_map(|claim| self.region.machines.get(&claim.machine()?.instance_id));
+        machines.map(|machine| machine.price).sum()
     }
 
     fn live_claims<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Claim> {

@@ -79,6 +79,8 @@ pub struct Region {
     pub mute_launches: bool,
     /// The client token is not looked at: a mutant that the checkers must catch.
     pub forget_tokens: bool,
+    /// Every machine costs many times more than the one before.
+    pub overcharge: bool,
     fleet_sequence: u64,
     started: usize,
 }
@@ -195,6 +197,7 @@ impl Region {
             changes: BTreeMap::new(),
             mute_launches: false,
             forget_tokens: false,
+            overcharge: false,
             fleet_sequence: 0,
             started: 0,
         }

@@ -567,6 +567,7 @@ impl World {
             };
             self.tell(LineKind::Decision, format!("{who}: {message}"));
         }
+        self.watch_bill(cluster, decisions);
         self.store.append(cluster, decisions);
     }
 
