@@ -24,11 +24,11 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Plan machines for the pending pods of some manifests
+    /// Say which machines would be launched for the pending pods of some manifests, and where each pod would go
     Plan(plan::PlanArgs),
-    /// Decide which nodes of some manifests would be disrupted now, and why the others stay
+    /// Say which nodes of some manifests would be removed or replaced now, what that saves, and why the others stay
     Consolidate(consolidate::ConsolidateArgs),
-    /// Say of one pod where it would go, or of one node what would become of it, and why
+    /// Say where one pod of some manifests would go, or what would become of one node, and why
     Explain(explain::ExplainArgs),
     Savings(savings::SavingsArgs),
     /// Convert manifests of versions before v1

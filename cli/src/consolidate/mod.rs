@@ -1,29 +1,39 @@
 //! `whittle consolidate`: which nodes would be disrupted now, decided from files alone.
 
+#[cfg(test)]
+mod odd;
 pub(crate) mod output;
 #[cfg(test)]
 mod tests;
 
 use crate::plan::offers::Offered;
 use crate::plan::source::Source;
-use crate::plan::{Format, PackingArg, input};
+use crate::plan::{self, Format, PackingArg, input};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
-use whittle_core::disruption::{self, Decision, Gate, Memory};
-use whittle_core::schedule::{Input, Options, Workloads};
+use whittle_core::buffers::{self, Buffer};
+use whittle_core::disruption::{self, ClaimFacts, Decision, Gate, Memory};
+use whittle_core::schedule::{self, Input, Options};
 use whittle_core::state::ClusterState;
 
 /// One pass of the disruption loop over a cluster given as manifests.
 #[derive(Args, Debug, Clone)]
+#[command(after_help = "\
+Decides from files alone: nothing is read from or changed in a cluster or an account. Pods and PodDisruptionBudgets that are
+not among the manifests protect nothing, so give all of them.
+
+Examples:
+  kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods,pdb -A -o yaml | whittle consolidate -f -
+  whittle consolidate -f cluster.yaml --region eu-west-1 --now 2026-01-01T09:00:00Z -o json")]
 pub struct ConsolidateArgs {
     #[command(flatten)]
     pub source: Source,
-    /// Output format.
+    /// How to print the decision
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
-    /// How moves are looked for: as the reference does, or also for moves that save more.
+    /// Whether to look for moves that save more than Karpenter's
     #[arg(long, value_enum, default_value_t = PackingArg::Best)]
     pub packing: PackingArg,
 }
@@ -49,9 +59,9 @@ pub fn run(args: &ConsolidateArgs) -> ExitCode {
 /// Input that cannot be read.
 pub fn render(args: &ConsolidateArgs) -> Result<String, input::ReadError> {
     let (read, offered) = args.source.read("consolidate")?;
-    if !read.refused.is_empty() {
+    if !read.hidden.is_empty() {
         // What a pod or a budget that cannot be read would have protected must not be removed for that.
-        return Err(input::ReadError::Manifest(read.refused));
+        return Err(input::ReadError::Hidden(read.hidden));
     }
     let started = Instant::now();
     let decision = decide(&read, &offered, args.packing);
@@ -64,29 +74,36 @@ pub fn render(args: &ConsolidateArgs) -> Result<String, input::ReadError> {
 /// The decision for manifests and what can be bought.
 #[must_use]
 pub fn decide(read: &input::Manifests, offered: &Offered, packing: PackingArg) -> Decision {
+    let offered = plan::overlaid(read, offered.clone());
     let state = ClusterState::of(&read.objects);
     let gate = |name| if read.settings.gate(name, false) { Gate::On } else { Gate::Off };
     let settings = disruption::Settings {
-        solve: Options {
-            packing: packing.packing(),
-            preferences: read.settings.preferences,
-            min_values: read.settings.min_values,
-            reserved_capacity: read.settings.gate("ReservedCapacity", true),
-            ..Options::provisioning()
-        },
+        solve: plan::options(read, packing),
         spot_to_spot: gate("SpotToSpotConsolidation"),
         static_capacity: gate("StaticCapacity"),
         closed: read.closed.clone(),
         ..disruption::Settings::standard()
     };
+    let (buffers, virtual_pods) = plan::pretend_pods(read);
     let cluster = Input {
         now: read.settings.now,
         objects: &read.objects,
         nodes: &state.nodes,
-        catalog: offered,
-        virtual_pods: &[],
-        workloads: &Workloads::default(),
+        catalog: &offered,
+        virtual_pods: &virtual_pods,
+        workloads: &read.workloads.selectors,
     };
-    let (facts, memory) = (BTreeMap::new(), Memory::default());
+    let (facts, memory) = (facts(&cluster, &settings.solve, &buffers), Memory::default());
     disruption::decide(disruption::Input { cluster, facts: &facts, memory: &memory, settings: &settings })
+}
+
+/// On which machines a provisioning pass, as there always has been one, keeps room for buffers.
+fn facts(cluster: &Input<'_>, options: &Options, buffers: &[Buffer]) -> BTreeMap<String, ClaimFacts> {
+    if buffers.iter().all(|buffer| buffer.pods.is_empty()) {
+        return BTreeMap::new();
+    }
+    let plan = schedule::solve(cluster, options);
+    let held = buffers::per_machine(&plan, buffers);
+    let claims = cluster.nodes.iter().filter_map(|node| Some((node.claim.as_ref()?, held.get(node.name())?)));
+    claims.map(|(claim, count)| (claim.metadata.name.clone(), ClaimFacts { buffer_pods: *count, ..ClaimFacts::default() })).collect()
 }

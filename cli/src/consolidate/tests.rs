@@ -214,3 +214,60 @@ fn verdicts_are_told_in_words_and_in_values() {
     let used = verdict(&answer, "used");
     assert_eq!((used["verdict"].as_str(), used["detail"]["savings"].as_f64()), (Some("delete"), Some(0.8)));
 }
+
+const BUFFER: &str = "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {name: spare}\nspec: {podTemplateRef: {name: shape}, replicas: 1}\n---\n";
+const SHAPE: &str = "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: shape}\ntemplate: {spec: {containers: [{name: a, image: a, resources: {requests: {cpu: '10'}}}]}}\n---\n";
+
+#[test]
+fn a_node_that_keeps_room_for_a_buffer_is_not_empty() {
+    let empty = pool("still", "{budgets: [{nodes: 100%}]}") + &node("bad", "still", "large", "aws:///a/i-bad");
+    let full = good() + &pod("filler", "used").replace("cpu: '1'", "cpu: '14'");
+    let off = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {featureGates: CapacityBuffer=false}\n---\n";
+    for packing in [PackingArg::Best, PackingArg::Reference] {
+        let answer = decided(&(full.clone() + &empty + BUFFER + SHAPE), CATALOG, packing);
+        assert_eq!(verdict(&answer, "bad")["code"], "BufferPods", "{packing:?}: {answer:#}");
+        for without in [String::new(), format!("{BUFFER}{SHAPE}{off}"), BUFFER.to_owned()] {
+            let answer = decided(&(full.clone() + &empty + &without), CATALOG, packing);
+            assert_eq!(verdict(&answer, "bad")["code"], "Empty", "{packing:?}, {without}: {answer:#}");
+        }
+    }
+}
+
+#[test]
+fn a_buffer_without_a_place_holds_no_node() {
+    let huge = SHAPE.replace("'10'", "'99'");
+    check_kept(
+        &(pool("bad", "{consolidateAfter: Never}") + &node("bad", "bad", "large", "aws:///a/i-bad") + BUFFER + &huge),
+        CATALOG,
+        "ConsolidationDisabled",
+        "Never",
+    );
+}
+
+#[test]
+fn room_for_a_buffer_is_found_elsewhere_before_its_node_goes() {
+    let answer = decided(&(good() + BUFFER + SHAPE), CATALOG, PackingArg::Best);
+    assert_eq!(verdict(&answer, "used")["code"], "NothingCheaper", "both fit on nothing smaller: {answer:#}");
+    let small = SHAPE.replace("'10'", "500m");
+    let answer = decided(&(good() + BUFFER + &small), CATALOG, PackingArg::Best);
+    assert_eq!(verdict(&answer, "used")["verdict"], "replace", "{answer:#}");
+}
+
+#[test]
+fn a_default_spread_keeps_pods_apart_when_their_nodes_go() {
+    let config = r#"{"podTopologySpread": {"defaultConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}]}}"#;
+    let settings =
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: plan-settings}}\ndata: {{schedulerConfig: '{config}'}}\n---\n");
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}}\n---\n";
+    let twins = pool("good", "{budgets: [{nodes: 100%}]}")
+        + &["a", "b"]
+            .map(|name| {
+                let labelled = pod(&format!("p-{name}"), name).replace("metadata: {", "metadata: {labels: {app: web}, ");
+                node(name, "good", "small", &format!("aws:///a/i-{name}")) + &labelled
+            })
+            .concat();
+    let gone = |text: &str| list(&decided(text, CATALOG, PackingArg::Reference), "commands").len();
+    assert_eq!(gone(&twins), 1);
+    assert_eq!(gone(&(twins.clone() + &settings)), 1, "no Service says that they belong together");
+    assert_eq!(gone(&(twins + &settings + service)), 0);
+}

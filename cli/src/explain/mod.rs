@@ -18,16 +18,23 @@ use whittle_core::schedule::{Plan, PodRef};
 
 /// Explain what would be decided about a pod, node or NodeClaim of some manifests.
 #[derive(Args, Debug, Clone)]
+#[command(after_help = "\
+Decides from files alone, as `whittle plan` does for a pod and `whittle consolidate` for a node.
+
+Examples:
+  whittle explain web/api-7d9f -f cluster.yaml
+  whittle explain node/ip-10-0-1-7.ec2.internal -f cluster.yaml --region eu-west-1")]
 pub struct ExplainArgs {
-    /// A pod (name or namespace/name), a node or a NodeClaim; pod/, node/ or nodeclaim/ in front tells which is meant.
+    /// What to explain: a pod (NAME or NAMESPACE/NAME), a node or a NodeClaim. Where a name has more than one of them, write
+    /// pod/, node/ or nodeclaim/ before it.
     #[arg(value_name = "POD|NODE")]
     pub name: String,
     #[command(flatten)]
     pub source: Source,
-    /// Output format.
+    /// How to print the answer
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
-    /// Whose decision: the best that is found, or the reference's.
+    /// Whose decision to explain
     #[arg(long, value_enum, default_value_t = PackingArg::Best)]
     pub packing: PackingArg,
 }
@@ -74,6 +81,9 @@ pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
     Ok(match subject {
         Subject::Pod(pod) if json_wanted => format!("{:#}\n", pod_json(pod, &plan)),
         Subject::Pod(pod) => pod_text(pod, &plan),
+        Subject::Node(_) | Subject::NodeClaim(_) if !read.hidden.is_empty() => {
+            return Err(input::ReadError::Hidden(read.hidden.clone()).into());
+        }
         Subject::Node(name) | Subject::NodeClaim(name) => {
             let decision = consolidate::decide(&read, &offered, args.packing);
             if json_wanted { format!("{:#}\n", machine_json(name, &plan, &decision)) } else { machine_text(name, &plan, &decision) }

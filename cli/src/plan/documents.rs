@@ -68,7 +68,8 @@ impl Found {
         let mut values = Vec::new();
         open(value, &mut values);
         let alone = values.len() == 1;
-        for value in values {
+        for mut value in values {
+            forget_nulls(&mut value);
             let worded = (alone && has_old_booleans(chunk)).then(|| chunk.to_owned());
             let document = Document { path: path.to_owned(), number, value, worded, faults: Vec::new() };
             // At the same lines as in the file, where it is not one of a list.
@@ -155,6 +156,18 @@ fn open(mut value: Value, out: &mut Vec<Value>) {
     }
 }
 
+/// Takes out what is null: to an API server it is as if it had not been written.
+fn forget_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(forget_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(forget_nulls),
+        _ => {}
+    }
+}
+
 /// Whether words stand in the text that older YAML takes for truth values.
 fn has_old_booleans(text: &str) -> bool {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
@@ -235,10 +248,16 @@ impl Document {
 
     /// A NodePool of which only `spec.disruption` cannot be read, without it, and what is wrong with it.
     pub(crate) fn without_broken_disruption(&self) -> Option<(Self, String)> {
-        if (self.version(), self.kind()) != (NodePool::API_VERSION, NodePool::KIND) || self.value.pointer("/spec/disruption").is_none() {
+        if (self.version(), self.kind()) != (NodePool::API_VERSION, NodePool::KIND) {
             return None;
         }
-        let why = serde_json::from_value::<NodePool>(self.value.clone()).err()?.to_string();
+        let why = match self.value.pointer("/spec/disruption")? {
+            Value::Object(_) => {
+                let error = serde_path_to_error::deserialize::<_, NodePool>(self.value.clone()).err()?;
+                format!("{}: {}", error.path(), error.inner())
+            }
+            _ => "spec.disruption: it is no object".to_owned(),
+        };
         let mut value = self.value.clone();
         value.pointer_mut("/spec")?.as_object_mut()?.remove("disruption");
         serde_json::from_value::<NodePool>(value.clone()).ok()?;
@@ -255,13 +274,19 @@ impl Document {
         let otherwise = self.worded.as_ref().and_then(|text| parsed(text, false).ok()).and_then(|value| serde_json::from_value(value).ok());
         otherwise.ok_or_else(|| {
             let (field, inner) = (first.path().to_string(), first.inner().to_string());
-            let quotes = if inner.contains("expected a string") { "; a name or value that is meant as text needs quotes" } else { "" };
+            let remedy = if inner.contains("expected a string") {
+                "; a name or value that is meant as text needs quotes"
+            } else if field.ends_with("Time") || field.ends_with("Timestamp") {
+                "; write a time such as 2026-01-01T00:00:00Z"
+            } else {
+                ""
+            };
             ReadError::Object {
                 path: self.path.clone(),
                 document: self.number,
                 object: format!("{} {:?}", self.kind(), self.name()),
                 field,
-                message: format!("{inner}{quotes}"),
+                message: format!("{inner}{remedy}"),
             }
         })
     }

@@ -20,6 +20,12 @@ pub enum ReadError {
     /// All faults of a file, one line each.
     #[error("{}", .0.join("\n"))]
     Manifest(Vec<String>),
+    /// Objects that cannot be read, and without which no node may be given up.
+    #[error(
+        "nothing is decided, because what cannot be read may protect pods and nodes; mend it or leave it out:\n{}",
+        .0.join("\n")
+    )]
+    Hidden(Vec<String>),
     #[error("{path}, document {document}: not readable as YAML: {message}")]
     Yaml { path: String, document: usize, message: String },
     #[error("{path}, document {document}: {object}, {field}: {message}")]
@@ -74,6 +80,8 @@ pub struct Manifests {
     pub skipped: Vec<String>,
     /// Objects that cannot be read, and why: it is as if they were not there.
     pub refused: Vec<String>,
+    /// Of these, those that may protect others, or tell where pods may be: who is to lose a node has to know them.
+    pub hidden: Vec<String>,
     /// What the API server would find wrong with NodePools that can be read all the same.
     pub doubts: Vec<String>,
     /// NodePools whose `spec.disruption` cannot be read, and why; it is as if it were not there.
@@ -134,6 +142,7 @@ fn assemble(found: Found, when: When) -> Result<Manifests, ReadError> {
     let settings = settings(&documents, when)?;
     let (mut objects, mut workloads) = (ClusterObjects::default(), Makers::default());
     let (mut skipped, mut doubts, mut closed) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut hidden = refused.clone();
     let mut node_classes = Vec::new();
     let mut read = 0;
     for (position, document) in documents.iter().enumerate() {
@@ -160,9 +169,16 @@ fn assemble(found: Found, when: When) -> Result<Manifests, ReadError> {
                     skipped.push(format!("{} {} {}", document.version(), document.kind(), document.name()));
                 }
             }
-            Err(fault) if document.faults.is_empty() => refused.push(fault.to_string()),
-            // They say the same, and better.
-            Err(_) => refused.extend_from_slice(&document.faults),
+            Err(fault) => {
+                // Faults say the same, and better.
+                let said = if document.faults.is_empty() { vec![fault.to_string()] } else { document.faults.clone() };
+                // Without it, its own nodes are no candidates.
+                let speaks_for_itself = document.version() == NodePool::API_VERSION && ["NodePool", "NodeClaim"].contains(&document.kind());
+                if !speaks_for_itself {
+                    hidden.extend_from_slice(&said);
+                }
+                refused.extend(said);
+            }
         }
     }
     if read == 0 && !refused.is_empty() {
@@ -170,7 +186,7 @@ fn assemble(found: Found, when: When) -> Result<Manifests, ReadError> {
     }
     complete(&mut objects, &settings);
     workloads.own(&mut objects.pods);
-    Ok(Manifests { objects, settings, node_classes, workloads, skipped, refused, doubts, closed })
+    Ok(Manifests { objects, settings, node_classes, workloads, skipped, refused, hidden, doubts, closed })
 }
 
 /// Adds one object; says whether its kind is known.

@@ -17,19 +17,26 @@ use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use whittle_api::k8s::Pod;
+use whittle_core::buffers::Buffer;
 use whittle_core::overlays;
 use whittle_core::schedule::{self, Input, Options, Packing, Plan, WishCost};
 use whittle_core::state::ClusterState;
 
 /// Plan machines for the pending pods of some manifests.
 #[derive(Args, Debug, Clone)]
+#[command(after_help = "\
+Decides from files alone: nothing is read from or changed in a cluster or an account.
+
+Examples:
+  whittle plan -f pods.yaml -f pools.yaml --region eu-west-1
+  kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods -A -o yaml | whittle plan -f -")]
 pub struct PlanArgs {
     #[command(flatten)]
     pub source: source::Source,
-    /// Output format.
+    /// How to print the plan
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
-    /// Which packings compete: the cheapest of several, or the reference's own alone.
+    /// Whether to look for cheaper plans than Karpenter's
     #[arg(long, value_enum, default_value_t = PackingArg::Best)]
     pub packing: PackingArg,
 }
@@ -37,14 +44,18 @@ pub struct PlanArgs {
 /// How a decision is printed.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    /// For programs
     Json,
+    /// For people
     Text,
 }
 
 /// `--packing`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackingArg {
+    /// The cheapest of several ways to decide, Karpenter's among them
     Best,
+    /// As Karpenter decides
     Reference,
 }
 
@@ -76,7 +87,7 @@ pub fn run(args: &PlanArgs) -> ExitCode {
 
 /// Says what of the input has no effect, and why.
 fn tell(command: &str, read: &input::Manifests) {
-    let (_, unresolved) = pretend_pods(read);
+    let (_, unresolved) = buffers(read);
     let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| eprintln!("whittle {command}: {what}{line}"));
     list("skipped ", &read.skipped);
     list("refused: ", &read.refused);
@@ -84,9 +95,36 @@ fn tell(command: &str, read: &input::Manifests) {
     list("", &unresolved);
 }
 
-/// What capacity buffers stand for; nothing where their feature gate is off.
-fn pretend_pods(read: &input::Manifests) -> (Vec<Pod>, Vec<String>) {
-    if read.settings.gate("CapacityBuffer", true) { read.workloads.pretend_pods(read.settings.now) } else { Default::default() }
+/// Capacity buffers and what became of them; none where their feature gate is off.
+fn buffers(read: &input::Manifests) -> (Vec<Buffer>, Vec<String>) {
+    if read.settings.gate("CapacityBuffer", true) { read.workloads.resolved(read.settings.now) } else { Default::default() }
+}
+
+/// The same for a decision, with all their pods.
+pub(crate) fn pretend_pods(read: &input::Manifests) -> (Vec<Buffer>, Vec<Pod>) {
+    let (buffers, _) = buffers(read);
+    let pods = buffers.iter().flat_map(|buffer| buffer.pods.iter().cloned()).collect();
+    (buffers, pods)
+}
+
+/// What can be bought, as NodeOverlays change it where their feature gate is on.
+pub(crate) fn overlaid(read: &input::Manifests, offered: offers::Offered) -> offers::Offered {
+    if !read.settings.gate("NodeOverlay", false) {
+        return offered;
+    }
+    overlays::apply(&read.objects.node_overlays, &read.objects.node_pools, offered).catalog
+}
+
+/// How pods are planned for, as `plan-settings` say.
+pub(crate) fn options(read: &input::Manifests, packing: PackingArg) -> Options {
+    Options {
+        packing: packing.packing(),
+        preferences: read.settings.preferences,
+        min_values: read.settings.min_values,
+        reserved_capacity: read.settings.gate("ReservedCapacity", true),
+        default_spread: read.settings.default_spread.clone(),
+        ..Options::provisioning()
+    }
 }
 
 /// The output of the command.
@@ -113,12 +151,10 @@ pub(crate) struct Planned {
 
 /// The plan for manifests and what can be bought.
 #[must_use]
-pub(crate) fn decide(read: &input::Manifests, mut offered: offers::Offered, packing: PackingArg) -> Planned {
-    if read.settings.gate("NodeOverlay", false) {
-        offered = overlays::apply(&read.objects.node_overlays, &read.objects.node_pools, offered).catalog;
-    }
+pub(crate) fn decide(read: &input::Manifests, offered: offers::Offered, packing: PackingArg) -> Planned {
+    let offered = overlaid(read, offered);
     let state = ClusterState::of(&read.objects);
-    let (virtual_pods, _) = pretend_pods(read);
+    let (_, virtual_pods) = pretend_pods(read);
     let input = Input {
         now: read.settings.now,
         objects: &read.objects,
@@ -127,14 +163,7 @@ pub(crate) fn decide(read: &input::Manifests, mut offered: offers::Offered, pack
         virtual_pods: &virtual_pods,
         workloads: &read.workloads.selectors,
     };
-    let options = Options {
-        packing: packing.packing(),
-        preferences: read.settings.preferences,
-        min_values: read.settings.min_values,
-        reserved_capacity: read.settings.gate("ReservedCapacity", true),
-        default_spread: read.settings.default_spread.clone(),
-        ..Options::provisioning()
-    };
+    let options = options(read, packing);
     let solving = Instant::now();
     let plan = schedule::solve(&input, &options);
     let solve = solving.elapsed();

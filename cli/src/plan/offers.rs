@@ -19,11 +19,12 @@ use whittle_ec2::kubelet::Kubelet;
 /// Where instance types come from.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Offers {
-    /// Instance types and their offerings, as JSON.
+    /// A file with what can be bought: instance types, zones and prices, as JSON.
     #[arg(long, value_name = "CATALOG.json", conflicts_with = "region")]
     pub instance_types: Option<PathBuf>,
-    /// Instance types of this region from built-in tables, as the node classes among the manifests see them. On-demand prices
-    /// are real ones, spot prices are not: 25 % to 60 % of them. Without either option: the region of the nodes.
+    /// What this region sells, from built-in tables, as far as the EC2NodeClasses among the manifests admit it. On-demand prices
+    /// are the published ones; spot prices are made up, between 25 % and 60 % of these. Without this and --instance-types: the
+    /// region that the nodes' labels name.
     #[arg(long, value_name = "REGION", value_parser = clap::builder::PossibleValuesParser::new(offline::REGIONS))]
     pub region: Option<String>,
 }

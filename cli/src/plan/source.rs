@@ -9,14 +9,14 @@ use std::path::PathBuf;
 /// The input of `plan`, `consolidate` and `explain`.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Source {
-    /// Manifests: a file, a directory (its *.yaml and *.yml) or - for standard input; may be repeated. Lists are opened, so
-    /// that what `kubectl get -o yaml` prints will do.
+    /// Manifests: a file, a directory (its *.yaml and *.yml) or - for standard input; may be given more than once. What
+    /// `kubectl get -o yaml` prints will do.
     #[arg(short = 'f', long = "filename", required = true, value_name = "MANIFESTS")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub offers: Offers,
-    /// When the decision is made, such as 2026-01-01T00:00:00Z; by default the time in the ConfigMap plan-settings, then the
-    /// present (with --instance-types: 2026-01-01T00:00:00Z, so that equal input gives equal output).
+    /// The time at which to decide, such as 2026-01-01T00:00:00Z. Without it: key `now` of a ConfigMap `plan-settings` among the
+    /// manifests, else the present (with --instance-types 2026-01-01T00:00:00Z, so that the same files give the same answer).
     #[arg(long, value_name = "TIME")]
     pub now: Option<Timestamp>,
 }

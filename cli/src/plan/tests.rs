@@ -169,7 +169,8 @@ fn a_buffer_without_a_shape_or_gate_stands_for_nothing() {
     let text = joined(&[POOL, BUFFER]);
     assert_eq!(plan(&text).pods, 0);
     let read = input::read_text("in.yaml", &text).unwrap();
-    let (pods, unresolved) = read.workloads.pretend_pods(read.settings.now);
+    let (buffers, unresolved) = read.workloads.resolved(read.settings.now);
+    let pods: Vec<_> = buffers.iter().flat_map(|buffer| &buffer.pods).collect();
     assert!(
         pods.is_empty() && unresolved[0].contains("default/spare") && unresolved[0].contains("PodTemplate \"shape\""),
         "{unresolved:?}"

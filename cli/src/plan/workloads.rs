@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use whittle_api::k8s::{Pod, PodSource, PodSourceKind, Service, StoredPodTemplate, Workloads};
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_api::{LabelSelector, ObjectMeta};
-use whittle_core::buffers::{Unresolved, resolve, source_of};
+use whittle_core::buffers::{Buffer, Unresolved, resolve, source_of};
 use whittle_units::Timestamp;
 
 /// Services, workloads and buffers of some manifests.
@@ -114,11 +114,11 @@ impl Makers {
         }
     }
 
-    /// The pods that stand for the room that buffers keep, as the functions resolve them, and what became of those that
-    /// stand for none.
+    /// Buffers with the pods that stand for the room that they keep, as the functions resolve them, and what became of those
+    /// that stand for none.
     #[must_use]
-    pub fn pretend_pods(&self, now: Timestamp) -> (Vec<Pod>, Vec<String>) {
-        let (mut pods, mut unresolved) = (Vec::new(), Vec::new());
+    pub fn resolved(&self, now: Timestamp) -> (Vec<Buffer>, Vec<String>) {
+        let (mut resolved, mut unresolved) = (Vec::new(), Vec::new());
         let mut buffers: Vec<&CapacityBuffer> = self.buffers.iter().filter(|buffer| !buffer.metadata.is_deleting()).collect();
         buffers.sort_by_key(|buffer| buffer.metadata.key());
         for buffer in buffers {
@@ -130,8 +130,8 @@ impl Makers {
             if let Err(why) = &source {
                 unresolved.push(format!("CapacityBuffer {} stands for no pods: {}", buffer.metadata.key(), why.message));
             }
-            pods.extend(resolve(buffer, source.as_ref().copied(), now).pods);
+            resolved.push(resolve(buffer, source.as_ref().copied(), now));
         }
-        (pods, unresolved)
+        (resolved, unresolved)
     }
 }

@@ -24,21 +24,29 @@ use whittle_api::GoDuration;
 use whittle_claims::DecisionRecord;
 use whittle_core::disruption::{LedgerEntry, SavingsReport, savings};
 
-/// Sum the ledger: dollars per hour before and after, and the pods that were moved
+/// Say what disruptions have saved: dollars an hour before and after, by reason and NodePool, and the pods that were moved
 ///
-/// Reads decision records or ledger entries as JSON, one or many, in arrays or line by line; the output of
-/// `whittle local run -o json`; and exports of the table such as
-/// `aws dynamodb scan --table-name TABLE --filter-expression 'subject = :s' --expression-attribute-values
-/// '{":s": {"S": "ledger"}}'` (in shadow mode: "shadow"). Exit status 1: some records could not be read and are left out; 2: nothing could.
+/// Whittle enters every command that it carries out into a ledger, a part of its DynamoDB table. This command sums an export of
+/// it; it needs no access to the account itself. In shadow mode nothing is carried out, and the sum is of what would have been.
 #[derive(Debug, Args)]
+#[command(after_long_help = "\
+The input is JSON, one entry or many, in arrays or line by line: exports of the table, or what `whittle local run -o json`
+prints.
+
+Examples:
+  aws dynamodb scan --table-name TABLE --filter-expression 'subject = :s' \\
+    --expression-attribute-values '{\":s\": {\"S\": \"ledger\"}}' > ledger.json      (in shadow mode: \"shadow\")
+  whittle savings ledger.json --since 24h
+
+Exit status 0: everything was read; 1: some records could not be read and are left out; 2: nothing could be read.")]
 pub struct SavingsArgs {
-    /// Files, or - for standard input
+    /// Exports of the ledger, or - for standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub files: Vec<PathBuf>,
-    /// Only what was done within this time before the end, such as 24h
+    /// Only what was done within so long before --until, such as 24h; everything unless given
     #[arg(long, value_name = "DURATION")]
     pub since: Option<GoDuration>,
-    /// The end, until which savings run up; now unless given
+    /// The time up to which savings are counted, such as 2026-01-01T00:00:00Z; the present unless given
     #[arg(long, value_name = "TIME")]
     pub until: Option<Timestamp>,
     /// How to print the result

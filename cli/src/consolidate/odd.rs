@@ -1,0 +1,396 @@
+//! A table of odd inputs. Each spoils one field of one object; whatever it is, nothing panics, what it costs is the node `bad`
+//! or its pool, the reason is told, and the node `used` of another pool is replaced all the same.
+
+use super::*;
+use crate::plan::catalog;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How the field is spoilt: by a value, or by taking it away.
+enum To {
+    Is(Value),
+    Gone,
+}
+
+use To::{Gone, Is};
+
+fn labels(pool: &str) -> Value {
+    json!({
+        "karpenter.sh/nodepool": pool, "node.kubernetes.io/instance-type": "large", "topology.kubernetes.io/zone": "a",
+        "karpenter.sh/capacity-type": "on-demand", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
+    })
+}
+
+/// A NodePool with a node of sixteen cores and a pod: the pool, the NodeClaim, the Node and the Pod.
+fn machine(name: &str, pool: &str, cpu: &str) -> [Value; 4] {
+    let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+    let room = json!({"cpu": "16", "memory": "64Gi", "pods": "110"});
+    let id = format!("aws:///a/i-{name}");
+    [
+        json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": pool}, "spec": {
+            "disruption": {"budgets": [{"nodes": "100%", "schedule": "0 9 * * *", "duration": "1h"}], "consolidateAfter": "0s"},
+            "template": {"spec": {"nodeClassRef": class, "requirements": []}}}}),
+        json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+            "metadata": {"name": format!("claim-{name}"), "labels": labels(pool), "creationTimestamp": "2025-12-31T00:00:00Z"},
+            "spec": {"nodeClassRef": class, "requirements": []}, "status": {"providerID": id, "capacity": room}}),
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels(pool)},
+            "spec": {"providerID": id}, "status": {"capacity": room}}),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("p-{name}"), "labels": {"app": name}},
+            "spec": {"nodeName": name, "containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": cpu}}}]}}),
+    ]
+}
+
+/// What can be bought: two cores and sixteen.
+fn catalog() -> Value {
+    let offering = |price: f64| {
+        json!([{"Price": price, "Requirements": [
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}]}])
+    };
+    let sold = |name: &str, cpu: &str, memory: &str, price: f64| {
+        json!({"name": name, "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": cpu, "memory": memory},
+            "offerings": offering(price)})
+    };
+    json!([sold("small", "2", "8Gi", 0.1), sold("large", "16", "64Gi", 0.8), sold("odd", "4", "16Gi", 0.2)])
+}
+
+/// The objects by what the table calls them.
+fn world() -> BTreeMap<&'static str, Value> {
+    let [good, claim, node, pod] = machine("used", "good", "1");
+    let mut world = BTreeMap::from([("good-pool", good), ("good-claim", claim), ("good-node", node), ("good-pod", pod)]);
+    // Nothing fits beside its pod, and its pod fits beside nothing.
+    let [pool, claim, node, pod] = machine("bad", "bad", "15500m");
+    world.extend([("pool", pool), ("claim", claim), ("node", node), ("pod", pod)]);
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "pdb"},
+        "spec": {"selector": {"matchLabels": {"app": "bad"}}}, "status": {"disruptionsAllowed": 1}});
+    let settings = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plan-settings"}, "data": {}});
+    world.extend([("pdb", budget), ("settings", settings), ("catalog", catalog())]);
+    world
+}
+
+fn spoilt(what: &str, field: &str, to: &To) -> BTreeMap<&'static str, Value> {
+    let mut world = world();
+    let object = world.get_mut(what).unwrap_or_else(|| panic!("no {what}"));
+    let (parent, key) = field.rsplit_once('/').unwrap();
+    let key = key.replace("~1", "/");
+    let parent = object.pointer_mut(parent).unwrap_or_else(|| panic!("{what} has no {parent}"));
+    match (parent, to) {
+        (Value::Array(elements), Is(value)) => elements[key.parse::<usize>().unwrap()] = value.clone(),
+        (Value::Object(fields), Is(value)) => drop(fields.insert(key, value.clone())),
+        (Value::Object(fields), Gone) => drop(fields.remove(&key)),
+        _ => panic!("{what}{field} cannot be spoilt"),
+    }
+    world
+}
+
+/// The answer, or why there is none; both as people and as programs get it.
+fn answer(mut world: BTreeMap<&'static str, Value>, packing: PackingArg) -> Result<Value, String> {
+    let catalog = world.remove("catalog").unwrap().to_string();
+    let text: Vec<String> = world.values().map(|object| format!("{object:#}\n---\n")).collect();
+    let read = input::read_text("input.yaml", &text.concat()).map_err(|error| error.to_string())?;
+    if !read.hidden.is_empty() {
+        return Err(input::ReadError::Hidden(read.hidden).to_string());
+    }
+    let types = catalog::parse(&catalog).map_err(|error| error.to_string())?;
+    let decision = decide(&read, &catalog::for_all_pools(&read.objects, types), packing);
+    let told = read.refused.join("\n");
+    assert!(!output::text(&decision).is_empty());
+    let mut answer: Value = serde_json::from_str(&output::json(&decision, std::time::Duration::ZERO)).unwrap();
+    answer["refused"] = json!(told);
+    Ok(answer)
+}
+
+fn verdict<'v>(answer: &'v Value, node: &str) -> &'v Value {
+    let all = answer["verdicts"].as_array().unwrap();
+    all.iter().find(|verdict| verdict["node"] == node).unwrap_or_else(|| panic!("no verdict on {node}: {answer:#}"))
+}
+
+/// Node `bad` has a verdict of this code with these words (or a line that refuses an object has them), and `used` goes.
+#[track_caller]
+fn check(what: &str, field: &str, to: To, code: &str, words: &str) {
+    for packing in [PackingArg::Best, PackingArg::Reference] {
+        let answer = answer(spoilt(what, field, &to), packing).unwrap_or_else(|error| panic!("{what}{field}: {error}"));
+        let used = verdict(&answer, "used");
+        assert_eq!(used["code"], "Underutilized", "{what}{field}, {packing:?}: {answer:#}");
+        let bad = verdict(&answer, "bad");
+        // The reference's search ends with its first find.
+        if packing == PackingArg::Best || bad["code"] != "NotReached" {
+            assert_eq!(bad["code"], code, "{what}{field}, {packing:?}: {answer:#}");
+            let said = format!("{}\n{}", bad["why"].as_str().unwrap(), answer["refused"].as_str().unwrap());
+            assert!(said.contains(words), "{what}{field}, {packing:?}: {words:?} is not in {said:?}");
+        }
+    }
+}
+
+/// Nothing is decided, and the reason names what is wrong.
+#[track_caller]
+fn check_refused(what: &str, field: &str, to: To, words: &[&str]) {
+    let error = answer(spoilt(what, field, &to), PackingArg::Best).map(|answer| format!("{answer:#}")).unwrap_err();
+    for word in words {
+        assert!(error.contains(word), "{what}{field}: {word:?} is not in {error:?}");
+    }
+}
+
+#[test]
+fn a_sound_world_is_the_measure() {
+    check("pool", "/metadata/name", Is(json!("bad")), "NothingCheaper", "cheapest already");
+}
+
+#[test]
+fn counts_of_budgets() {
+    let nodes = |value: Value, words: &str| check("pool", "/spec/disruption/budgets/0/nodes", Is(value), "BudgetInvalid", words);
+    for text in ["", " 10%", "10 %", "1e", "+5", "5.5", "10%%", "%", "101%", "-3", "-3%", "99999999999999999999", "ten"] {
+        nodes(json!(text), &format!("budget nodes {text:?} is neither a count nor a percentage such as 10%"));
+    }
+    nodes(json!(-3), "\"-3\" is neither");
+    for other in [json!([]), json!({}), json!(true), json!(3.5), json!(1e300)] {
+        nodes(other, "spec.disruption.budgets[0].nodes: a whole number, or text such as 10%, is needed");
+    }
+    check("pool", "/spec/disruption/budgets/0/nodes", Is(Value::Null), "NothingCheaper", "");
+}
+
+#[test]
+fn schedules_of_budgets() {
+    let schedule = |value: Value, words: &str| check("pool", "/spec/disruption/budgets/0/schedule", Is(value), "BudgetInvalid", words);
+    for (text, words) in [
+        ("", "0 fields"),
+        (" ", "0 fields"),
+        ("9", "1 fields"),
+        ("* * * *", "4 fields"),
+        ("* * * * * *", "6 fields: write minute, hour, day of month, month and day of week"),
+        ("CRON_TZ=UTC 0 0 * * *", "6 fields"),
+        ("@every 1h", "is not one of @yearly"),
+        ("@reboot", "is not one of @yearly"),
+        ("@DAILY", "is not one of @yearly"),
+        ("60 * * * *", "\"60\" does not fit 0 to 59"),
+        ("0 24 * * *", "\"24\" does not fit 0 to 23"),
+        ("0 0 0 * *", "\"0\" does not fit 1 to 31"),
+        ("0 0 1-32 * *", "\"1-32\" does not fit 1 to 31"),
+        ("0 0 L * *", "\"L\" does not fit"),
+        ("0 0 * 13 *", "\"13\" does not fit 1 to 12"),
+        ("0 0 * JANUARY *", "\"JANUARY\" does not fit"),
+        ("0 0 * * 7", "\"7\" does not fit 0 to 6"),
+        ("*/0 * * * *", "\"*/0\" does not fit"),
+        ("*/-1 * * * *", "\"*/-1\" does not fit"),
+        ("5-1 * * * *", "\"5-1\" does not fit"),
+        ("9999999999999999999 * * * *", "does not fit 0 to 59"),
+    ] {
+        schedule(json!(text), words);
+    }
+    schedule(json!("1,".repeat(5_000) + "x * * * *"), "does not fit 0 to 59");
+    for other in [json!(5), json!(["@daily"]), json!({})] {
+        schedule(other, "spec.disruption.budgets[0].schedule: invalid type");
+    }
+    check("pool", "/spec/disruption/budgets/0/schedule", Gone, "BudgetInvalid", "has no schedule: give both or neither");
+}
+
+#[test]
+fn durations_and_reasons_of_budgets() {
+    let spoil = |field: &str, value: Value, words: &str| {
+        check("pool", &format!("/spec/disruption/budgets/0/{field}"), Is(value), "BudgetInvalid", words);
+    };
+    for text in ["", "1h30", "1d", "1h 30m", "h", "99999999h", "9223372036854775807h"] {
+        spoil("duration", json!(text), &format!("budgets[0].duration: {text:?} is not a duration: write numbers with units"));
+    }
+    spoil("duration", json!("-1h"), "budget duration -1h is negative");
+    spoil("duration", json!(3600), "spec.disruption.budgets[0].duration");
+    check("pool", "/spec/disruption/budgets/0/duration", Gone, "BudgetInvalid", "has no duration: give both or neither");
+    for text in ["", "empty", "Expired", "Underutilised"] {
+        spoil("reasons", json!([text]), &format!("budget reason {text:?} is not one of Underutilized, Empty, Drifted"));
+    }
+    spoil("reasons", json!("Empty"), "spec.disruption.budgets[0].reasons");
+    spoil("reasons", json!([1]), "spec.disruption.budgets[0].reasons[0]");
+    check("pool", "/spec/disruption/budgets/0/reasons", Is(json!([])), "NothingCheaper", "");
+}
+
+#[test]
+fn disruption_settings_as_a_whole() {
+    let closed = |field: &str, value: Value, words: &str| check("pool", field, Is(value), "BudgetInvalid", words);
+    closed("/spec/disruption", json!([]), "spec.disruption: it is no object");
+    closed("/spec/disruption", json!("x"), "spec.disruption: it is no object");
+    closed("/spec/disruption/budgets", json!({}), "spec.disruption.budgets: invalid type");
+    closed("/spec/disruption/budgets", json!("x"), "spec.disruption.budgets: invalid type");
+    closed("/spec/disruption/budgets/0", json!("x"), "spec.disruption.budgets[0]: invalid type");
+    for text in ["", "5", "never", "Never ", "1d", "1hr", "99999999h"] {
+        closed("/spec/disruption/consolidateAfter", json!(text), &format!("spec.disruption.consolidateAfter: {text:?} is not a duration"));
+    }
+    closed("/spec/disruption/consolidateAfter", json!(5), "spec.disruption.consolidateAfter");
+    closed("/spec/disruption/consolidateAfter", json!("-1s"), "consolidateAfter -1s is negative: write 0s or more, or Never");
+    for other in [json!(""), json!(5), json!("whenempty"), json!("WhenUnderutilized")] {
+        closed("/spec/disruption/consolidationPolicy", other, "spec.disruption.consolidationPolicy");
+    }
+    let many: Vec<Value> = vec![json!({"nodes": "0"}); 51];
+    check("pool", "/spec/disruption/budgets", Is(json!(many)), "Budget", "allow no more disruptions");
+    for (field, value) in [("disruption", json!(null)), ("weight", json!(-1)), ("weight", json!(0)), ("limits", json!({"cpu": "-1"}))] {
+        check("pool", &format!("/spec/{field}"), Is(value), "NothingCheaper", "cheapest already");
+    }
+    check("pool", "/spec/replicas", Is(json!(-1)), "StaticNodePool", "static");
+}
+
+#[test]
+fn pools_that_cannot_be_read_keep_their_nodes() {
+    let lost = |field: &str, value: Value, words: &str| check("pool", field, Is(value), "NodePoolUnknown", words);
+    lost("/spec/weight", json!("x"), "NodePool \"bad\", spec.weight: a whole number is needed here");
+    lost("/spec/replicas", json!("two"), "NodePool \"bad\", spec.replicas");
+    lost("/spec/limits", json!({"cpu": "abc"}), "NodePool \"bad\", spec.limits.cpu: \"abc\" is no quantity: write a number");
+    lost("/spec/template", json!(null), "NodePool \"bad\", spec.template: missing");
+    lost("/spec/template/spec/expireAfter", json!("x"), "spec.template.spec.expireAfter: \"x\" does not have the form");
+    lost("/spec/template/spec/terminationGracePeriod", json!("Never"), "spec.template.spec.terminationGracePeriod");
+    lost("/spec/template/spec/nodeClassRef", json!(null), "spec.template.spec.nodeClassRef: missing");
+    let unknown = json!([{"key": "a", "operator": "Foo", "values": ["x"]}]);
+    lost("/spec/template/spec/requirements", unknown, "requirements[0].operator: \"Foo\" is none of In, NotIn");
+    lost("/spec/template/spec/taints", json!([{"key": "a", "effect": "Foo"}]), "spec.template.spec.taints[0].effect");
+    // What only an API server minds is no reason to disrupt anything.
+    for requirement in [
+        json!({"key": "", "operator": "In", "values": ["x"]}),
+        json!({"key": "a", "operator": "In", "values": []}),
+        json!({"key": "a", "operator": "Gt", "values": ["x"]}),
+        json!({"key": "a", "operator": "Lt", "values": ["1", "2"]}),
+    ] {
+        let kept = ["NothingCheaper", "PodsWouldNotSchedule"];
+        let answer = answer(spoilt("pool", "/spec/template/spec/requirements", &Is(json!([requirement]))), PackingArg::Best).unwrap();
+        let code = verdict(&answer, "bad")["code"].as_str().unwrap();
+        assert!(kept.contains(&code), "{requirement}: {answer:#}");
+    }
+}
+
+#[test]
+fn clocks_that_jump_and_times_that_are_none() {
+    for time in ["0001-01-01T00:00:00Z", "2030-01-01T00:00:00Z", "9999-12-30T22:00:00Z"] {
+        check("claim", "/metadata/creationTimestamp", Is(json!(time)), "NothingCheaper", "cheapest already");
+        check("node", "/metadata/creationTimestamp", Is(json!(time)), "NothingCheaper", "cheapest already");
+        check("pod", "/metadata/creationTimestamp", Is(json!(time)), "NothingCheaper", "cheapest already");
+    }
+    for time in ["yesterday", "", "2025-02-30T00:00:00Z", "9999-12-31T23:59:59Z"] {
+        let words = "NodeClaim \"claim-bad\", metadata.creationTimestamp";
+        check("claim", "/metadata/creationTimestamp", Is(json!(time)), "NotManaged", words);
+        let words = ["Pod \"p-bad\", status.startTime", "write a time such as 2026-01-01T00:00:00Z", "nothing is decided"];
+        check_refused("pod", "/status", Is(json!({"startTime": time})), &words);
+    }
+    check("claim", "/metadata/creationTimestamp", Is(json!(5)), "NotManaged", "metadata.creationTimestamp");
+    for (time, words) in [("9999-12-30T22:00:00Z", "cheapest already"), ("0000-01-01T00:00:00Z", "cheapest already")] {
+        check("settings", "/data/now", Is(json!(time)), "NothingCheaper", words);
+    }
+    check_refused("settings", "/data/now", Is(json!("x")), &["plan-settings: now cannot be \"x\": write a time such as"]);
+}
+
+#[test]
+fn claims_and_nodes_that_do_not_say_what_they_are() {
+    check("claim", "/metadata/labels", Gone, "ConsolidateAfter", "not known since when");
+    check("claim", "/status/providerID", Gone, "NotManaged", "no NodeClaim of ours");
+    check("claim", "/status/providerID", Is(json!("")), "NotManaged", "no NodeClaim of ours");
+    check("claim", "/status/conditions", Is(json!("x")), "NotManaged", "NodeClaim \"claim-bad\", status.conditions");
+    let maybe = json!([{"type": "Initialized", "status": "Maybe"}]);
+    check("claim", "/status/conditions", Is(maybe), "NotManaged", "status.conditions[0].status: unknown variant `Maybe`");
+    check("claim", "/status/conditions", Is(json!([{"type": "Initialized", "status": "False"}])), "ConsolidateAfter", "quiet");
+    let other = json!({"group": "a", "kind": "Other", "name": "b"});
+    check("claim", "/spec/nodeClassRef", Is(other), "NotManaged", "no NodeClaim of ours");
+    check("claim", "/spec/nodeClassRef", Gone, "NotManaged", "NodeClaim \"claim-bad\", spec: missing field `nodeClassRef`");
+    // The claim then stands for a machine that has not joined, where the pod of `used` would go.
+    for (id, code) in [(json!(null), "NoProviderId"), (json!("aws:///x/i-other"), "NotManaged")] {
+        let answer = answer(spoilt("node", "/spec/providerID", &Is(id)), PackingArg::Best).unwrap();
+        assert_eq!((verdict(&answer, "bad")["code"].as_str(), &answer["commands"]), (Some(code), &json!([])), "{answer:#}");
+    }
+    check("node", "/metadata/labels/karpenter.sh~1nodepool", Gone, "NoNodePoolLabel", "no label karpenter.sh/nodepool");
+    check("node", "/metadata/labels/karpenter.sh~1nodepool", Is(json!("")), "NodePoolUnknown", "NodePool");
+    check("node", "/metadata/labels/karpenter.sh~1nodepool", Is(json!("gone")), "NodePoolUnknown", "NodePool gone is not there");
+    check("node", "/metadata/labels/karpenter.sh~1initialized", Is(json!("yes")), "NotInitialized", "not initialized");
+    for label in ["node.kubernetes.io~1instance-type", "karpenter.sh~1capacity-type", "topology.kubernetes.io~1zone"] {
+        let code = if label.starts_with("node") { "InstanceTypeUnknown" } else { "LabelMissing" };
+        check("node", &format!("/metadata/labels/{label}"), Gone, code, "");
+    }
+    check("node", "/metadata/labels/karpenter.sh~1capacity-type", Is(json!("borrowed")), "PriceUnknown", "price is not known");
+    check("node", "/metadata/labels/topology.kubernetes.io~1zone", Is(json!("z")), "PriceUnknown", "price is not known");
+    check("node", "/status/conditions", Is(json!([])), "NothingCheaper", "");
+    for cpu in ["-4", "0", "1e30", "999999999999999999999"] {
+        check("node", "/status/capacity/cpu", Is(json!(cpu)), "NothingCheaper", "");
+    }
+    check_refused("node", "/status/capacity/cpu", Is(json!("abc")), &["Node \"bad\", status.capacity.cpu: \"abc\" is not a quantity"]);
+    check_refused("node", "/spec/taints", Is(json!([{"key": "a", "effect": "Foo"}])), &["Node \"bad\", spec.taints[0].effect"]);
+}
+
+#[test]
+fn pods_that_ask_for_what_cannot_be() {
+    for cpu in ["1e30", "999999999999999999999"] {
+        let answer = answer(spoilt("pod", "/spec/containers/0/resources/requests/cpu", &Is(json!(cpu))), PackingArg::Best).unwrap();
+        assert!(["NothingCheaper", "PodsWouldNotSchedule"].contains(&verdict(&answer, "bad")["code"].as_str().unwrap()), "{answer:#}");
+        assert_eq!(verdict(&answer, "used")["code"], "Underutilized");
+    }
+    let wrong = ["Pod \"p-bad\"", "requests.cpu: \"abc\" is not a quantity: write a number", "nothing is decided"];
+    check_refused("pod", "/spec/containers/0/resources/requests/cpu", Is(json!("abc")), &wrong);
+    check_refused("pod", "/spec/priority", Is(json!(99_999_999_999_i64)), &["Pod \"p-bad\", spec.priority"]);
+    check_refused("pod", "/spec/priority", Is(json!("x")), &["Pod \"p-bad\", spec.priority"]);
+    for value in [json!(i32::MAX), json!(0)] {
+        check("pod", "/spec/priority", Is(value), "NothingCheaper", "");
+    }
+    let annotation = |key: &str, value: &str| Is(json!({ key: value }));
+    for value in ["abc", "NaN", "1e400", "99999999999999999999", ""] {
+        let cost = annotation("controller.kubernetes.io/pod-deletion-cost", value);
+        check("pod", "/metadata/annotations", cost, "NothingCheaper", "");
+    }
+    for value in ["true ", "TRUE", "0s", "-1h", "99999999h", "1x", ""] {
+        check("pod", "/metadata/annotations", annotation("karpenter.sh/do-not-disrupt", value), "NothingCheaper", "");
+    }
+    check("pod", "/metadata/annotations", annotation("karpenter.sh/do-not-disrupt", "true"), "PodAnnotation", "p-bad protects it");
+    check("good-pod", "/spec/tolerations", Is(json!([{"operator": "Odd"}])), "NothingCheaper", "");
+}
+
+#[test]
+fn disruption_budgets_of_pods() {
+    for allowed in [json!(0), json!(-1), json!(i32::MIN)] {
+        check("pdb", "/status/disruptionsAllowed", Is(allowed), "PodDisruptionBudget", "PDB default/pdb allows 0 disruptions");
+    }
+    check("pdb", "/status", Gone, "PodDisruptionBudget", "allows 0 disruptions");
+    for other in [json!("x"), json!(99_999_999_999_i64)] {
+        check_refused("pdb", "/status/disruptionsAllowed", Is(other), &["PodDisruptionBudget \"pdb\", status.disruptionsAllowed"]);
+    }
+    for value in [json!("150%"), json!("abc"), json!(-5)] {
+        check("pdb", "/spec/maxUnavailable", Is(value), "NothingCheaper", "");
+    }
+    check("pdb", "/spec/selector", Gone, "NothingCheaper", "");
+    check_refused("pdb", "/spec/selector", Is(json!("x")), &["PodDisruptionBudget \"pdb\", spec.selector"]);
+    check_refused("pdb", "/spec/selector", Is(json!({"matchLabels": {"a": 5}})), &["spec.selector.matchLabels.a", "needs quotes"]);
+    // Whom it means nobody knows: it holds all that it might.
+    let mut world = spoilt("pdb", "/spec/selector", &Is(json!({"matchExpressions": [{"key": "app", "operator": "Like"}]})));
+    world.get_mut("pdb").unwrap()["status"]["disruptionsAllowed"] = json!(0);
+    let held = answer(world, PackingArg::Best).unwrap();
+    assert_eq!(verdict(&held, "bad")["code"], "PodDisruptionBudget");
+    assert_eq!(held["commands"], json!([]));
+}
+
+#[test]
+fn catalogs_that_lie() {
+    for price in [json!(-1), json!(null), json!(0), json!(1e-30)] {
+        check("catalog", "/2/offerings/0/Price", Is(price.clone()), "NothingCheaper", "cheapest already");
+    }
+    check("catalog", "/2/offerings/0/Price", Gone, "NothingCheaper", "cheapest already");
+    check("catalog", "/2/offerings/0/Price", Is(json!(1e300)), "NothingCheaper", "cheapest already");
+    for offerings in [json!([]), json!([{"Price": 0.01}]), json!([{"Price": 0.01, "Requirements": [{"key": "", "operator": "In"}]}])] {
+        let answer = answer(spoilt("catalog", "/2/offerings", &Is(offerings)), PackingArg::Best).unwrap();
+        assert_eq!(verdict(&answer, "used")["code"], "Underutilized", "{answer:#}");
+    }
+    for (field, value) in [
+        ("/2/overhead", json!({"cpu": "999"})),
+        ("/2/resources", json!({"cpu": "-1", "memory": "1Gi"})),
+        ("/2/resources", json!({})),
+        ("/2/name", json!("small")),
+        ("/2/name", json!("")),
+    ] {
+        check("catalog", field, Is(value), "NothingCheaper", "");
+    }
+    check_refused("catalog", "/2/offerings/0/Price", Is(json!("x")), &["invalid type: string \"x\", expected f64 at line 1 column"]);
+    check_refused("catalog", "/2/resources/cpu", Is(json!("x")), &["\"x\" is not a quantity: write a number"]);
+}
+
+#[test]
+fn settings_that_nobody_knows() {
+    for (key, value, words) in [
+        ("featureGates", "X", "write Name=true or Name=false"),
+        ("featureGates", "X=maybe", "featureGates cannot be \"X=maybe\""),
+        ("preferencePolicy", "x", "use Respect or Ignore"),
+        ("minValuesPolicy", "x", "use Strict or BestEffort"),
+    ] {
+        check_refused("settings", &format!("/data/{key}"), Is(json!(value)), &["plan-settings", words]);
+    }
+    check("settings", "/data/featureGates", Is(json!("NobodyKnows=true")), "NothingCheaper", "");
+}
