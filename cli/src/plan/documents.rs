@@ -3,12 +3,16 @@
 use super::input::ReadError;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_path_to_error::Segment;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use whittle_api::Mark;
+use whittle_api::field::FieldPath;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
-use whittle_api::manifest::{self, Object};
+use whittle_api::manifest::{self, ManifestError, Object};
 
 /// One object as it was written, and where.
 #[derive(Clone, Debug)]
@@ -16,8 +20,9 @@ pub(crate) struct Document {
     path: String,
     number: usize,
     pub(crate) value: Value,
-    /// Its text, where the old words for truth occur in it (`y`, `off`, …): they are taken for words first.
-    worded: Option<String>,
+    /// Its text, where the old words for truth occur in it (`y`, `off`, …), and which of the objects in it this is: they are
+    /// taken for words first.
+    worded: Option<(Arc<Worded>, usize)>,
     /// What an API server would find wrong with a NodePool.
     pub(crate) faults: Vec<String>,
 }
@@ -33,49 +38,50 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Adds the documents of a text.
-    ///
-    /// # Errors
-    /// It is no YAML. Whatever is wrong with one object is noted, and the others are read.
-    pub(crate) fn add_text(&mut self, path: &str, text: &str) -> Result<(), ReadError> {
-        // Documents are cut at their separators first, so that limits against hostile YAML hold per document.
+    /// Adds the documents of a text. Whatever is wrong with one of them is noted, and the others are read.
+    pub(crate) fn add_text(&mut self, path: &str, text: &str) {
+        // Documents are cut at their separators first, so that limits against hostile YAML, and its faults, are each one's own.
         let (mut chunk, mut number, mut begins) = (String::new(), 0, 0);
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (at, line) in text.lines().chain(["---"]).enumerate() {
             if line == "---" || line.starts_with("--- ") {
-                number += 1;
-                self.add_chunk(path, number, begins, &chunk).map_err(|plain| {
-                    // The reader of manifests knows likely causes of what is no YAML.
-                    let faults = manifest::read(path, text).err().filter(|faults| !faults.is_empty());
-                    faults.map_or(plain, |faults| ReadError::Manifest(faults.iter().map(ToString::to_string).collect()))
-                })?;
+                let hollow = is_hollow(&chunk);
+                // A separator at the top only begins the first document.
+                if !hollow || number > 0 {
+                    number += 1;
+                }
+                if !hollow {
+                    self.add_chunk(path, number, begins, &chunk);
+                }
                 chunk.clear();
                 begins = at;
                 chunk.push_str(line.strip_prefix("---").unwrap_or_default());
-            } else {
+            } else if line != "..." {
                 chunk.push_str(line);
             }
             chunk.push('\n');
         }
-        Ok(())
     }
 
-    fn add_chunk(&mut self, path: &str, number: usize, begins: usize, chunk: &str) -> Result<(), ReadError> {
-        if chunk.lines().all(|l| l.trim().is_empty() || l.trim_start().starts_with('#')) {
-            return Ok(());
-        }
-        let fail = |message| ReadError::Yaml { path: path.to_owned(), document: number, message };
-        let value = parsed(chunk, true).map_err(fail)?;
+    fn add_chunk(&mut self, path: &str, number: usize, begins: usize, chunk: &str) {
+        // Dumps of whole clusters are large, and JSON is read faster.
+        let json = if chunk.trim_start().starts_with('{') { serde_json::from_str(chunk).ok() } else { None };
+        let words = json.is_none() && has_old_booleans(chunk);
+        let value = match json.map_or_else(|| yaml(chunk, true), Ok) {
+            Ok(value) => value,
+            Err(fault) => return self.refused.extend(no_yaml(path, number, begins, chunk, fault)),
+        };
         let mut values = Vec::new();
         open(value, &mut values);
         let alone = values.len() == 1;
-        for mut value in values {
+        let worded = words.then(|| Arc::new(Worded { text: chunk.to_owned(), otherwise: OnceLock::new() }));
+        for (at, mut value) in values.into_iter().enumerate() {
             forget_nulls(&mut value);
-            let worded = (alone && has_old_booleans(chunk)).then(|| chunk.to_owned());
+            let worded = worded.as_ref().map(|worded| (Arc::clone(worded), at));
             let document = Document { path: path.to_owned(), number, value, worded, faults: Vec::new() };
             // At the same lines as in the file, where it is not one of a list.
             self.add(document, alone.then(|| format!("{}{chunk}", "\n".repeat(begins))));
         }
-        Ok(())
     }
 
     fn add(&mut self, mut document: Document, text: Option<String>) {
@@ -116,23 +122,66 @@ impl Found {
 /// Values per document: ten times what the dump of a large cluster has.
 const VALUES_MAX: usize = 20_000_000;
 
-/// A document as JSON. What is JSON already is read as such: dumps of whole clusters are large. With `words`, only `true` and
-/// `false` are truth values.
-fn parsed(text: &str, words: bool) -> Result<Value, String> {
-    if text.trim_start().starts_with('{')
-        && let Ok(value) = serde_json::from_str(text)
-    {
-        return Ok(value);
-    }
+/// Why a text is no YAML, and where.
+struct NoYaml {
+    mark: Option<Mark>,
+    message: String,
+}
+
+/// A document as JSON. With `words`, only `true` and `false` are truth values.
+fn yaml(text: &str, words: bool) -> Result<Value, NoYaml> {
     let options = serde_saphyr::options! {
         strict_booleans: words,
+        with_snippet: false,
         budget: serde_saphyr::budget! {
             max_nodes: VALUES_MAX,
             max_events: 2 * VALUES_MAX,
             max_total_scalar_bytes: text.len().max(1 << 20) * 2,
         },
     };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let place = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let mark = error.location().map(|at| Mark { line: place(at.line()), column: place(at.column()) });
+        NoYaml { mark, message: error.to_string() }
+    })
+}
+
+/// What to say of a chunk that is no YAML. The reader of manifests knows likely causes, and where they stand.
+fn no_yaml(path: &str, number: usize, begins: usize, chunk: &str, fault: NoYaml) -> Vec<String> {
+    let mut faults = manifest::read(path, &format!("{}{chunk}", "\n".repeat(begins))).err().unwrap_or_default();
+    if faults.is_empty() {
+        let mark = fault.mark.map(|mark| Mark { line: begins + mark.line, ..mark });
+        let message = format!("this is no YAML: {}: correct this place, the document does not count until then", fault.message);
+        faults.push(ManifestError { file: path.to_owned(), document: number, mark, object: None, field: FieldPath::root(), message });
+    }
+    faults.iter_mut().for_each(|fault| fault.document = number);
+    faults.iter().map(ToString::to_string).collect()
+}
+
+/// Whether nothing stands in a chunk but comments and directives.
+fn is_hollow(chunk: &str) -> bool {
+    chunk.lines().map(str::trim_start).all(|line| line.trim_end().is_empty() || line.starts_with(['#', '%']))
+}
+
+/// A text in which the old words for truth occur.
+#[derive(Debug)]
+struct Worded {
+    text: String,
+    /// Its objects, with these words taken for truth values.
+    otherwise: OnceLock<Vec<Value>>,
+}
+
+impl Worded {
+    fn otherwise(&self, at: usize) -> Option<&Value> {
+        let read = || {
+            let mut values = Vec::new();
+            if let Ok(value) = yaml(&self.text, false) {
+                open(value, &mut values);
+            }
+            values
+        };
+        self.otherwise.get_or_init(read).get(at)
+    }
 }
 
 /// The value, or the objects of a list such as `kubectl get -o yaml` prints; nothing for nothing.
@@ -264,30 +313,58 @@ impl Document {
         Some((Self { value, ..self.clone() }, why))
     }
 
-    /// The object in it.
+    /// The object in it. A word that stands where a truth value must, and that older YAML takes for one, is one.
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
-        let first = match serde_path_to_error::deserialize(self.value.clone()) {
-            Ok(object) => return Ok(object),
-            Err(error) => error,
-        };
-        // What is no word there may be meant as a truth value.
-        let otherwise = self.worded.as_ref().and_then(|text| parsed(text, false).ok()).and_then(|value| serde_json::from_value(value).ok());
-        otherwise.ok_or_else(|| {
-            let (field, inner) = (first.path().to_string(), first.inner().to_string());
-            let remedy = if inner.contains("expected a string") {
-                "; a name or value that is meant as text needs quotes"
-            } else if field.ends_with("Time") || field.ends_with("Timestamp") {
-                "; write a time such as 2026-01-01T00:00:00Z"
-            } else {
-                ""
+        let mut meant: Option<Value> = None;
+        loop {
+            let value = meant.as_ref().unwrap_or(&self.value).clone();
+            let error = match serde_path_to_error::deserialize(value) {
+                Ok(object) => return Ok(object),
+                Err(error) => error,
             };
-            ReadError::Object {
-                path: self.path.clone(),
-                document: self.number,
-                object: format!("{} {:?}", self.kind(), self.name()),
-                field,
-                message: format!("{inner}{remedy}"),
+            let mut next = meant.unwrap_or_else(|| self.value.clone());
+            if !self.means_truth(error.path(), &mut next) {
+                return Err(self.fault(&error));
             }
-        })
+            meant = Some(next);
+        }
+    }
+
+    /// Puts a truth value in the place of an old word for one; says whether there was such a word.
+    fn means_truth(&self, path: &serde_path_to_error::Path, value: &mut Value) -> bool {
+        let Some((text, at)) = &self.worded else { return false };
+        let (Some(mut truth), mut word) = (text.otherwise(*at), value) else { return false };
+        for segment in path {
+            let step = match segment {
+                Segment::Seq { index } => truth.get(index).zip(word.get_mut(index)),
+                Segment::Map { key } => truth.get(key).zip(word.get_mut(key)),
+                _ => None,
+            };
+            let Some(found) = step else { return false };
+            (truth, word) = found;
+        }
+        let is_one = word.is_string() && truth.is_boolean();
+        if is_one {
+            *word = truth.clone();
+        }
+        is_one
+    }
+
+    fn fault(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> ReadError {
+        let (field, inner) = (error.path().to_string(), error.inner().to_string());
+        let remedy = if inner.contains("expected a string") {
+            "; a name or value that is meant as text needs quotes"
+        } else if field.ends_with("Time") || field.ends_with("Timestamp") {
+            "; write a time such as 2026-01-01T00:00:00Z"
+        } else {
+            ""
+        };
+        ReadError::Object {
+            path: self.path.clone(),
+            document: self.number,
+            object: format!("{} {:?}", self.kind(), self.name()),
+            field,
+            message: format!("{inner}{remedy}"),
+        }
     }
 }

@@ -26,8 +26,6 @@ pub enum ReadError {
         .0.join("\n")
     )]
     Hidden(Vec<String>),
-    #[error("{path}, document {document}: not readable as YAML: {message}")]
-    Yaml { path: String, document: usize, message: String },
     #[error("{path}, document {document}: {object}, {field}: {message}")]
     Object { path: String, document: usize, object: String, field: String, message: String },
     #[error("plan-settings: schedulerConfig: {0}")]
@@ -118,7 +116,7 @@ pub fn read(files: &[PathBuf], when: When) -> Result<Manifests, ReadError> {
         for path in documents::expand(path)? {
             let name = path.display().to_string();
             let text = documents::slurp(&path).map_err(|source| ReadError::File { path: name.clone(), source })?;
-            found.add_text(&name, &text)?;
+            found.add_text(&name, &text);
         }
     }
     assemble(found, when)
@@ -130,7 +128,7 @@ pub fn read(files: &[PathBuf], when: When) -> Result<Manifests, ReadError> {
 /// What cannot be read, with its place.
 pub fn read_text(name: &str, text: &str) -> Result<Manifests, ReadError> {
     let mut found = Found::default();
-    found.add_text(name, text)?;
+    found.add_text(name, text);
     assemble(found, When::ordinary())
 }
 
@@ -323,11 +321,7 @@ fn complete_pod(pod: &mut Pod) {
     for container in pod.spec.containers.iter_mut().chain(&mut pod.spec.init_containers) {
         complete_container(container, host_network);
     }
-    if let Some(resources) = &mut pod.spec.resources {
-        for (name, amount) in &resources.limits.0 {
-            resources.requests.0.entry(name.clone()).or_insert(*amount);
-        }
-    }
+    complete_whole(pod);
     for constraint in &mut pod.spec.topology_spread_constraints {
         if constraint.when_unsatisfiable.is_empty() {
             constraint.when_unsatisfiable = "DoNotSchedule".to_owned();
@@ -353,6 +347,16 @@ fn complete_pod(pod: &mut Pod) {
         } else if pod.status.phase == "Pending" {
             pod.status.conditions = vec![condition("PodScheduled", "False", "Unschedulable")];
         }
+    }
+}
+
+/// A limit of the whole pod is its request where no container asks for the resource.
+fn complete_whole(pod: &mut Pod) {
+    let Some(whole) = &mut pod.spec.resources else { return };
+    let containers = pod.spec.containers.iter().chain(&pod.spec.init_containers).filter_map(|c| c.resources.as_ref());
+    let asked: BTreeSet<&String> = containers.flat_map(|r| r.requests.0.keys()).collect();
+    for (name, amount) in whole.limits.0.iter().filter(|(name, _)| !asked.contains(name)) {
+        whole.requests.0.entry(name.clone()).or_insert(*amount);
     }
 }
 

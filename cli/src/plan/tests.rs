@@ -78,6 +78,33 @@ fn a_broken_object_is_refused_alone_whatever_stands_beside_it() {
 }
 
 #[test]
+fn a_document_that_is_no_yaml_is_refused_alone_with_its_place() {
+    let torn = "apiVersion: v1\nkind: Pod\nmetadata: {name: torn\nspec: {}\n";
+    let tab = "apiVersion: v1\nkind: Pod\nmetadata:\n\tname: torn\n";
+    let twice = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, name: b}\n";
+    for (broken, remedy) in [(torn, "correct"), (tab, "use blanks"), (twice, "name")] {
+        for (parts, line, number) in [([POOL, broken, &pod("good", "1", "")], 6..10, 2), ([broken, POOL, &pod("good", "1", "")], 1..5, 1)] {
+            let read = input::read_text("in.yaml", &joined(&parts)).unwrap();
+            let [fault] = &read.refused[..] else { panic!("{:?}", read.refused) };
+            let place = fault.strip_prefix("in.yaml:").and_then(|rest| rest.split(':').next()).and_then(|line| line.parse().ok());
+            assert!(place.is_some_and(|at: usize| line.contains(&at)), "{line:?}: {fault}");
+            assert!(fault.contains(&format!(": document {number}: ")) && fault.contains(remedy), "{fault}");
+            assert_eq!(placed(&decided(&read, &json!([sold("small", 2, 0.1)]), PackingArg::Best)), ["good"]);
+        }
+        // Where nothing else stands there is nothing to decide about.
+        assert!(input::read_text("in.yaml", broken).unwrap_err().to_string().starts_with("in.yaml:"));
+    }
+}
+
+#[test]
+fn separators_at_the_top_and_marks_of_the_end_are_no_documents() {
+    let text = format!("\u{feff}%YAML 1.2\n---\n# first\n{POOL}...\n---\n{}...\n---\nkind: Pod\n", pod("good", "1", ""));
+    let read = input::read_text("in.yaml", &text).unwrap();
+    assert_eq!((read.objects.node_pools.len(), read.objects.pods.len()), (1, 1));
+    assert!(read.refused[0].starts_with("in.yaml, document 3: "), "{:?}", read.refused);
+}
+
+#[test]
 fn faults_of_a_pool_that_can_be_read_all_the_same_are_told() {
     let text = POOL.replace("requirements: []", "requirements: [], nodeClas: x");
     let read = input::read_text("in.yaml", &text).unwrap();
@@ -104,9 +131,44 @@ fn words_that_older_yaml_takes_for_truth_are_names_where_names_are_meant() {
         pod("it", "1", "").replace("spec: {", "spec: {hostNetwork: yes, ").replace("name: c,", "name: c, ports: [{containerPort: 80}],");
     let read = input::read_text("in.yaml", &text).unwrap();
     assert_eq!((read.objects.pods[0].spec.host_network, read.objects.pods[0].spec.containers[0].ports[0].host_port), (true, 80));
+    // Also both in one object, and in lists such as `kubectl get -o yaml` prints.
+    let both = text.replace("name: it", "name: y");
+    let item = |text: &str| format!("- {}", text.trim_end().replace('\n', "\n  "));
+    let items = [item(&both), item(&pod("off", "1", "").replace("app: web", "no: on"))];
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n{}\n", items.join("\n"));
+    for (text, names) in [(&both, &["y"][..]), (&list, &["y", "off"])] {
+        let read = input::read_text("in.yaml", text).unwrap();
+        assert_eq!(read.refused, Vec::<String>::new());
+        assert_eq!(read.objects.pods.iter().map(|pod| pod.metadata.name.as_str()).collect::<Vec<_>>(), names);
+        assert!(read.objects.pods[0].spec.host_network);
+        assert!(read.objects.pods[1..].iter().all(|pod| pod.metadata.label("no") == Some("on") && !pod.spec.host_network));
+    }
+    // A truth value in quotes is a word, as a server has it.
+    let quoted = joined(&[&text.replace("hostNetwork: yes", "hostNetwork: 'yes'"), POOL]);
+    let read = input::read_text("in.yaml", &quoted).unwrap();
+    assert!(read.refused[0].contains("spec.hostNetwork") && read.objects.pods.is_empty(), "{:?}", read.refused);
     // What is neither says where it is, and what to do.
     let error = input::read_text("in.yaml", &pod("12", "1", "")).unwrap_err().to_string();
     assert!(error.contains("Pod \"12\", metadata.name") && error.contains("needs quotes"), "{error}");
+}
+
+#[test]
+fn limits_become_requests_as_a_server_would_make_them() {
+    let asks = |spec: &str| {
+        let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: it}}\nspec: {spec}\n");
+        let read = input::read_text("in.yaml", &text).unwrap();
+        let asked = whittle_core::pods::effective_requests(&read.objects.pods[0]);
+        (asked.get("cpu").to_string(), asked.get("memory").to_string())
+    };
+    let container = "containers: [{name: c, resources: {requests: {cpu: '1'}, limits: {cpu: '2', memory: 1Gi}}}]";
+    let both = |cpu: &str, memory: &str| (cpu.to_owned(), memory.to_owned());
+    assert_eq!(asks(&format!("{{{container}}}")), both("1", "1Gi"));
+    // Of the whole pod: what no container asks for.
+    assert_eq!(asks(&format!("{{resources: {{limits: {{cpu: '9', memory: 9Gi}}}}, {container}}}")), both("1", "1Gi"));
+    assert_eq!(asks("{resources: {limits: {cpu: '9', memory: 9Gi}}, containers: [{name: c}]}"), both("9", "9Gi"));
+    assert_eq!(asks("{resources: {limits: {cpu: '9'}, requests: {cpu: '8'}}, containers: [{name: c}]}"), both("8", "0"));
+    let init = "initContainers: [{name: i, resources: {requests: {cpu: '3'}}}]";
+    assert_eq!(asks(&format!("{{resources: {{limits: {{cpu: '9', memory: 9Gi}}}}, {init}, containers: [{{name: c}}]}}")), both("3", "9Gi"));
 }
 
 /// Two pods of `web`, and a default spread over zones.

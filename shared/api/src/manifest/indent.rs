@@ -5,10 +5,15 @@ use super::ManifestError;
 use crate::field::{FieldError, FieldPath};
 use crate::yaml::{Mark, Node, YamlError};
 
+/// What to do where no cause suggests itself.
+const UNKNOWN: &str = ": correct this line or the one above; brackets and quotes must be closed, and text with `: ` or ` #` in it, or that \
+                       begins with one of `*&!|>%@[{`, needs quotes";
+
 /// The error for a text that cannot be parsed, with its likely cause.
 pub(super) fn explain(file: &str, text: &str, error: &YamlError) -> ManifestError {
     let lines: Vec<&str> = text.lines().collect();
     let (mark, cause) = cause(&lines, error.mark);
+    let cause = if cause.is_empty() { UNKNOWN } else { &cause };
     let message = format!("this is no YAML: {}{cause}", error.message);
     ManifestError { file: file.to_owned(), document: error.document, mark: Some(mark), object: None, field: FieldPath::root(), message }
 }
