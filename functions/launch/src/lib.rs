@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use whittle_claims::{
     Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored, mirror,
 };
-use whittle_ec2::fleet::{LaunchDisposition, LaunchError};
+use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, Mirrors, Queues, Records,
@@ -137,7 +137,8 @@ where
     // Machines of other claims may have taken places that EC2 counted as free.
     let others = if has_reservations { world.store.list(cluster).await? } else { Vec::new() };
     let reserved = Reserved::for_launches(enabled, &classes, &others, &stock_outs, now);
-    Ok(Some(Facts { catalog, classes, stock_outs, reserved, access: access_of(&record.value), now }))
+    let min_values = if settings.scheduling.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict };
+    Ok(Some(Facts { catalog, classes, stock_outs, reserved, access: access_of(&record.value), min_values, now }))
 }
 
 fn access_of(record: &ClusterRecord) -> ClusterAccess {

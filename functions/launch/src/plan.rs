@@ -21,6 +21,8 @@ pub(crate) struct Facts {
     pub(crate) stock_outs: Vec<whittle_claims::StockOut>,
     pub(crate) reserved: Reserved,
     pub(crate) access: ClusterAccess,
+    /// What becomes of a claim whose `minValues` the types of one call cannot keep.
+    pub(crate) min_values: MinValuesPolicy,
     /// When all this was read.
     pub(crate) now: Timestamp,
 }
@@ -73,7 +75,7 @@ impl Facts {
             types: &types,
             cluster: &self.access,
             free_addresses: &record.free_addresses,
-            min_values: MinValuesPolicy::Strict,
+            min_values: self.min_values,
         })
     }
 

@@ -1,13 +1,17 @@
 //! The whole handler over the memory adapters, in a world where nothing moves by itself.
 
 use super::{at, planned};
+use crate::plan::Facts;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use whittle_api::ObjectMeta;
-use whittle_api::karpenter::Ec2NodeClass;
-use whittle_claims::{Claim, ClaimKey, DeletionReason, NodeClassRecord, Phase, Revision};
+use whittle_api::karpenter::{Ec2NodeClass, Operator, Requirement, ResolvedAmi, ResolvedSecurityGroup, ResolvedSubnet};
+use whittle_api::labels;
+use whittle_claims::{Claim, ClaimKey, DeletionReason, NodeClassRecord, Phase, Revision, Stored};
+use whittle_ec2::fleet::MinValuesPolicy;
 use whittle_ec2::network::ClusterInfo;
+use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{ClaimStore, Clock, ClusterRecord, Leases, Records, Report, Settings, World};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
@@ -98,6 +102,64 @@ fn a_claim_whose_class_is_not_ready_is_given_up_without_an_event() {
     assert!(simulation.world().cluster.events.is_empty());
     let counted = report.metrics.iter().find(|metric| metric.metric == "karpenter_nodeclaims_disrupted_total").unwrap();
     assert_eq!(counted.labels["reason"], "nodeclass_not_ready");
+}
+
+/// What a claim comes to that wants `least` different types: how many types the call names, or nothing where it is refused.
+fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
+    let simulation = without_classes();
+    let blob = simulation.world().region.catalog_blob();
+    let catalog = whittle_snapshot::warm::catalog(&blob).unwrap();
+    let zones = catalog.zones.iter().map(|zone| ResolvedSubnet {
+        id: format!("subnet-{}", zone.name),
+        zone: zone.name.clone(),
+        zone_id: zone.id.clone(),
+    });
+    let class = serde_json::json!({"metadata": {"name": "gone"}, "spec": {"role": "r", "amiSelectorTerms": [{"alias": "al2023@latest"}],
+        "subnetSelectorTerms": [{"id": "s"}], "securityGroupSelectorTerms": [{"id": "g"}]}});
+    let class = NodeClassRecord {
+        class: serde_json::from_value(class).unwrap(),
+        subnets: zones.collect(),
+        security_groups: vec![ResolvedSecurityGroup { id: "sg-1".into(), name: "g".into() }],
+        amis: vec![ResolvedAmi {
+            id: "ami-1".into(),
+            requirements: vec![Requirement::is_in(labels::ARCH, ["amd64"])],
+            ..ResolvedAmi::default()
+        }],
+        instance_profile: "p".into(),
+        hash: String::new(),
+        problems: Vec::new(),
+        free_addresses: std::collections::BTreeMap::new(),
+        free_reserved: std::collections::BTreeMap::new(),
+        resolved_at: at(0),
+    };
+    let access = ClusterAccess {
+        name: "c".into(),
+        endpoint: "https://c".into(),
+        ca_bundle: Some("Yw==".into()),
+        service_cidr: Some("10.0.0.0/16".into()),
+        dns_address: Some("10.0.0.10".into()),
+    };
+    let reserved = whittle_snapshot::Reserved::for_launches(false, &[], &[], &[], at(0));
+    let facts = Facts { catalog, classes: vec![class], stock_outs: Vec::new(), reserved, access, min_values, now: at(0) };
+    let mut claim = planned();
+    claim.spec.node_class.name = "gone".into();
+    claim.spec.requirements = vec![
+        Requirement::is_in(labels::ARCH, ["amd64"]),
+        Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand"]),
+        Requirement { key: labels::INSTANCE_TYPE.into(), operator: Operator::Exists, values: Vec::new(), min_values: Some(least) },
+    ];
+    let plan = facts.plan(vec![Stored { value: claim, revision: Revision::ABSENT }]);
+    let names = plan.groups.iter().flat_map(|group| &group.launch.request.configs).flat_map(|config| &config.overrides);
+    let count = names.map(|one| one.instance_type.as_str()).collect::<std::collections::BTreeSet<_>>().len();
+    assert_eq!(plan.refused.len(), usize::from(count == 0), "{:?}", plan.refused.first().map(|(_, error)| error.to_string()));
+    (count > 0).then_some(count)
+}
+
+#[test]
+fn a_call_names_sixty_types_and_more_values_than_these_have_only_bind_where_they_must() {
+    assert_eq!(types_of_the_call(60, MinValuesPolicy::Strict), Some(60));
+    assert_eq!(types_of_the_call(61, MinValuesPolicy::Strict), None);
+    assert_eq!(types_of_the_call(61, MinValuesPolicy::BestEffort), Some(60));
 }
 
 #[test]
