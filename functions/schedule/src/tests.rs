@@ -58,6 +58,53 @@ fn run(pods: &[Pod], unplaced: &mut Unplaced, turn: &mut Turn, budget: u64) -> P
 }
 
 #[test]
+fn gauges_tell_apart_who_is_ignored_who_waits_and_who_has_no_place() {
+    use whittle_core::schedule::Cause;
+    use whittle_ports::{Amount, Report};
+    let left = |name: &str, reason: Reason| LeftOut { pod: PodRef::of(&pod(name, 1)), reason };
+    let before = |category: &str| Reason::AsBefore { category: category.into(), message: "as before".into() };
+    let plan = Plan {
+        pods: 9,
+        left_out: vec![
+            left("odd", Reason::Ignored(vec!["odd".into()])),
+            left("odd-before", before("ignored")),
+            left("large", before("instance-types")),
+            left("nowhere", Reason::NoNodePools),
+            left("waits", Reason::Reserved(Cause::ReservedUnavailable)),
+            left("later", Reason::OutOfBudget),
+            left("claims", Reason::ResourceClaims),
+        ],
+        ..Plan::default()
+    };
+    let mut report = Report::default();
+    write::gauges(&mut report, &plan, whittle_units::SignedDuration::from_secs(1));
+    let shown: BTreeMap<&str, &Amount> = report.gauges.iter().map(|gauge| (gauge.metric, &gauge.amount)).collect();
+    for (name, expected) in [("queue_depth", 9), ("ignored_pods_count", 2), ("unschedulable_pods_count", 3)] {
+        assert_eq!(shown[format!("karpenter_scheduler_{name}").as_str()], &Amount::Count(expected), "{name}");
+    }
+}
+
+#[test]
+fn who_asked_to_be_left_alone_gets_no_warning() {
+    let shunning = |name: &str| {
+        let mut pod = pod(name, 1);
+        let never = whittle_api::SelectorRequirement { key: labels::NODE_POOL.into(), operator: "DoesNotExist".into(), values: Vec::new() };
+        let term = whittle_api::k8s::NodeSelectorTerm { match_expressions: vec![never], ..Default::default() };
+        let required = Some(whittle_api::k8s::NodeSelector { node_selector_terms: vec![term] });
+        let node_affinity = Some(whittle_api::k8s::NodeAffinity { required, ..Default::default() });
+        pod.spec.affinity = Some(whittle_api::k8s::Affinity { node_affinity, ..Default::default() });
+        pod
+    };
+    let mut also_odd = shunning("odd");
+    also_odd.spec.node_selector.insert(labels::HOSTNAME.into(), "there".into());
+    let seen = snapshot(vec![shunning("shuns"), also_odd, pod("large", 40)]);
+    let input = seen.input();
+    let plan = checked(&input, &whittle_snapshot::options(&Settings::default()), &ClusterName::new("c")).unwrap();
+    let warned: Vec<String> = write::events(&plan, &[], &seen).into_iter().map(|event| event.name).collect();
+    assert_eq!((plan.left_out.len(), warned), (3, vec!["large".to_owned(), "odd".to_owned()]));
+}
+
+#[test]
 fn runs_that_are_too_short_go_on_where_the_last_one_stopped() {
     let mut pods: Vec<Pod> = (0..4).map(|n| pod(&format!("giant-{n}"), 100 + n)).collect();
     pods.extend((0..40).map(|n| pod(&format!("small-{n:02}"), 3)));

@@ -38,8 +38,12 @@ pub(crate) fn explain_claim(report: &mut Report, claim: &Claim, new: &NewClaim, 
 pub(crate) fn gauges(report: &mut Report, plan: &Plan, took: SignedDuration) {
     let labels = [("controller", "provisioner")];
     let count = |number: usize| Amount::Count(u64::try_from(number).unwrap_or(u64::MAX));
+    let left_out = |of: fn(&str) -> bool| count(plan.left_out.iter().filter(|left| of(left.reason.category())).count());
     report.gauge("karpenter_scheduler_queue_depth", labels, count(plan.pods));
-    report.gauge("karpenter_scheduler_unschedulable_pods_count", labels, count(plan.left_out.len()));
+    report.gauge("karpenter_scheduler_ignored_pods_count", [], left_out(|category| category == "ignored"));
+    // Who waits for a reservation, or for the next run, has not been found unschedulable.
+    let unschedulable = left_out(|category| !["ignored", "reserved", "out-of-budget"].contains(&category));
+    report.gauge("karpenter_scheduler_unschedulable_pods_count", labels, unschedulable);
     report.gauge("karpenter_scheduler_scheduling_duration_seconds", labels, Amount::Time(took));
 }
 
@@ -107,7 +111,8 @@ pub(crate) fn events(plan: &Plan, created: &[Claim], seen: &Snapshot) -> Vec<Clu
         placement.pods.iter().filter(is_real).map(move |pod| nominated(pod, &target))
     });
     // What was said before is not said again: the pod still shows it.
-    let failed = news(plan, &seen.buffers).filter(|left| !matches!(left.reason, Reason::Reserved(_))).map(failed);
+    let told = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_)) && !left.reason.is_own_wish();
+    let failed = news(plan, &seen.buffers).filter(told).map(failed);
     on_new.chain(on_old).chain(failed).collect()
 }
 

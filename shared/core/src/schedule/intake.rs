@@ -5,6 +5,7 @@ use super::forms;
 use super::hash::Map;
 use super::pod::{Class, ClassId, Entry, Form, VolumePlace};
 use super::problem::{Candidate, Ground, refuse};
+use super::reason::OPTED_OUT;
 use super::topology::{Group, GroupId, Kind};
 use super::{Input, LeftOut, Options, Packing, PreferencePolicy, Reason};
 use crate::pods::{self, HostPort, VolumeUse};
@@ -60,7 +61,7 @@ pub(crate) fn pods_of<'a>(ground: &Ground<'a>) -> (Vec<Candidate<'a>>, Vec<(Opti
 fn faults(ground: &Ground<'_>, pod: &Pod) -> Vec<String> {
     let mut out = Vec::new();
     if opts_out(&pod.spec) {
-        out.push(format!("configured to not run on a Karpenter provisioned node (requirement={} DoesNotExist)", labels::NODE_POOL));
+        out.push(format!("{OPTED_OUT} (requirement={} DoesNotExist)", labels::NODE_POOL));
     }
     out.extend(pods::faults(pod, |key| ground.well_known(key)));
     out.extend(ground.volumes.faults(pod));

@@ -231,7 +231,16 @@ impl Cause {
     }
 }
 
+/// What a pod is told that wants no node of ours.
+pub(crate) const OPTED_OUT: &str = "configured to not run on a Karpenter provisioned node";
+
 impl Reason {
+    /// Whether the pod asked to be left alone, and nothing else is wrong with it: nobody needs a warning then.
+    #[must_use]
+    pub fn is_own_wish(&self) -> bool {
+        matches!(self, Reason::Ignored(faults) if matches!(&faults[..], [only] if only.starts_with(OPTED_OUT)))
+    }
+
     /// A stable word for the category.
     #[must_use]
     pub fn category(&self) -> &str {
