@@ -38,6 +38,11 @@ impl InstanceType {
     pub fn label(&self, key: &str) -> Option<&str> {
         single(&self.requirements, key)
     }
+    /// Whether it has as much of each resource as its system takes: otherwise its kubelet does not even start.
+    #[must_use]
+    pub fn holds_its_overhead(&self) -> bool {
+        self.capacity.iter().all(|(name, amount)| self.overhead.get(name) <= amount)
+    }
     /// What pods (daemons included) can use: capacity less overhead, never below zero; huge pages are taken from memory.
     pub fn allocatable(&self) -> Resources {
         let mut left = self.capacity.clone();

@@ -215,6 +215,8 @@ fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<Kind>, Vec<(String,
     let mut kind_of: Map<Set, usize> = Map::default();
     let mut reservations: Vec<(String, i64)> = Vec::new();
     for (n, t) in order.iter().enumerate() {
+        // What has not even room for its own system is sold in vain; its zones and the like are domains all the same.
+        let of_use = t.holds_its_overhead();
         for offering in &t.offerings {
             let set = names.set(&requirements::from_requirements(&offering.requirements));
             let at = *kind_of.entry(set.clone()).or_insert_with(|| {
@@ -228,7 +230,7 @@ fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<Kind>, Vec<(String,
                     None => reservations.push((id.to_owned(), free)),
                 }
             }
-            if offering.available {
+            if offering.available && of_use {
                 let kind = &mut drafts[at];
                 kind.available.insert(n);
                 kind.price[n] = kind.price[n].min(offering.price.nanos());

@@ -122,7 +122,12 @@ fn machines(world: &World, expected: &[&str], without: usize) {
 
 #[track_caller]
 fn alone(spec: Value, expected: Option<&str>) {
-    let mut world = World::new();
+    alone_on(&World::new(), spec, expected);
+}
+
+#[track_caller]
+fn alone_on(world: &World, spec: Value, expected: Option<&str>) {
+    let mut world = world.clone();
     world.pod("it", spec);
     machines(&world, expected.as_slice(), usize::from(expected.is_none()));
 }
@@ -236,6 +241,17 @@ fn labels_of_types_choose_among_them_present_or_absent() {
     alone(json!({"nodeSelector": {"size": "small", "special": "optional"}}), None);
     alone(required(&[&[expr("special", "In", &["optional"])]]), Some("arm-instance-type"));
     alone(required(&[&[expr("special", "DoesNotExist", &[])]]), Some("small-instance-type"));
+}
+
+#[test]
+fn a_type_whose_system_takes_more_than_it_has_is_no_choice_for_pods_that_ask_for_nothing() {
+    let mut world = World::new();
+    world.types[1].overhead.set("memory", Quantity::from_mebibytes(2 * 1024 + 1));
+    alone_on(&world, json!({"cpu": "100m"}), Some("default-instance-type"));
+    world.types[1].overhead.set("memory", Quantity::from_mebibytes(2 * 1024));
+    alone_on(&world, json!({"cpu": "100m"}), Some("small-instance-type"));
+    world.types.iter_mut().for_each(|t| t.overhead.set("memory", Quantity::from_mebibytes(1024 * 1024)));
+    alone_on(&world, json!({}), None);
 }
 
 #[test]
