@@ -170,10 +170,7 @@ impl ClusterState {
             };
             by_id.entry(id).or_default().node = Some(Arc::new(node.clone()));
         }
-        let mut nodes: Vec<StateNode> = by_id
-            .into_values()
-            .filter(|n| !n.managed() || n.node.is_none() || n.initialized() || n.labels().contains_key(labels::INSTANCE_TYPE))
-            .collect();
+        let mut nodes: Vec<StateNode> = by_id.into_values().filter_map(taken_in).collect();
         for node in &mut nodes {
             node.marked_for_deletion = being_deleted(node);
         }
@@ -199,6 +196,18 @@ impl ClusterState {
     pub fn node_names(&self) -> BTreeSet<&str> {
         self.nodes.iter().filter_map(|n| n.node.as_ref().map(|n| n.metadata.name.as_str())).collect()
     }
+}
+
+/// A Node of ours that has not initialized and does not say its type yet is not looked at; its claim stands for it.
+fn taken_in(mut state: StateNode) -> Option<StateNode> {
+    let early = |node: &Arc<Node>| {
+        let said = |key: &str| node.metadata.label(key).is_some();
+        said(labels::NODE_POOL) && !said(labels::INITIALIZED) && !said(labels::INSTANCE_TYPE)
+    };
+    if state.node.as_ref().is_some_and(early) {
+        state.node = None;
+    }
+    (state.node.is_some() || state.claim.is_some()).then_some(state)
 }
 
 fn being_deleted(node: &StateNode) -> bool {

@@ -5,6 +5,24 @@ use serde_json::{Value, json};
 use whittle_api::{conditions, labels};
 use whittle_units::SignedDuration;
 
+#[test]
+fn a_node_that_does_not_say_its_type_yet_is_not_looked_at_and_its_claim_is() {
+    for (state, expected) in [("launched", "claim-n"), ("registered", "claim-n"), ("initialized", "n")] {
+        let mut world = World::new();
+        world.types.clear();
+        world.managed("n", state, 4, json!({})).0.metadata.labels.remove(labels::INSTANCE_TYPE);
+        world.pod("it", json!({"cpu": "1"}));
+        assert_eq!(world.plan().placements.iter().map(|p| p.node.as_str()).collect::<Vec<_>>(), [expected], "{state}");
+    }
+    for (more, fits) in [(json!({}), false), (json!({labels::INSTANCE_TYPE: "x"}), true), (json!({labels::INITIALIZED: "true"}), true)] {
+        let mut world = World::new();
+        world.types.clear();
+        world.node("n", 4, all(&[json!({labels::NODE_POOL: "default"}), more])).spec.provider_id = "aws:///n".into();
+        world.pod("it", json!({"cpu": "1"}));
+        assert_eq!(left(&world.plan()).is_empty(), fits, "a node whose claim is gone");
+    }
+}
+
 /// How many pods went to existing machines, and how many new machines were planned.
 #[track_caller]
 fn check(world: &World, expected: (usize, usize)) {
@@ -141,6 +159,7 @@ fn taints_of_a_start_up_do_not_count_before_it_is_over() {
         taint(labels::UNREGISTERED_TAINT, "NoExecute"),
         taint("readiness.k8s.io/network", "NoSchedule"),
         taint("readiness.k8s.io/storage", "NoExecute"),
+        taint("readiness.k8s.io/soft", "PreferNoSchedule"),
     ];
     for taint in &starting {
         assert!(usable("launched", taint.clone(), json!([])), "{taint}");
