@@ -1,8 +1,8 @@
 //! What earlier passes found out: pods without a place, and the world that left them without. As long as nothing has
 //! changed that could find them one, they are not evaluated again.
 //!
-//! Only changes for the better count: a node that fills up gives nobody a place. What a pod asks of other pods changes
-//! with every pod, so pods with such wishes are also held against the pods there are.
+//! Only changes for the better count: a node that fills up gives nobody a place. What a pod asks of other pods, and what
+//! these leave of a limit, changes with every pod, so such pods are also held against the pods there are.
 
 use super::{Input, Options, Plan, Reason};
 use crate::pods;
@@ -122,6 +122,9 @@ impl Memory {
         for left in plan.left_out.iter().filter(|left| lasting(&left.reason)).take(PODS_MAX) {
             let Some(pod) = by_uid.get(left.pod.uid.as_str()) else { continue };
             let mut message = left.reason.to_string();
+            // What is left of a limit depends on what other pods needed of it in the same pass. All reasons of that kind say
+            // so; of one that was cut when it was kept it is not known.
+            let shares = message.contains("limit") || message.ends_with('…');
             if let Some((end, _)) = message.char_indices().nth(MESSAGE_MAX) {
                 message.truncate(end);
                 message.push('…');
@@ -131,7 +134,7 @@ impl Memory {
                 said.push(reason);
                 said.len() - 1
             });
-            let social = is_social(pod) || !options.default_spread.is_empty();
+            let social = is_social(pod) || shares || !options.default_spread.is_empty();
             pods.insert(left.pod.uid.clone(), Known(look(pod), social, at));
             if said.len() >= SAID_MAX {
                 break;

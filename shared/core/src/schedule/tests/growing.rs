@@ -17,7 +17,9 @@ fn plain(dice: &mut Dice) -> Value {
     let wish = match dice.below(6) {
         0 => json!({"nodeSelector": {labels::ZONE: pick(dice, &Z)}}),
         1 => json!({"nodeSelector": {labels::ARCH: pick(dice, &["amd64", "arm64", "s390x"])}}),
-        2 => required(&[&[expr("k", ["In", "NotIn", "Exists", "DoesNotExist"][dice.below(4)], &["v"])]]),
+        // Not `NotIn`: a pod that shuns a value of a label that no NodePool defines brings that label with it, and others may
+        // lean on it; where more capacity takes the one away, the other has no place.
+        2 => required(&[&[expr("k", ["In", "Exists", "DoesNotExist"][dice.below(3)], &["v"])]]),
         3 => json!({"tolerations": [{"key": "t", "operator": "Exists"}]}),
         _ => json!({}),
     };

@@ -63,6 +63,22 @@ fn what_only_takes_room_away_wakes_those_alone_who_look_at_others() {
 }
 
 #[test]
+fn what_others_need_of_a_limit_wakes_those_whom_it_keeps_out() {
+    let mut world = stuck();
+    world.pool("default", json!({"limits": {"cpu": "4"}}));
+    world.pod("this", json!({"cpu": "3500m"}));
+    world.pod("that", json!({"cpu": "3500m"}));
+    let first = world.solve(&world.options);
+    let out = left(&first).iter().find(|name| ["this", "that"].contains(name)).map(|name| (*name).to_owned());
+    let memory = world.ask(|input| Memory::after(input, &world.options, &first));
+    // One of the two goes away before it has got its machine.
+    world.objects.pods.retain(|p| !["this", "that"].contains(&p.metadata.name.as_str()) || Some(&p.metadata.name) == out.as_ref());
+    let settled = world.ask(|input| memory.settled(input, &world.options));
+    let plan = world.solve(&Options { settled, ..world.options.clone() });
+    assert!(out.is_some_and(|out| !left(&plan).contains(&out.as_str())), "{:?}", left(&plan));
+}
+
+#[test]
 fn whatever_could_help_wakes_everybody() {
     check(|w| w.objects.pods.remove(0).metadata.name.clear(), &[]);
     check(|w| w.objects.pods[0].status.phase = "Succeeded".into(), &[]);
