@@ -52,7 +52,7 @@ pub(crate) fn empty_pools(p: &mut Problem<'_>) -> Vec<PoolSays> {
 
 fn empty_pool(p: &mut Problem<'_>, pool: &Empty<'_>) -> PoolSays {
     let node_pool = pool.source.metadata.name.clone();
-    let Some((at, set)) = pool.offered else {
+    let Some((at, set, _)) = pool.offered else {
         let class = &pool.source.spec.template.spec.node_class_ref;
         let cause = Cause::NothingOffered { node_class: format!("{} {:?}", class.kind, class.name) };
         return PoolSays { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
@@ -181,7 +181,8 @@ pub(crate) fn passed_over(p: &mut Problem<'_>, st: &State, class: &Class, pool: 
 fn agree(p: &Problem<'_>, offered: SetId, asked: SetId, host: Option<&Vals>) -> Result<(), Cause> {
     let (a, b) = (p.sets.get(offered), p.sets.get(asked));
     let words = |set: &Set, key| set.get(key).map_or_else(|| "Exists".to_owned(), |v| p.names.spell_vals(v).text());
-    if let Err(conflict) = a.compatible(b, |k| p.well_known.contains(k)) {
+    let shuns = |k: &super::intern::Key| b.get(k).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
+    if let Err(conflict) = a.compatible(b, |k| p.well_known.contains(k) || shuns(k)) {
         return Err(match conflict {
             Conflict::Undefined(key) => {
                 let key = p.names.key_name(key).to_owned();

@@ -118,7 +118,7 @@ pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, 
                 continue;
             }
         }
-        if let Some(set) = settle_on_machine(p, set, &leaves) {
+        if let Some(set) = settle_on_machine(p, form, set, &leaves) {
             return Ok(set);
         }
         no = No::ForNow;
@@ -127,13 +127,25 @@ pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, 
 }
 
 /// Narrows an existing machine's requirements to what topology leaves; nothing if it lacks a key.
-fn settle_on_machine(p: &mut Problem<'_>, mut set: SetId, leaves: &[Leave]) -> Option<SetId> {
+fn settle_on_machine(p: &mut Problem<'_>, form: &Form, mut set: SetId, leaves: &[Leave]) -> Option<SetId> {
     for leave in leaves {
-        p.sets.get(set).get(&leave.key)?;
+        if p.sets.get(set).get(&leave.key).is_none() {
+            // Where the label is missing nobody is in the way. The reference sees that if the pod itself speaks of the label.
+            if p.sets.get(form.full).get(&leave.key).is_some() && only_repelled(p, form, leave.key) {
+                continue;
+            }
+            return None;
+        }
         let allowed = Allowed::one_of(leave.vals[..if leave.pick { 1 } else { leave.vals.len() }].iter().copied());
         set = p.sets.narrow(set, leave.key, &allowed);
     }
     Some(set)
+}
+
+/// Whether all that a pod has to do with others over `key` is to stay apart.
+fn only_repelled(p: &Problem<'_>, form: &Form, key: Key) -> bool {
+    let groups = form.owned.iter().chain(&form.repelled_by).map(|g| &p.groups[g.0 as usize]);
+    groups.filter(|group| group.key == key).all(|group| matches!(group.kind, super::topology::Kind::Anti | super::topology::Kind::Inverse))
 }
 
 fn over_attach_limit(machine: &Machine, st: &State, m: usize, class: &Class) -> bool {
@@ -153,7 +165,7 @@ fn may_be_called(wish: Option<&Vals>, hostname: Val) -> bool {
 }
 
 /// A new machine's host name is not known: it can be any, but no particular one.
-fn may_be_new(wish: Option<&Vals>) -> bool {
+pub(crate) fn may_be_new(wish: Option<&Vals>) -> bool {
     wish.is_none_or(|w| matches!(w.operator(), Operator::Exists | Operator::NotIn))
 }
 
@@ -187,13 +199,18 @@ pub(crate) fn claim(
     if !p.tolerated(form.tolerations, p.pools[t.pool].taints) || !may_be_new(form.host.as_ref()) {
         return Err(No::ForGood);
     }
-    let Some(merged) = p.merge(t.set, form.full, true) else { return Err(No::ForGood) };
+    let Some(merged) = p.merge(t.set, form.full, true) else { return Err(disagrees(p, &t, form.full)) };
     let mut no = No::ForGood;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
         if let Some(place) = class.places.get(at) {
             let narrowed = p.merge(merged, place.set, true).filter(|_| may_be_new(place.host.as_ref()));
-            let Some(narrowed) = narrowed else { continue };
+            let Some(narrowed) = narrowed else {
+                if no == No::ForGood {
+                    no = disagrees(p, &t, place.set);
+                }
+                continue;
+            };
             set = narrowed;
         }
         match in_place(p, st, options, freedom, &t, form, set, &fitting) {
@@ -203,6 +220,13 @@ pub(crate) fn claim(
         }
     }
     Err(no)
+}
+
+/// For how long requirements disagree: a machine to be asked for may yet get a label that its NodePool does not define.
+fn disagrees(p: &Problem<'_>, t: &Target<'_>, asked: SetId) -> No {
+    let may_come = |key: &Key| p.shunned.contains(key) && p.sets.get(t.set).get(key).is_none();
+    let comes = t.host.is_some() && !p.shunned.is_empty() && p.sets.get(asked).iter().any(|(key, _)| may_come(key));
+    if comes { No::ForNow } else { No::ForGood }
 }
 
 /// Types of the target with room for its pods, the new one, and their daemons, whose ports do not clash.
@@ -269,7 +293,7 @@ fn in_place(
     for leave in &mut leaves {
         let defined = p.sets.get(set).get(&leave.key).is_some() || p.well_known.contains(&leave.key);
         if !defined {
-            return Err(No::ForGood);
+            return Err(if t.host.is_some() && p.shunned.contains(&leave.key) { No::ForNow } else { No::ForGood });
         }
         if freedom.pin && !leave.pick && leave.vals.len() > 1 && owns_repulsion(p, form, leave.key) {
             leave.pick = true;

@@ -1,7 +1,7 @@
 //! Label keys, label values and requirement sets as small numbers.
 
 use super::hash::Map;
-use crate::requirements::{Allowed, Reqs, Value};
+use crate::requirements::{Allowed, Operator, Reqs, Value};
 use std::sync::Arc;
 
 /// A label key.
@@ -180,20 +180,25 @@ impl Sets {
         &self.sets[id.0 as usize]
     }
 
-    /// `offered` narrowed by `asked`, or nothing when they cannot agree. `open` lets the keys for which `well_known`
-    /// holds be undefined on the offering side.
+    /// `offered` narrowed by `asked`, or nothing when they cannot agree. `open` is for machines that are only asked for:
+    /// instance types define the keys for which `well_known` holds, and who asks for any value but some gets one (the claim
+    /// is given a label). The labels of a machine that exists stay what they are.
     pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, open: bool, well_known: impl Fn(&Key) -> bool) -> Option<SetId> {
         if let Some(known) = self.merged.get(&(offered, asked, open)) {
             return *known;
         }
         let (a, b) = (self.get(offered), self.get(asked));
-        let fine = a.compatible(b, |key| open && well_known(key)).is_ok();
-        let out = fine.then(|| {
-            let mut set = a.clone();
-            set.add_all(self.get(asked));
-            set
-        });
-        let out = out.map(|set| self.id(set));
+        let shuns = |key: &Key| b.get(key).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
+        let fine = a.compatible(b, |key| open && (well_known(key) || shuns(key))).is_ok();
+        let out = match (fine, open) {
+            (false, _) => None,
+            (true, false) => Some(offered),
+            (true, true) => {
+                let mut set = a.clone();
+                set.add_all(b);
+                Some(self.id(set))
+            }
+        };
         self.merged.insert((offered, asked, open), out);
         out
     }

@@ -61,8 +61,8 @@ pub(crate) struct Shelf {
 #[derive(Clone, Debug)]
 pub(crate) struct Empty<'a> {
     pub(crate) source: &'a NodePool,
-    /// Its catalog, and its requirements and labels; nothing when it is offered no type at all.
-    pub(crate) offered: Option<(usize, SetId)>,
+    /// Its catalog, its requirements and labels, and its taints; nothing when it is offered no type at all.
+    pub(crate) offered: Option<(usize, SetId, TaintsId)>,
 }
 
 pub(crate) struct Pools<'a> {
@@ -135,11 +135,11 @@ pub(crate) fn build<'a>(
         let shelved = &mut shelf.catalogs[catalog];
         let view = shelved.view(ground.sets.get(set), |k| well_known.contains(k));
         let strict = ground.options.min_values == MinValuesPolicy::Strict;
+        let taints = ground.marks.taints(&source.spec.template.spec.taints);
         if view.usable.is_empty() || strict && !min_values_met(shelved, &view, &view.usable) {
-            empty.push(Empty { source, offered: Some((catalog, set)) });
+            empty.push(Empty { source, offered: Some((catalog, set, taints)) });
             continue;
         }
-        let taints = ground.marks.taints(&source.spec.template.spec.taints);
         let types = view.usable;
         let daemons = daemon_groups(ground, daemons, set, &source.spec.template.spec.taints, shelved, &types, dims);
         let (limits, node_limit) = remaining_limits(ground, source, dims);
@@ -169,13 +169,14 @@ fn daemon_groups(
         if !pods::untolerated(&pod.spec.tolerations, &hard).is_empty() {
             continue;
         }
-        let terms: Vec<_> = pods::daemon_terms(pod).iter().map(|t| ground.split(t).0).collect();
+        let terms: Vec<_> = pods::daemon_terms(pod).iter().map(|t| ground.split(t)).collect();
         let fits: Vec<SetId> = terms
             .into_iter()
-            .filter(|t| {
+            .filter(|(t, host)| {
                 let known = |k: &Key| ground.well_known.contains(ground.names.key_name(*k));
-                ground.sets.get(template).compatible(ground.sets.get(*t), known).is_ok()
+                super::fit::may_be_new(host.as_ref()) && ground.sets.get(template).compatible(ground.sets.get(*t), known).is_ok()
             })
+            .map(|(t, _)| t)
             .collect();
         for t in types.iter() {
             if fits.iter().any(|asked| catalog.sets[t].intersects(ground.sets.get(*asked)).is_ok()) {
@@ -225,13 +226,15 @@ pub(crate) struct Universe {
 }
 
 impl Universe {
-    pub(crate) fn of(pools: &[Pool<'_>], catalogs: &[Catalog], groups: &[Group], ground: &Ground<'_>) -> Self {
+    /// Whether anything can be bought, and in which limits, plays no part, not even where a NodePool can buy nothing at all.
+    pub(crate) fn of(pools: &Pools<'_>, catalogs: &[Catalog], groups: &[Group], ground: &Ground<'_>) -> Self {
         let mut out = Self { values: BTreeMap::new() };
+        let usable = pools.list.iter().map(|pool| (pool.catalog, pool.set, pool.taints));
+        let templates: Vec<_> = usable.chain(pools.empty.iter().filter_map(|pool| pool.offered)).collect();
         let keys: BTreeSet<Key> = groups.iter().filter(|g| !g.by_host).map(|g| g.key).collect();
         for key in keys {
             let values = out.values.entry(key).or_default();
-            for pool in pools {
-                let taints = pool.taints;
+            for &(catalog, set, taints) in &templates {
                 let free = ground.marks.taints[taints.0 as usize].is_empty();
                 let mut put = |v: &Val| {
                     let list = values.entry(*v).or_default();
@@ -241,12 +244,12 @@ impl Universe {
                         list.push(taints);
                     }
                 };
-                let template = ground.sets.get(pool.set).get(&key);
+                let template = ground.sets.get(set).get(&key);
                 if let Some(a) = template.filter(|a| a.operator() == Operator::In) {
                     a.listed().iter().for_each(&mut put);
                 }
                 let mut seen: BTreeSet<&Allowed<Val>> = BTreeSet::new();
-                for allowed in catalogs[pool.catalog].sets.iter().filter_map(|s| s.get(&key)) {
+                for allowed in catalogs[catalog].sets.iter().filter_map(|s| s.get(&key)) {
                     if !seen.insert(allowed) {
                         continue;
                     }

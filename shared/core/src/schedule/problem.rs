@@ -11,7 +11,7 @@ use super::pools::{Empty, Pool, Universe};
 use super::topology::{Counts, Group, GroupId};
 use super::{Input, LeftOut, Options, PodRef, Reason};
 use crate::pods::{HostPort, Volumes};
-use crate::requirements::Requirements;
+use crate::requirements::{Operator, Requirements};
 use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -96,6 +96,9 @@ pub(crate) struct Problem<'a> {
     /// Numbers of hosts start here for new machines.
     pub(crate) first_new_host: usize,
     pub(crate) well_known: BTreeSet<Key>,
+    /// Keys that types do not define and of which some pod wants any value but some: with it a claim gets such a label, and
+    /// others that ask for it may join then.
+    pub(crate) shunned: BTreeSet<Key>,
     pub(crate) key: Keys,
     /// Pods that were refused before solving.
     pub(crate) refused: Vec<LeftOut>,
@@ -208,7 +211,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
     let mut shelf = super::pools::Shelf::default();
     let pools = super::pools::build(&mut ground, &pools, &dims, &daemons, &mut reservations, &mut shelf);
     let any_pool = pools.any;
-    let universe = Universe::of(&pools.list, &shelf.catalogs, &groups, &ground);
+    let universe = Universe::of(&pools, &shelf.catalogs, &groups, &ground);
     let counts = groups::count(
         &groups,
         &counted,
@@ -224,7 +227,8 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
     let machines = if idle { Vec::new() } else { super::machines::build(&mut ground, &dims, &daemons, &relevant) };
     let key = Keys::of(&mut ground.names);
     let Ground { well_known, names, .. } = &mut ground;
-    let well_known = well_known.iter().map(|key| names.key(key)).collect();
+    let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
+    let shunned = shunned(&classes.list, &ground.sets, &well_known);
     let problem = Problem {
         tolerated: tolerations_by_taints(&ground.marks),
         queue: classes.queue(&candidates, options),
@@ -245,6 +249,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
         counts,
         first_new_host: input.nodes.len(),
         well_known,
+        shunned,
         key,
         refused: refused.iter().map(|(_, left)| left.clone()).collect(),
         state_nodes: input.nodes,
@@ -273,6 +278,15 @@ fn ground<'a>(input: &'a Input<'a>, options: &'a Options, pools: &[&whittle_api:
         pool_taints: pools.iter().any(|p| !p.spec.template.spec.taints.is_empty()),
         open,
     }
+}
+
+/// The custom keys that pods ask to be anything but some values.
+fn shunned(classes: &[Class], sets: &Sets, well_known: &BTreeSet<Key>) -> BTreeSet<Key> {
+    let forms = classes.iter().flat_map(|class| class.forms.iter().map(|form| form.full));
+    let places = classes.iter().flat_map(|class| class.places.iter().map(|place| place.set));
+    let asked: BTreeSet<SetId> = forms.chain(places).collect();
+    let shuns = |(key, wanted): &(&Key, &Vals)| wanted.operator() == Operator::NotIn && !well_known.contains(key);
+    asked.into_iter().flat_map(|set| sets.get(set).iter().filter(shuns).map(|(key, _)| *key)).collect()
 }
 
 /// Which tolerations bear which taints, for all pairs that occur.

@@ -61,6 +61,8 @@ fn daemons_that_will_not_run_there_are_not_counted() {
     world.pod("it", json!({"cpu": "1", "memory": "1Gi", "tolerations": [{"operator": "Exists"}]}));
     assert_eq!(world.plan().claims[0].instance_types[0], "small-instance-type");
     beside(all(&[large(), json!({"nodeSelector": {"nobody": "v"}})]), json!({}), "1", SMALL);
+    beside(all(&[large(), json!({"nodeSelector": {labels::HOSTNAME: "that-one"}})]), json!({}), "1", SMALL);
+    beside(all(&[large(), required(&[&[expr(labels::HOSTNAME, "NotIn", &["that-one"])]])]), json!({}), "1", DEFAULT);
     beside(all(&[large(), required(&[&[expr(labels::INSTANCE_TYPE, "In", &["unknown"])]])]), json!({}), "1", SMALL);
 }
 
@@ -74,6 +76,38 @@ fn daemons_that_no_type_holds_leave_no_room_for_anybody() {
     let started = json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
         "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"cpu": "10000"}}}]});
     beside(started, json!({}), "1", DEFAULT);
+    let started = json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "2Gi"}}}],
+        "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "3", "memory": "3Gi"}, "limits": {"cpu": "10000", "memory": "10000Gi"}}}]});
+    let mut world = World::new();
+    daemon(&mut world, "agent", started);
+    world.pod("it", json!({}));
+    assert_eq!(world.plan().claims[0].instance_types[0], "default-instance-type");
+}
+
+#[test]
+fn daemons_of_registered_and_initialized_nodes_are_counted_on_those_that_are() {
+    for key in [labels::REGISTERED, labels::INITIALIZED] {
+        for (state, fits) in [("initialized", false), ("registered", key == labels::INITIALIZED)] {
+            let mut world = World::new();
+            world.types.clear();
+            world.managed("n", state, 4, json!({}));
+            daemon(&mut world, "agent", all(&[json!({"cpu": "2"}), required(&[&[expr(key, "In", &["true"])]])]));
+            world.pod("it", json!({"cpu": "3"}));
+            assert_eq!(left(&world.plan()).is_empty(), fits, "{key} on a node that is {state}");
+        }
+    }
+}
+
+#[test]
+fn a_claim_asks_for_the_least_that_daemons_take_on_one_of_its_types() {
+    let mut world = World::new();
+    daemon(&mut world, "small", json!({"cpu": "200m", "memory": "10Mi", "nodeSelector": {"size": "small"}}));
+    daemon(&mut world, "large", json!({"cpu": "100m", "memory": "50Mi", "nodeSelector": {"size": "large"}}));
+    world.pod("it", json!({"cpu": "1", "memory": "1Gi"}));
+    let plan = world.plan();
+    let asked = &plan.claims[0].requests;
+    assert_eq!((asked.get("cpu").to_string(), asked.get("memory").to_string()), ("1100m".into(), "1034Mi".into()), "per resource");
+    assert_eq!(asked.get("pods").to_string(), "2");
 }
 
 #[test]
@@ -119,6 +153,13 @@ fn the_newest_live_pod_shows_what_a_daemon_takes_and_the_template_where_it_runs(
     live(&mut world, "new", json!({"cpu": "500m"}), 10);
     world.pod("it", json!({"cpu": "1"}));
     assert_eq!(world.plan().claims[0].instance_types[0], "small-instance-type");
+    // Pods of others are not looked at, and without its DaemonSet a live pod stands for nothing.
+    live(&mut world, "other", json!({"cpu": "8000"}), 1);
+    world.objects.pods.last_mut().unwrap().metadata.owner_references[0].name = "somebody".into();
+    assert_eq!(world.plan().claims[0].instance_types[0], "small-instance-type");
+    world.objects.daemon_sets.clear();
+    world.objects.pods.iter_mut().filter(|p| p.metadata.name == "it").for_each(|p| p.spec.containers[0].resources = None);
+    assert_eq!(world.plan().claims[0].requests.get("cpu").to_string(), "0");
     let mut world = World::new();
     world.pool("default", json!({"labels": {"foo": "bar"}}));
     daemon(&mut world, "agent", all(&[json!({"cpu": "10000"}), required(&[&[expr("foo", "In", &["bar"])]])]));

@@ -69,6 +69,23 @@ fn selector_requirement_and_preference_on_one_key_are_intersected_and_so_are_sev
     ]);
     check(json!({}), spec.clone(), labels::ZONE, Some(Z[2]));
     check(json!({}), spec, labels::CAPACITY_TYPE, Some("on-demand"));
+    // Several keys, each of which every kind of demand names.
+    let keys = [(labels::ZONE, Z[1], Z[0]), (labels::CAPACITY_TYPE, "spot", "on-demand"), (labels::ARCH, "arm64", "amd64")];
+    let each = |operator: &str, both: bool| -> Vec<serde_json::Value> {
+        keys.iter().map(|(key, v, other)| expr(key, operator, &[*v, *other][usize::from(!both)..])).collect()
+    };
+    let selector: serde_json::Map<String, serde_json::Value> = keys.iter().map(|(key, v, _)| ((*key).to_owned(), json!(v))).collect();
+    let wish = |list: Vec<serde_json::Value>| {
+        let term = json!({"weight": 1, "preference": {"matchExpressions": list}});
+        json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}})
+    };
+    for wished in [each("In", true), each("NotIn", false), each("In", false)] {
+        let need = required(&[&each("In", true)]);
+        let spec = super::world::all(&[json!({"nodeSelector": selector}), need, wish(wished)]);
+        keys.iter().for_each(|(key, v, _)| check(json!({}), spec.clone(), key, Some(*v)));
+    }
+    let never = super::world::all(&[json!({"nodeSelector": selector}), required(&[&each("NotIn", true)])]);
+    check(json!({}), never, labels::ZONE, None);
 }
 
 #[test]
@@ -109,6 +126,35 @@ fn well_known_labels_can_be_asked_for_by_their_values() {
 }
 
 #[test]
+fn every_label_that_types_define_chooses_among_them() {
+    let own = [labels::NODE_POOL, labels::ZONE, labels::INSTANCE_TYPE, labels::ARCH, labels::OS, labels::CAPACITY_TYPE];
+    let others: Vec<&str> = labels::WELL_KNOWN.iter().copied().filter(|key| !own.contains(key)).collect();
+    assert!(others.len() > 25, "{others:?}");
+    for key in others {
+        let value = if key == labels::INSTANCE_TENANCY { "dedicated" } else { "7" };
+        for (asked, placed) in [(value, true), ("default", false)] {
+            for spec in [json!({"nodeSelector": {key: asked}}), required(&[&[expr(key, "In", &[asked])]])] {
+                let mut world = World::new();
+                world.types[1] = super::world::with(world.types[1].clone(), key, &[value]);
+                for (n, t) in world.types.iter_mut().enumerate() {
+                    if n != 1 {
+                        t.requirements.push(super::world::absent(key));
+                    }
+                }
+                world.pod("it", spec);
+                let plan = world.pass();
+                assert_eq!(
+                    plan.claims.iter().map(|c| &c.instance_types[..]).collect::<Vec<_>>(),
+                    [["small-instance-type"]; 1][..usize::from(placed)],
+                    "{key}"
+                );
+                assert_eq!(world.label_of("it", key), placed.then_some(value), "{key}");
+            }
+        }
+    }
+}
+
+#[test]
 fn legacy_labels_mean_their_successors() {
     for (old, new) in [("failure-domain.beta.kubernetes.io/zone", labels::ZONE), ("topology.ebs.csi.aws.com/zone", labels::ZONE)] {
         check(json!({}), json!({"nodeSelector": {old: Z[1]}}), new, Some(Z[1]));
@@ -129,7 +175,10 @@ fn a_key_that_no_pool_defines_can_only_be_shunned() {
         [("In", &["a"][..], false), ("Exists", &[], false), ("NotIn", &["a"], true), ("DoesNotExist", &[], true), ("Gt", &["1"], false)]
     {
         let spec = required(&[&[expr("undefined", operator, values)]]);
-        assert_eq!(one(json!({}), spec, labels::ZONE).is_some(), placed, "{operator}");
+        let got = one(json!({}), spec, "undefined");
+        assert_eq!(got.is_some(), placed, "{operator}");
+        // Who shuns it gets a node without it, or at least without what is shunned.
+        assert!(got.as_deref() != Some("a") && (operator != "DoesNotExist" || got.as_deref() == Some("-")), "{operator}: {got:?}");
     }
 }
 
@@ -155,11 +204,32 @@ fn contradictions_have_no_place_even_on_keys_that_nobody_defines() {
         never(expr("k", "In", &["a"]), expr("k", "In", &["b"])),
         never(expr("k", "Exists", &[]), expr("k", "DoesNotExist", &[])),
         never(expr("k", "In", &["a"]), expr("k", "DoesNotExist", &[])),
-        never(expr("k", "Exists", &[]), expr("k", "NotIn", &["a"])),
         never(expr("k", "Gt", &["5"]), expr("k", "Lt", &["5"])),
         never(expr("k", "Gt", &["9223372036854775807"]), expr("k", "NotIn", &["a"])),
     ] {
         assert_eq!(one(json!({}), spec.clone(), labels::ZONE), None, "{spec}");
+    }
+}
+
+#[test]
+fn who_wants_any_value_but_some_gets_a_machine_with_one_and_others_may_join() {
+    // The claim is given a label, since somebody asks for one.
+    let some = required(&[&[expr("k", "Exists", &[]), expr("k", "NotIn", &["0"])]]);
+    check(json!({}), some, "k", Some("1"));
+    // Whoever asks for a value that is not shunned can join, also when it came first and waited.
+    let shuns = required(&[&[expr("k", "NotIn", &["b"])]]);
+    for (value, cpu, expected) in [("a", "1", vec![2]), ("a", "3", vec![2]), ("b", "1", vec![1]), ("b", "3", vec![1])] {
+        let mut world = World::new();
+        world.pool("default", json!({"requirements": [expr(labels::ARCH, "In", &["arm64"])]}));
+        world.pod("shuns", super::world::all(&[json!({"cpu": "2"}), shuns.clone()]));
+        world.pod("asks", json!({"cpu": cpu, "nodeSelector": {"k": value}}));
+        let plan = world.plan();
+        assert_eq!(sizes(&plan), expected, "{value} {cpu}");
+        assert_eq!(plan.claims[0].labels.get("k").map(String::as_str), Some(if value == "a" { "a" } else { "0" }), "{value} {cpu}");
+        // A node that exists has the labels that it has.
+        world.node("n", 8, json!({}));
+        let plan = world.plan();
+        assert_eq!((plan.placements[0].pods.len(), left(&plan)), (1, vec!["asks"]), "{value} {cpu}");
     }
 }
 

@@ -262,7 +262,7 @@ fn three_skews_hold_step_by_step_on_a_large_catalogue() {
         .into_iter()
         .filter(|t| t.label("integer").is_some_and(|n| ["2", "16"].contains(&n)) && t.label(labels::ARCH) == Some("amd64"))
         .collect();
-    for count in [1, 4, 7, 2, 9] {
+    for count in 1..=14 {
         let three = [spread(labels::CAPACITY_TYPE, "web", 1), spread(labels::ZONE, "web", 2), spread(labels::HOSTNAME, "web", 3)];
         world.pods("web", count, &web(&three, json!({})));
         world.pass();
@@ -296,6 +296,18 @@ fn an_exhausted_zone_stays_a_domain() {
     anyway["whenUnsatisfiable"] = json!("ScheduleAnyway");
     world.pods("web", 10, &web(&[by_zone(), anyway], json!({})));
     after(&mut world, labels::ZONE, &[1, 1]);
+    // And one that is sold out, or that no type is sold in: a NodePool names it.
+    for (sold_out, zone) in [(true, Z[2]), (false, "nowhere")] {
+        let mut world = World::new();
+        world.pool("default", zones(&Z[..2]));
+        world.pool("other", zones(&[zone]));
+        for t in world.types.iter_mut().filter(|_| sold_out) {
+            t.offerings.iter_mut().filter(|o| o.zone() == Z[2]).for_each(|o| o.available = false);
+        }
+        world.pods("web", 10, &web(&[by_zone()], json!({})));
+        let plan = world.pass();
+        assert_eq!((world.counts(labels::ZONE, "web"), left(&plan).len()), (vec![1, 1], 8), "{zone}");
+    }
 }
 
 #[test]
