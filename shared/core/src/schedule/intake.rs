@@ -203,11 +203,10 @@ fn class_of(ground: &mut Ground<'_>, pod: &Pod, look: &Look<'_>, next_form: &mut
     }
     let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
     let repels = anti.map(|a| &a.required[..]).unwrap_or_default();
-    let tolerations = ground.marks.tolerations(look.tolerations);
-    let reach = ground.pool_taints.then_some(tolerations);
     let namespaces = &ground.input.objects.namespaces;
+    // Where its owner can go does not bound where a pod that it repels may.
     let mut repels: Vec<GroupId> =
-        repels.iter().map(|t| ground.groups.term(Kind::Inverse, t, look.namespace, reach, namespaces, &mut ground.names)).collect();
+        repels.iter().map(|t| ground.groups.term(Kind::Inverse, t, look.namespace, None, namespaces, &mut ground.names)).collect();
     repels.dedup();
     let places = look.places.as_deref().unwrap_or_default();
     let places = places.iter().map(|p| ground.split(p)).map(|(set, host)| VolumePlace { set, host }).collect();

@@ -38,9 +38,8 @@ pub(crate) fn counted(ground: &mut Ground<'_>, in_pass: &BTreeSet<*const Pod>) -
             }
             let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
             for term in anti.map(|a| &a.required[..]).unwrap_or_default() {
-                let reach = ground.pool_taints.then(|| ground.marks.tolerations(&pod.spec.tolerations));
                 let namespaces = &input.objects.namespaces;
-                let id = ground.groups.term(Kind::Inverse, term, &pod.metadata.namespace, reach, namespaces, &mut ground.names);
+                let id = ground.groups.term(Kind::Inverse, term, &pod.metadata.namespace, None, namespaces, &mut ground.names);
                 counted.repels.push(id);
             }
         }

@@ -291,11 +291,12 @@ impl Asked<'_> {
     /// requirements, so "no" is certain and "yes" is not.
     pub(crate) fn shut(&self, form: &Form, set: SetId) -> bool {
         let node = self.sets.get(set);
-        form.owned.iter().chain(&form.repelled_by).filter(|id| !self.groups[id.0 as usize].by_host).any(|id| {
-            match self.answer(*id, form, node) {
-                Answer::All(vals) => vals.is_empty(),
-                Answer::One(vals) => vals.is_empty(),
-            }
+        // Who is repelled may go to domains that nobody has heard of, and the pod's own requirements may name one.
+        let open = |group: &Group| group.kind == Kind::Inverse && node.get(&group.key).is_none_or(|allowed| allowed.members().is_none());
+        let asked = |id: &&GroupId| !self.groups[id.0 as usize].by_host && !open(&self.groups[id.0 as usize]);
+        form.owned.iter().chain(&form.repelled_by).filter(asked).any(|id| match self.answer(*id, form, node) {
+            Answer::All(vals) => vals.is_empty(),
+            Answer::One(vals) => vals.is_empty(),
         })
     }
 

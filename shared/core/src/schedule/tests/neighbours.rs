@@ -210,6 +210,39 @@ fn who_is_repelled_stays_away_and_wishes_repel_nobody() {
 }
 
 #[test]
+fn who_repels_and_can_go_nowhere_itself_is_in_nobodys_way() {
+    let tolerates = json!({"tolerations": [{"key": "k", "operator": "Exists"}]});
+    for spec in [json!({}), zone(Z[0])] {
+        let mut world = World::new();
+        world.pool("default", json!({"taints": [{"key": "k", "effect": "NoSchedule"}]}));
+        world.pods("anti", 1, &repelled(labels::ZONE, "web"));
+        world.pods("open", 1, &all(&[json!({"cpu": "1"}), tolerates.clone()]));
+        world.pods("web", 1, &all(&[json!({"cpu": "500m"}), tolerates.clone(), spec]));
+        let plan = world.plan();
+        assert_eq!((left(&plan), sizes(&plan)), (vec!["anti-0"], vec![2]), "web joins the open machine");
+    }
+}
+
+#[test]
+fn on_a_node_without_the_label_nobody_is_in_the_way_of_a_pod_that_speaks_of_it() {
+    let speaking = || required(&[&[expr("rack", "NotIn", &["r9"])]]);
+    for (spec, taken) in [
+        (repelled("rack", "other"), 0),
+        (all(&[speaking(), repelled("rack", "other")]), 1),
+        // Who wants to be counted, or company, cannot be there.
+        (all(&[speaking(), json!({"topologySpreadConstraints": [spread("rack", "web", 1)]})]), 0),
+        (all(&[speaking(), affine("rack", "web")]), 0),
+    ] {
+        let mut world = World::new();
+        world.node("full", 4, json!({"rack": "r1"})).spec.taints =
+            serde_json::from_value(json!([{"key": "full", "effect": "NoSchedule"}])).unwrap();
+        world.node("n", 4, json!({}));
+        world.pods("web", 1, &all(&[json!({"cpu": "1"}), spec.clone()]));
+        assert_eq!(world.solve(&world.options).placements.len(), taken, "{spec}");
+    }
+}
+
+#[test]
 fn a_repelling_pod_on_its_way_out_repels_until_it_is_gone() {
     let mut world = World::new();
     world.types.clear();
