@@ -49,6 +49,22 @@ fn intersections_are_those_of_the_table() {
     }
 }
 
+/// Values that tell the sets apart, with what lies around their bounds.
+const SAMPLES: [&str; 13] = ["A", "B", "C", "", "-1", "0", "1", "2", "3", "8", "9", "10", "11"];
+
+#[test]
+fn an_intersection_has_exactly_what_both_sides_have() {
+    for a in PAIRS {
+        for b in PAIRS {
+            let both = set(a).intersect(&set(b));
+            for value in SAMPLES.map(str::to_owned) {
+                assert_eq!(both.has(&value), set(a).has(&value) && set(b).has(&value), "{value} in {a} ∩ {b}");
+            }
+            assert_eq!(both.allows_absence(), set(a).allows_absence() && set(b).allows_absence(), "no label at all in {a} ∩ {b}");
+        }
+    }
+}
+
 #[test]
 fn intersection_is_commutative_and_associative() {
     for a in PAIRS {
@@ -98,6 +114,12 @@ fn the_larger_demand_for_distinct_values_is_kept() {
     assert_eq!(with(Some(2)).intersect(&with(Some(3))).min_values(), Some(3));
     assert_eq!(with(None).intersect(&with(Some(3))).min_values(), Some(3));
     assert_eq!(with(Some(2)).intersect(&set("DoesNotExist")).min_values(), Some(2));
+    for (a, b) in PAIRS.iter().flat_map(|a| PAIRS.map(|b| (*a, b))) {
+        for (x, y) in [(None, None), (Some(2), None), (None, Some(3)), (Some(2), Some(3)), (Some(4), Some(3))] {
+            let both = set(a).with_min_values(x).intersect(&set(b).with_min_values(y));
+            assert_eq!(both.min_values(), x.max(y), "{a} {x:?} ∩ {b} {y:?}");
+        }
+    }
 }
 
 #[test]
@@ -135,6 +157,26 @@ fn an_undefined_key_is_fine_only_for_those_who_want_it_absent() {
 }
 
 #[test]
+fn whether_a_side_serves_another_is_that_of_the_table() {
+    let asked = ["Exists", "DoesNotExist", "In 5", "NotIn 5", "Gt 3", "Lt 3"];
+    for (offered, fine) in [
+        (None, [false, true, false, true, false, false]),
+        (Some("Exists"), [true, false, true, true, true, true]),
+        (Some("DoesNotExist"), [false, true, false, true, false, false]),
+        (Some("In 5"), [true, false, true, false, true, false]),
+        (Some("NotIn 5"), [true, true, false, true, true, true]),
+        (Some("Gt 3"), [true, false, true, true, true, false]),
+        (Some("Lt 3"), [true, false, false, true, false, true]),
+    ] {
+        for (asked, fine) in asked.iter().zip(fine) {
+            serves(offered, asked, false, fine);
+            // What instance types will define may be missing; what is there counts all the same.
+            serves(offered, asked, true, fine || offered.is_none());
+        }
+    }
+}
+
+#[test]
 fn a_conflict_names_its_keys() {
     let offered: Requirements = [("b".to_owned(), set("In A"))].into_iter().collect();
     let asked: Requirements = [("a".to_owned(), set("In A"))].into_iter().collect();
@@ -158,4 +200,24 @@ fn bounds_are_written_as_gte_and_lte() {
     let written = from_requirements(&[both, below]).to_api();
     let shown: Vec<String> = written.iter().map(|r| format!("{} {:?} {:?}", r.operator.as_str(), r.values, r.min_values)).collect();
     assert_eq!(shown, [r#"Gte ["2"] Some(2)"#, r#"Lte ["8"] Some(2)"#]);
+    for (text, expected) in [
+        ("Gt 1", r#"Gte ["2"]"#),
+        ("Gte 1", r#"Gte ["1"]"#),
+        ("Lt 9", r#"Lte ["8"]"#),
+        ("In b a c", r#"In ["a", "b", "c"]"#),
+        ("NotIn 9 10", r#"NotIn ["10", "9"]"#),
+        ("Exists", "Exists []"),
+        ("DoesNotExist", "DoesNotExist []"),
+    ] {
+        let reqs: Requirements = [("key".to_owned(), set(text).with_min_values(Some(3)))].into_iter().collect();
+        let [only] = &reqs.to_api()[..] else { panic!("{text}") };
+        assert_eq!((format!("{} {:?}", only.operator.as_str(), only.values), only.min_values), (expected.to_owned(), Some(3)));
+    }
+}
+
+#[test]
+fn texts_name_five_values_in_order_and_count_the_rest() {
+    assert_eq!(set("In g f e d c b a").text(), "In [a b c d e and 2 others]");
+    assert_eq!(set("NotIn e d c b a").text(), "NotIn [a b c d e]");
+    assert_eq!(set("Gte 2").intersect(&set("NotIn 5")).with_min_values(Some(3)).text(), "NotIn [5] >=2 minValues 3");
 }

@@ -165,8 +165,15 @@ fn pretend_pods_reserve_room_like_real_ones() {
     );
     assert_eq!(world.plan().scheduled(), 2);
     assert!(world.virtual_pods.iter().all(crate::pods::is_virtual));
-    world.virtual_pods[0].metadata.annotations.remove(crate::pods::BUFFER_NAME);
-    assert!(!crate::pods::is_virtual(&world.virtual_pods[0]));
+    assert_eq!(world.virtual_pods[1].metadata.key(), "default/capacity-buffer-b-2");
+    for missing in [crate::pods::FAKE_POD, crate::pods::BUFFER_NAME, crate::pods::BUFFER_NAMESPACE] {
+        let mut partly = world.virtual_pods[0].clone();
+        partly.metadata.annotations.insert(missing.into(), String::new());
+        assert!(!crate::pods::is_virtual(&partly), "{missing} is empty");
+        partly.metadata.annotations.remove(missing);
+        assert!(!crate::pods::is_virtual(&partly), "without {missing}");
+    }
+    assert!(!crate::pods::is_virtual(&super::world::pod("real", json!({}))));
     for (replicas, ready) in [(0, true), (-3, true), (2, false)] {
         assert!(crate::pods::virtual_pods(&buffer("b", replicas, ready), &template).is_empty());
     }
@@ -264,11 +271,39 @@ fn reservations_are_used_pass_by_pass_before_anything_is_bought() {
     reserve(&mut world, None, "default-instance-type", "cr-1", 1);
     reserve(&mut world, None, "default-instance-type", "cr-2", 2);
     world.pods("web", 4, &alone());
-    let mut seen = Vec::new();
-    for _ in 0..6 {
-        seen.extend(launch_reserved(&mut world));
-    }
-    assert_eq!((seen.iter().filter(|s| *s == "reserved").count(), seen.iter().filter(|s| *s == "bought").count()), (3, 1), "{seen:?}");
+    let passes: Vec<Vec<String>> = (0..4).map(|_| launch_reserved(&mut world)).collect();
+    assert_eq!(passes, [vec!["reserved", "reserved"], vec!["reserved"], vec!["bought"], vec![]]);
+    // Two types with one each, and pods that fit either: a claim holds both until it is launched.
+    let mut world = World::new();
+    reserve(&mut world, None, "small-instance-type", "cr-small", 1);
+    reserve(&mut world, None, "default-instance-type", "cr-medium", 1);
+    world.pods("web", 3, &all(&[json!({"requests": {"cpu": "10m"}}), hard("podAntiAffinity", near(labels::HOSTNAME, "web"))]));
+    let first = world.solve(&world.options);
+    assert_eq!((first.claims.len(), left(&first).len(), asks(&first, 0, labels::RESERVATION_ID)), (1, 2, "In [cr-medium cr-small]".into()));
+    let passes: Vec<Vec<String>> = (0..4).map(|_| launch_reserved(&mut world)).collect();
+    assert_eq!(passes, [vec!["reserved"], vec!["reserved"], vec!["bought"], vec![]]);
+}
+
+#[test]
+fn a_reservation_is_held_once_and_given_back_by_a_claim_that_outgrows_it() {
+    let mut world = World::new();
+    reserve(&mut world, None, "small-instance-type", "cr-small", 1);
+    reserve(&mut world, None, "default-instance-type", "cr-medium", 1);
+    // The second pod joins the first on what has room for both; the third then finds the small reservation free again.
+    world.pods("first", 1, &json!({"cpu": "1500m"}));
+    world.pods("second", 1, &json!({"cpu": "1200m"}));
+    world.pods("third", 1, &json!({"cpu": "1100m", "nodeSelector": {labels::INSTANCE_TYPE: "small-instance-type"}}));
+    let plan = world.solve(&world.options);
+    assert_eq!(left(&plan), Vec::<&str>::new());
+    let mut ids: Vec<String> = (0..plan.claims.len()).map(|n| asks(&plan, n, labels::RESERVATION_ID)).collect();
+    ids.sort();
+    assert_eq!(ids, ["In [cr-medium]", "In [cr-small]"]);
+    // More pods on the same machine take no more of it.
+    let mut world = World::new();
+    reserve(&mut world, None, "default-instance-type", "cr-medium", 2);
+    let two = all(&[json!({"requests": {"cpu": "10m"}}), json!({"topologySpreadConstraints": [spread(labels::HOSTNAME, "web", 2)]})]);
+    world.pods("web", 4, &two);
+    assert_eq!(sizes(&world.plan()), [2, 2]);
 }
 
 #[test]
@@ -307,6 +342,17 @@ fn pools_use_their_own_reservations_and_heavier_ones_first() {
     launch_reserved(&mut world);
     let second = world.solve(&world.options);
     assert_eq!((second.claims[0].node_pool.as_str(), asks(&second, 0, labels::RESERVATION_ID)), ("default", "-".into()));
+    // The same where a preference, not a weight, puts one pool first: it is not given up for the other's reservation.
+    let mut world = World::new();
+    world.pool("other", json!({}));
+    reserve(&mut world, Some("default"), "default-instance-type", "cr-a", 1);
+    reserve(&mut world, Some("other"), "default-instance-type", "cr-b", 1);
+    world.pods("web", 2, &all(&[alone(), super::world::preferred(&[(1, super::world::expr(labels::NODE_POOL, "In", &["default"]))])]));
+    for expected in [vec!["reserved"], vec!["bought"]] {
+        assert_eq!(launch_reserved(&mut world), expected);
+    }
+    let pools: Vec<&str> = world.objects.nodes.iter().filter_map(|n| n.metadata.label(labels::NODE_POOL)).collect();
+    assert_eq!(pools, ["default", "default"]);
     let mut world = World::new();
     world.pool("light", json!({}));
     reserve(&mut world, Some("default"), "default-instance-type", "cr-a", 1);

@@ -39,6 +39,14 @@ fn soft_taints_are_tolerated_last_and_only_if_a_pool_has_them() {
     world.pool("tainted", json!({"taints": taint, "weight": 100}));
     world.pod("it", json!({}));
     assert_eq!(world.plan().claims[0].node_pool, "default", "the clean pool wins over the heavier one");
+    // A wish that only the tainted pool could grant is given up before its taint is put up with.
+    world.pool("tainted", json!({"taints": taint, "weight": 100, "requirements": [zone(&[Z[1]])]}));
+    world.pool("default", json!({"requirements": [zone(&[Z[0]])]}));
+    world.objects.pods.clear();
+    world.pod("it", preferred(&[(1, zone(&[Z[1]]))]));
+    assert_eq!(world.plan().claims[0].node_pool, "default");
+    world.objects.node_pools.retain(|p| p.metadata.name == "tainted");
+    assert_eq!(world.plan().claims[0].node_pool, "tainted");
     let mut world = World::new();
     world.node("soft", 8, json!({})).spec.taints = serde_json::from_value(taint).unwrap();
     world.pod("it", json!({}));
@@ -66,9 +74,24 @@ fn a_preferred_zone_does_not_shrink_the_domains_of_other_constraints() {
     world.pass();
     assert_eq!(world.counts(labels::ZONE, "web"), [2, 2, 2]);
     let mut world = World::new();
-    world.pods("web", 3, &all(&[hard("podAntiAffinity", near(labels::HOSTNAME, "web")), wish]));
+    world.pods("web", 3, &all(&[hard("podAntiAffinity", near(labels::HOSTNAME, "web")), wish.clone()]));
     world.pass();
     assert_eq!(world.counts(labels::HOSTNAME, "web"), [1, 1, 1]);
+    // Hosts are apart in the zone that is preferred; wishes about neighbours are given up before it.
+    let by_host = json!({"topologySpreadConstraints": [spread(labels::HOSTNAME, "web", 1)]});
+    for (beside, hosts) in [
+        (by_host, 3),
+        (soft("podAntiAffinity", near(labels::HOSTNAME, "web")), 3),
+        (soft("podAntiAffinity", near(labels::ZONE, "web")), 1),
+        (soft("podAffinity", near(labels::ZONE, "far")), 1),
+    ] {
+        let mut world = World::new();
+        world.pods("far", 1, &json!({"cpu": "3", "nodeSelector": {labels::ZONE: Z[2]}}));
+        world.pods("web", 3, &all(&[json!({"requests": {"cpu": "10m"}}), beside.clone(), wish.clone()]));
+        world.pass();
+        assert_eq!((world.counts(labels::ZONE, "web"), world.counts(labels::HOSTNAME, "web").len()), (vec![3], hosts), "{beside}");
+        assert_eq!(world.label_of("web-1", labels::ZONE), Some(Z[0]), "{beside}");
+    }
 }
 
 #[test]

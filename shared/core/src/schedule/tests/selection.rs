@@ -10,12 +10,16 @@ fn the_cheapest_type_that_matches_comes_first_whoever_constrains_it() {
     let types = assorted();
     let values = [(labels::ARCH, "arm64"), (labels::OS, "windows"), (labels::ZONE, Z[1]), (labels::CAPACITY_TYPE, "spot")];
     for mask in 0..16_usize {
-        for by_pool in [true, false] {
-            let chosen: Vec<Value> = (0..4).filter(|n| mask >> n & 1 == 1).map(|n| expr(values[n].0, "In", &[values[n].1])).collect();
+        // By the NodePool, by the pod, every other by either, and by both.
+        for by_pool in [0b1111_usize, 0, 0b0101, 0b1010] {
+            let chosen = |of: usize| -> Vec<Value> {
+                (0..4).filter(|n| of >> n & 1 == 1).map(|n| expr(values[n].0, "In", &[values[n].1])).collect()
+            };
             let mut world = World::new();
             world.types.clone_from(&types);
-            world.pool("default", json!({"requirements": if by_pool { chosen.clone() } else { Vec::new() }}));
-            world.pod("it", if by_pool || chosen.is_empty() { json!({}) } else { required(&[&chosen]) });
+            world.pool("default", json!({"requirements": chosen(mask & by_pool)}));
+            let of_pod = chosen(mask & !(by_pool & 0b0111));
+            world.pod("it", if of_pod.is_empty() { json!({}) } else { required(&[&of_pod]) });
             let plan = world.solve(&world.options);
             let offers = |name: &String| {
                 let t = types.iter().find(|t| t.name == *name).unwrap();
@@ -23,6 +27,9 @@ fn the_cheapest_type_that_matches_comes_first_whoever_constrains_it() {
             };
             let claim = &plan.claims[0];
             assert!(claim.instance_types.iter().all(offers), "{mask}");
+            for (key, value) in (0..4).filter(|n| mask >> n & 1 == 1).map(|n| values[n]) {
+                assert_eq!(asks(&plan, 0, key), format!("In [{value}]"), "{mask} by pool: {by_pool}");
+            }
             let least = types.iter().filter(|t| offers(&t.name)).flat_map(|t| &t.offerings).map(|o| o.price).min().unwrap();
             assert_eq!(claim.cheapest_price, least, "{mask} by pool: {by_pool}");
         }
@@ -196,7 +203,19 @@ fn what_runs_already_uses_limits_up() {
     world.pod("first", json!({"cpu": "1500m"}));
     world.pass();
     world.pod("second", json!({"cpu": "1500m"}));
-    assert_eq!(left(&world.pass()), ["second"]);
+    assert_eq!(left(&world.clone().pass()), ["second"]);
+    // Only what stays, and belongs to the pool, counts.
+    let mut going = world.clone();
+    going.objects.node_claims[0].metadata.deletion_timestamp = Some(super::world::now());
+    assert_eq!(left(&going.plan()), ["second"], "its own pod moves, too, and there is room for one machine");
+    going.objects.pods.retain(|p| p.metadata.name == "second");
+    let plan = going.plan();
+    assert_eq!((plan.claims.len(), left(&plan).len()), (1, 0));
+    let mut others = world;
+    for labels in [&mut others.objects.nodes[0].metadata.labels, &mut others.objects.node_claims[0].metadata.labels] {
+        labels.insert(labels::NODE_POOL.into(), "another".into());
+    }
+    assert!(left(&others.plan()).is_empty());
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn zone_of(world: &mut World, expected: Option<&str>) {
 type Make = fn(&mut World);
 
 /// Claims named `data`, and whether a pod that uses one is placed.
-const CLAIMS: [(&str, Make, bool); 12] = [
+const CLAIMS: [(&str, Make, bool); 16] = [
     ("unknown", |_| (), false),
     (
         "unbound without class",
@@ -75,6 +75,37 @@ const CLAIMS: [(&str, Make, bool); 12] = [
         false,
     ),
     ("bound without class", |w| volume(w, "data", csi(json!([]))), true),
+    (
+        "bound, empty class",
+        |w| {
+            volume(w, "data", csi(json!([])));
+            w.objects.volume_claims[0].spec.storage_class_name = Some(String::new());
+        },
+        true,
+    ),
+    (
+        "bound, unknown class",
+        |w| {
+            volume(w, "data", csi(json!([])));
+            w.objects.volume_claims[0].spec.storage_class_name = Some("gone".into());
+        },
+        true,
+    ),
+    (
+        "unbound, empty class",
+        |w| {
+            claim(w, "data", json!({"storageClassName": ""}));
+        },
+        false,
+    ),
+    (
+        "unbound, class that says nothing about when",
+        |w| {
+            class(w, "silent", "", "ebs.csi.aws.com", json!([]));
+            claim(w, "data", json!({"storageClassName": "silent"}));
+        },
+        false,
+    ),
     (
         "unbound, immediate",
         |w| {
@@ -143,6 +174,12 @@ fn claims_that_cannot_be_served_refuse_their_pod_alone() {
         let plan = world.plan();
         assert_eq!(left(&plan), if placed { vec![] } else { vec!["it"] }, "{what}: {:?}", reasons(&plan));
         assert!(reasons(&plan).iter().all(|r| r.starts_with("ignoring pod, ")), "{what}: {:?}", reasons(&plan));
+        // The same for the claim of an ephemeral volume, which has the pod's name in its own.
+        let mut world = World::new();
+        make(&mut world);
+        world.objects.volume_claims.iter_mut().for_each(|c| c.metadata.name = "it-scratch".into());
+        world.pod("it", ephemeral());
+        assert_eq!(left(&world.plan()).is_empty(), placed, "{what}, ephemeral");
     }
 }
 
