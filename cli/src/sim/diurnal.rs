@@ -152,7 +152,7 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
                 (minute + 1) / 60,
                 dollars(day.nanos),
                 moves.most,
-                ledger_of(&decisions).len(),
+                ledger_of(decisions).len(),
                 verdicts::by_code(&world)
             );
         }
