@@ -113,17 +113,23 @@ impl World {
             let command = format!("command {}", entry.id);
             let goes = |claim: &Claim| claim.deletion.as_ref().is_some_and(|deletion| deletion.message.ends_with(&command));
             let comes = |claim: &Claim| claim.spec.replaces.as_ref() == Some(&entry.id);
-            let (before, after) = (self.charged(cluster, goes), self.charged(cluster, comes));
+            let (going, coming) = (self.charged(cluster, goes), self.charged(cluster, comes));
+            // Entered again after a crash, when what went has ended long since: it was compared the first time.
+            if going.len() < entry.nodes.len() {
+                continue;
+            }
+            let (before, after): (Price, Price) = (going.into_iter().sum(), coming.into_iter().sum());
             if after > before {
                 self.broke(format!("{command} ({}) made the bill larger: {before} to {after} an hour", entry.reason));
             }
         }
     }
 
-    fn charged(&self, cluster: &ClusterName, of: impl Fn(&Claim) -> bool) -> Price {
+    /// What each machine of these claims costs that the region still knows.
+    fn charged(&self, cluster: &ClusterName, of: impl Fn(&Claim) -> bool) -> Vec<Price> {
         let claims = self.store.claims(cluster).map(|stored| &stored.value).filter(|claim| of(claim));
         let machines = claims.filter_map(|claim| self.region.machines.get(&claim.machine()?.instance_id));
-        machines.map(|machine| machine.price).sum()
+        machines.map(|machine| machine.price).collect()
     }
 
     fn live_claims<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Claim> {
