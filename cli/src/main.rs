@@ -3,6 +3,10 @@
 use clap::Parser;
 use std::process::ExitCode;
 
+/// A simulated day copies what a cluster holds millions of times.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     whittle_cli::run(&whittle_cli::Cli::parse())
 }
