@@ -1,5 +1,6 @@
-//! How long the pods of a spot machine that EC2 takes back stay where they are: until their next machine is ready, if it
-//! is in time (ADR 0011). Pure.
+//! How long the pods of a machine that ends stay where they are (ADR 0011): those of a spot machine that EC2 takes back
+//! until their next machine is ready, if it is in time; those of a machine that ends without a command until they are
+//! planned for, all together. Pure.
 
 use crate::drain::is_drainable;
 use whittle_api::k8s::Pod;
@@ -8,6 +9,7 @@ use whittle_core::pods::is_reschedulable;
 use whittle_units::{SignedDuration, Timestamp};
 
 /// From the notice until whatever its pods need has been planned; later, no plan means that they have room elsewhere.
+/// Pods that leave before would be planned for one by one, as their successors come, and get machines that are too small.
 const PLANNED_WITHIN: SignedDuration = SignedDuration::from_secs(8);
 /// What evictions are left at least, beside the longest grace of a pod.
 const TO_EVICT: SignedDuration = SignedDuration::from_secs(25);
@@ -23,25 +25,42 @@ pub(crate) enum Stage {
     Move,
     /// What they need may not have been planned yet.
     Planning(SignedDuration),
+    /// What they need may not have been planned yet, unless there is a machine that [`is_awaited`].
+    Asking(SignedDuration),
     /// A machine that [`is_awaited`], if there is one.
     Launching(SignedDuration),
 }
 
-/// Where the loss of a machine stands at `now`, by the pods that are on `node`.
+/// Where the end of a machine stands at `now`, by the pods that are on `node`.
 pub(crate) fn stage(deletion: &Deletion, pods: &[Pod], node: &str, now: Timestamp) -> Stage {
     let Some(last) = held_until(deletion, pods, node, now).filter(|last| now < *last) else { return Stage::Move };
     let delay = last.duration_since(now).min(LOOK);
-    if now.duration_since(deletion.at) < PLANNED_WITHIN { Stage::Planning(delay) } else { Stage::Launching(delay) }
+    match (deletion.reason, now.duration_since(deletion.at) < PLANNED_WITHIN) {
+        (DeletionReason::SpotInterruption, true) => Stage::Planning(delay),
+        (DeletionReason::SpotInterruption, false) => Stage::Launching(delay),
+        (_, true) => Stage::Asking(delay),
+        (_, false) => Stage::Move,
+    }
 }
 
-/// The last moment to begin with: each pod keeps its whole grace before the machine is lost. None if nothing has to move.
+/// Ends of machines that still run and that no command has found a place for: their pods are planned for from then on.
+const fn asks_for_a_plan(reason: DeletionReason) -> bool {
+    use DeletionReason::{Expired, NodePoolDeleted, Rebalance, Requested, ScheduledChange, SpotInterruption};
+    matches!(reason, Expired | NodePoolDeleted | Rebalance | Requested | ScheduledChange | SpotInterruption)
+}
+
+/// The last moment to begin with: each pod keeps its whole grace before a deadline. None if nothing has to move.
 fn held_until(deletion: &Deletion, pods: &[Pod], node: &str, now: Timestamp) -> Option<Timestamp> {
-    if deletion.reason != DeletionReason::SpotInterruption {
+    if !asks_for_a_plan(deletion.reason) {
         return None;
     }
     let moving = pods.iter().filter(|pod| pod.spec.node_name == node && is_drainable(pod, now) && is_reschedulable(pod));
     let grace = moving.map(|pod| pod.spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE_SECONDS)).max()?;
-    let last = deletion.deadline?.checked_sub(SignedDuration::from_secs(grace)).ok()?;
+    let Some(deadline) = deletion.deadline else {
+        let no_notice = deletion.reason == DeletionReason::SpotInterruption;
+        return if no_notice { None } else { deletion.at.checked_add(PLANNED_WITHIN).ok() };
+    };
+    let last = deadline.checked_sub(SignedDuration::from_secs(grace)).ok()?;
     last.checked_sub(TO_EVICT).ok()
 }
 
@@ -86,6 +105,25 @@ mod tests {
         check(&Deletion { reason: DeletionReason::Underutilized, ..warned(120) }, &pods, 0, Stage::Move);
         check(&Deletion { reason: DeletionReason::InstanceStopped, ..warned(120) }, &pods, 0, Stage::Move);
         check(&Deletion { deadline: None, ..warned(120) }, &pods, 0, Stage::Move);
+    }
+
+    #[test]
+    fn pods_of_a_machine_that_ends_without_a_command_stay_until_a_plan_would_have_been_made() {
+        let ended = |reason, deadline: Option<i64>| Deletion { reason, deadline: deadline.map(at), ..warned(0) };
+        let pods = [pod("a")];
+        for reason in [DeletionReason::Expired, DeletionReason::Requested, DeletionReason::NodePoolDeleted, DeletionReason::Rebalance] {
+            check(&ended(reason, None), &pods, 0, Stage::Asking(LOOK));
+            check(&ended(reason, None), &pods, 7, Stage::Asking(SignedDuration::from_secs(1)));
+            check(&ended(reason, None), &pods, 8, Stage::Move);
+            check(&ended(reason, Some(300)), &pods, 7, Stage::Asking(LOOK));
+            check(&ended(reason, Some(300)), &pods, 8, Stage::Move);
+            check(&ended(reason, Some(60)), &pods, 4, Stage::Asking(SignedDuration::from_secs(1)));
+            check(&ended(reason, Some(60)), &pods, 5, Stage::Move); // its grace, and the time to evict it
+            check(&ended(reason, None), &[], 0, Stage::Move);
+        }
+        for reason in [DeletionReason::Empty, DeletionReason::Drifted, DeletionReason::Unhealthy, DeletionReason::InstanceStopped] {
+            check(&ended(reason, None), &pods, 0, Stage::Move);
+        }
     }
 
     #[test]

@@ -91,7 +91,7 @@ where
     finish::end_machine(world, claim, report).await
 }
 
-/// When to look again while the pods wait for a machine that is coming for them; see [`hold`].
+/// When to look again while the pods wait for a plan, or for a machine that is coming for them; see [`hold`].
 async fn held<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     claim: &Claim,
@@ -106,9 +106,10 @@ where
     match hold::stage(deletion, &objects.pods, &node.metadata.name, now) {
         Stage::Move => Ok(None),
         Stage::Planning(delay) => Ok(Some(delay)),
-        Stage::Launching(delay) => {
+        stage @ (Stage::Asking(delay) | Stage::Launching(delay)) => {
             let claims = world.store.list(&claim.key.cluster).await?;
-            Ok(claims.iter().any(|other| hold::is_awaited(&other.value, deletion.at)).then_some(delay))
+            let coming = claims.iter().any(|other| hold::is_awaited(&other.value, deletion.at));
+            Ok((coming == matches!(stage, Stage::Launching(_))).then_some(delay))
         }
     }
 }

@@ -428,6 +428,33 @@ fn pods_of_a_spot_machine_never_wait_for_a_machine_that_does_not_come_in_time() 
     assert_eq!(scene.run().counted("evicted"), 1, "its grace of 30 s and time to evict are left");
 }
 
+fn expired() -> Claim {
+    let deletion = serving().deletion_for(DeletionReason::Expired, "", at(0));
+    step(&serving(), &Event::DeletionAsked(deletion), at(0)).unwrap()
+}
+
+#[test]
+fn pods_of_an_expired_machine_leave_together_once_they_are_planned_for() {
+    let mut scene = Scene::of(&expired());
+    scene.create(running("a"));
+    assert_eq!(scene.run().counted("evicted"), 0, "their successors would be planned for one by one");
+    assert_eq!(scene.get::<Node>(NODE).unwrap().spec.taints.len(), 1, "but no new pod comes");
+    scene.plan_another(1);
+    scene.set_time(2);
+    assert_eq!(scene.run().counted("evicted"), 1);
+}
+
+#[test]
+fn pods_of_an_expired_machine_never_wait_longer_than_a_plan_takes() {
+    let mut scene = Scene::of(&expired());
+    scene.create(running("a"));
+    scene.plan_another(-60);
+    scene.set_time(7);
+    assert_eq!(scene.run().counted("evicted"), 0);
+    scene.set_time(8);
+    assert_eq!(scene.run().counted("evicted"), 1, "they have room elsewhere, or nowhere");
+}
+
 #[test]
 fn pods_with_room_elsewhere_leave_as_soon_as_a_plan_would_have_been_made() {
     let mut scene = Scene::of(&spot_loss());
