@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use whittle_core::disruption::{SavingsReport, savings};
 use whittle_ports::{Scheduling, Settings};
+use whittle_sim::World;
 
 /// `whittle sim diurnal`
 #[derive(Debug, Args)]
@@ -19,9 +20,12 @@ pub struct DiurnalArgs {
     /// Machines at the day's peak
     #[arg(long, default_value_t = 200)]
     pub nodes: u32,
-    /// How long; the day begins at midnight
+    /// How long
     #[arg(long, default_value_t = 24)]
     pub hours: u32,
+    /// The hour of the day to begin with, 0 for midnight
+    #[arg(long, default_value_t = 0)]
+    pub from: u32,
 }
 
 /// Share of the peak in each hour of the day, in percent.
@@ -34,6 +38,10 @@ const CORES: u32 = 8;
 const SCALE_EVERY: u32 = 15;
 /// Moves of one pod by consolidation that are too many within an hour.
 const MOVES_MAX: usize = 2;
+/// How often in a minute it is looked who took whose place.
+const LOOKS: i64 = 12;
+/// How long after a pod went somebody may take its place. A controller does so at once, unless fewer are wanted by then.
+const TAKEN_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// From so many machines on, a day takes minutes, and each hour of it is told.
 const LARGE: u32 = 50;
@@ -61,11 +69,12 @@ pub struct Day {
 /// # Errors
 /// The manifests are refused.
 pub fn run(args: &DiurnalArgs) -> Result<(String, Vec<String>), SessionError> {
+    let minutes = args.from * 60..(args.from + args.hours) * 60;
     // Side by side: each has a world of its own.
     let (ours, theirs) = std::thread::scope(|scope| {
-        let theirs = scope.spawn(|| day(args.nodes, 0..args.hours * 60, true));
+        let theirs = scope.spawn(|| day(args.nodes, minutes.clone(), true));
         (
-            day(args.nodes, 0..args.hours * 60, false),
+            day(args.nodes, minutes.clone(), false),
             theirs.join().unwrap_or_else(|_| Err(SessionError::Refused("a day ended in a panic".to_owned()))),
         )
     });
@@ -127,23 +136,21 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
                 session.scale(&format!("app-{app}"), replicas(app, nodes, minute))?;
             }
         }
-        session.advance(SignedDuration::from_mins(1));
+        for _ in 0..LOOKS {
+            session.advance(SignedDuration::from_secs(60 / LOOKS));
+            let world = session.simulation.world();
+            // Only what is new is read: the log of a day is long.
+            let decisions = world.store.decisions(&world.name());
+            gone.extend(ledger_of(&decisions[read..]).into_iter().flat_map(|entry| entry.nodes));
+            read = decisions.len();
+            moves.look(&world, &gone);
+        }
         let world = session.simulation.world();
         day.nanos += u128::from(world.cost().nanos()) / 60;
         let running = world.region.machines.values().filter(|machine| machine.instance.is_alive()).count();
         day.nodes_peak = day.nodes_peak.max(running);
         let (_, starting, pending) = world.cluster.pod_counts(|_| true);
         day.waiting_minutes += starting + pending;
-        // Only what is new is read: the log of a day is long.
-        let decisions = world.store.decisions(&world.name());
-        gone.extend(ledger_of(&decisions[read..]).into_iter().flat_map(|entry| entry.nodes));
-        read = decisions.len();
-        let pods = world.cluster.objects.pods.values().filter(|pod| !pod.metadata.is_deleting());
-        let seen = pods.map(|pod| {
-            let app = pod.metadata.labels.get("app").cloned().unwrap_or_default();
-            (pod.metadata.key(), (app, pod.spec.node_name.clone()))
-        });
-        moves.look(world.now(), seen.collect(), &gone);
         day.verdict_age = day.verdict_age.max(verdicts::oldest(&world));
         if (minute + 1) % 60 == 0 && nodes >= LARGE {
             let who = if reference { "reference" } else { "whittle" };
@@ -152,7 +159,7 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
                 (minute + 1) / 60,
                 dollars(day.nanos),
                 moves.most,
-                ledger_of(decisions).len(),
+                ledger_of(world.store.decisions(&world.name())).len(),
                 verdicts::by_code(&world)
             );
         }
@@ -166,33 +173,57 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
     Ok(day)
 }
 
-/// Follows pods through their successors: a pod that left a disrupted node hands its history to the next of its app.
+/// A pod as the day sees it.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    app: String,
+    node: String,
+    created: Timestamp,
+}
+
+/// Follows pods through their successors: a pod that left a disrupted node hands its history to the next of its app that
+/// comes.
 #[derive(Debug, Default)]
 struct Moves {
-    /// By pod: app and node.
-    before: BTreeMap<String, (String, String)>,
+    looked: Option<Timestamp>,
+    before: BTreeMap<String, Seen>,
     /// By pod: when it or its predecessors were moved.
     history: BTreeMap<String, Vec<Timestamp>>,
-    /// By app: histories that wait for a pod.
-    open: BTreeMap<String, VecDeque<Vec<Timestamp>>>,
+    /// By app: histories that wait for a pod, with a moment at which their own was still there.
+    open: BTreeMap<String, VecDeque<(Timestamp, Vec<Timestamp>)>>,
     most: usize,
 }
 
 impl Moves {
-    fn look(&mut self, now: Timestamp, pods: BTreeMap<String, (String, String)>, gone: &BTreeSet<String>) {
-        for (pod, (app, node)) in self.before.iter().filter(|(pod, _)| !pods.contains_key(*pod)) {
+    fn look(&mut self, world: &World, gone: &BTreeSet<String>) {
+        let pods = world.cluster.objects.pods.values().filter(|pod| !pod.metadata.is_deleting());
+        let seen = pods.map(|pod| {
+            let app = pod.metadata.labels.get("app").cloned().unwrap_or_default();
+            let created = pod.metadata.creation_timestamp.unwrap_or_default();
+            (pod.metadata.key(), Seen { app, node: pod.spec.node_name.clone(), created })
+        });
+        self.note(world.now(), seen.collect(), gone);
+    }
+
+    fn note(&mut self, now: Timestamp, pods: BTreeMap<String, Seen>, gone: &BTreeSet<String>) {
+        let there_at = self.looked.replace(now).unwrap_or(now);
+        for (pod, seen) in self.before.iter().filter(|(pod, _)| !pods.contains_key(*pod)) {
             let mut history = self.history.remove(pod).unwrap_or_default();
-            if !gone.contains(node) {
+            if !gone.contains(&seen.node) {
                 continue;
             }
             history.retain(|at| now.duration_since(*at) < SignedDuration::from_hours(1));
             history.push(now);
             self.most = self.most.max(history.len());
-            self.open.entry(app.clone()).or_default().push_back(history);
+            self.open.entry(seen.app.clone()).or_default().push_back((there_at, history));
         }
-        for (pod, (app, _)) in pods.iter().filter(|(pod, _)| !self.before.contains_key(*pod)) {
-            if let Some(history) = self.open.get_mut(app).and_then(VecDeque::pop_front) {
-                self.history.insert(pod.clone(), history);
+        for (pod, seen) in pods.iter().filter(|(pod, _)| !self.before.contains_key(*pod)) {
+            let Some(open) = self.open.get_mut(&seen.app) else { continue };
+            open.retain(|(since, _)| now.duration_since(*since) <= TAKEN_WITHIN);
+            // Creation times are whole seconds.
+            let came_later = |(since, _): &&(Timestamp, Vec<Timestamp>)| since.as_second() <= seen.created.as_second();
+            if open.front().filter(came_later).is_some() {
+                self.history.extend(open.pop_front().map(|(_, history)| (pod.clone(), history)));
             }
         }
         self.before = pods;
@@ -244,15 +275,22 @@ mod tests {
     #[test]
     fn histories_pass_on_to_successors_and_fade() {
         let at = |minute: i64| Timestamp::from_second(minute * 60).unwrap();
-        let pods = |name: &str, node: &str| BTreeMap::from([(name.to_owned(), ("web".to_owned(), node.to_owned()))]);
+        let pods = |name: &str, node: &str, created: i64| {
+            BTreeMap::from([(name.to_owned(), Seen { app: "web".to_owned(), node: node.to_owned(), created: at(created) })])
+        };
         let mut moves = Moves::default();
-        let gone: BTreeSet<String> = ["n1".to_owned(), "n2".to_owned()].into();
-        moves.look(at(0), pods("a", "n1"), &gone);
-        moves.look(at(1), pods("b", "n2"), &gone);
+        let gone: BTreeSet<String> = ["n1".to_owned(), "n2".to_owned(), "n4".to_owned()].into();
+        moves.note(at(0), pods("a", "n1", 0), &gone);
+        moves.note(at(1), pods("b", "n2", 1), &gone);
         assert_eq!(moves.most, 1);
-        moves.look(at(2), pods("c", "n3"), &gone);
+        moves.note(at(2), pods("c", "n3", 2), &gone);
         assert_eq!(moves.most, 2, "b took a's place and had to go too");
-        moves.look(at(3), pods("d", "n4"), &gone);
+        moves.note(at(3), pods("d", "n4", 3), &gone);
         assert_eq!(moves.most, 2, "n3 was not disrupted");
+        moves.note(at(4), BTreeMap::new(), &gone);
+        moves.note(at(6), pods("e", "n1", 6), &gone);
+        moves.note(at(7), pods("f", "n2", 6), &gone);
+        moves.note(at(8), pods("g", "n2", 8), &gone);
+        assert_eq!(moves.most, 2, "e came minutes after d had gone, and f was there before e went");
     }
 }
