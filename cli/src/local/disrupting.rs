@@ -9,6 +9,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::{conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Phase, VerdictPage};
 use whittle_consolidate::Disruptions;
+use whittle_core::disruption::{Method, Proposal};
 use whittle_ports::{Leases, World as Ports};
 use whittle_sim::World;
 
@@ -17,17 +18,27 @@ const INFLATE: &str = include_str!("demo/inflate.yaml");
 
 /// Ten pods on one large machine of ours, of which only one is wanted any more: a small machine would do.
 fn wasteful() -> Session {
+    scaled_down(10, 1)
+}
+
+/// Large machines of ours for some pods, of which only a few are wanted any more.
+fn scaled_down(before: i32, after: i32) -> Session {
     let mut session = Session::new(&Place::default());
     let sizes = "{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"2\", \"16\"]}";
     let pool =
         POOL.replace("spot", "on-demand").replace("{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: [\"2\"]}", sizes);
-    session.apply_text("pool.yaml", &pool.replace("[c, m, r]", "[m]")).unwrap();
+    let pool = pool.replace("[c, m, r]", "[m]").replace("consolidateAfter: 30s", "consolidateAfter: 30s, budgets: [{nodes: 100%}]");
+    session.apply_text("pool.yaml", &pool).unwrap();
     session.apply_text("inflate.yaml", INFLATE).unwrap();
-    session.scale("inflate", 10).unwrap();
+    session.scale("inflate", before).unwrap();
     session.advance(SignedDuration::from_mins(3));
-    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, 10);
-    session.scale("inflate", 1).unwrap();
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, usize::try_from(before).unwrap());
+    session.scale("inflate", after).unwrap();
     session
+}
+
+fn resting(world: &World) -> Option<Proposal> {
+    world.store.read::<Disruptions>(&world.name(), "current", world.now()).unwrap().and_then(|record| record.value.resting)
 }
 
 fn claims(world: &World) -> Vec<Claim> {
@@ -98,11 +109,7 @@ fn nothing_is_touched_while_somebody_else_decides() {
 fn what_is_found_rests_and_is_looked_at_again() {
     let mut session = wasteful();
     let limit = session.now() + SignedDuration::from_mins(10);
-    let rests = |world: &World| {
-        let record = world.store.read::<Disruptions>(&world.name(), "current", world.now());
-        record.unwrap().is_some_and(|record| record.value.resting.is_some())
-    };
-    assert!(session.simulation.run_while_not(limit, rests));
+    assert!(session.simulation.run_while_not(limit, |world| resting(world).is_some()));
     // A single call by hand: it is too early, and nothing is touched.
     let ports = session.simulation.ports();
     let cluster = session.simulation.world().name();
@@ -115,6 +122,27 @@ fn what_is_found_rests_and_is_looked_at_again() {
     session.scale("inflate", 10).unwrap();
     watch(&mut session, 3, untouched);
     assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, 10);
+}
+
+#[test]
+fn a_command_for_many_that_no_longer_holds_makes_way_for_one_node_in_the_same_look() {
+    let mut session = scaled_down(42, 6);
+    let limit = session.now() + SignedDuration::from_mins(10);
+    let many = |world: &World| resting(world).is_some_and(|found| found.method == Method::MultiNode);
+    assert!(session.simulation.run_while_not(limit, many));
+    let free = resting(&session.simulation.world()).unwrap().nodes[0].clone();
+    let protect = |node: &mut Node| {
+        node.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    };
+    let nodes: Vec<String> = session.simulation.world().cluster.objects.nodes.keys().cloned().collect();
+    for name in nodes.iter().filter(|name| **name != free) {
+        session.simulation.world().cluster.objects.change::<Node>(name, protect);
+    }
+    assert!(session.simulation.run_while_not(limit, |world| !many(world)));
+    let world = session.simulation.world();
+    let next = resting(&world).expect("one record ends the first and begins the second");
+    assert_eq!((next.method, next.nodes), (Method::SingleNode, vec![free]));
+    assert!(untouched(&world));
 }
 
 #[test]
