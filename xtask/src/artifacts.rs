@@ -1,6 +1,6 @@
 //! The functions' artifacts: built as SAM builds them, measured, held to the promised size.
 
-use crate::{environment, shell, template};
+use crate::{environment, shell, template, workspace};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,10 +58,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 
 /// Where cargo-lambda puts what it builds.
 fn folder(root: &Path) -> Result<PathBuf> {
-    let printed = shell::read(shell::command(root, "cargo", &["metadata", "--format-version", "1", "--no-deps"]))?;
-    let metadata: serde_json::Value = serde_json::from_str(&printed)?;
-    let target = metadata["target_directory"].as_str().context("`cargo metadata` names no target directory")?;
-    Ok(Path::new(target).join("lambda"))
+    Ok(workspace::target(root)?.join("lambda"))
 }
 
 /// Sizes of binaries are far below what a float holds exactly.

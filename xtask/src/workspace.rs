@@ -22,6 +22,13 @@ pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
+/// Where Cargo puts what it builds.
+pub(crate) fn target(root: &Path) -> Result<PathBuf> {
+    let printed = shell::read(shell::command(root, "cargo", &["metadata", "--format-version", "1", "--no-deps"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&printed)?;
+    Ok(metadata["target_directory"].as_str().context("`cargo metadata` names no target directory")?.into())
+}
+
 /// What `cargo metadata` says, as far as the checks need it.
 #[derive(Deserialize)]
 pub(crate) struct Metadata {

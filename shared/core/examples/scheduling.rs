@@ -1,7 +1,7 @@
 //! Times one solve of the reference's scheduling benchmark and prints one line of JSON:
 //! `scheduling CASE PODS [reference] [effort N] [budget N]`, with CASE `diverse` (the mix of five kinds), `preferring`
-//! (equal pods with wishes), `machines` (the mix, with 2,000 machines that exist) or one of `benches/odd.rs`. One solve per process, so that the
-//! peak of the memory belongs to it. `check_seconds` is what the independent check of the plan takes afterwards.
+//! (equal pods with wishes), `machines` (the mix, with 2,000 machines that exist) or one of `benches/odd.rs`. One solve per
+//! process, so that the peak of the memory belongs to it. `check_seconds` is what the independent check of the plan takes afterwards.
 //! `cargo xtask bench scheduling` runs all cases and draws the plot.
 
 #[path = "../benches/mix.rs"]
@@ -23,7 +23,8 @@ fn main() {
         let (pods, nodes) = match case {
             "preferring" => (mix::preferring(count, &mut dice), Vec::new()),
             "machines" => (mix::diverse(count, &mut dice), mix::machines(2000)),
-            _ => (mix::diverse(count, &mut dice), Vec::new()),
+            "diverse" => (mix::diverse(count, &mut dice), Vec::new()),
+            other => panic!("{other:?} is none of diverse, preferring, machines and the cases of benches/odd.rs"),
         };
         mix::cluster(pods, nodes)
     });

@@ -90,7 +90,7 @@ pub(crate) fn run(&Options { up_to, thorough }: &Options) -> Result<()> {
 }
 
 fn measure(root: &Path, case: &Case, more: &[&str]) -> Result<Line> {
-    let mut command = Command::new(root.join("target/release/examples/scheduling"));
+    let mut command = Command::new(workspace::target(root)?.join("release/examples/scheduling"));
     command.arg(case.kind).arg(case.pods.to_string()).args(more);
     let said = shell::read(command)?;
     serde_json::from_str(&said).with_context(|| format!("the example printed something else: {said}"))
