@@ -28,6 +28,8 @@ pub struct VerdictsArgs {
 pub(super) const SECONDS_MAX: i64 = 300;
 /// How long machines may take to start and pods to find their place.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(1);
+/// How often it is looked whether they have.
+const SETTLED_EVERY: SignedDuration = SignedDuration::from_secs(5);
 /// Thousandths of a core of the pod that there is one of on each node of eight cores, so that no two nodes become one.
 const LARGE: u32 = 5_000;
 /// Of each of the others.
@@ -73,11 +75,15 @@ pub fn watch(args: &VerdictsArgs) -> Result<Watched, SessionError> {
     for (app, replicas, cpu) in [(0, args.nodes, LARGE), (1, args.nodes * args.pods.saturating_sub(1), SMALL)] {
         session.apply_text("app.yaml", &manifests::deployment(app, replicas, cpu, cpu))?;
         let limit = session.now().checked_add(PATIENCE).unwrap_or(Timestamp::MAX);
-        let running = move |world: &World| {
-            let (running, starting, pending) = world.cluster.pod_counts(|pod| pod.metadata.label("app") == Some(&format!("app-{app}")));
-            running == replicas as usize && starting + pending == 0
-        };
-        session.simulation.run_while_not(limit, running);
+        let label = format!("app-{app}");
+        // Counting pods at every step of the simulation would take longer than the simulation.
+        while session.now() < limit {
+            session.advance(SETTLED_EVERY);
+            let counts = session.simulation.world().cluster.pod_counts(|pod| pod.metadata.label("app") == Some(&label));
+            if counts == (replicas as usize, 0, 0) {
+                break;
+            }
+        }
     }
     let mut out = Watched::default();
     for _ in 0..args.minutes * 6 {
