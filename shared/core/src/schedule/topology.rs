@@ -195,8 +195,8 @@ impl Asked<'_> {
     fn ask_key(&self, id: GroupId, form: &Form, spot: Spot, leaves: &mut Vec<Leave>) -> Result<(), Refused> {
         let group = &self.groups[id.0 as usize];
         let answer = self.answer(id, form, self.sets.get(spot.set));
-        let for_good = matches!(group.kind, Kind::Anti | Kind::Inverse);
-        let refused = Refused { group: id, for_good };
+        let shrinks = |group: &Group| matches!(group.kind, Kind::Anti | Kind::Inverse);
+        let refused = Refused { group: id, for_good: shrinks(group) };
         match leaves.iter_mut().find(|leave| leave.key == group.key) {
             None => {
                 let (vals, pick, ties): (Vec<Val>, _, _) = match answer {
@@ -212,7 +212,6 @@ impl Asked<'_> {
                 leaves.push(Leave { key: group.key, vals, pick, ties });
             }
             Some(leave) => {
-                let refused = Refused { group: id, for_good: for_good && !leave.pick };
                 match answer {
                     Answer::All(vals) => leave.vals.retain(|v| vals.contains(v)),
                     Answer::One(vals) => {
@@ -229,7 +228,9 @@ impl Asked<'_> {
                     }
                 }
                 if leave.vals.is_empty() {
-                    return Err(refused);
+                    // What spread and affinity leave may grow with every pod that is placed.
+                    let of_key = form.owned.iter().map(|id| &self.groups[id.0 as usize]).filter(|other| other.key == group.key);
+                    return Err(Refused { for_good: refused.for_good && of_key.into_iter().all(shrinks), ..refused });
                 }
             }
         }

@@ -43,6 +43,22 @@ fn pods_follow_others_to_their_host_or_architecture() {
 }
 
 #[test]
+fn a_zone_that_those_who_attract_open_later_is_found_though_nothing_was_left_before() {
+    let mut world = World::new();
+    world.node("old", 1, json!({labels::ZONE: Z[2]}));
+    for app in ["friend", "foe"] {
+        world.pods(app, 1, &json!({}));
+        world.bind(app, "old");
+    }
+    // First in the queue: the largest, with no friend but beside the foe.
+    world.pods("it", 1, &all(&[json!({"cpu": "3"}), affine(labels::ZONE, "friend"), repelled(labels::ZONE, "foe")]));
+    world.pods("friend", 1, &all(&[json!({"cpu": "2"}), zone(Z[0])]));
+    let plan = world.pass();
+    assert_eq!(left(&plan), [""; 0]);
+    assert_eq!(world.label_of("it-2", labels::ZONE), Some(Z[0]));
+}
+
+#[test]
 fn pods_that_attract_each_other_on_a_host_fill_one_and_no_second() {
     let spec = all(&[json!({"requests": {"cpu": "10m"}}), affine(labels::HOSTNAME, "web")]);
     let mut world = World::new();
