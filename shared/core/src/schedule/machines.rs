@@ -10,7 +10,7 @@ use crate::pods;
 use crate::requirements::from_labels;
 use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::Pod;
+use whittle_api::k8s::{Pod, TaintEffect};
 use whittle_api::{conditions, labels};
 use whittle_units::{Quantity, Resources, SignedDuration};
 
@@ -79,9 +79,11 @@ fn machine(ground: &mut Ground<'_>, dims: &Dims, daemons: &[Daemon<'_>], relevan
     let mut all = from_labels(node.labels());
     all.replace(labels::HOSTNAME.to_owned(), crate::requirements::Allowed::one(node.hostname().to_owned()));
     let taints = node.simulated_taints();
+    // As on new machines: a daemon comes wherever the kube-scheduler may put it.
+    let hard: Vec<_> = taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule).cloned().collect();
     let mut awaited = Resources::new();
     for (pod, terms, asks) in daemons {
-        let welcome = pods::untolerated(&pod.spec.tolerations, &taints).is_empty();
+        let welcome = pods::untolerated(&pod.spec.tolerations, &hard).is_empty();
         if welcome && terms.iter().any(|t| all.compatible(t, |_| false).is_ok()) {
             awaited.add(asks);
         }

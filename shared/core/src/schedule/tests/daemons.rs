@@ -99,6 +99,19 @@ fn daemons_of_registered_and_initialized_nodes_are_counted_on_those_that_are() {
 }
 
 #[test]
+fn a_taint_that_is_only_preferred_keeps_no_daemon_from_a_machine_that_exists() {
+    for (effect, fits) in [("PreferNoSchedule", false), ("NoSchedule", true)] {
+        let mut world = World::new();
+        world.types.clear();
+        let (node, _) = world.managed("n", "initialized", 4, json!({}));
+        node.spec.taints = serde_json::from_value(json!([{"key": "k", "effect": effect}])).unwrap();
+        daemon(&mut world, "agent", json!({"cpu": "2"}));
+        world.pod("it", json!({"cpu": "3", "tolerations": [{"operator": "Exists"}]}));
+        assert_eq!(left(&world.plan()).is_empty(), fits, "{effect}");
+    }
+}
+
+#[test]
 fn a_claim_asks_for_the_least_that_daemons_take_on_one_of_its_types() {
     let mut world = World::new();
     daemon(&mut world, "small", json!({"cpu": "200m", "memory": "10Mi", "nodeSelector": {"size": "small"}}));
