@@ -184,6 +184,7 @@ fn assemble(found: Found, when: When) -> Result<Manifests, ReadError> {
     }
     complete(&mut objects, &settings);
     workloads.own(&mut objects.pods);
+    objects.sort();
     Ok(Manifests { objects, settings, node_classes, workloads, skipped, refused, hidden, doubts, closed })
 }
 

@@ -132,11 +132,11 @@ fn words_that_older_yaml_takes_for_truth_are_names_where_names_are_meant() {
     let read = input::read_text("in.yaml", &text).unwrap();
     assert_eq!((read.objects.pods[0].spec.host_network, read.objects.pods[0].spec.containers[0].ports[0].host_port), (true, 80));
     // Also both in one object, and in lists such as `kubectl get -o yaml` prints.
-    let both = text.replace("name: it", "name: y");
+    let both = text.replace("name: it", "name: n");
     let item = |text: &str| format!("- {}", text.trim_end().replace('\n', "\n  "));
     let items = [item(&both), item(&pod("off", "1", "").replace("app: web", "no: on"))];
     let list = format!("apiVersion: v1\nkind: List\nitems:\n{}\n", items.join("\n"));
-    for (text, names) in [(&both, &["y"][..]), (&list, &["y", "off"])] {
+    for (text, names) in [(&both, &["n"][..]), (&list, &["n", "off"])] {
         let read = input::read_text("in.yaml", text).unwrap();
         assert_eq!(read.refused, Vec::<String>::new());
         assert_eq!(read.objects.pods.iter().map(|pod| pod.metadata.name.as_str()).collect::<Vec<_>>(), names);

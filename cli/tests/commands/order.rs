@@ -91,3 +91,41 @@ fn decided(directory: &str, backwards: bool) -> BTreeMap<String, serde_json::Val
 fn the_order_of_files_and_of_map_keys_changes_nothing_that_is_decided() {
     assert_eq!(decided("forwards", false), decided("backwards", true));
 }
+
+/// The answer to some documents, line by line, without the time that it took.
+fn answer(documents: &[String]) -> Vec<String> {
+    let catalog = tests().join("golden/catalog.json").display().to_string();
+    let output = whittle(&["plan", "-f", "-", "--instance-types", &catalog, "-o", "json"], &documents.join("---\n"));
+    out(&output).lines().filter(|line| !line.contains("_ms") && !line.contains("Ms")).map(str::to_owned).collect()
+}
+
+#[test]
+fn nor_does_it_change_the_words_in_which_a_refusal_is_told() {
+    let pool = "apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    metadata: {labels: {rack: r1}}
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements: [{key: tier, operator: DoesNotExist}]
+";
+    let pod = |name: &str, wants: &str| {
+        format!(
+            "apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, uid: u-{name}, creationTimestamp: '2025-12-31T00:00:00Z'}}
+spec:
+  affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{{matchExpressions: [{wants}]}}]}}}}}}
+  containers: [{{name: c, image: i, resources: {{requests: {{cpu: 1}}}}}}]
+"
+        )
+    };
+    let (tier, rack) = ("{key: tier, operator: Exists}", "{key: rack, operator: DoesNotExist}");
+    let mut documents = vec![pool.to_owned(), pod("a", tier), pod("b", rack), pod("c", &format!("{tier}, {rack}"))];
+    let first = answer(&documents);
+    assert!(first.iter().any(|line| line.contains("rack") && line.contains("tier")), "{first:#?}");
+    documents.reverse();
+    assert_eq!(first, answer(&documents));
+}

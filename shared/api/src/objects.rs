@@ -1,7 +1,7 @@
 //! All objects of a cluster that one decision looks at.
 
 use crate::k8s::{
-    ConfigMap, CsiNode, DaemonSet, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, PriorityClass,
+    ConfigMap, CsiNode, DaemonSet, Kind, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, PriorityClass,
     StorageClass, VolumeAttachment,
 };
 use crate::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
@@ -29,4 +29,34 @@ pub struct ClusterObjects {
     pub csi_nodes: Vec<CsiNode>,
     pub volume_attachments: Vec<VolumeAttachment>,
     pub config_maps: Vec<ConfigMap>,
+}
+
+impl ClusterObjects {
+    /// Puts every list in the order of namespaces and names, so that not even the words of an answer depend on the order in
+    /// which objects were read.
+    pub fn sort(&mut self) {
+        fn by_key<T: Kind>(objects: &mut [T]) {
+            objects.sort_by(|a, b| {
+                let (a, b) = (a.meta(), b.meta());
+                (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name))
+            });
+        }
+        by_key(&mut self.node_pools);
+        by_key(&mut self.node_classes);
+        by_key(&mut self.node_claims);
+        by_key(&mut self.node_overlays);
+        by_key(&mut self.capacity_buffers);
+        by_key(&mut self.nodes);
+        by_key(&mut self.pods);
+        by_key(&mut self.daemon_sets);
+        by_key(&mut self.disruption_budgets);
+        by_key(&mut self.namespaces);
+        by_key(&mut self.priority_classes);
+        by_key(&mut self.volume_claims);
+        by_key(&mut self.volumes);
+        by_key(&mut self.storage_classes);
+        by_key(&mut self.csi_nodes);
+        by_key(&mut self.volume_attachments);
+        by_key(&mut self.config_maps);
+    }
 }
