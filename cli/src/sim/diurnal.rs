@@ -38,8 +38,8 @@ const CORES: u32 = 8;
 const SCALE_EVERY: u32 = 15;
 /// Moves of one pod by consolidation that are too many within an hour.
 const MOVES_MAX: usize = 2;
-/// How often in a minute it is looked who took whose place.
-const LOOKS: i64 = 12;
+/// How often it is looked who took whose place: between a decision and its first eviction passes more.
+const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(1);
 /// How long after a pod went somebody may take its place. A controller does so at once, unless fewer are wanted by then.
 const TAKEN_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 
@@ -136,9 +136,12 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
                 session.scale(&format!("app-{app}"), replicas(app, nodes, minute))?;
             }
         }
-        for _ in 0..LOOKS {
-            session.advance(SignedDuration::from_secs(60 / LOOKS));
+        for _ in 0..60 / LOOK_EVERY.as_secs() {
+            session.advance(LOOK_EVERY);
             let world = session.simulation.world();
+            if world.cluster.objects.workloads() == moves.seen {
+                continue;
+            }
             // Only what is new is read: the log of a day is long.
             let decisions = world.store.decisions(&world.name());
             gone.extend(ledger_of(&decisions[read..]).into_iter().flat_map(|entry| entry.nodes));
@@ -185,7 +188,8 @@ struct Seen {
 /// comes.
 #[derive(Debug, Default)]
 struct Moves {
-    looked: Option<Timestamp>,
+    /// What had been written of workloads at the last look.
+    seen: u64,
     before: BTreeMap<String, Seen>,
     /// By pod: when it or its predecessors were moved.
     history: BTreeMap<String, Vec<Timestamp>>,
@@ -196,6 +200,7 @@ struct Moves {
 
 impl Moves {
     fn look(&mut self, world: &World, gone: &BTreeSet<String>) {
+        self.seen = world.cluster.objects.workloads();
         let pods = world.cluster.objects.pods.values().filter(|pod| !pod.metadata.is_deleting());
         let seen = pods.map(|pod| {
             let app = pod.metadata.labels.get("app").cloned().unwrap_or_default();
@@ -206,7 +211,7 @@ impl Moves {
     }
 
     fn note(&mut self, now: Timestamp, pods: BTreeMap<String, Seen>, gone: &BTreeSet<String>) {
-        let there_at = self.looked.replace(now).unwrap_or(now);
+        let there_at = now.checked_sub(LOOK_EVERY).unwrap_or(now);
         for (pod, seen) in self.before.iter().filter(|(pod, _)| !pods.contains_key(*pod)) {
             let mut history = self.history.remove(pod).unwrap_or_default();
             if !gone.contains(&seen.node) {
@@ -220,8 +225,7 @@ impl Moves {
         for (pod, seen) in pods.iter().filter(|(pod, _)| !self.before.contains_key(*pod)) {
             let Some(open) = self.open.get_mut(&seen.app) else { continue };
             open.retain(|(since, _)| now.duration_since(*since) <= TAKEN_WITHIN);
-            // Creation times are whole seconds.
-            let came_later = |(since, _): &&(Timestamp, Vec<Timestamp>)| since.as_second() <= seen.created.as_second();
+            let came_later = |(since, _): &&(Timestamp, Vec<Timestamp>)| *since <= seen.created;
             if open.front().filter(came_later).is_some() {
                 self.history.extend(open.pop_front().map(|(_, history)| (pod.clone(), history)));
             }

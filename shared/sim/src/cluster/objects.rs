@@ -86,7 +86,7 @@ impl Objects {
     }
 
     /// A number that grows with every write of a pod, of what makes pods, or of a Node.
-    pub(super) fn workloads(&self) -> u64 {
+    pub fn workloads(&self) -> u64 {
         self.workloads
     }
 
