@@ -9,7 +9,7 @@ use crate::savings::ledger_of;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use whittle_core::disruption::{SavingsReport, savings};
 use whittle_ports::{Scheduling, Settings};
 use whittle_sim::World;
@@ -56,8 +56,8 @@ pub struct Day {
     /// Minutes that pods waited for a place, summed over pods.
     pub waiting_minutes: usize,
     pub disrupted: SavingsReport,
-    /// The most often that consolidation moved one pod (that is: it, or the pod that took its place) within an hour.
-    pub moves_most: usize,
+    /// The moves of the pod (that is: it, and those that took its place) that consolidation moved most within an hour.
+    pub most_moved: Vec<Move>,
     /// Seconds since the oldest verdict of a node of ours was known to hold, at the worst minute.
     pub verdict_age: i64,
     /// Invariants that were broken, in words.
@@ -80,8 +80,9 @@ pub fn run(args: &DiurnalArgs) -> Result<(String, Vec<String>), SessionError> {
     });
     let (ours, theirs) = (ours?, theirs?);
     let mut wrong = ours.violations.clone();
-    if ours.moves_most > MOVES_MAX {
-        wrong.push(format!("a pod was moved {} times within an hour", ours.moves_most));
+    if ours.most_moved.len() > MOVES_MAX {
+        let moves: Vec<String> = ours.most_moved.iter().map(Move::to_string).collect();
+        wrong.push(format!("a pod was moved {} times within an hour: {}", moves.len(), moves.join(", ")));
     }
     if ours.verdict_age > verdicts::SECONDS_MAX {
         wrong.push(format!("the verdict of a node was {} seconds old", ours.verdict_age));
@@ -104,7 +105,7 @@ fn table(ours: &Day, theirs: &Day) -> String {
     row("commands of disruption", &|day| day.disrupted.commands.to_string());
     row("nodes removed or replaced", &|day| day.disrupted.nodes_removed.to_string());
     row("pods moved", &|day| day.disrupted.pods_moved.to_string());
-    row("most moves of one pod within an hour", &|day| day.moves_most.to_string());
+    row("most moves of one pod within an hour", &|day| day.most_moved.len().to_string());
     row("oldest verdict of a node, in seconds", &|day| day.verdict_age.to_string());
     row("broken invariants", &|day| day.violations.len().to_string());
     out
@@ -161,7 +162,7 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
                 "{who}: hour {} done, ${:.2}, {running} machines, {} moves at most, {} commands; verdicts: {}",
                 (minute + 1) / 60,
                 dollars(day.nanos),
-                moves.most,
+                moves.most.len(),
                 ledger_of(world.store.decisions(&world.name())).len(),
                 verdicts::by_code(&world)
             );
@@ -171,7 +172,7 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
     let entries = ledger_of(world.store.decisions(&world.name()));
     day.disrupted = savings(&entries, Timestamp::MIN, Timestamp::MAX);
     day.machines_started = world.region.started();
-    day.moves_most = moves.most;
+    day.most_moved = moves.most;
     day.violations.clone_from(&world.violations);
     Ok(day)
 }
@@ -184,6 +185,20 @@ struct Seen {
     created: Timestamp,
 }
 
+/// One move of a pod by consolidation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    at: Timestamp,
+    pod: String,
+    node: String,
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} left {} at {}", self.pod, self.node, self.at)
+    }
+}
+
 /// Follows pods through their successors: a pod that left a disrupted node hands its history to the next of its app that
 /// comes.
 #[derive(Debug, Default)]
@@ -192,10 +207,10 @@ struct Moves {
     seen: u64,
     before: BTreeMap<String, Seen>,
     /// By pod: when it or its predecessors were moved.
-    history: BTreeMap<String, Vec<Timestamp>>,
+    history: BTreeMap<String, Vec<Move>>,
     /// By app: histories that wait for a pod, with a moment at which their own was still there.
-    open: BTreeMap<String, VecDeque<(Timestamp, Vec<Timestamp>)>>,
-    most: usize,
+    open: BTreeMap<String, VecDeque<(Timestamp, Vec<Move>)>>,
+    most: Vec<Move>,
 }
 
 impl Moves {
@@ -217,15 +232,17 @@ impl Moves {
             if !gone.contains(&seen.node) {
                 continue;
             }
-            history.retain(|at| now.duration_since(*at) < SignedDuration::from_hours(1));
-            history.push(now);
-            self.most = self.most.max(history.len());
+            history.retain(|one| now.duration_since(one.at) < SignedDuration::from_hours(1));
+            history.push(Move { at: now, pod: pod.clone(), node: seen.node.clone() });
+            if history.len() > self.most.len() {
+                self.most.clone_from(&history);
+            }
             self.open.entry(seen.app.clone()).or_default().push_back((there_at, history));
         }
         for (pod, seen) in pods.iter().filter(|(pod, _)| !self.before.contains_key(*pod)) {
             let Some(open) = self.open.get_mut(&seen.app) else { continue };
             open.retain(|(since, _)| now.duration_since(*since) <= TAKEN_WITHIN);
-            let came_later = |(since, _): &&(Timestamp, Vec<Timestamp>)| *since <= seen.created;
+            let came_later = |(since, _): &&(Timestamp, Vec<Move>)| *since <= seen.created;
             if open.front().filter(came_later).is_some() {
                 self.history.extend(open.pop_front().map(|(_, history)| (pod.clone(), history)));
             }
@@ -271,7 +288,7 @@ mod tests {
         let day = day(3, (720..726).chain(1_380..1_392), false).unwrap();
         assert_eq!(day.violations, Vec::<String>::new());
         assert!(day.disrupted.commands > 0 && day.nodes_peak > 1, "{day:?}");
-        assert!(day.moves_most <= MOVES_MAX, "{day:?}");
+        assert!(day.most_moved.len() <= MOVES_MAX, "{day:?}");
         assert!(day.verdict_age <= verdicts::SECONDS_MAX, "{day:?}");
         assert!(day.disrupted.rate_nanos() > 0, "what was done saved money: {day:?}");
     }
@@ -286,15 +303,15 @@ mod tests {
         let gone: BTreeSet<String> = ["n1".to_owned(), "n2".to_owned(), "n4".to_owned()].into();
         moves.note(at(0), pods("a", "n1", 0), &gone);
         moves.note(at(1), pods("b", "n2", 1), &gone);
-        assert_eq!(moves.most, 1);
+        assert_eq!(moves.most.len(), 1);
         moves.note(at(2), pods("c", "n3", 2), &gone);
-        assert_eq!(moves.most, 2, "b took a's place and had to go too");
+        assert_eq!(moves.most.len(), 2, "b took a's place and had to go too");
         moves.note(at(3), pods("d", "n4", 3), &gone);
-        assert_eq!(moves.most, 2, "n3 was not disrupted");
+        assert_eq!(moves.most.len(), 2, "n3 was not disrupted");
         moves.note(at(4), BTreeMap::new(), &gone);
         moves.note(at(6), pods("e", "n1", 6), &gone);
         moves.note(at(7), pods("f", "n2", 6), &gone);
         moves.note(at(8), pods("g", "n2", 8), &gone);
-        assert_eq!(moves.most, 2, "e came minutes after d had gone, and f was there before e went");
+        assert_eq!(moves.most.len(), 2, "e came minutes after d had gone, and f was there before e went");
     }
 }
