@@ -165,6 +165,14 @@ fn pods_whose_replacement_never_came_have_not_been_moved() {
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
+/// Storm 71303: a claim whose answer was lost got, by the same call again, the machine that had ended under its neighbour. It
+/// waited a quarter of an hour for its node, and its own machine belonged to nobody.
+#[test]
+fn a_call_that_is_repeated_gives_nobody_a_machine_that_has_ended() {
+    let all = super::storm(&[scenario("static_pool")], &[71_303]).unwrap();
+    assert_eq!(all.violations, Vec::<String>::new());
+}
+
 /// Crash point 1819 of `spot_held`: a machine that was bought for pods whose budget held them on a node that was going stood
 /// empty, ended as empty, and was bought again with the next tick, for ever.
 #[test]

@@ -3,15 +3,17 @@
 use crate::batch::Batch;
 use crate::plan::{self, Facts};
 use crate::{FIRST_LOOK, LATER, SOON, give_up, machine, ring_again};
+use std::collections::BTreeSet;
 use whittle_api::{hashes, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, mirror, step};
 use whittle_ec2::errors::CreateReason;
 use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, failure};
+use whittle_ec2::instance::Instance;
 use whittle_ports::{
     ClaimStore, Clock, CloudError, CloudErrorKind, Fleets, HandleError, Instances, Mirrors, Queues, RegionStore, Report, StatusWriter,
     StoreError, World, save,
 };
-use whittle_units::{ClaimName, ClusterName, SignedDuration};
+use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
 
 /// Whether this call may have been made before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,28 +31,27 @@ pub(crate) fn unless_moved<V>(outcome: Result<V, HandleError>) -> Result<Option<
     }
 }
 
-/// Looks for the machines of a call that was made before. True when every member has one, so that no call is needed.
-pub(crate) async fn found_by_tag<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    facts: &Facts,
-    cluster: &ClusterName,
-    batch: &Batch,
-    report: &mut Report,
-) -> Result<bool, HandleError>
+/// What EC2 shows of a call that was made before.
+pub(crate) struct Shown {
+    pub(crate) alive: Vec<FleetInstance>,
+    pub(crate) ended: BTreeSet<InstanceId>,
+}
+
+impl Shown {
+    /// Every machine of the call is known, so that it need not be repeated.
+    pub(crate) fn is_complete(&self, batch: &Batch) -> bool {
+        self.alive.len() + self.ended.len() >= batch.members.len()
+    }
+}
+
+/// Looks for the machines of a call that was made before. EC2 may not show all of them yet.
+pub(crate) async fn shown<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, batch: &Batch) -> Result<Shown, HandleError>
 where
-    S: ClaimStore,
     C: Instances,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
 {
     let found = world.cloud.tagged(labels::TAG_LAUNCH, &batch.id).await?;
-    let alive: Vec<FleetInstance> = found.iter().filter(|instance| instance.is_alive()).map(machine::as_answered).collect();
-    if alive.len() < batch.members.len() {
-        return Ok(false); // EC2 may not show all of them yet; the repeated call will
-    }
-    hand_out(world, facts, cluster, batch, &alive, report).await?;
-    Ok(true)
+    let (alive, ended): (Vec<_>, Vec<_>) = found.into_iter().partition(Instance::is_alive);
+    Ok(Shown { alive: alive.iter().map(machine::as_answered).collect(), ended: ended.into_iter().map(|instance| instance.id).collect() })
 }
 
 /// Hands the machines out, remembers what was out of stock, and gives up or retries the claims that got none.
@@ -70,13 +71,13 @@ where
     T: Clock,
 {
     // Machines first: they run and cost.
-    hand_out(world, facts, cluster, batch, &answer.instances, report).await?;
+    let running = hand_out(world, facts, cluster, batch, &answer.instances, report).await?;
     let outs = machine::stock_outs(facts, batch, answer, &facts.stock_outs, world.clock.now());
     if !outs.is_empty() {
         report.count("stock_outs");
         world.store.put_stock_outs(&outs).await?;
     }
-    if answer.instances.len() >= batch.members.len() {
+    if running >= batch.members.len() {
         return Ok(());
     }
     let why = failure(&answer.errors);
@@ -116,8 +117,9 @@ where
     Ok(claim.filter(|claim| matches!(&claim.value.phase, Phase::Launching { client_token, .. } if client_token == id)))
 }
 
-/// Gives each machine to a member that has none. Every machine that can be named is named, also by a claim that is to end
-/// or has ended: then it is drained.
+/// Gives each machine to a member that has none, and tells how many there are. Every machine that can be named is named, also
+/// by a claim that is to end or has ended: then it is drained. A machine that has ended under its claim is given to nobody: a
+/// call that is repeated answers with it for as long as EC2 remembers.
 async fn hand_out<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     facts: &Facts,
@@ -125,7 +127,7 @@ async fn hand_out<S, C, K, Q, T>(
     batch: &Batch,
     instances: &[FleetInstance],
     report: &mut Report,
-) -> Result<(), HandleError>
+) -> Result<usize, HandleError>
 where
     S: ClaimStore,
     K: Mirrors + StatusWriter,
@@ -134,9 +136,13 @@ where
 {
     let mut instances: Vec<&FleetInstance> = instances.iter().collect();
     instances.sort_by(|a, b| a.id.cmp(&b.id));
-    let mut launched = false;
+    let (mut running, mut launched) = (instances.len(), false);
     for instance in instances {
         if world.store.by_instance(&instance.id).await?.is_some() {
+            continue;
+        }
+        if ended_before(world, cluster, batch, &instance.id).await? {
+            running -= 1;
             continue;
         }
         let taker = give(world, facts, cluster, batch, instance).await?;
@@ -167,7 +173,27 @@ where
     if launched {
         world.queues.ring(Doorbell::Register { cluster: cluster.clone() }, FIRST_LOOK).await?;
     }
-    Ok(())
+    Ok(running)
+}
+
+/// Whether a member of the call had this machine and has seen it end.
+async fn ended_before<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    batch: &Batch,
+    id: &InstanceId,
+) -> Result<bool, HandleError>
+where
+    S: ClaimStore,
+{
+    for name in &batch.members {
+        let claim = world.store.get(&ClaimKey { cluster: cluster.clone(), name: name.clone() }).await?;
+        let phase = claim.map(|claim| claim.value.phase);
+        if matches!(phase, Some(Phase::Gone { machine: Some(ended), .. }) if ended.instance_id == *id) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The member that takes the machine: one that waits for it, else one that has ended without any.

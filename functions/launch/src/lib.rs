@@ -13,11 +13,11 @@ mod tests;
 use answer::{Call, settle};
 use batch::Batch;
 use plan::{Facts, Group};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{
     Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored, mirror,
 };
-use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
+use whittle_ec2::fleet::{FleetAnswer, LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, Mirrors, Queues, Records,
@@ -372,8 +372,14 @@ where
     Q: Queues,
     T: Clock,
 {
-    if which == Call::Repeat && answer::found_by_tag(world, facts, cluster, batch, report).await? {
-        return Ok(());
+    let mut ended = BTreeSet::new();
+    if which == Call::Repeat {
+        let shown = answer::shown(world, batch).await?;
+        if shown.is_complete(batch) {
+            let answer = FleetAnswer { instances: shown.alive, ..FleetAnswer::default() };
+            return settle(world, facts, cluster, batch, &answer, report).await;
+        }
+        ended = shown.ended;
     }
     for template in &batch.templates {
         if let Err(error) = world.cloud.ensure_launch_template(template).await {
@@ -381,7 +387,10 @@ where
         }
     }
     match world.cloud.create_fleet(&batch.request).await {
-        Ok(answer) => settle(world, facts, cluster, batch, &answer, report).await,
+        Ok(mut answer) => {
+            answer.instances.retain(|instance| !ended.contains(&instance.id));
+            settle(world, facts, cluster, batch, &answer, report).await
+        }
         Err(error) => answer::failed(world, facts, cluster, batch, error, report).await,
     }
 }

@@ -1,4 +1,5 @@
 mod over_sim;
+mod repeated;
 
 use crate::batch::Batch;
 use crate::is_due;

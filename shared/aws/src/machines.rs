@@ -200,7 +200,7 @@ impl Instances for Machines {
     }
 
     async fn tagged(&self, key: &str, value: &str) -> Result<Vec<Instance>, CloudError> {
-        self.instances(vec![filter(format!("tag:{key}"), &[value]), filter("instance-state-name", LIVING)]).await
+        self.instances(vec![filter(format!("tag:{key}"), &[value])]).await
     }
 
     async fn tag(&self, id: &InstanceId, tags: &[(String, String)]) -> Result<(), CloudError> {

@@ -52,7 +52,8 @@ pub trait Instances: Sync {
     fn of_cluster(&self, cluster: &ClusterName) -> impl Answer<Vec<Instance>, CloudError>;
     /// One instance, terminated ones too while EC2 remembers them.
     fn instance(&self, id: &InstanceId) -> impl Answer<Option<Instance>, CloudError>;
-    /// Instances with a tag of this value (a claim's name, a batch token): how a repeated launch finds its machines.
+    /// Instances with a tag of this value (a claim's name, a batch token), terminated ones too while EC2 remembers them: how a
+    /// repeated launch finds its machines.
     fn tagged(&self, key: &str, value: &str) -> impl Answer<Vec<Instance>, CloudError>;
     fn tag(&self, id: &InstanceId, tags: &[(String, String)]) -> impl Answer<(), CloudError>;
 }

@@ -12,7 +12,7 @@ use whittle_claims::{Claim, DecisionRecord, DeletionReason, Lease, Phase};
 use whittle_core::disruption::LedgerEntry;
 use whittle_ec2::fleet::FleetRequest;
 use whittle_ec2::instance::InstanceState;
-use whittle_units::{ClusterName, InstanceId, Price, ProviderId};
+use whittle_units::{ClaimName, ClusterName, InstanceId, Price, ProviderId};
 
 /// A contradiction has to be seen again this long after it was first seen, less what clocks may differ.
 const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(26);
@@ -46,6 +46,13 @@ impl World {
         self.region.machines.get(id).is_some_and(|machine| machine.instance.state != InstanceState::Terminated)
     }
 
+    /// The claim that had a machine until it ended.
+    fn ended_under(&self, id: &InstanceId) -> Option<ClaimName> {
+        let had = |claim: &&Claim| matches!(&claim.phase, Phase::Gone { machine: Some(machine), .. } if machine.instance_id == *id);
+        let claims = self.store.claims(&self.cluster.name);
+        claims.map(|stored| &stored.value).find(had).map(|claim| claim.key.name.clone())
+    }
+
     fn machine_of_provider(&self, id: &str) -> Option<InstanceId> {
         let of_id = |machine: &&crate::region::Machine| machine.instance.provider_id().as_str() == id;
         self.region.machines.values().find(of_id).map(|machine| machine.instance.id.clone())
@@ -60,7 +67,10 @@ impl World {
         if claim.spec.replaces.is_none() && claim.deletion.is_none() {
             self.watch_planned_twice(claim);
         }
-        self.watch_static(claim);
+        // A claim that is to end from its beginning buys nothing: it stands for a machine that was there.
+        if claim.deletion.is_none() {
+            self.watch_static(claim);
+        }
         self.watch_answered(claim);
     }
 
@@ -169,6 +179,11 @@ impl World {
             && before.instance_id != after.instance_id
         {
             self.broke(format!("claim {name} changed its machine from {} to {}", before.instance_id, after.instance_id));
+        }
+        if let (None, Some(machine), None) = (old.machine(), new.machine(), &new.deletion)
+            && let Some(other) = self.ended_under(&machine.instance_id)
+        {
+            self.broke(format!("claim {name} got {}, which had ended under {other}", machine.instance_id));
         }
         if let Phase::Gone { .. } = new.phase
             && let Some(machine) = old.machine().filter(|machine| self.lives(&machine.instance_id))

@@ -25,7 +25,7 @@ impl Functions for Nothing {
 }
 
 /// A world whose types are known, and no node class.
-fn without_classes() -> Simulation {
+pub(super) fn without_classes() -> Simulation {
     let cluster = ClusterName::new("c");
     let options =
         WorldOptions { seed: 1, cluster: cluster.clone(), region: "us-west-2".into(), kubernetes_version: "1.33".into(), start: at(0) };
@@ -40,7 +40,7 @@ fn without_classes() -> Simulation {
     simulation
 }
 
-fn keep(simulation: &Simulation, number: usize) -> Claim {
+pub(super) fn keep(simulation: &Simulation, number: usize) -> Claim {
     let mut claim = planned();
     claim.key.name = format!("a-{number:02}").as_str().into();
     claim.spec.node_class.name = "gone".into();
@@ -53,11 +53,11 @@ fn keep(simulation: &Simulation, number: usize) -> Claim {
     claim
 }
 
-fn kept(simulation: &Simulation, key: &ClaimKey) -> Claim {
+pub(super) fn kept(simulation: &Simulation, key: &ClaimKey) -> Claim {
     block_on(simulation.ports().get(key)).unwrap().unwrap().value
 }
 
-fn run_over(ports: &SimPorts, claims: &[ClaimName]) -> Report {
+pub(super) fn run_over(ports: &SimPorts, claims: &[ClaimName]) -> Report {
     let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
     block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"), claims)).unwrap()
 }
@@ -104,11 +104,8 @@ fn a_claim_whose_class_is_not_ready_is_given_up_without_an_event() {
     assert_eq!(counted.labels["reason"], "nodeclass_not_ready");
 }
 
-/// What a claim comes to that wants `least` different types: how many types the call names, or nothing where it is refused.
-fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
-    let simulation = without_classes();
-    let blob = simulation.world().region.catalog_blob();
-    let catalog = whittle_snapshot::warm::catalog(&blob).unwrap();
+/// A class that is ready in every zone.
+pub(super) fn class_in(catalog: &whittle_ec2::facts::Catalog) -> NodeClassRecord {
     let zones = catalog.zones.iter().map(|zone| ResolvedSubnet {
         id: format!("subnet-{}", zone.name),
         zone: zone.name.clone(),
@@ -116,7 +113,7 @@ fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
     });
     let class = serde_json::json!({"metadata": {"name": "gone"}, "spec": {"role": "r", "amiSelectorTerms": [{"alias": "al2023@latest"}],
         "subnetSelectorTerms": [{"id": "s"}], "securityGroupSelectorTerms": [{"id": "g"}]}});
-    let class = NodeClassRecord {
+    NodeClassRecord {
         class: serde_json::from_value(class).unwrap(),
         subnets: zones.collect(),
         security_groups: vec![ResolvedSecurityGroup { id: "sg-1".into(), name: "g".into() }],
@@ -131,7 +128,15 @@ fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
         free_addresses: std::collections::BTreeMap::new(),
         free_reserved: std::collections::BTreeMap::new(),
         resolved_at: at(0),
-    };
+    }
+}
+
+/// What a claim comes to that wants `least` different types: how many types the call names, or nothing where it is refused.
+fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
+    let simulation = without_classes();
+    let blob = simulation.world().region.catalog_blob();
+    let catalog = whittle_snapshot::warm::catalog(&blob).unwrap();
+    let class = class_in(&catalog);
     let access = ClusterAccess {
         name: "c".into(),
         endpoint: "https://c".into(),
