@@ -3,7 +3,7 @@
 use super::{Cluster, ClusterEffect};
 use crate::dice::Dice;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use whittle_api::k8s::{
     Affinity, DaemonSet, Deployment, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, PodTemplate, Taint, TaintEffect, Toleration,
 };
@@ -21,6 +21,10 @@ fn template_hash(template: &PodTemplate) -> String {
     let text = serde_json::to_string(template).unwrap_or_default();
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{:010x}", hash & 0xff_ffff_ffff)
+}
+
+fn wanted(deployment: &Deployment) -> usize {
+    usize::try_from(deployment.spec.replicas.unwrap_or(1)).unwrap_or(0)
 }
 
 fn owner(kind: &str, name: &str, uid: &str) -> OwnerReference {
@@ -59,36 +63,66 @@ impl Replica {
 
 impl Cluster {
     pub(super) fn step_deployments(&mut self, now: Timestamp, dice: &mut Dice) {
-        let deployments: Vec<Deployment> = self.objects.deployments.values().cloned().collect();
-        let mut replicas: BTreeMap<String, Vec<Replica>> = BTreeMap::new();
-        for pod in self.objects.pods.values().filter(|pod| !pod.metadata.is_deleting() && !pod.is_terminal()) {
-            if let Some(owner) = self.deployment_of(pod) {
-                replicas.entry(owner.metadata.key()).or_default().push(Replica::of(pod));
-            }
+        for (deployment, replicas) in self.unsettled() {
+            self.step_deployment(&deployment, replicas, now, dice);
         }
-        for deployment in &deployments {
-            let own = replicas.remove(&deployment.metadata.key()).unwrap_or_default();
-            self.step_deployment(deployment, own, now, dice);
-        }
-        let orphans: Vec<String> = self.objects.pods.iter().filter(|(_, pod)| self.is_orphan(pod)).map(|(key, _)| key.clone()).collect();
-        for key in orphans {
+        for key in self.orphans() {
             self.delete_pod(&key, None, now);
         }
     }
 
-    fn is_orphan(&self, pod: &Pod) -> bool {
-        let Some(owner) = pod.metadata.controller().filter(|_| !pod.metadata.is_deleting()) else { return false };
-        match owner.kind.as_str() {
-            "ReplicaSet" => self.deployment_of(pod).is_none(),
-            "DaemonSet" => !self.objects.daemon_sets.contains_key(&format!("{}/{}", pod.metadata.namespace, owner.name)),
-            _ => false,
+    /// Deployments that have not exactly the pods that they want.
+    fn unsettled(&self) -> Vec<(Deployment, Vec<Replica>)> {
+        let mut staying: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
+        for (owner, pods) in self.pods_of_deployments() {
+            let pods = pods.into_iter().filter(|pod| !pod.metadata.is_deleting() && !pod.is_terminal());
+            staying.entry(owner.metadata.key()).or_default().extend(pods);
         }
+        let replicas = |(key, deployment): (&String, &Deployment)| {
+            let pods = staying.get(key).map(Vec::as_slice).unwrap_or_default();
+            let hash = template_hash(&deployment.spec.template);
+            let settled = pods.len() == wanted(deployment) && pods.iter().all(|pod| pod.metadata.label(TEMPLATE_HASH) == Some(&hash));
+            (!settled).then(|| (deployment.clone(), pods.iter().map(|pod| Replica::of(pod)).collect()))
+        };
+        self.objects.deployments.iter().filter_map(replicas).collect()
+    }
+
+    /// Pods by the ReplicaSet that they say is theirs, as `(namespace, name)`. Clusters have thousands of pods and few sets.
+    fn pods_of_sets(&self) -> BTreeMap<(&str, &str), Vec<&Pod>> {
+        let mut sets: HashMap<(&str, &str), Vec<&Pod>> = HashMap::new();
+        for pod in self.objects.pods.values() {
+            if let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind == "ReplicaSet") {
+                sets.entry((&pod.metadata.namespace, &owner.name)).or_default().push(pod);
+            }
+        }
+        sets.into_iter().collect()
+    }
+
+    /// Deployments with their pods, once for each ReplicaSet.
+    pub(super) fn pods_of_deployments(&self) -> Vec<(&Deployment, Vec<&Pod>)> {
+        let owned = |((namespace, set), pods)| Some((self.deployment_of_set(namespace, set)?, pods));
+        self.pods_of_sets().into_iter().filter_map(owned).collect()
+    }
+
+    /// Keys of pods whose controller is gone.
+    fn orphans(&self) -> Vec<String> {
+        let sets = self.pods_of_sets().into_iter().filter(|((namespace, set), _)| self.deployment_of_set(namespace, set).is_none());
+        let of_sets = sets.flat_map(|(_, pods)| pods);
+        let of_others =
+            self.objects.pods.values().filter(|pod| pod.metadata.controller().is_some_and(|owner| self.lacks_daemon_set(pod, owner)));
+        let all = of_sets.chain(of_others).filter(|pod| !pod.metadata.is_deleting());
+        // In the order of the pods, as they are deleted in it.
+        all.map(|pod| pod.metadata.key()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn lacks_daemon_set(&self, pod: &Pod, owner: &OwnerReference) -> bool {
+        owner.kind == "DaemonSet" && !self.objects.daemon_sets.contains_key(&format!("{}/{}", pod.metadata.namespace, owner.name))
     }
 
     /// One round of a Deployment: at most a quarter more pods than wanted, at most a quarter fewer ready ones.
     fn step_deployment(&mut self, deployment: &Deployment, replicas: Vec<Replica>, now: Timestamp, dice: &mut Dice) {
         let hash = template_hash(&deployment.spec.template);
-        let wanted = usize::try_from(deployment.spec.replicas.unwrap_or(1)).unwrap_or(0);
+        let wanted = wanted(deployment);
         let (mut new, mut old): (Vec<Replica>, Vec<Replica>) = replicas.into_iter().partition(|pod| pod.template_hash == hash);
         let surge = if old.is_empty() { 0 } else { wanted.div_ceil(4) };
         let missing = wanted.saturating_sub(new.len()).min((wanted + surge).saturating_sub(new.len() + old.len()));
@@ -198,8 +232,9 @@ impl Cluster {
             // The cloud's node controller deletes Nodes whose instance has ended.
             self.objects.delete::<Node>(&name, now);
         }
-        let gone: Vec<String> =
-            self.objects.pods.iter().filter(|(_, pod)| pod.is_bound() && self.node_of(pod).is_none()).map(|(key, _)| key.clone()).collect();
+        let nodes: HashSet<&str> = self.objects.nodes.keys().map(String::as_str).collect();
+        let lost = |pod: &Pod| pod.is_bound() && !nodes.contains(pod.spec.node_name.as_str());
+        let gone: Vec<String> = self.objects.pods.iter().filter(|(_, pod)| lost(pod)).map(|(key, _)| key.clone()).collect();
         for key in gone {
             self.forget_pod(&key);
         }

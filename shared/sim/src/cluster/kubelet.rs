@@ -130,13 +130,14 @@ impl Cluster {
         let mut told = BTreeMap::new();
         // By Deployment: running, starting, pending.
         let mut counts: BTreeMap<String, (usize, usize, usize)> = BTreeMap::new();
-        for pod in self.objects.pods.values().filter(|pod| !pod.metadata.is_deleting()) {
-            let Some(owner) = self.deployment_of(pod) else { continue };
+        for (owner, pods) in self.pods_of_deployments() {
             let counted = counts.entry(owner.metadata.key()).or_default();
-            match (pod.status.phase.as_str(), pod.is_bound()) {
-                ("Running", _) => counted.0 += 1,
-                (_, true) => counted.1 += 1,
-                (_, false) => counted.2 += 1,
+            for pod in pods.into_iter().filter(|pod| !pod.metadata.is_deleting()) {
+                match (pod.status.phase.as_str(), pod.is_bound()) {
+                    ("Running", _) => counted.0 += 1,
+                    (_, true) => counted.1 += 1,
+                    (_, false) => counted.2 += 1,
+                }
             }
         }
         for (key, deployment) in &self.objects.deployments {

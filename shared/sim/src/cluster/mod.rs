@@ -156,8 +156,12 @@ impl Cluster {
     /// The Deployment that a pod belongs to.
     pub fn deployment_of(&self, pod: &Pod) -> Option<&Deployment> {
         let owner = pod.metadata.controller().filter(|owner| owner.kind == "ReplicaSet")?;
-        let (name, _) = owner.name.rsplit_once('-')?;
-        self.objects.deployments.get(&format!("{}/{name}", pod.metadata.namespace))
+        self.deployment_of_set(&pod.metadata.namespace, &owner.name)
+    }
+
+    fn deployment_of_set(&self, namespace: &str, set: &str) -> Option<&Deployment> {
+        let (name, _) = set.rsplit_once('-')?;
+        self.objects.deployments.get(&format!("{namespace}/{name}"))
     }
 
     /// Publishes an Event; the same one within two minutes only raises its count. Returns whether it is new.
