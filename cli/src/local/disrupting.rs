@@ -145,6 +145,50 @@ fn a_command_for_many_that_no_longer_holds_makes_way_for_one_node_in_the_same_lo
     assert!(untouched(&world));
 }
 
+/// A cluster in which a command is about to be executed.
+fn about_to_go(before: i32, after: i32) -> Session {
+    let mut session = scaled_down(before, after);
+    let limit = session.now() + SignedDuration::from_mins(10);
+    assert!(session.simulation.run_while_not(limit, |world| resting(world).is_some_and(|found| found.execute_after <= world.now())));
+    session
+}
+
+/// For how many milliseconds the nodes of that command are still untouched.
+fn milliseconds_left(before: i32, after: i32) -> i64 {
+    let mut session = about_to_go(before, after);
+    let began = session.now();
+    assert!(session.simulation.run_while_not(began + SignedDuration::from_mins(1), |world| !untouched(world)));
+    i64::try_from(session.now().duration_since(began).as_millis()).unwrap()
+}
+
+#[test]
+fn a_pod_that_comes_before_the_nodes_are_closed_is_left_where_it_is() {
+    for (before, after) in [(10, 0), (10, 1)] {
+        let left = milliseconds_left(before, after);
+        let mut overtaken = 0;
+        for moment in (0..left).rev().step_by(15).take(8) {
+            let mut session = about_to_go(before, after);
+            session.advance(SignedDuration::from_millis(moment));
+            let mut world = session.simulation.world();
+            assert!(untouched(&world));
+            let node = resting(&world).unwrap().nodes[0].clone();
+            let mut pod = whittle_api::k8s::Pod { metadata: whittle_api::ObjectMeta::namespaced("default", "late"), ..Default::default() };
+            pod.spec.node_name.clone_from(&node);
+            let now = world.now();
+            world.cluster.create_pod(pod, now);
+            drop(world);
+            session.advance(SignedDuration::from_secs(10));
+            let world = session.simulation.world();
+            let pod = world.cluster.objects.pods.get("default/late").expect("it was not evicted");
+            assert!(!pod.metadata.is_deleting() && pod.spec.node_name == node, "{moment} ms");
+            assert!(untouched(&world), "{moment} ms");
+            let said = |kept: &whittle_claims::DecisionRecord| kept.message.contains("default/late has come since");
+            overtaken += usize::from(world.store.decisions(&world.name()).iter().any(said));
+        }
+        assert!(overtaken > 0, "some came after the decision: {left} ms");
+    }
+}
+
 #[test]
 fn a_protected_node_stays_and_its_verdict_says_why() {
     let mut session = wasteful();

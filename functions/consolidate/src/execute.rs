@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, Lease, NOMINATION, Stored};
-use whittle_core::disruption::{Command, LedgerEntry};
+use whittle_core::disruption::{Command, LedgerEntry, Reason, Removal, without_arrivals};
 use whittle_core::state::StateNode;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter,
-    StoreError, World,
+    ClaimStore, Clock, ClusterError, ClusterReader, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, Scope,
+    StatusWriter, StoreError, World,
 };
 use whittle_snapshot::{Snapshot, claim_of, machine_key};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
@@ -21,7 +21,8 @@ pub(crate) fn disrupted() -> Taint {
     Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)
 }
 
-/// Executes a command that still holds. Its record is stored first: whatever dies after that is gone on with.
+/// Executes a command that still holds, and answers whether it did. Its nodes are closed first, and what came to them since the
+/// decision speaks against it. Then its record is stored: whatever dies after that is gone on with.
 pub(crate) async fn start<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     lease: &Lease,
@@ -29,13 +30,14 @@ pub(crate) async fn start<S, C, K, Q, T>(
     command: &Command,
     stored: &mut Stored<Disruptions>,
     report: &mut Report,
-) -> Result<(), HandleError>
+) -> Result<bool, HandleError>
 where
     S: ClaimStore + Records + DecisionLog,
-    K: Mirrors + Nodes + StatusWriter,
+    K: ClusterReader + Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,
 {
+    let Some(command) = &close(world, lease, seen, command, report).await? else { return Ok(false) };
     let id = world.clock.unique();
     let claim = |new| claim_of(new, &seen.objects, &lease.cluster, &world.clock.unique(), world.clock.unique(), Some(id.clone()), seen.now);
     let replacements: Vec<Claim> = command.replacements.iter().map(claim).collect();
@@ -48,6 +50,7 @@ where
         started_at: seen.now,
         removals: removals.collect(),
         replacements,
+        closed: true,
         stored: false,
     };
     stored.value.nominated.extend(nominations(command, seen));
@@ -62,7 +65,54 @@ where
     let outcome = progress::step(world, lease, seen, &mut running, patience, report).await?;
     progress::settle(&mut stored.value, last, running, outcome);
     told(report, command, seen);
-    Ok(())
+    Ok(true)
+}
+
+/// Keeps new pods off the nodes of a command, then looks at them once more: between the decision and the taint the scheduler
+/// may have bound pods that nobody looked at. Answers what is left of the command. The taints of a run that dies in here are
+/// taken off again as those of no command.
+async fn close<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    lease: &Lease,
+    seen: &Snapshot,
+    command: &Command,
+    report: &mut Report,
+) -> Result<Option<Command>, HandleError>
+where
+    K: ClusterReader + Nodes,
+{
+    for removal in &command.removals {
+        taint(world, lease, &removal.node).await?;
+    }
+    let mut pods = Vec::new();
+    if command.method.reason() != Reason::Drifted {
+        for removal in &command.removals {
+            pods.extend(world.cluster.read(&lease.cluster, Scope::Drain, Some(&removal.node)).await?.pods);
+        }
+    }
+    let (left, arrivals) = without_arrivals(command, &pods);
+    let stays = |removal: &&Removal| left.as_ref().is_none_or(|left| left.removals.iter().all(|one| one.node != removal.node));
+    for removal in command.removals.iter().filter(stays) {
+        progress::unmark(world, lease, &removal.node).await?;
+    }
+    for arrival in &arrivals {
+        let message = format!("Kept after all: pod {} has come since", arrival.pod);
+        report.decide(seen.now, DecisionKind::Kept, format!("node/{}", arrival.node), message);
+    }
+    counts::dropped(report, command.method, arrivals.len());
+    Ok(left)
+}
+
+/// A node that is gone needs no mark.
+async fn taint<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, lease: &Lease, node: &str) -> Result<(), HandleError>
+where
+    K: Nodes,
+{
+    let patch = NodePatch { add_taints: vec![disrupted()], ..NodePatch::default() };
+    match world.cluster.patch_node(&lease.cluster, node, "", &patch).await {
+        Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Machines that stay and take pods of the command. Pure.
@@ -82,7 +132,7 @@ fn told(report: &mut Report, command: &Command, seen: &Snapshot) {
     }
 }
 
-/// Keeps new pods off the nodes and says why on the claims. A node that is gone needs no mark.
+/// Keeps new pods off the nodes, unless that is done, and says why on the claims.
 pub(crate) async fn mark<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     lease: &Lease,
@@ -95,10 +145,8 @@ where
     T: Clock,
 {
     for going in &running.removals {
-        let patch = NodePatch { add_taints: vec![disrupted()], ..NodePatch::default() };
-        match world.cluster.patch_node(&lease.cluster, &going.node, "", &patch).await {
-            Ok(()) | Err(ClusterError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
+        if !running.closed {
+            taint(world, lease, &going.node).await?;
         }
         // Read anew: its conditions were written a moment ago.
         let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };

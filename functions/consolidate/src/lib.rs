@@ -102,17 +102,19 @@ where
     seen.expect_also(&stored.value.nominated);
     let (decision, took) = decide(settings, &seen, &stored.value, world.clock);
     counts::evaluated(&mut report, &decision, &took);
-    shows::verdicts(world, cluster, &seen, &decision, settings.shadow, &mut report).await?;
-    if !settings.shadow {
-        observe::conditions(world, &seen, &decision, &mut report).await?;
-    }
     stored.value.memory = decision.memory.clone();
     if stored.value.gauged_at.is_none_or(|at| seen.now.duration_since(at) >= counts::EVERY) {
         counts::states(&mut report, &decision);
         stored.value.gauged_at = Some(seen.now);
     }
     imagined::note(&mut report, &mut stored.value, &decision, settings.shadow, seen.now);
-    let next = act(world, settings, lease, &seen, &decision, &mut stored, &mut report).await?;
+    let acted = act(world, settings, lease, &seen, &decision, &mut stored, &mut report).await;
+    // What is to be read comes second: the longer a decision waits, the more pods have come meanwhile.
+    shows::verdicts(world, cluster, &seen, &decision, settings.shadow, &mut report).await?;
+    if !settings.shadow {
+        observe::conditions(world, &seen, &decision, &mut report).await?;
+    }
+    let next = acted?;
     let next = if report.counted("handed_over") > 0 { Some(SignedDuration::ZERO) } else { next };
     let again = plan_next_look(&seen, &before, next, &mut stored.value);
     if stored.value != before {
@@ -171,7 +173,7 @@ async fn act<S, C, K, Q, T>(
 ) -> Result<Option<SignedDuration>, HandleError>
 where
     S: ClaimStore + Records + DecisionLog,
-    K: Mirrors + Nodes + StatusWriter,
+    K: ClusterReader + Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -237,7 +239,7 @@ async fn validated<S, C, K, Q, T>(
 ) -> Result<bool, HandleError>
 where
     S: ClaimStore + Records + DecisionLog,
-    K: Mirrors + Nodes + StatusWriter,
+    K: ClusterReader + Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -251,7 +253,7 @@ where
             if is_refused(settings, seen, &stored.value, &command, report) {
                 return Ok(false);
             }
-            execute::start(world, lease, seen, &command, stored, report).await.map(|()| true)
+            execute::start(world, lease, seen, &command, stored, report).await
         }
         Err(rejection) => {
             shows::rejected(report, proposal, &rejection, seen.now);

@@ -266,7 +266,7 @@ where
     Ok(outcome)
 }
 
-async fn unmark<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, lease: &Lease, node: &str) -> Result<(), HandleError>
+pub(crate) async fn unmark<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, lease: &Lease, node: &str) -> Result<(), HandleError>
 where
     K: Nodes,
 {

@@ -53,6 +53,9 @@ pub struct Running {
     pub removals: Vec<Going>,
     /// Whole, until they are stored: a run that dies in between loses none.
     pub replacements: Vec<Claim>,
+    /// The nodes take no new pods any more. Known to the run alone that closed them.
+    #[serde(skip)]
+    pub closed: bool,
     /// The replacements are in the claim store; one that is missing from now on was deleted.
     pub stored: bool,
     /// What is entered in the ledger once the old machines go; prices of replacements as expected.

@@ -79,6 +79,7 @@ fn running(replacements: Vec<Claim>) -> Running {
         started_at: at(0),
         removals: vec![Going { claim: "old".into(), node: "node-old".to_owned() }],
         replacements,
+        closed: false,
         stored: true,
         ledger: ledger(),
     }

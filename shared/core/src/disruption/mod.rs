@@ -3,6 +3,7 @@
 //! [`decide`] looks at one moment of a cluster and answers with commands, a verdict for every machine, events, and what
 //! the conditions of NodeClaims should be. Nothing here waits, writes or reads a clock.
 
+mod arrivals;
 mod balanced;
 mod budgets;
 mod bundles;
@@ -45,6 +46,7 @@ mod tests;
 
 pub(crate) use offers::Asked;
 
+pub use arrivals::{Arrival, without_arrivals};
 pub use balanced::Weighed;
 pub use budgets::{BudgetError, BudgetState, limit as budget_limit};
 pub use command::{Action, Command, Method, Proposal, Reason, Removal, Savings, VALIDATION_WAIT};

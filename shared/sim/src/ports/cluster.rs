@@ -100,7 +100,7 @@ impl ClusterReader for SimPorts {
         self.ask(cluster, "a snapshot", |world| {
             let mut seen = world.with_objects(|objects| read(objects, scope, node));
             let caller = self.caller(world);
-            if caller == Some(Function::Consolidate) {
+            if caller == Some(Function::Consolidate) && scope == Scope::All {
                 world.watch_look(&seen);
             }
             if caller == Some(Function::Sweep) {

@@ -1,5 +1,6 @@
 //! The test map of the disruption rules, area by area.
 
+mod arriving;
 mod blocking;
 mod bundling;
 mod counting;
