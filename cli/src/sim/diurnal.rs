@@ -40,8 +40,9 @@ const SCALE_EVERY: u32 = 15;
 const MOVES_MAX: usize = 2;
 /// How often it is looked who took whose place: between a decision and its first eviction passes more.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(1);
-/// How long after a pod went somebody may take its place. A controller does so at once, unless fewer are wanted by then.
-const TAKEN_WITHIN: SignedDuration = SignedDuration::from_mins(1);
+/// How long after a pod went somebody may take its place. A controller does so at once, unless fewer are wanted by then: who
+/// comes later was not made for a pod that went.
+const TAKEN_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// From so many machines on, a day takes minutes, and each hour of it is told.
 const LARGE: u32 = 50;
@@ -190,12 +191,13 @@ struct Seen {
 pub struct Move {
     at: Timestamp,
     pod: String,
+    created: Timestamp,
     node: String,
 }
 
 impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} left {} at {}", self.pod, self.node, self.at)
+        write!(f, "{} of {} left {} at {}", self.pod, self.created, self.node, self.at)
     }
 }
 
@@ -233,7 +235,7 @@ impl Moves {
                 continue;
             }
             history.retain(|one| now.duration_since(one.at) < SignedDuration::from_hours(1));
-            history.push(Move { at: now, pod: pod.clone(), node: seen.node.clone() });
+            history.push(Move { at: now, pod: pod.clone(), created: seen.created, node: seen.node.clone() });
             if history.len() > self.most.len() {
                 self.most.clone_from(&history);
             }

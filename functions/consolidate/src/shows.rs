@@ -15,6 +15,9 @@ pub(crate) const EVENTS_MAX: usize = 100;
 /// A verdict that still stands is written again before it is five minutes old.
 const REFRESH_AFTER: SignedDuration = SignedDuration::from_mins(4);
 
+/// Events of a verdict that still stands are sent again after this, since a cluster forgets its events within an hour.
+const TOLD_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(15);
+
 /// Stores the verdict of every node whose verdict changed or aged, and tells the owners of those that changed; in shadow
 /// mode only the log is told.
 pub(crate) async fn verdicts<S, C, K, Q, T>(
@@ -33,23 +36,23 @@ where
     let now = seen.now;
     let stored: BTreeMap<u8, Stored<VerdictPage>> =
         world.store.read_all::<VerdictPage>(cluster).await?.into_iter().map(|page| (page.value.page, page)).collect();
-    let mut changed = BTreeSet::new();
-    for (number, page) in pages(decision, &stored, now, &mut changed) {
+    let mut news = News::default();
+    for (number, page) in pages(decision, &stored, now, &mut news) {
         let revision = stored.get(&number).map_or(Revision::ABSENT, |old| old.revision);
         match world.store.write(cluster, &page, revision).await {
             Ok(_) | Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    for verdict in decision.verdicts.iter().filter(|verdict| changed.contains(verdict.node.as_str())) {
+    for verdict in decision.verdicts.iter().filter(|verdict| news.changed.contains(verdict.node.as_str())) {
         report.decide(now, DecisionKind::Kept, format!("node/{}", verdict.node), said(decision, verdict, shadow));
     }
     if shadow {
         return Ok(());
     }
-    let of_changed = decision.verdicts.iter().filter(|verdict| changed.contains(verdict.node.as_str()));
-    let claims: BTreeSet<&str> = of_changed.map(|verdict| verdict.node_claim.as_str()).collect();
-    for note in decision.notes.iter().filter(|note| is_news(note, &changed, &claims)).take(EVENTS_MAX) {
+    let to_tell = decision.verdicts.iter().filter(|verdict| news.to_tell.contains(verdict.node.as_str()));
+    let claims: BTreeSet<&str> = to_tell.map(|verdict| verdict.node_claim.as_str()).collect();
+    for note in decision.notes.iter().filter(|note| is_news(note, &news.to_tell, &claims)).take(EVENTS_MAX) {
         if crate::time_left(world.clock).is_zero() {
             break; // the verdict says the same
         }
@@ -69,21 +72,31 @@ pub(crate) fn said(decision: &Decision, verdict: &Verdict, shadow: bool) -> Stri
     }
 }
 
-/// The pages that have to be written anew; `changed` gets the nodes whose verdict says something else than before. Pure.
-fn pages<'d>(
+/// Nodes by name.
+#[derive(Debug, Default)]
+pub(crate) struct News<'d> {
+    /// Their verdict says something else than before.
+    pub(crate) changed: BTreeSet<&'d str>,
+    /// These, and those whose verdict was told long ago.
+    pub(crate) to_tell: BTreeSet<&'d str>,
+}
+
+/// The pages that have to be written anew, and what is new about them. Pure.
+pub(crate) fn pages<'d>(
     decision: &'d Decision,
     stored: &BTreeMap<u8, Stored<VerdictPage>>,
     now: Timestamp,
-    changed: &mut BTreeSet<&'d str>,
+    news: &mut News<'d>,
 ) -> BTreeMap<u8, VerdictPage> {
     let mut pages: BTreeMap<u8, VerdictPage> = BTreeMap::new();
     let mut dirty = BTreeSet::new();
+    let noted: BTreeSet<&str> = decision.notes.iter().filter_map(|note| note.object.strip_prefix("node/")).collect();
     for verdict in decision.verdicts.iter().filter(|verdict| !verdict.node.is_empty() && !verdict.node_claim.is_empty()) {
         let number = VerdictPage::page_of(&verdict.node);
         let old = stored.get(&number).and_then(|page| page.value.verdicts.get(&verdict.node));
-        let fresh = NodeVerdict { code: verdict.why.code().to_owned(), text: verdict.why.to_string(), at: now };
+        let fresh = NodeVerdict { code: verdict.why.code().to_owned(), text: verdict.why.to_string(), at: now, told_at: None };
         let page = pages.entry(number).or_insert_with(|| VerdictPage::empty(number));
-        let kept = match old {
+        let mut kept = match old {
             Some(old) if verdict.why.is_stale() || old.code == fresh.code && old.text == fresh.text => {
                 // A node that was not reached was not looked at: its verdict grows old, for all to see.
                 let looked_at = !matches!(verdict.why, Why::Kept(Keep::NotReached));
@@ -96,10 +109,16 @@ fn pages<'d>(
             }
             Some(_) | None => {
                 dirty.insert(number);
-                changed.insert(verdict.node.as_str());
+                news.changed.insert(verdict.node.as_str());
                 fresh
             }
         };
+        let long_ago = kept.told_at.is_none_or(|told| now.duration_since(told).abs() >= TOLD_AGAIN_AFTER);
+        if long_ago && noted.contains(verdict.node.as_str()) {
+            dirty.insert(number);
+            news.to_tell.insert(verdict.node.as_str());
+            kept.told_at = Some(now);
+        }
         page.verdicts.insert(verdict.node.clone(), kept);
     }
     for (number, old) in stored {

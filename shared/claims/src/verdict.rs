@@ -18,6 +18,9 @@ pub struct NodeVerdict {
     pub text: String,
     /// When it was last known to hold.
     pub at: Timestamp,
+    /// When events last told it. Absent in records of before that was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_at: Option<Timestamp>,
 }
 
 /// Verdicts on some of a cluster's nodes, by node name. Written by `consolidate` alone.

@@ -126,13 +126,20 @@ impl Cluster {
         waiting.sort_by_key(|pod| {
             (std::cmp::Reverse(pod.spec.priority.unwrap_or(0)), pod.metadata.creation_timestamp, pod.metadata.uid.clone())
         });
+        // Where one had no place since the last was bound, its like has none.
+        let mut refused: Option<(&Pod, String)> = None;
         for pod in &waiting {
-            match self.place(pod, &floor) {
+            let known = refused.as_ref().filter(|(other, _)| are_alike(other, pod)).map(|(_, verdict)| verdict.clone());
+            match known.map_or_else(|| self.place(pod, &floor), Err) {
                 Ok(node) => {
                     self.bind_pod(&pod.metadata.key(), &node, now, dice);
                     floor.bound(pod, &node);
+                    refused = None;
                 }
-                Err(verdict) => self.mark_unschedulable(pod, &verdict, now, effects),
+                Err(verdict) => {
+                    self.mark_unschedulable(pod, &verdict, now, effects);
+                    refused = Some((pod, verdict));
+                }
             }
         }
     }
@@ -313,6 +320,11 @@ fn static_name(name: &str) -> &'static str {
 
 fn same_domain(a: &Node, b: &Node, key: &str) -> bool {
     a.metadata.label(key).is_some() && a.metadata.label(key) == b.metadata.label(key)
+}
+
+/// Whether the scheduler sees no difference between two pods that wait.
+fn are_alike(a: &Pod, b: &Pod) -> bool {
+    (&a.metadata.namespace, &a.metadata.labels, &a.spec) == (&b.metadata.namespace, &b.metadata.labels, &b.spec)
 }
 
 /// Whether a term of `owner` is about `other`.
