@@ -288,6 +288,10 @@ async fn a_budget_forbids_an_eviction_until_it_allows_it(stage: &Stage) {
     let objects = stage.clusters.read(&stage.name, Scope::Drain, Some("n1")).await.expect("the API server answers");
     assert_eq!((objects.nodes.len(), objects.pods.len()), (1, 2));
     assert_eq!(objects.disruption_budgets.len(), 1);
+    let alone = stage.clusters.read(&stage.name, Scope::Pods, Some("n1")).await.expect("the API server answers");
+    assert_eq!((alone.pods.len(), alone.nodes.len()), (2, 0));
+    let elsewhere = stage.clusters.read(&stage.name, Scope::Pods, Some("n2")).await.expect("the API server answers");
+    assert_eq!(elsewhere.pods.len(), 0);
     let metadata = &objects.pods[0].metadata;
     let pod = PodKey { namespace: metadata.namespace.clone(), name: metadata.name.clone(), uid: metadata.uid.clone() };
     let refused = stage.clusters.evict(&stage.name, &pod).await;

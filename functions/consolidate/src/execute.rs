@@ -3,6 +3,7 @@
 use crate::observe::keep;
 use crate::state::{Disruptions, Going, Running, command_timeout};
 use crate::{counts, progress};
+use futures::future::try_join_all;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::{ConditionStatus, conditions, labels};
@@ -15,6 +16,9 @@ use whittle_ports::{
 };
 use whittle_snapshot::{Snapshot, claim_of, machine_key};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
+
+/// Calls to the API server at the same time.
+const READS_AT_ONCE: usize = 10;
 
 /// The taint that keeps new pods off a node that is to go.
 pub(crate) fn disrupted() -> Taint {
@@ -84,11 +88,11 @@ where
     for removal in &command.removals {
         taint(world, lease, &removal.node).await?;
     }
+    let looked_at = if command.method.reason() == Reason::Drifted { &[][..] } else { &command.removals };
     let mut pods = Vec::new();
-    if command.method.reason() != Reason::Drifted {
-        for removal in &command.removals {
-            pods.extend(world.cluster.read(&lease.cluster, Scope::Drain, Some(&removal.node)).await?.pods);
-        }
+    for some in looked_at.chunks(READS_AT_ONCE) {
+        let reads = some.iter().map(|removal| world.cluster.read(&lease.cluster, Scope::Pods, Some(&removal.node)));
+        pods.extend(try_join_all(reads).await?.into_iter().flat_map(|read| read.pods));
     }
     let (left, arrivals) = without_arrivals(command, &pods);
     let stays = |removal: &&Removal| left.as_ref().is_none_or(|left| left.removals.iter().all(|one| one.node != removal.node));

@@ -237,7 +237,7 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     async fn read_drain(&self, cluster: &ClusterName, name: &str) -> Result<ClusterObjects, ClusterError> {
-        let selector = format!("spec.nodeName={name}");
+        let selector = on_node(name);
         let (node, pods, disruption_budgets, attachments) = try_join!(
             self.one_node(cluster, name),
             self.list::<Pod>(cluster, Fresh::Newest, Some(&selector)),
@@ -252,6 +252,11 @@ impl<A: ClusterAccess> Clusters<A> {
         Ok(ClusterObjects { nodes, pods, disruption_budgets, volume_attachments, volume_claims, ..ClusterObjects::default() })
     }
 
+    async fn read_pods(&self, cluster: &ClusterName, node: &str) -> Result<ClusterObjects, ClusterError> {
+        let pods = self.list::<Pod>(cluster, Fresh::Newest, Some(&on_node(node))).await?;
+        Ok(ClusterObjects { pods, ..ClusterObjects::default() })
+    }
+
     async fn one_node(&self, cluster: &ClusterName, name: &str) -> Result<Option<Node>, ClusterError> {
         match self.send(cluster, &Ask::get(path::object::<Node>("", name))).await {
             Ok(node) => Ok(Some(node)),
@@ -261,13 +266,19 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 }
 
+/// The field selector for what is on a node.
+fn on_node(name: &str) -> String {
+    format!("spec.nodeName={name}")
+}
+
 impl<A: ClusterAccess> ClusterReader for Clusters<A> {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
         match (scope, node) {
             (Scope::All, _) => self.read_all(cluster).await,
             (Scope::Nodes, _) => self.read_nodes(cluster).await,
             (Scope::Drain, Some(name)) => self.read_drain(cluster, name).await,
-            (Scope::Drain, None) => Ok(ClusterObjects::default()),
+            (Scope::Pods, Some(name)) => self.read_pods(cluster, name).await,
+            (Scope::Drain | Scope::Pods, None) => Ok(ClusterObjects::default()),
         }
     }
 }

@@ -39,11 +39,13 @@ pub enum Scope {
     Nodes,
     /// What draining one node needs: its Node, the pods on it, the budgets of their namespaces, its volume attachments.
     Drain,
+    /// The pods on one node.
+    Pods,
 }
 
 /// Reads a cluster.
 pub trait ClusterReader: Sync {
-    /// `node` narrows `Scope::Drain` to one node's name.
+    /// `node` narrows `Scope::Drain` and `Scope::Pods` to one node's name.
     fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> impl Answer<ClusterObjects, ClusterError>;
 }
 

@@ -78,6 +78,10 @@ fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
             node_classes: all(&objects.node_classes),
             ..ClusterObjects::default()
         },
+        Scope::Pods => {
+            let pods = objects.pods_on(node.unwrap_or_default()).cloned().collect();
+            ClusterObjects { pods, ..ClusterObjects::default() }
+        }
         Scope::Drain => {
             let wanted = node.unwrap_or_default();
             let pods: Vec<_> = objects.pods_on(wanted).cloned().collect();
