@@ -13,7 +13,7 @@ use whittle_ports::{
     ClaimStore, Clock, CloudError, CloudErrorKind, Fleets, HandleError, Instances, Mirrors, Queues, RegionStore, Report, StatusWriter,
     StoreError, World, save,
 };
-use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
+use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// Whether this call may have been made before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,9 @@ pub(crate) enum Call {
     First,
     Repeat,
 }
+
+/// How often a claim is asked to take a machine that others write at the same time.
+const TRIES: usize = 3;
 
 /// Losing a claim to another run, or finding it moved on, is a normal outcome.
 pub(crate) fn unless_moved<V>(outcome: Result<V, HandleError>) -> Result<Option<V>, HandleError> {
@@ -136,16 +139,19 @@ where
 {
     let mut instances: Vec<&FleetInstance> = instances.iter().collect();
     instances.sort_by(|a, b| a.id.cmp(&b.id));
-    let (mut running, mut launched) = (instances.len(), false);
+    let mut members = members(world, cluster, batch).await?;
+    let ended = |claim: &Stored<Claim>| match &claim.value.phase {
+        Phase::Gone { machine: Some(machine), .. } => Some(machine.instance_id.clone()),
+        _ => None,
+    };
+    let ended: BTreeSet<InstanceId> = members.iter().filter_map(ended).collect();
+    instances.retain(|instance| !ended.contains(&instance.id));
+    let (running, mut launched) = (instances.len(), false);
     for instance in instances {
         if world.store.by_instance(&instance.id).await?.is_some() {
             continue;
         }
-        if ended_before(world, cluster, batch, &instance.id).await? {
-            running -= 1;
-            continue;
-        }
-        let taker = give(world, facts, cluster, batch, instance).await?;
+        let taker = give(world, facts, batch, instance, &mut members).await?;
         let Some(claim) = taker else {
             // `sweep` sees it twice and ends it.
             tracing::warn!(instance = %instance.id, batch = %batch.id, "a machine came that no claim waits for");
@@ -176,69 +182,73 @@ where
     Ok(running)
 }
 
-/// Whether a member of the call had this machine and has seen it end.
-async fn ended_before<S, C, K, Q, T>(
+/// The claims of a call, as far as they are there.
+async fn members<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
     batch: &Batch,
-    id: &InstanceId,
-) -> Result<bool, HandleError>
+) -> Result<Vec<Stored<Claim>>, HandleError>
 where
     S: ClaimStore,
 {
+    let mut members = Vec::new();
     for name in &batch.members {
-        let claim = world.store.get(&ClaimKey { cluster: cluster.clone(), name: name.clone() }).await?;
-        let phase = claim.map(|claim| claim.value.phase);
-        if matches!(phase, Some(Phase::Gone { machine: Some(ended), .. }) if ended.instance_id == *id) {
-            return Ok(true);
-        }
+        members.extend(world.store.get(&ClaimKey { cluster: cluster.clone(), name: name.clone() }).await?);
     }
-    Ok(false)
+    Ok(members)
 }
 
 /// The member that takes the machine: one that waits for it, else one that has ended without any.
 async fn give<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     facts: &Facts,
-    cluster: &ClusterName,
     batch: &Batch,
     instance: &FleetInstance,
+    members: &mut [Stored<Claim>],
 ) -> Result<Option<Stored<Claim>>, HandleError>
 where
     S: ClaimStore,
     T: Clock,
 {
     for wanted in [true, false] {
-        for name in &batch.members {
-            let key = ClaimKey { cluster: cluster.clone(), name: name.clone() };
-            let Some(claim) = world.store.get(&key).await? else { continue };
-            let waits = matches!(&claim.value.phase, Phase::Launching { client_token, .. } if *client_token == batch.id);
-            let ended = matches!(claim.value.phase, Phase::Failed { .. } | Phase::Gone { machine: None, .. });
-            if !(if wanted { waits } else { ended }) {
-                continue;
-            }
-            let now = world.clock.now();
-            let machine = machine::machine(facts, batch, instance, now);
-            let mut next = step(&claim.value, &Event::FleetAnswered(machine), now)?;
-            next.look_again_at = None;
-            if let Some(record) = facts.class(&batch.node_class) {
-                next.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), record.hash.clone());
-                next.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), hashes::NODE_CLASS_VERSION.to_owned());
-                next.annotations.insert(labels::INSTANCE_PROFILE_NAME.to_owned(), record.instance_profile.clone());
-            }
-            match save(world.store, &claim, next).await {
-                Ok(claim) => return Ok(Some(claim)),
-                Err(HandleError::Store(StoreError::Conflict { .. })) => {
-                    // A twin of this run may have given the machine away.
-                    if let Some(known) = world.store.by_instance(&instance.id).await? {
-                        return Ok(Some(known));
-                    }
+        for member in members.iter_mut() {
+            for _ in 0..TRIES {
+                let waits = matches!(&member.value.phase, Phase::Launching { client_token, .. } if *client_token == batch.id);
+                let ended = matches!(member.value.phase, Phase::Failed { .. } | Phase::Gone { machine: None, .. });
+                if !(if wanted { waits } else { ended }) {
+                    break;
                 }
-                Err(error) => return Err(error),
+                match save(world.store, member, taking(facts, batch, instance, &member.value, world.clock.now())?).await {
+                    Ok(saved) => {
+                        *member = saved.clone();
+                        return Ok(Some(saved));
+                    }
+                    Err(HandleError::Store(StoreError::Conflict { .. })) => {}
+                    Err(error) => return Err(error),
+                }
+                // A twin of this run may have given the machine away; or the claim was changed since it was read.
+                if let Some(known) = world.store.by_instance(&instance.id).await? {
+                    return Ok(Some(known));
+                }
+                let Some(now) = world.store.get(&member.value.key).await? else { break };
+                *member = now;
             }
         }
     }
     Ok(None)
+}
+
+/// A claim as it is with a machine. Pure.
+fn taking(facts: &Facts, batch: &Batch, instance: &FleetInstance, claim: &Claim, now: Timestamp) -> Result<Claim, HandleError> {
+    let machine = machine::machine(facts, batch, instance, now);
+    let mut next = step(claim, &Event::FleetAnswered(machine), now)?;
+    next.look_again_at = None;
+    if let Some(record) = facts.class(&batch.node_class) {
+        next.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), record.hash.clone());
+        next.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), hashes::NODE_CLASS_VERSION.to_owned());
+        next.annotations.insert(labels::INSTANCE_PROFILE_NAME.to_owned(), record.instance_profile.clone());
+    }
+    Ok(next)
 }
 
 /// A call that did not succeed as a whole.
