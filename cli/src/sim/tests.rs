@@ -173,6 +173,13 @@ fn a_call_that_is_repeated_gives_nobody_a_machine_that_has_ended() {
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
+/// Storm 83224: `refresh` failed at one tick after the other, and for twenty-five minutes nobody knew what could be bought.
+#[test]
+fn a_class_that_refresh_failed_to_resolve_does_not_wait_for_its_next_tick() {
+    let all = super::storm(&[scenario("empty_with_budget")], &[83_224]).unwrap();
+    assert_eq!(all.violations, Vec::<String>::new());
+}
+
 /// Crash point 1819 of `spot_held`: a machine that was bought for pods whose budget held them on a node that was going stood
 /// empty, ended as empty, and was bought again with the next tick, for ever.
 #[test]

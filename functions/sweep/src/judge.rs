@@ -5,7 +5,7 @@ use crate::health::{self, Consistency};
 use crate::reservations;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Node;
-use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
@@ -142,7 +142,8 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
         by_hand::unanswered(seen, &mut sights, &mut out);
     }
     let class_goes = seen.objects.node_classes.iter().any(|class| is_to_go(&class.metadata, seen.claims));
-    out.refresh |= class_goes || reservations::are_due(seen);
+    let class_came = !seen.leaves && seen.objects.node_classes.iter().any(|class| is_unseen(class, seen.classes));
+    out.refresh |= class_goes || class_came || reservations::are_due(seen);
     reservations::left(seen, &mut out);
     health::repair(seen, &mut sights, &mut out);
     health::consistency(seen, &mut out);
@@ -157,6 +158,14 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
     out.note = std::mem::take(&mut sights.note);
     out.forget = seen.sightings.iter().map(|known| known.subject.clone()).filter(|subject| !sights.seen.contains(subject)).collect();
     out
+}
+
+/// A class that `refresh` has not looked at: its doorbell was lost or its run failed, and no pod gets a machine of it till then.
+fn is_unseen(class: &Ec2NodeClass, records: &[NodeClassRecord]) -> bool {
+    let name = NodeClassRecord::name_of(class);
+    // What is left of an earlier one of its name is marked as deleted.
+    let looked_at = |record: &NodeClassRecord| NodeClassRecord::name_of(&record.class) == name && !record.class.metadata.is_deleting();
+    !class.metadata.is_deleting() && !records.iter().any(looked_at)
 }
 
 /// A class that only our finalizer holds: `refresh` lets it go.

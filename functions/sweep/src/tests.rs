@@ -413,6 +413,27 @@ fn objects_that_only_our_finalizer_holds_are_released_when_claim_and_machine_are
 }
 
 #[test]
+fn a_class_that_nobody_has_looked_at_is_resolved_before_the_next_tick() {
+    let due = |change_it: fn(&mut Scene)| {
+        change(change(reservations::reserved(), |s| s.objects.node_classes = vec![s.classes[0].class.clone()]), change_it)
+    };
+    let refreshes = |change_it| due(change_it).judge(&[], 100).refresh;
+    assert!(!refreshes(|_| {}), "it is known");
+    assert!(refreshes(|s| s.classes.clear()));
+    assert!(refreshes(|s| s.classes[0].class.metadata.deletion_timestamp = Some(at(80))), "another of its name was deleted before");
+    assert!(refreshes(|s| s.objects.node_classes[0].metadata.name = "other".into()));
+    for never in [
+        (|s: &mut Scene| s.leaves = true) as fn(&mut Scene),
+        |s| s.objects.node_classes[0].metadata.deletion_timestamp = Some(at(80)),
+        |s| s.objects.node_classes.clear(),
+    ] {
+        let mut scene = due(never);
+        scene.classes.clear();
+        assert!(!scene.judge(&[], 100).refresh, "nothing is launched of it");
+    }
+}
+
+#[test]
 fn a_machine_whose_class_is_gone_serves_on() {
     // Neither the class nor what it resolved to is there in any of these scenes.
     let scene = scene(registered());

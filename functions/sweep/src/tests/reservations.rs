@@ -14,7 +14,7 @@ fn machine_of(claim: &mut Claim) -> &mut whittle_claims::Machine {
 }
 
 /// A registered claim in reservation cr-1, as claim, Node and instance say.
-fn reserved() -> Scene {
+pub(super) fn reserved() -> Scene {
     let mut claim = registered();
     let machine = machine_of(&mut claim);
     machine.capacity_type = "reserved".into();
