@@ -1,6 +1,7 @@
 //! Input that is wrong: the error names file, line or object, field and remedy; the exit status is 2; nothing is applied.
 
 use crate::{err, out, seed, tests, whittle};
+use std::path::Path;
 
 fn catalog() -> String {
     tests().join("golden/catalog.json").display().to_string()
@@ -11,7 +12,9 @@ fn catalog() -> String {
 fn check(file: &str, wanted: &[&str]) {
     let plan = whittle(&["plan", "-f", file, "--instance-types", &catalog()], "");
     let convert = whittle(&["convert", "-f", file], "");
-    let scenario = std::env::temp_dir().join(format!("whittle-negative-{}-{}.yaml", std::process::id(), wanted.len()));
+    // Tests of this process run at once: each has a scenario of its own.
+    let name = Path::new(file).file_stem().unwrap().display().to_string();
+    let scenario = std::env::temp_dir().join(format!("whittle-negative-{}-{name}.yaml", std::process::id()));
     let steps = format!("name: negative\nfiles: /\nsteps:\n  - apply: [{file:?}]\n");
     std::fs::write(&scenario, steps).unwrap();
     let run = whittle(&["local", "run", &scenario.display().to_string()], "");
