@@ -180,6 +180,14 @@ fn a_class_that_refresh_failed_to_resolve_does_not_wait_for_its_next_tick() {
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
+/// Storm 91975: a claim that was deleted by hand, whose machine ran although nobody had its name yet, did not count against the
+/// limit of its static pool.
+#[test]
+fn a_claim_deleted_by_hand_while_its_launch_is_under_way_counts_against_the_limit_of_its_pool() {
+    let all = super::storm(&[scenario("static_pool")], &[91_975]).unwrap();
+    assert_eq!(all.violations, Vec::<String>::new());
+}
+
 /// Crash point 1819 of `spot_held`: a machine that was bought for pods whose budget held them on a node that was going stood
 /// empty, ended as empty, and was bought again with the next tick, for ever.
 #[test]

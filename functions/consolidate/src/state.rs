@@ -1,7 +1,7 @@
 //! What is under way in a cluster, as one record.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{Claim, DeletionReason, Phase, Record};
 use whittle_core::disruption::{ClaimFacts, LedgerEntry, Memory, Method, Proposal, Reason};
 use whittle_snapshot::Snapshot;
@@ -109,7 +109,9 @@ impl Disruptions {
         for (claim, expected) in seen.expected.iter().filter(|(_, expected)| expected.buffer_pods > 0) {
             facts.entry(claim.clone()).or_default().buffer_pods = expected.buffer_pods;
         }
-        for claim in seen.claims.iter().map(|stored| &stored.value).filter(|claim| claim.deletion.is_some()) {
+        // Also one that somebody deleted by hand, before `sweep` has put it on the claim.
+        let shown: BTreeSet<&str> = seen.objects.node_claims.iter().map(|claim| claim.metadata.name.as_str()).collect();
+        for claim in seen.claims.iter().map(|stored| &stored.value).filter(|claim| !shown.contains(claim.key.name.as_str())) {
             if matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
                 // A Provisioner has no `replicas`, so that its pool need not be told apart from a namesake here.
                 let pool = (claim.spec.owner.kind != "Provisioner").then(|| claim.spec.node_pool.clone());

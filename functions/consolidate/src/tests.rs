@@ -7,7 +7,7 @@ use whittle_api::ClusterObjects;
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ObjectMeta, OwnerReference};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, step};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror, step};
 use whittle_core::disruption::{Keep, LedgerEntry, Memory, Note, Removal, Savings, StaticChange, Verdict, Why};
 use whittle_core::schedule::NewClaim;
 use whittle_units::Price;
@@ -291,8 +291,14 @@ fn a_claim_that_is_to_end_may_still_get_its_machine() {
     let facts = state.facts(&snapshot(vec![ending], at(5)));
     assert_eq!(facts["fixed-1"].machine_may_come_to.as_deref(), Some("fixed"));
     assert!(facts["fixed-2"].in_command, "one that is to go is nobody else's");
-    assert!(state.facts(&snapshot(vec![begun], at(5))).len() == 1, "one that stays is shown");
+    assert!(state.facts(&snapshot(vec![begun.clone()], at(5))).len() == 1, "one that stays is shown");
     assert!(!state.is_idle());
+    let mut deleted = mirror(&begun);
+    deleted.metadata.deletion_timestamp = Some(at(3));
+    let read = ClusterObjects { node_claims: vec![deleted], ..ClusterObjects::default() };
+    let claims = vec![Stored { value: begun, revision: Revision(1) }];
+    let facts = state.facts(&Snapshot::of(at(5), read, claims, Vec::new(), BTreeMap::new()));
+    assert_eq!(facts["fixed-1"].machine_may_come_to.as_deref(), Some("fixed"), "nor does it matter who asked for its end");
 }
 
 #[test]
