@@ -188,6 +188,14 @@ fn a_claim_deleted_by_hand_while_its_launch_is_under_way_counts_against_the_limi
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
+/// Storm 90032: a pod took the room on a machine that had been bought for another of its kind, which got a machine of its own:
+/// that is as it must be, and no machine bought twice.
+#[test]
+fn a_pod_whose_machine_another_has_taken_is_planned_for_again() {
+    let all = super::storm(&[scenario("reserved")], &[90_032]).unwrap();
+    assert_eq!(all.violations, Vec::<String>::new());
+}
+
 /// Crash point 1819 of `spot_held`: a machine that was bought for pods whose budget held them on a node that was going stood
 /// empty, ended as empty, and was bought again with the next tick, for ever.
 #[test]

@@ -10,6 +10,7 @@ use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionRecord, DeletionReason, Lease, Phase};
 use whittle_core::disruption::LedgerEntry;
+use whittle_core::pods::is_daemon_owned;
 use whittle_ec2::fleet::FleetRequest;
 use whittle_ec2::instance::InstanceState;
 use whittle_units::{ClaimName, ClusterName, InstanceId, Price, ProviderId};
@@ -153,6 +154,7 @@ impl World {
             .live_claims(&claim.spec.node_pool)
             .filter(|other| other.key != claim.key && !self.is_to_end(other))
             .filter(|other| matches!(other.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. }))
+            .filter(|other| !self.has_taken_others(other))
             .flat_map(|other| other.spec.pods.iter().map(|pod| pod.uid.as_str()))
             .collect();
         let waits = |pod: &&Pod| !pod.is_bound() && !pod.metadata.is_deleting() && pod.metadata.controller().is_some();
@@ -166,6 +168,16 @@ impl World {
         if all_planned && claim.spec.pods.iter().all(|pod| planned(&pod.uid)) {
             self.broke(format!("the pods of claim {} were planned for already", claim.key.name));
         }
+    }
+
+    /// Whether pods run on the machine of a claim that it was not planned for: they may have taken the room of those that it was.
+    fn has_taken_others(&self, claim: &Claim) -> bool {
+        let Some(machine) = claim.machine() else { return false };
+        let nodes = self.cluster.objects.nodes.values();
+        let node = nodes.filter(|node| node.spec.provider_id == machine.provider_id.as_str()).map(|node| &node.metadata.name).next();
+        let planned = |pod: &Pod| claim.spec.pods.iter().any(|planned| planned.uid == pod.metadata.uid);
+        let stranger = |pod: &Pod| !is_daemon_owned(pod) && !planned(pod);
+        node.is_some_and(|node| self.cluster.objects.pods.values().any(|pod| pod.spec.node_name == *node && stranger(pod)))
     }
 
     /// A claim was changed. `over` is the revision that was there, `expected` the one that the writer had read.
