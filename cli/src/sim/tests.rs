@@ -180,6 +180,14 @@ fn a_class_that_refresh_failed_to_resolve_does_not_wait_for_its_next_tick() {
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
+/// Storm 90232: for two minutes nobody knew the cluster's address, and doorbells of `launch` that came twice, or whose run died
+/// after it rang, rang twice again, until no invocation was left for anything else.
+#[test]
+fn doorbells_that_ring_themselves_again_do_not_multiply() {
+    let all = super::storm(&[scenario("consolidation")], &[90_232]).unwrap();
+    assert_eq!(all.violations, Vec::<String>::new());
+}
+
 /// Storm 91975: a claim that was deleted by hand, whose machine ran although nobody had its name yet, did not count against the
 /// limit of its static pool.
 #[test]

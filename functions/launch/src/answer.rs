@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::plan::{self, Facts};
-use crate::{FIRST_LOOK, LATER, SOON, give_up, machine, ring_again};
+use crate::{FIRST_LOOK, LATER, SOON, give_up, machine};
 use std::collections::BTreeSet;
 use whittle_api::{hashes, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, mirror, step};
@@ -294,6 +294,19 @@ where
         }
     }
     if again.is_empty() { Ok(()) } else { ring_again(world, cluster, again, delay).await }
+}
+
+/// Rings again for claims that this run has moved on. Its twin could not, and rings for none of them.
+async fn ring_again<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    claims: Vec<ClaimName>,
+    delay: SignedDuration,
+) -> Result<(), HandleError>
+where
+    Q: Queues,
+{
+    Ok(world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, delay).await?)
 }
 
 /// Gives a claim a batch of its own: the one it has cannot bring it a machine any more.

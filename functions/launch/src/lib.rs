@@ -3,6 +3,7 @@
 //! The order is what makes a crash harmless: claims are moved to `Launching` under the batch's name, then the call is
 //! stored with all its parameters, then it is made. Whoever finds claims that were left behind makes the same call again.
 
+mod again;
 mod answer;
 mod batch;
 mod machine;
@@ -69,7 +70,7 @@ where
         Some(facts) => facts,
         None => {
             // `refresh` has not run yet; the launch timeout bounds the wait.
-            ring_again(world, cluster, due.iter().map(|claim| claim.value.key.name.clone()).collect(), SOON).await?;
+            again::ring(world, cluster, due.iter().map(|claim| claim.value.key.name.clone()), SOON).await?;
             report.count("facts_missing");
             return Ok(report);
         }
@@ -204,7 +205,7 @@ where
         }
     }
     if !left.is_empty() {
-        ring_again(world, cluster, left, SOON).await?;
+        again::ring(world, cluster, left, SOON).await?;
     }
     Ok(())
 }
@@ -228,18 +229,6 @@ where
         Err(StoreError::Conflict { .. } | StoreError::Throttled { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
-}
-
-async fn ring_again<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    claims: Vec<ClaimName>,
-    delay: SignedDuration,
-) -> Result<(), HandleError>
-where
-    Q: Queues,
-{
-    Ok(world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, delay).await?)
 }
 
 /// Stores the intent for a new group, then makes the call.
@@ -312,7 +301,7 @@ where
     let names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
     if !take_token(world).await? {
         report.count("no_token");
-        return ring_again(world, cluster, names, SOON).await;
+        return again::ring(world, cluster, names, SOON).await;
     }
     // Counting the attempt first keeps a second run of the same doorbell off.
     let mut taken = Vec::new();
@@ -403,7 +392,7 @@ async fn refuse<S, C, K, Q, T>(
     report: &mut Report,
 ) -> Result<(), HandleError>
 where
-    S: ClaimStore,
+    S: ClaimStore + Records,
     K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
@@ -423,7 +412,7 @@ where
             let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
             answer::unless_moved(advance(world.store, &claim, &event, world.clock.now()).await)?;
             report.count("retried");
-            ring_again(world, &key.cluster, vec![key.name], LATER).await
+            again::ring(world, &key.cluster, [key.name], LATER).await
         }
     }
 }

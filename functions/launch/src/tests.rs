@@ -1,6 +1,7 @@
 mod over_sim;
 mod repeated;
 
+use crate::again::NextTry;
 use crate::batch::Batch;
 use crate::is_due;
 use crate::plan::{batch, id_of};
@@ -124,7 +125,9 @@ fn a_name_that_is_used_again_by_hand_is_another_launch() {
 mod golden;
 
 #[test]
-fn calls_that_every_release_stored_stay_readable_and_are_written_again_as_they_were() {
+fn calls_and_doorbells_that_every_release_stored_stay_readable_and_are_written_again_as_they_were() {
     let read = golden::check::<Batch>(Batch::KIND, Batch::VERSION);
     assert_eq!((read.members.len(), read.request.target_capacity), (2, 2));
+    let next = golden::check::<NextTry>(NextTry::KIND, NextTry::VERSION);
+    assert_eq!(next.claims.len(), 1);
 }

@@ -25,6 +25,7 @@ const KINDS: &[&str] = &[
     "disruption",
     "register-poll",
     "launch",
+    "launch-again",
     "unplaced",
     "planning-round",
     "expected",

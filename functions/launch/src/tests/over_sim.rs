@@ -8,7 +8,7 @@ use std::sync::Arc;
 use whittle_api::ObjectMeta;
 use whittle_api::karpenter::{Ec2NodeClass, Operator, Requirement, ResolvedAmi, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimKey, DeletionReason, NodeClassRecord, Phase, Revision, Stored};
+use whittle_claims::{Claim, ClaimKey, DeletionReason, Doorbell, NodeClassRecord, Phase, Revision, Stored};
 use whittle_ec2::fleet::MinValuesPolicy;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ec2::user_data::ClusterAccess;
@@ -176,6 +176,28 @@ fn nothing_is_launched_before_types_and_cluster_are_known() {
     assert_eq!(report.counted("facts_missing"), 1);
     assert_eq!(kept(&simulation, &claim.key).phase, Phase::Planned);
     assert_eq!(simulation.world().queues.waiting().count(), 1, "it is tried again");
+}
+
+#[test]
+fn doorbells_that_come_twice_while_nothing_can_be_launched_do_not_multiply() {
+    let mut simulation = without_classes();
+    simulation.world().store = whittle_sim::world::store::Store::default();
+    let [first, second, third] = [1, 2, 3].map(|number| keep(&simulation, number).key.name);
+    let rung = |simulation: &Simulation| simulation.world().queues.waiting().filter(|message| message.function == Function::Launch).count();
+    let both = [first.clone(), second.clone()];
+    for _ in 0..3 {
+        run_over(&simulation.ports(), &both);
+    }
+    run_over(&simulation.ports(), std::slice::from_ref(&first));
+    assert_eq!(rung(&simulation), 1, "one bell for what is rung again and again");
+    run_over(&simulation.ports(), &[second.clone(), third.clone()]);
+    assert_eq!(rung(&simulation), 2, "nothing names the third so far");
+    let last = simulation.world().queues.waiting().last().unwrap().input.clone();
+    let Input::Bell(Doorbell::Launch { claims, .. }) = last else { panic!("{last:?}") };
+    assert_eq!(claims, [first.clone(), second, third], "it names whatever waits");
+    simulation.run_until(at(3));
+    run_over(&simulation.ports(), &[first]);
+    assert_eq!(rung(&simulation), 1, "once they came, the next is rung");
 }
 
 #[test]

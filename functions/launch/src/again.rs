@@ -1,0 +1,64 @@
+//! Trying again soon. A doorbell that comes twice, or whose run died after it rang, must not ring twice: each of these would
+//! ring twice again for as long as nothing can be launched.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use whittle_claims::{Doorbell, Record, Revision};
+use whittle_ports::{Clock, HandleError, Queues, Records, StoreError, World};
+use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
+
+/// Runs that note their claims at the same moment; after so many the doorbell rings all the same.
+const TRIED_MAX: usize = 5;
+
+/// The next doorbell that `launch` rang for itself. Written by `launch` alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NextTry {
+    pub(crate) due_at: Timestamp,
+    /// The claims that it names.
+    pub(crate) claims: BTreeSet<ClaimName>,
+}
+
+impl Record for NextTry {
+    const KIND: &'static str = "launch-again";
+    fn name(&self) -> String {
+        NAME.to_owned()
+    }
+}
+
+const NAME: &str = "next";
+
+/// Rings for these claims after `delay`, unless a doorbell that names them comes by then. One that got lost is overdue for
+/// `sweep`.
+pub(crate) async fn ring<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    claims: impl IntoIterator<Item = ClaimName>,
+    delay: SignedDuration,
+) -> Result<(), HandleError>
+where
+    S: Records,
+    Q: Queues,
+    T: Clock,
+{
+    let mut claims: BTreeSet<ClaimName> = claims.into_iter().collect();
+    for _ in 0..TRIED_MAX {
+        let now = world.clock.now();
+        let due_at = now.checked_add(delay).unwrap_or(Timestamp::MAX);
+        let known = world.store.read::<NextTry>(cluster, NAME).await?;
+        let expected = known.as_ref().map_or(Revision::ABSENT, |known| known.revision);
+        if let Some(pending) = known.map(|known| known.value).filter(|known| known.due_at > now) {
+            if pending.due_at <= due_at && claims.is_subset(&pending.claims) {
+                return Ok(());
+            }
+            // This doorbell names them all: the record tells of no other.
+            claims.extend(pending.claims);
+        }
+        match world.store.write(cluster, &NextTry { due_at, claims: claims.clone() }, expected).await {
+            Ok(_) => break,
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let claims = claims.into_iter().collect();
+    Ok(world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, delay).await?)
+}
