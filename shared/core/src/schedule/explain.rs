@@ -98,19 +98,18 @@ fn reason(p: &mut Problem<'_>, st: &State, class: &Class, no: Option<No>, empty:
     let form = class.forms.last().expect("a class has at least one form");
     let empty = if pools < p.pools.len() { &[] } else { empty };
     let said = (0..p.pools.len().min(pools)).map(|pool| {
-        // Nothing against the pod by now: something else in the pass took the room.
         says(p, st, class, form, pool).unwrap_or_else(|| {
             let node_pool = p.pools[pool].source.metadata.name.clone();
-            PoolSays {
-                cause: Cause::LimitsExceeded { node_pool: node_pool.clone() },
-                node_pool,
-                ruled_out: Vec::new(),
-                nearest: None,
-                limits: Vec::new(),
-            }
+            PoolSays { cause: gone_by_now(st, pool, &node_pool), node_pool, ruled_out: Vec::new(), nearest: None, limits: Vec::new() }
         })
     });
     Reason::Pools(said.chain(empty.iter().cloned()).collect())
+}
+
+/// What a NodePool had against a pod that it could have a machine for as things stand at the end of the pass.
+fn gone_by_now(st: &State, pool: usize, node_pool: &str) -> Cause {
+    let has_limits = st.node_limits[pool].is_some() || st.limits[pool].iter().any(Option::is_some);
+    if has_limits { Cause::LimitsExceeded { node_pool: node_pool.to_owned() } } else { Cause::TurnPassed }
 }
 
 /// What a NodePool has against a machine for the pod alone, as things stand; nothing if it could have one.

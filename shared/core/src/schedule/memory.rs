@@ -4,7 +4,7 @@
 //! Only changes for the better count: a node that fills up gives nobody a place. What a pod asks of other pods, and what
 //! these leave of a limit, changes with every pod, so such pods are also held against the pods there are.
 
-use super::{Input, Options, Plan, Reason};
+use super::{Cause, Input, Options, Plan, Reason};
 use crate::pods;
 use crate::state::StateNode;
 use serde::{Deserialize, Serialize};
@@ -171,10 +171,12 @@ impl Memory {
 
 /// Reasons that hold until something changes; others are gone with the pass.
 fn lasting(reason: &Reason) -> bool {
-    !matches!(
-        reason,
-        Reason::Reserved(_) | Reason::OutOfBudget | Reason::Doubtful(_) | Reason::Truncated { .. } | Reason::Uninitialized { .. }
-    )
+    let passed = matches!(reason, Reason::Pools(said) if said.iter().any(|says| matches!(says.cause, Cause::TurnPassed)));
+    !passed
+        && !matches!(
+            reason,
+            Reason::Reserved(_) | Reason::OutOfBudget | Reason::Doubtful(_) | Reason::Truncated { .. } | Reason::Uninitialized { .. }
+        )
 }
 
 /// Everything that scheduling sees of a pod.

@@ -136,6 +136,8 @@ pub enum Cause {
     NodeLimit {
         node_pool: String,
     },
+    /// Nothing any more: what stood against the pod at its turn is gone.
+    TurnPassed,
     ReservedUnavailable,
     ReservedLost,
 }
@@ -226,6 +228,7 @@ impl Cause {
             Cause::InstanceTypes { .. } | Cause::NothingOffered { .. } => "instance-types",
             Cause::MinValues { .. } => "min-values",
             Cause::LimitsExceeded { .. } | Cause::NodeLimit { .. } => "limits",
+            Cause::TurnPassed => "turn",
             Cause::ReservedUnavailable | Cause::ReservedLost => "reserved",
         }
     }
@@ -314,6 +317,7 @@ impl Display for Cause {
                 write!(f, "all available instance types exceed limits for nodepool (NodePool={node_pool})")
             }
             Cause::NodeLimit { node_pool } => write!(f, "node limits have been exhausted for nodepool (NodePool={node_pool})"),
+            Cause::TurnPassed => f.write_str("nothing speaks against a machine for it any more: the next pass considers it again"),
             Cause::ReservedUnavailable => {
                 f.write_str("one or more instance types with compatible reserved offerings are available, but could not be reserved")
             }

@@ -229,8 +229,8 @@ impl Asked<'_> {
                 }
                 if leave.vals.is_empty() {
                     // What spread and affinity leave may grow with every pod that is placed.
-                    let of_key = form.owned.iter().map(|id| &self.groups[id.0 as usize]).filter(|other| other.key == group.key);
-                    return Err(Refused { for_good: refused.for_good && of_key.into_iter().all(shrinks), ..refused });
+                    let mut of_key = form.owned.iter().map(|id| &self.groups[id.0 as usize]).filter(|other| other.key == group.key);
+                    return Err(Refused { for_good: refused.for_good && of_key.all(shrinks), ..refused });
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! What is not looked at again, and what is; and runs that are too short for all pods.
 
 use super::world::{World, Z, absent, all, hard, instance_type, left, near, offering};
-use crate::schedule::{Memory, MinValuesPolicy, Options, Packing, Reason};
+use crate::schedule::{Cause, Memory, MinValuesPolicy, Options, Packing, PoolSays, Reason};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use whittle_api::labels;
@@ -121,6 +121,13 @@ fn what_ends_with_the_pass_is_not_remembered() {
     let plan = world.solve(&world.options);
     assert!(plan.left_out.iter().all(|l| l.reason == Reason::OutOfBudget) && !plan.left_out.is_empty());
     assert_eq!(world.ask(|input| Memory::after(input, &world.options, &plan)), Memory::default());
+    let mut passed = plan;
+    for left in &mut passed.left_out {
+        let says = PoolSays { node_pool: "p".into(), cause: Cause::TurnPassed, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
+        left.reason = Reason::Pools(vec![says]);
+    }
+    assert_eq!((passed.left_out[0].reason.category(), Cause::TurnPassed.category()), ("turn", "turn"));
+    assert_eq!(world.ask(|input| Memory::after(input, &world.options, &passed)), Memory::default(), "nothing need change for it");
 }
 
 #[test]
