@@ -219,7 +219,7 @@ fn manifests() -> impl Strategy<Value = String> {
 }
 
 /// Whether the pod seeks its like, and another that it seeks is planned onto a machine whose place is still open: as the rules
-/// have it, the pod may start anywhere then. Where the other ends up, and whether beside it, only the launch decides.
+/// have it, the pod may start anywhere then. Where the other ends up, and whether beside it, only the launch decides (ADR 0019).
 fn starts_beside_an_open_one(pod: &Pod, pods: &[Pod], plan: &Plan) -> bool {
     let near = pod.spec.affinity.as_ref().and_then(|a| a.pod_affinity.as_ref());
     near.iter().flat_map(|near| &near.required).any(|term| {

@@ -111,21 +111,27 @@ where
     }
 }
 
-/// The best plan that the checker accepts: where it finds fault with the better packing, the plain one is tried, and of
-/// that whatever is right.
+/// The best plan that the checker accepts. Where it finds fault, what is right of the better packing is kept, or the plain
+/// packing, should that have more pods in the right place.
 fn checked(input: &Input<'_>, options: &Options, cluster: &ClusterName) -> Result<Plan, HandleError> {
     let plan = schedule::solve(input, options);
     let wrong = checker::check(input, options, &plan);
     if wrong.is_empty() {
         return Ok(plan);
     }
+    let packing = plan.packing;
+    tracing::error!(%cluster, packing, violation = %wrong[0], count = wrong.len(), "part of a plan was refused by the checker");
+    let (rest, wrong) = checker::without_faults(input, options, plan);
+    let rest = refuse_wrong(&wrong, cluster).map(|()| rest);
     if options.packing == Packing::Reference {
-        tracing::error!(%cluster, violation = %wrong[0], count = wrong.len(), "part of the plain packing was refused by the checker");
-        let (rest, wrong) = checker::without_faults(input, options, plan);
-        return refuse_wrong(&wrong, cluster).map(|()| rest);
+        return rest;
     }
-    tracing::error!(%cluster, violation = %wrong[0], count = wrong.len(), "the better packing was refused by the checker");
-    checked(input, &Options { packing: Packing::Reference, ..options.clone() }, cluster)
+    let plain = checked(input, &Options { packing: Packing::Reference, ..options.clone() }, cluster);
+    match (rest, plain) {
+        (Ok(rest), Ok(plain)) if plain.scheduled() > rest.scheduled() => Ok(plain),
+        (Ok(rest), _) => Ok(rest),
+        (Err(_), plain) => plain,
+    }
 }
 
 /// A plan that is wrong as a whole is not executed at all: waiting for the next run costs less than a wrong machine.

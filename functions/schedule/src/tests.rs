@@ -7,6 +7,7 @@ use whittle_api::k8s::{Container, Pod, PodCondition, ResourceRequirements};
 use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::Record;
+use whittle_core::checker;
 use whittle_core::schedule::{Cursor, LeftOut, Memory, Options, Plan, PodRef, Reason};
 use whittle_ports::Settings;
 use whittle_snapshot::Snapshot;
@@ -27,16 +28,20 @@ fn pod(name: &str, cpu: i64) -> Pod {
     pod
 }
 
-/// A pool that can buy machines of four CPUs, and these pods.
-fn snapshot(pods: Vec<Pod>) -> Snapshot {
+/// A type with four CPUs in one zone.
+fn four() -> InstanceType {
     let place = [Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand"]), Requirement::is_in(labels::ZONE, ["a"])];
     let capacity = Resources::from([("cpu", Quantity::from_units(4)), ("pods", Quantity::from_units(10))]);
     let offering = Offering { requirements: place.to_vec(), price: Price::from_dollars(0.2), available: true, reservation_capacity: None };
     let requirements = [&place[..], &[Requirement::is_in(labels::INSTANCE_TYPE, ["four"])]].concat();
-    let four = InstanceType { name: "four".into(), requirements, offerings: vec![offering], capacity, ..InstanceType::default() };
+    InstanceType { name: "four".into(), requirements, offerings: vec![offering], capacity, ..InstanceType::default() }
+}
+
+/// A pool that can buy machines of four CPUs, and these pods.
+fn snapshot(pods: Vec<Pod>) -> Snapshot {
     let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
     let objects = ClusterObjects { node_pools: vec![pool], pods, ..ClusterObjects::default() };
-    Snapshot::of(now(), objects, Vec::new(), Vec::new(), BTreeMap::from([("default".to_owned(), Arc::new(vec![four].into()))]))
+    Snapshot::of(now(), objects, Vec::new(), Vec::new(), BTreeMap::from([("default".to_owned(), Arc::new(vec![four()].into()))]))
 }
 
 /// One run as the function makes it, with what an earlier one left.
@@ -102,6 +107,34 @@ fn who_asked_to_be_left_alone_gets_no_warning() {
     let plan = checked(&input, &whittle_snapshot::options(&Settings::default()), &ClusterName::new("c")).unwrap();
     let warned: Vec<String> = write::events(&plan, &[], &seen).into_iter().map(|event| event.name).collect();
     assert_eq!((plan.left_out.len(), warned), (3, vec!["large".to_owned(), "odd".to_owned()]));
+}
+
+/// ADR 0019: of the doubt that the rules leave, the rest of the plan knows nothing.
+#[test]
+fn a_part_that_is_doubted_is_left_out_and_the_rest_stands() {
+    use whittle_api::k8s::{Affinity, PodAffinity, PodAffinityTerm};
+    let large = |name: &str, affinity: Option<Affinity>| {
+        let mut pod = pod(name, 3);
+        pod.metadata.labels.insert("app".into(), "web".into());
+        pod.spec.affinity = affinity;
+        pod
+    };
+    let selector = whittle_api::LabelSelector { match_labels: BTreeMap::from([("app".into(), "web".into())]), ..Default::default() };
+    let term = PodAffinityTerm { label_selector: Some(selector), topology_key: labels::ZONE.into(), ..Default::default() };
+    let near = Affinity { pod_affinity: Some(PodAffinity { required: vec![term], ..Default::default() }), ..Default::default() };
+    let mut seen = snapshot(vec![large("a-first", None), large("b-starts", Some(near)), pod("small-1", 2), pod("small-2", 2)]);
+    let mut elsewhere = four();
+    elsewhere.offerings[0].requirements[1] = Requirement::is_in(labels::ZONE, ["b"]);
+    let mut types = four();
+    types.offerings.append(&mut elsewhere.offerings);
+    types.requirements[1] = Requirement::is_in(labels::ZONE, ["a", "b"]);
+    seen.catalog.insert("default".to_owned(), Arc::new(vec![types].into()));
+    let input = seen.input();
+    let plan = checked(&input, &whittle_snapshot::options(&Settings::default()), &ClusterName::new("c")).unwrap();
+    let left: Vec<&str> = plan.left_out.iter().map(|left| left.pod.name.as_str()).collect();
+    assert_eq!((left, plan.scheduled()), (vec!["b-starts"], 3));
+    assert!(plan.left_out[0].reason.to_string().contains("wants a pod that is not near"), "{}", plan.left_out[0].reason);
+    assert!(checker::check(&input, &whittle_snapshot::options(&Settings::default()), &plan).is_empty());
 }
 
 #[test]

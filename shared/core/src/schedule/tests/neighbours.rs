@@ -1,6 +1,8 @@
 //! Pod affinity and anti-affinity.
 
 use super::world::{World, Z, all, expr, hard, left, near, required, sizes, soft, spread};
+use crate::checker;
+use crate::schedule::{Options, Packing, solve};
 use serde_json::{Value, json};
 use whittle_api::labels;
 
@@ -125,6 +127,28 @@ fn a_target_whose_zone_is_open_is_followed_in_the_next_pass() {
     world.pods("target", 1, &all(&[json!({"cpu": "2"}), required(&[&[expr(labels::ZONE, "In", &[Z[1]])]])]));
     world.pods("follower", 1, &affine(labels::ZONE, "target"));
     assert!(left(&world.plan()).is_empty(), "a target that is pinned is followed at once");
+}
+
+/// ADR 0019: the rules let it start anywhere; what is executed waits until the other's zone is known.
+#[test]
+fn a_pod_that_starts_while_the_zone_of_its_like_is_open_is_doubted_and_follows_in_the_next_pass() {
+    let apart = json!({"topologySpreadConstraints": [spread(labels::HOSTNAME, "web", 1)]});
+    let mut world = World::new();
+    world.pods("web", 1, &all(&[apart.clone(), json!({"cpu": "3"})]));
+    let second = all(&[apart, json!({"cpu": "1"}), affine(labels::ZONE, "web")]);
+    world.pods("web", 1, &second);
+    for packing in [Packing::Reference, Packing::Best] {
+        let options = Options { packing, ..world.options.clone() };
+        let plan = world.ask(|input| solve(input, &options));
+        assert_eq!(left(&plan), [""; 0]);
+        let (rest, wrong) = world.ask(|input| checker::without_faults(input, &options, plan));
+        assert_eq!((wrong.len(), left(&rest)), (0, vec!["web-1"]), "{packing:?}");
+    }
+    world.objects.pods.truncate(1);
+    world.pass();
+    world.pods("web", 1, &second);
+    world.pass();
+    assert_eq!((world.counts(labels::ZONE, "web"), world.counts(labels::HOSTNAME, "web")), (vec![2], vec![1, 1]));
 }
 
 #[test]
