@@ -33,9 +33,9 @@ impl Bits {
         self.words.get(n / 64).is_some_and(|word| word >> (n % 64) & 1 == 1)
     }
 
-    /// The members from 64 times `at` on, as bits.
-    pub(crate) fn word(&self, at: usize) -> u64 {
-        self.words[at]
+    /// The members, 64 to a word.
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
     }
 
     pub(crate) fn keep(&mut self, other: &Self) {

@@ -10,6 +10,7 @@ use super::topology::{Group, GroupId, Kind};
 use super::{Input, LeftOut, Options, Packing, PreferencePolicy, Reason};
 use crate::pods::{self, HostPort, VolumeUse};
 use crate::requirements::{Allowed, Operator, Requirements, from_selector, term_requirements};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use whittle_api::k8s::{Affinity, Pod, PodSpec, Toleration, TopologySpreadConstraint};
@@ -409,19 +410,17 @@ impl Classes {
         } else {
             candidates.iter().map(|c| pods::is_virtual(c.pod)).collect()
         };
-        let mut out: Vec<Entry> = self.of.iter().enumerate().map(|(pod, &class)| Entry { class, pod }).collect();
-        out.sort_by(|a, b| {
-            let asks = |e: &Entry, name: usize| self.list[e.class.0 as usize].requests[name];
-            let meta = |e: &Entry| &candidates[e.pod].pod.metadata;
-            let last = |e: &Entry| pretend[e.pod];
-            last(a)
-                .cmp(&last(b))
-                .then_with(|| asks(b, 0).cmp(&asks(a, 0)))
-                .then_with(|| asks(b, 1).cmp(&asks(a, 1)))
-                .then_with(|| meta(a).creation_timestamp.cmp(&meta(b).creation_timestamp))
-                .then_with(|| meta(a).uid.cmp(&meta(b).uid))
-                .then_with(|| (&meta(a).namespace, &meta(a).name).cmp(&(&meta(b).namespace, &meta(b).name)))
-        });
-        out
+        let key = |e: &Entry| {
+            let asks = &self.list[e.class.0 as usize].requests;
+            (pretend[e.pod], Reverse(asks[0]), Reverse(asks[1]), candidates[e.pod].pod.metadata.creation_timestamp)
+        };
+        let name = |e: &Entry| {
+            let meta = &candidates[e.pod].pod.metadata;
+            (&meta.uid, &meta.namespace, &meta.name)
+        };
+        let entries = self.of.iter().enumerate().map(|(pod, &class)| Entry { class, pod });
+        let mut keyed: Vec<_> = entries.map(|e| (key(&e), e)).collect();
+        keyed.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| name(x).cmp(&name(y))));
+        keyed.into_iter().map(|(_, e)| e).collect()
     }
 }

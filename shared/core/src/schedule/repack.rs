@@ -10,7 +10,7 @@ use super::intern::SetId;
 use super::limits;
 use super::pod::{Class, Form};
 use super::problem::Problem;
-use super::shop::{DIMS, Shop};
+use super::shop::{Bounds, DIMS, Shop};
 use super::state::{Claim, State};
 use super::topology::{Group, GroupId, Kind};
 
@@ -247,7 +247,7 @@ impl Gather<'_, '_> {
         let keep = self.shop.keep.min(self.shop.count(&class.requests));
         let value = self.shop.value(&class.requests);
         let picky = if rules.iter().any(|r: &Rule| r.most == 0) { 1e12 } else { 0.0 };
-        let share = |d: usize| class.requests.get(d).map_or(0.0, |n| self.shop.unit[d] * *n as f64);
+        let share = |d: usize| class.requests.get(d).zip(self.shop.unit.get(d)).map_or(0.0, |(n, unit)| unit * *n as f64);
         let size = [picky + value, picky + share(0) + value / 1e3, picky + share(1) + value / 1e3, value];
         Some(Sort { requests: class.requests.clone(), rules, counts, alone: (at, price), keep, size })
     }
@@ -309,12 +309,14 @@ impl Yard<'_> {
 
     /// Fills at most `machines` for at most `most` with the pods of `group`; returns the price.
     fn fill(&mut self, group: &[Held], way: usize, machines: usize, most: u64) -> Option<u64> {
-        let mut order: Vec<(usize, usize)> = group.iter().flat_map(|h| &h.pods).map(|(_, s)| *s).enumerate().collect();
-        let size = |s: usize| self.sorts[s].size[way];
-        order.sort_by(|a, b| size(b.1).total_cmp(&size(a.1)).then(a.cmp(b)));
+        // By size, largest first: sizes are no less than nothing, so their bits stand in their order.
+        let size = |s: usize| std::cmp::Reverse(self.sorts[s].size[way].to_bits());
+        let pods = group.iter().flat_map(|h| &h.pods).enumerate();
+        let mut order: Vec<_> = pods.map(|(n, (_, sort))| (size(*sort), n, *sort)).collect();
+        order.sort_unstable();
         self.used = 0;
         let mut price = 0;
-        for (pod, sort) in order {
+        for (_, pod, sort) in order {
             price += self.put(pod, sort);
             if price > most || self.used > machines {
                 return None;
@@ -335,7 +337,9 @@ impl Yard<'_> {
             let (dearer, at) = if sort.requests.iter().zip(&bin.spare).all(|(want, have)| want <= have) {
                 (0, bin.at)
             } else if best.0 > 0 {
-                match self.shop.place_with(&bin.need, &sort.requests, bin.keep.min(sort.keep)) {
+                let most = bin.price.saturating_add(best.0);
+                let bounds = Bounds { from: bin.at.max(sort.alone.0), most, keep: bin.keep.min(sort.keep) };
+                match self.shop.place_with(&bin.need, &sort.requests, &bounds) {
                     Some((at, price)) => (price - bin.price, at),
                     None => continue,
                 }
@@ -373,7 +377,7 @@ impl Yard<'_> {
         if self.used == self.bins.len() {
             self.bins.push(Bin::default());
         }
-        let dims = self.shop.unit.len();
+        let dims = self.shop.dims();
         let bin = &mut self.bins[self.used];
         for list in [&mut bin.need, &mut bin.spare] {
             list.clear();

@@ -8,6 +8,19 @@ use whittle_api::labels;
 
 /// More resources than this are not looked at: such problems are left as they are.
 pub(crate) const DIMS: usize = 12;
+/// CPU and memory come first, and nothing else has a price.
+const VALUED: usize = 2;
+
+/// Which types are looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// No type before this place in the price order has the room.
+    pub(crate) from: usize,
+    /// What the type may cost.
+    pub(crate) most: u64,
+    /// How many types must have the room.
+    pub(crate) keep: usize,
+}
 
 /// Types in the order of their prices, with what they have for pods.
 #[derive(Debug)]
@@ -19,7 +32,7 @@ pub(crate) struct Shop {
     pub(crate) net: Vec<Vec<i64>>,
     /// By dimension: amounts, ascending, and the places with at least so much.
     steps: Vec<(Vec<i64>, Vec<Bits>)>,
-    /// By dimension: what one unit is worth, in billionths of a dollar per hour.
+    /// By dimension, of those that are worth anything: what one unit is worth, in billionths of a dollar per hour.
     pub(crate) unit: Vec<f64>,
     /// The smallest difference between two prices.
     pub(crate) step: f64,
@@ -49,40 +62,45 @@ impl Shop {
         let mut gaps: Vec<u64> = price.windows(2).map(|w| w[1] - w[0]).filter(|gap| *gap > 0).collect();
         gaps.sort_unstable();
         let keep = limits::kept_types(p, pool.catalog, &view);
-        let unit = units(&price, &net, p.dims.len());
+        let unit = units(&price, &net, p.dims.len().min(VALUED));
         let step = gaps.first().map_or(1.0, |gap| *gap as f64);
         Self { size: catalog.len(), ranked, price, net, steps, unit, step, keep }
     }
 
     /// The place in the price order, and the price, of the cheapest type with room for `need`.
     pub(crate) fn place(&self, need: &[i64]) -> Option<(usize, u64)> {
-        self.place_with(need, &[], 1)
+        self.place_with(need, &[], &Bounds { from: 0, most: u64::MAX, keep: 1 })
     }
 
-    /// The same for `need` and `more` together, if at least `keep` types have the room.
-    pub(crate) fn place_with(&self, need: &[i64], more: &[i64], keep: usize) -> Option<(usize, u64)> {
+    /// The same for `need` and `more` together, within bounds.
+    pub(crate) fn place_with(&self, need: &[i64], more: &[i64], bounds: &Bounds) -> Option<(usize, u64)> {
         let (mut found, mut count) = (None, 0);
-        for (word, bits) in self.fitting(need, more) {
-            if bits != 0 && found.is_none() {
-                found = Some(word * 64 + bits.trailing_zeros() as usize);
+        for (word, bits) in self.fitting(need, more, bounds.from / 64) {
+            if found.is_none() {
+                if self.price[word * 64] > bounds.most {
+                    return None;
+                }
+                if bits != 0 {
+                    found = Some(word * 64 + bits.trailing_zeros() as usize);
+                }
             }
             count += bits.count_ones() as usize;
-            if count >= keep {
+            if count >= bounds.keep {
                 break;
             }
         }
-        found.filter(|_| count >= keep).map(|at| (at, self.price[at]))
+        found.filter(|at| count >= bounds.keep && self.price[*at] <= bounds.most).map(|at| (at, self.price[at]))
     }
 
     /// How many types have room for `need`.
     pub(crate) fn count(&self, need: &[i64]) -> usize {
-        self.fitting(need, &[]).map(|(_, bits)| bits.count_ones() as usize).sum()
+        self.fitting(need, &[], 0).map(|(_, bits)| bits.count_ones() as usize).sum()
     }
 
     /// The types with room for `need`, by their numbers.
     pub(crate) fn types(&self, need: &[i64]) -> Bits {
         let mut out = Bits::none(self.size);
-        for (word, mut bits) in self.fitting(need, &[]) {
+        for (word, mut bits) in self.fitting(need, &[], 0) {
             while bits != 0 {
                 out.insert(self.ranked[word * 64 + bits.trailing_zeros() as usize]);
                 bits &= bits - 1;
@@ -91,22 +109,34 @@ impl Shop {
         out
     }
 
-    /// The places with room for `need` and `more`, as words of bits.
-    fn fitting(&self, need: &[i64], more: &[i64]) -> impl Iterator<Item = (usize, u64)> {
-        let mut sets: [Option<&Bits>; DIMS] = [None; DIMS];
-        let mut none = false;
+    /// The places with room for `need` and `more`, as words of bits from word `from` on.
+    fn fitting(&self, need: &[i64], more: &[i64], from: usize) -> impl Iterator<Item = (usize, u64)> {
+        let mut sets: [&[u64]; DIMS] = [&[]; DIMS];
+        let (mut bounded, mut none) = (0, false);
         for (d, (at, types)) in self.steps.iter().enumerate() {
             let amount = need[d].saturating_add(more.get(d).copied().unwrap_or(0));
-            let first = if amount <= 0 { 0 } else { at.partition_point(|step| *step < amount) };
-            none |= first == at.len();
-            sets[d] = if first > 0 { types.get(first) } else { None };
+            if amount <= at.first().copied().unwrap_or(i64::MIN).max(0) {
+                continue; // every type has that much
+            }
+            match types.get(at.partition_point(|step| *step < amount)) {
+                Some(types) => {
+                    sets[bounded] = types.words();
+                    bounded += 1;
+                }
+                None => none = true,
+            }
         }
         let words = if none { 0 } else { self.ranked.len().div_ceil(64) };
-        (0..words).map(move |word| {
+        (from..words).map(move |word| {
             let last = self.ranked.len() - word * 64;
             let all = if last >= 64 { u64::MAX } else { (1 << last) - 1 };
-            (word, sets.iter().flatten().fold(all, |bits, set| bits & set.word(word)))
+            (word, sets[..bounded].iter().fold(all, |bits, set| bits & set.get(word).copied().unwrap_or(0)))
         })
+    }
+
+    /// How many resources there are.
+    pub(crate) fn dims(&self) -> usize {
+        self.steps.len()
     }
 
     /// What amounts are worth.
@@ -145,9 +175,6 @@ fn steps(net: &[Vec<i64>], d: usize) -> (Vec<i64>, Vec<Bits>) {
 fn units(price: &[u64], net: &[Vec<i64>], dims: usize) -> Vec<f64> {
     (0..dims)
         .map(|d| {
-            if d > 1 {
-                return 0.0;
-            }
             let each = price.iter().zip(net).filter(|(_, net)| net[d] > 0).map(|(price, net)| *price as f64 / net[d] as f64);
             each.min_by(f64::total_cmp).unwrap_or(0.0) / 2.0
         })
