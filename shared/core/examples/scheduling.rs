@@ -9,10 +9,15 @@ mod mix;
 #[path = "../benches/odd.rs"]
 mod odd;
 
+use mimalloc::MiMalloc;
 use std::time::Instant;
 use whittle_core::checker;
 use whittle_core::schedule::{Input, Options, Packing, Plan, Workloads, solve};
 use whittle_core::state::ClusterState;
+
+/// As in `whittle`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
