@@ -1,11 +1,12 @@
 //! Trying again soon. A doorbell that comes twice, or whose run died after it rang, must not ring twice: each of these would
 //! ring twice again for as long as nothing can be launched.
 
+use crate::SOON;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use whittle_claims::{Doorbell, Record, Revision};
 use whittle_ports::{Clock, HandleError, Queues, Records, StoreError, World};
-use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, ClusterName, Timestamp};
 
 /// Runs that note their claims at the same moment; after so many the doorbell rings all the same.
 const TRIED_MAX: usize = 5;
@@ -27,13 +28,12 @@ impl Record for NextTry {
 
 const NAME: &str = "next";
 
-/// Rings for these claims after `delay`, unless a doorbell that names them comes by then. One that got lost is overdue for
-/// `sweep`.
+/// Rings for these claims in a moment, unless a doorbell that names them comes by then. One that got lost is overdue for
+/// `sweep`. To be called once for all claims that a run leaves: each call that names others rings for all that wait.
 pub(crate) async fn ring<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
     claims: impl IntoIterator<Item = ClaimName>,
-    delay: SignedDuration,
 ) -> Result<(), HandleError>
 where
     S: Records,
@@ -43,16 +43,16 @@ where
     let mut claims: BTreeSet<ClaimName> = claims.into_iter().collect();
     for _ in 0..TRIED_MAX {
         let now = world.clock.now();
-        let due_at = now.checked_add(delay).unwrap_or(Timestamp::MAX);
         let known = world.store.read::<NextTry>(cluster, NAME).await?;
         let expected = known.as_ref().map_or(Revision::ABSENT, |known| known.revision);
         if let Some(pending) = known.map(|known| known.value).filter(|known| known.due_at > now) {
-            if pending.due_at <= due_at && claims.is_subset(&pending.claims) {
+            if claims.is_subset(&pending.claims) {
                 return Ok(());
             }
             // This doorbell names them all: the record tells of no other.
             claims.extend(pending.claims);
         }
+        let due_at = now.checked_add(SOON).unwrap_or(Timestamp::MAX);
         match world.store.write(cluster, &NextTry { due_at, claims: claims.clone() }, expected).await {
             Ok(_) => break,
             Err(StoreError::Conflict { .. }) => {}
@@ -60,5 +60,5 @@ where
         }
     }
     let claims = claims.into_iter().collect();
-    Ok(world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, delay).await?)
+    Ok(world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, SOON).await?)
 }

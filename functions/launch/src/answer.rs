@@ -296,8 +296,9 @@ where
     if again.is_empty() { Ok(()) } else { ring_again(world, cluster, again, delay).await }
 }
 
-/// Rings again for claims that this run has moved on. Its twin could not, and rings for none of them.
-async fn ring_again<S, C, K, Q, T>(
+/// Rings again for claims that this run has moved on, so that a twin of it rings for none of them, or that wait for a person:
+/// then seldom, and not beyond the launch timeout.
+pub(crate) async fn ring_again<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
     claims: Vec<ClaimName>,

@@ -70,7 +70,7 @@ where
         Some(facts) => facts,
         None => {
             // `refresh` has not run yet; the launch timeout bounds the wait.
-            again::ring(world, cluster, due.iter().map(|claim| claim.value.key.name.clone()), SOON).await?;
+            again::ring(world, cluster, due.iter().map(|claim| claim.value.key.name.clone())).await?;
             report.count("facts_missing");
             return Ok(report);
         }
@@ -182,7 +182,7 @@ where
             left.extend(claims.into_iter().map(|claim| claim.value.key.name));
             continue;
         }
-        resume(world, facts, cluster, &id, claims, report).await?;
+        left.extend(resume(world, facts, cluster, &id, claims, report).await?);
     }
     let plan = facts.plan(fresh);
     for (claim, error) in plan.refused {
@@ -205,7 +205,7 @@ where
         }
     }
     if !left.is_empty() {
-        again::ring(world, cluster, left, SOON).await?;
+        again::ring(world, cluster, left).await?;
     }
     Ok(())
 }
@@ -283,6 +283,7 @@ where
 }
 
 /// Takes up a launch that was left behind: the same call again, or, where it was never stored, a new one.
+/// Returns the claims that have to wait for a token.
 async fn resume<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     facts: &Facts,
@@ -290,7 +291,7 @@ async fn resume<S, C, K, Q, T>(
     id: &str,
     claims: Vec<Stored<Claim>>,
     report: &mut Report,
-) -> Result<(), HandleError>
+) -> Result<Vec<ClaimName>, HandleError>
 where
     S: ClaimStore + Records + RegionStore,
     C: Fleets + Instances,
@@ -301,7 +302,7 @@ where
     let names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
     if !take_token(world).await? {
         report.count("no_token");
-        return again::ring(world, cluster, names, SOON).await;
+        return Ok(names);
     }
     // Counting the attempt first keeps a second run of the same doorbell off.
     let mut taken = Vec::new();
@@ -316,7 +317,7 @@ where
         }
     }
     if taken.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     if let Some(batch) = world.store.read::<Batch>(cluster, id).await? {
         let (members, strays): (Vec<_>, Vec<_>) = taken.into_iter().partition(|claim| batch.value.members.contains(&claim.value.key.name));
@@ -324,7 +325,10 @@ where
             // The call was stored without it, so that no machine of it is its own.
             answer::under_new_name(world, cluster, stray, id, SOON).await?;
         }
-        return if members.is_empty() { Ok(()) } else { call(world, facts, cluster, &batch.value, Call::Repeat, report).await };
+        if !members.is_empty() {
+            call(world, facts, cluster, &batch.value, Call::Repeat, report).await?;
+        }
+        return Ok(Vec::new());
     }
     let plan = facts.plan(taken);
     for (claim, error) in plan.refused {
@@ -342,7 +346,7 @@ where
     for claim in groups.flat_map(|group| group.claims) {
         answer::under_new_name(world, cluster, claim, id, SOON).await?;
     }
-    Ok(())
+    Ok(Vec::new())
 }
 
 /// Templates, then the fleet, then what its answer means.
@@ -392,7 +396,7 @@ async fn refuse<S, C, K, Q, T>(
     report: &mut Report,
 ) -> Result<(), HandleError>
 where
-    S: ClaimStore + Records,
+    S: ClaimStore,
     K: Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
@@ -412,7 +416,7 @@ where
             let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
             answer::unless_moved(advance(world.store, &claim, &event, world.clock.now()).await)?;
             report.count("retried");
-            again::ring(world, &key.cluster, [key.name], LATER).await
+            answer::ring_again(world, &key.cluster, vec![key.name], LATER).await
         }
     }
 }
