@@ -111,10 +111,10 @@ fn who_asked_to_be_left_alone_gets_no_warning() {
 
 /// ADR 0019: of the doubt that the rules leave, the rest of the plan knows nothing.
 #[test]
-fn a_part_that_is_doubted_is_left_out_and_the_rest_stands() {
+fn a_part_that_is_doubted_is_left_out_and_the_rest_stays_as_cheap_as_it_is() {
     use whittle_api::k8s::{Affinity, PodAffinity, PodAffinityTerm};
     let large = |name: &str, affinity: Option<Affinity>| {
-        let mut pod = pod(name, 3);
+        let mut pod = pod(name, 15);
         pod.metadata.labels.insert("app".into(), "web".into());
         pod.spec.affinity = affinity;
         pod
@@ -122,17 +122,25 @@ fn a_part_that_is_doubted_is_left_out_and_the_rest_stands() {
     let selector = whittle_api::LabelSelector { match_labels: BTreeMap::from([("app".into(), "web".into())]), ..Default::default() };
     let term = PodAffinityTerm { label_selector: Some(selector), topology_key: labels::ZONE.into(), ..Default::default() };
     let near = Affinity { pod_affinity: Some(PodAffinity { required: vec![term], ..Default::default() }), ..Default::default() };
-    let mut seen = snapshot(vec![large("a-first", None), large("b-starts", Some(near)), pod("small-1", 2), pod("small-2", 2)]);
-    let mut elsewhere = four();
-    elsewhere.offerings[0].requirements[1] = Requirement::is_in(labels::ZONE, ["b"]);
-    let mut types = four();
-    types.offerings.append(&mut elsewhere.offerings);
-    types.requirements[1] = Requirement::is_in(labels::ZONE, ["a", "b"]);
-    seen.catalog.insert("default".to_owned(), Arc::new(vec![types].into()));
+    let mut pods = vec![large("a-first", None), large("b-starts", Some(near))];
+    pods.extend((0..4).map(|n| pod(&format!("small-{n}"), 3)));
+    let mut seen = snapshot(pods);
+    let mut small = four();
+    let mut elsewhere = small.offerings[0].clone();
+    elsewhere.requirements[1] = Requirement::is_in(labels::ZONE, ["b"]);
+    small.offerings.push(elsewhere);
+    small.requirements[1] = Requirement::is_in(labels::ZONE, ["a", "b"]);
+    // Twice as dear as four small ones: only the plain packing fills it with what these could take.
+    let mut sixteen = InstanceType { name: "sixteen".into(), ..small.clone() };
+    sixteen.requirements[2] = Requirement::is_in(labels::INSTANCE_TYPE, ["sixteen"]);
+    sixteen.capacity = Resources::from([("cpu", Quantity::from_units(16)), ("pods", Quantity::from_units(10))]);
+    sixteen.offerings.iter_mut().for_each(|offering| offering.price = Price::from_dollars(1.6));
+    seen.catalog.insert("default".to_owned(), Arc::new(vec![small, sixteen].into()));
     let input = seen.input();
     let plan = checked(&input, &whittle_snapshot::options(&Settings::default()), &ClusterName::new("c")).unwrap();
     let left: Vec<&str> = plan.left_out.iter().map(|left| left.pod.name.as_str()).collect();
-    assert_eq!((left, plan.scheduled()), (vec!["b-starts"], 3));
+    assert_eq!((left, plan.scheduled()), (vec!["b-starts"], 5));
+    assert_eq!(plan.price(), Price::from_dollars(1.6 + 4.0 * 0.2), "one large machine, and small ones for the rest");
     assert!(plan.left_out[0].reason.to_string().contains("wants a pod that is not near"), "{}", plan.left_out[0].reason);
     assert!(checker::check(&input, &whittle_snapshot::options(&Settings::default()), &plan).is_empty());
 }
