@@ -161,6 +161,9 @@ impl Catalog {
     /// The most that one of `types` has for pods, in dimension `d`.
     pub(crate) fn roomiest(&self, d: usize, types: &Bits) -> i64 {
         let steps = &self.room[d];
+        if let Some(most) = steps.at.last().filter(|_| steps.types[steps.at.len() - 1].meets(types)) {
+            return *most; // as with most machines that may yet become anything
+        }
         // The last step that holds some of them.
         let at = steps.types.partition_point(|from| from.meets(types));
         at.checked_sub(1).map_or(0, |at| steps.at[at])
@@ -174,6 +177,11 @@ impl Catalog {
     /// The largest machine that one of `types` is, in dimension `d`.
     pub(crate) fn largest(&self, d: usize, types: &Bits) -> i64 {
         let steps = &self.bulk[d];
+        if let [.., before, _] = &steps.types[..]
+            && !types.within(before)
+        {
+            return self.top(d);
+        }
         // The first step that holds all of them.
         let at = steps.types.partition_point(|upto| !types.within(upto));
         steps.at.get(at).copied().filter(|_| !types.is_empty()).unwrap_or(0)

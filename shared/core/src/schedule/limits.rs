@@ -9,7 +9,7 @@ use super::catalog::View;
 use super::hash::Map;
 use super::intern::SetId;
 use super::problem::Problem;
-use super::shop::{DIMS, Shop, may_be_spot};
+use super::shop::{DIMS, Shop, amounts, may_be_spot};
 use super::state::State;
 
 /// A spot claim keeps this many types where its pods allow it: with fewer it is interrupted sooner.
@@ -43,18 +43,6 @@ pub(crate) fn charge(p: &Problem<'_>, pool: usize, view: &View, types: &Bits, ke
     let catalog = &p.catalogs[p.pools[pool].catalog];
     let kept = cheapest(p, pool, view, types, keep);
     p.pools[pool].limits.iter().enumerate().map(|(d, limit)| if limit.is_some() { catalog.largest(d, &kept) } else { 0 }).collect()
-}
-
-/// By dimension, the sum of charges.
-pub(crate) fn sum<'c>(charges: impl Iterator<Item = &'c Vec<i64>>) -> Vec<i64> {
-    let mut out: Vec<i64> = Vec::new();
-    for charge in charges {
-        out.resize(out.len().max(charge.len()), 0);
-        for (sum, more) in out.iter_mut().zip(charge) {
-            *sum = sum.saturating_add(*more);
-        }
-    }
-    out
 }
 
 impl State {
@@ -132,13 +120,13 @@ impl State {
         if p.dims.len() > DIMS {
             return;
         }
-        let mut shops: Map<(usize, SetId), Shop> = Map::default();
+        let mut shops: Map<(usize, SetId), Shop<DIMS>> = Map::default();
         let mut before: Vec<(usize, Bits)> = Vec::new();
         for (at, claim) in self.claims.iter_mut().enumerate() {
             let fixed = !claim.held.is_empty() || !claim.ports.is_empty() || claim.relaxed;
             if p.pools[claim.pool].is_limited() && !fixed {
                 let shop = shops.entry((claim.pool, claim.set)).or_insert_with(|| Shop::open(p, claim.pool, claim.set));
-                let types = shop.types(&claim.requests);
+                let types = shop.types(&amounts(&claim.requests));
                 before.push((at, std::mem::replace(&mut claim.types, types)));
             }
         }

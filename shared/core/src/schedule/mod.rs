@@ -35,6 +35,7 @@ mod tests;
 mod thrift;
 mod topology;
 mod wishes;
+mod yard;
 
 pub(crate) use order::by_price;
 pub(crate) use prepared::Prepared;

@@ -10,6 +10,37 @@ use whittle_api::labels;
 pub(crate) const DIMS: usize = 12;
 /// CPU and memory come first, and nothing else has a price.
 const VALUED: usize = 2;
+/// So many places are looked at one by one before the sets of places are asked.
+const NEAR: usize = 16;
+/// How far behind a place those are looked for that have at least as much of everything.
+const BEHIND: usize = 64;
+
+/// Amounts by dimension, filled up with nothing: of a length that is known when it is compiled, since most of the time of an
+/// improvement goes into comparing them.
+pub(crate) type Amounts<const D: usize> = [i64; D];
+
+/// A list of at most `D` amounts.
+pub(crate) fn amounts<const D: usize>(list: &[i64]) -> Amounts<D> {
+    let mut out = [0; D];
+    out.iter_mut().zip(list).for_each(|(to, from)| *to = *from);
+    out
+}
+
+/// Whether there is as much of everything as is wanted.
+pub(crate) fn within<const D: usize>(want: &Amounts<D>, have: &Amounts<D>) -> bool {
+    // Without a branch for each: which of them is short cannot be guessed.
+    want.iter().zip(have).fold(true, |fits, (want, have)| fits & (want <= have))
+}
+
+/// What is left of `have` after `taken`.
+pub(crate) fn less<const D: usize>(have: &Amounts<D>, taken: &Amounts<D>) -> Amounts<D> {
+    std::array::from_fn(|d| have[d] - taken[d])
+}
+
+/// Both together.
+pub(crate) fn plus<const D: usize>(a: &Amounts<D>, b: &Amounts<D>) -> Amounts<D> {
+    std::array::from_fn(|d| a[d].saturating_add(b[d]))
+}
 
 /// Which types are looked at.
 #[derive(Clone, Copy, Debug)]
@@ -18,22 +49,25 @@ pub(crate) struct Bounds {
     pub(crate) from: usize,
     /// What the type may cost.
     pub(crate) most: u64,
-    /// How many types must have the room.
+    /// How many types must have the room; no more than [`Shop::keep`].
     pub(crate) keep: usize,
 }
 
 /// Types in the order of their prices, with what they have for pods.
 #[derive(Debug)]
-pub(crate) struct Shop {
+pub(crate) struct Shop<const D: usize> {
     /// By place in the price order: number of the type.
     ranked: Vec<usize>,
     price: Vec<u64>,
     /// By place: what is left for pods after daemons.
-    pub(crate) net: Vec<Vec<i64>>,
-    /// By dimension: amounts, ascending, and the places with at least so much.
-    steps: Vec<(Vec<i64>, Vec<Bits>)>,
-    /// By dimension, of those that are worth anything: what one unit is worth, in billionths of a dollar per hour.
-    pub(crate) unit: Vec<f64>,
+    pub(crate) net: Vec<Amounts<D>>,
+    /// By place: what the machine has.
+    bulk: Vec<Amounts<D>>,
+    /// By place: whether as many types as a machine should keep are known to have at least as much.
+    common: Vec<bool>,
+    steps: [Steps; D],
+    /// What a unit of CPU and of memory is worth, in billionths of a dollar per hour.
+    pub(crate) unit: [f64; VALUED],
     /// The smallest difference between two prices.
     pub(crate) step: f64,
     /// How many types a machine should keep.
@@ -41,7 +75,14 @@ pub(crate) struct Shop {
     size: usize,
 }
 
-impl Shop {
+/// The amounts of one dimension that occur, ascending, with the places that have at least so much.
+#[derive(Debug, Default)]
+struct Steps {
+    at: Vec<i64>,
+    places: Vec<Bits>,
+}
+
+impl<const D: usize> Shop<D> {
     /// The types that `set` leaves of the pool's, with their prices.
     pub(crate) fn open(p: &mut Problem<'_>, pool: usize, set: SetId) -> Self {
         let view = p.view(p.pools[pool].catalog, set);
@@ -49,78 +90,114 @@ impl Shop {
         let catalog = &p.catalogs[pool.catalog];
         let mut types = pool.types.clone();
         types.keep(&view.usable);
-        let left = |t: usize| -> Vec<i64> {
+        let left = |t: usize| -> Amounts<D> {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
             let taken = |d: usize| daemons.map_or(0, |g| g.overhead[d]);
-            catalog.allocatable[t].iter().enumerate().map(|(d, n)| n.saturating_sub(taken(d))).collect()
+            let net: Vec<i64> = catalog.allocatable[t].iter().enumerate().map(|(d, n)| n.saturating_sub(taken(d))).collect();
+            amounts(&net)
         };
         // A type that cannot even hold its daemons holds nobody.
         let holding = view.by_price(&types).map(|t| (t, left(t))).filter(|(_, net)| net.iter().all(|n| *n >= 0));
-        let (ranked, net): (Vec<usize>, Vec<Vec<i64>>) = holding.unzip();
-        let price: Vec<u64> = ranked.iter().map(|t| view.price[*t]).collect();
-        let steps = (0..p.dims.len()).map(|d| steps(&net, d)).collect();
-        let mut gaps: Vec<u64> = price.windows(2).map(|w| w[1] - w[0]).filter(|gap| *gap > 0).collect();
-        gaps.sort_unstable();
+        let (ranked, net): (Vec<usize>, Vec<Amounts<D>>) = holding.unzip();
         let keep = limits::kept_types(p, pool.catalog, &view);
-        let unit = units(&price, &net, p.dims.len().min(VALUED));
-        let step = gaps.first().map_or(1.0, |gap| *gap as f64);
-        Self { size: catalog.len(), ranked, price, net, steps, unit, step, keep }
+        let price = ranked.iter().map(|t| view.price[*t]).collect();
+        let bulk = ranked.iter().map(|t| amounts(&catalog.capacity[*t])).collect();
+        Self::of(ranked, price, net, bulk, keep, catalog.len())
+    }
+
+    /// Types of a list of `size`, by their numbers, cheapest first, with what they cost, leave for pods and are.
+    fn of(ranked: Vec<usize>, price: Vec<u64>, net: Vec<Amounts<D>>, bulk: Vec<Amounts<D>>, keep: usize, size: usize) -> Self {
+        let gaps = price.windows(2).map(|w| w[1] - w[0]).filter(|gap| *gap > 0);
+        Self {
+            step: gaps.min().map_or(1.0, |gap| gap as f64),
+            common: (0..net.len()).map(|at| common(&net[at..], keep)).collect(),
+            steps: std::array::from_fn(|d| Steps::of(&net, d)),
+            unit: units(&price, &net),
+            ranked,
+            price,
+            net,
+            bulk,
+            keep,
+            size,
+        }
     }
 
     /// The place in the price order, and the price, of the cheapest type with room for `need`.
-    pub(crate) fn place(&self, need: &[i64]) -> Option<(usize, u64)> {
-        self.place_with(need, &[], &Bounds { from: 0, most: u64::MAX, keep: 1 })
+    pub(crate) fn place(&self, need: &Amounts<D>) -> Option<(usize, u64)> {
+        self.place_within(need, &Bounds { from: 0, most: u64::MAX, keep: 1 })
     }
 
-    /// The same for `need` and `more` together, within bounds.
-    pub(crate) fn place_with(&self, need: &[i64], more: &[i64], bounds: &Bounds) -> Option<(usize, u64)> {
-        let (mut found, mut count) = (None, 0);
-        for (word, bits) in self.fitting(need, more, bounds.from / 64) {
-            if found.is_none() {
-                if self.price[word * 64] > bounds.most {
-                    return None;
-                }
-                if bits != 0 {
-                    found = Some(word * 64 + bits.trailing_zeros() as usize);
-                }
+    /// The same, within bounds.
+    pub(crate) fn place_within(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<(usize, u64)> {
+        let at = self.cheapest(need, bounds)?;
+        self.keeps(need, at, bounds.keep).then(|| (at, self.price[at]))
+    }
+
+    /// The first place with room.
+    fn cheapest(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<usize> {
+        let far = self.net.len().min(bounds.from + NEAR);
+        for at in bounds.from..far {
+            if self.price[at] > bounds.most {
+                return None;
             }
-            count += bits.count_ones() as usize;
-            if count >= bounds.keep {
-                break;
+            if within(need, &self.net[at]) {
+                return Some(at);
             }
         }
-        found.filter(|at| count >= bounds.keep && self.price[*at] <= bounds.most).map(|at| (at, self.price[at]))
+        let (word, bits) = self.fitting(need, far / 64).find(|(word, bits)| *bits != 0 || self.price[word * 64] > bounds.most)?;
+        let at = word * 64 + bits.trailing_zeros() as usize;
+        (bits != 0 && self.price[at] <= bounds.most).then_some(at)
+    }
+
+    /// Whether at least so many types have room for `need`, the cheapest of them at place `at`.
+    pub(crate) fn keeps(&self, need: &Amounts<D>, at: usize, types: usize) -> bool {
+        if types <= 1 || (self.common[at] && types <= self.keep) {
+            return true;
+        }
+        let mut count = 0;
+        self.fitting(need, at / 64).any(|(_, bits)| {
+            count += bits.count_ones() as usize;
+            count >= types
+        })
     }
 
     /// How many types have room for `need`.
-    pub(crate) fn count(&self, need: &[i64]) -> usize {
-        self.fitting(need, &[], 0).map(|(_, bits)| bits.count_ones() as usize).sum()
+    pub(crate) fn count(&self, need: &Amounts<D>) -> usize {
+        self.fitting(need, 0).map(|(_, bits)| bits.count_ones() as usize).sum()
     }
 
     /// The types with room for `need`, by their numbers.
-    pub(crate) fn types(&self, need: &[i64]) -> Bits {
+    pub(crate) fn types(&self, need: &Amounts<D>) -> Bits {
         let mut out = Bits::none(self.size);
-        for (word, mut bits) in self.fitting(need, &[], 0) {
-            while bits != 0 {
-                out.insert(self.ranked[word * 64 + bits.trailing_zeros() as usize]);
-                bits &= bits - 1;
-            }
-        }
+        self.places(need, 0).for_each(|at| out.insert(self.ranked[at]));
         out
     }
 
-    /// The places with room for `need` and `more`, as words of bits from word `from` on.
-    fn fitting(&self, need: &[i64], more: &[i64], from: usize) -> impl Iterator<Item = (usize, u64)> {
-        let mut sets: [&[u64]; DIMS] = [&[]; DIMS];
+    /// By dimension, the most that one of the cheapest `keep` types with room for `need` has, the cheapest of them at place `at`.
+    pub(crate) fn largest(&self, need: &Amounts<D>, at: usize, keep: usize) -> Amounts<D> {
+        let kept = self.places(need, at / 64).take(keep);
+        kept.fold([0; D], |most, at| std::array::from_fn(|d| most[d].max(self.bulk[at][d])))
+    }
+
+    /// The places with room for `need`, from word `from` on.
+    fn places(&self, need: &Amounts<D>, from: usize) -> impl Iterator<Item = usize> {
+        self.fitting(need, from).flat_map(|(word, bits)| {
+            let rest = std::iter::successors(Some(bits), |bits| Some(bits & bits.wrapping_sub(1)));
+            rest.take_while(|bits| *bits != 0).map(move |bits| word * 64 + bits.trailing_zeros() as usize)
+        })
+    }
+
+    /// The places with room for `need`, as words of bits from word `from` on.
+    fn fitting(&self, need: &Amounts<D>, from: usize) -> impl Iterator<Item = (usize, u64)> {
+        let mut sets: [&[u64]; D] = [&[]; D];
         let (mut bounded, mut none) = (0, false);
-        for (d, (at, types)) in self.steps.iter().enumerate() {
-            let amount = need[d].saturating_add(more.get(d).copied().unwrap_or(0));
-            if amount <= at.first().copied().unwrap_or(i64::MIN).max(0) {
+        for (steps, amount) in self.steps.iter().zip(need) {
+            if *amount <= steps.at.first().copied().unwrap_or(i64::MIN).max(0) {
                 continue; // every type has that much
             }
-            match types.get(at.partition_point(|step| *step < amount)) {
-                Some(types) => {
-                    sets[bounded] = types.words();
+            match steps.places.get(steps.at.partition_point(|step| step < amount)) {
+                Some(places) => {
+                    sets[bounded] = places.words();
                     bounded += 1;
                 }
                 None => none = true,
@@ -134,54 +211,90 @@ impl Shop {
         })
     }
 
-    /// How many resources there are.
-    pub(crate) fn dims(&self) -> usize {
-        self.steps.len()
-    }
-
     /// What amounts are worth.
-    pub(crate) fn value(&self, amounts: &[i64]) -> f64 {
+    pub(crate) fn value(&self, amounts: &Amounts<D>) -> f64 {
         amounts.iter().zip(&self.unit).map(|(n, unit)| *n as f64 * unit).sum()
-    }
-
-    /// The value of what a machine has left.
-    pub(crate) fn spare_value(&self, at: usize, need: &[i64]) -> f64 {
-        self.left_value(at, need, &[])
-    }
-
-    /// The value of what a machine has left with `more` on it.
-    pub(crate) fn left_value(&self, at: usize, need: &[i64], more: &[i64]) -> f64 {
-        let more = more.iter().copied().chain(std::iter::repeat(0));
-        self.net[at].iter().zip(need).zip(more).zip(&self.unit).map(|(((net, need), more), unit)| (net - need - more) as f64 * unit).sum()
     }
 }
 
-fn steps(net: &[Vec<i64>], d: usize) -> (Vec<i64>, Vec<Bits>) {
-    let mut order: Vec<usize> = (0..net.len()).collect();
-    order.sort_by_key(|n| std::cmp::Reverse(net[*n][d]));
-    let (mut at, mut types, mut sofar) = (Vec::new(), Vec::new(), Bits::none(net.len()));
-    for run in order.chunk_by(|a, b| net[*a][d] == net[*b][d]) {
-        run.iter().for_each(|n| sofar.insert(*n));
-        at.push(net[run[0]][d]);
-        types.push(sofar.clone());
+impl Steps {
+    fn of<const D: usize>(net: &[Amounts<D>], d: usize) -> Self {
+        let mut order: Vec<usize> = (0..net.len()).collect();
+        order.sort_by_key(|n| std::cmp::Reverse(net[*n][d]));
+        let (mut out, mut sofar) = (Self::default(), Bits::none(net.len()));
+        for run in order.chunk_by(|a, b| net[*a][d] == net[*b][d]) {
+            run.iter().for_each(|n| sofar.insert(*n));
+            out.at.push(net[run[0]][d]);
+            out.places.push(sofar.clone());
+        }
+        out.at.reverse();
+        out.places.reverse();
+        out
     }
-    at.reverse();
-    types.reverse();
-    (at, types)
+}
+
+/// Whether `keep` of the types that are listed here, the cheapest first, have at least what the first has.
+fn common<const D: usize>(net: &[Amounts<D>], keep: usize) -> bool {
+    let behind = net.iter().take(BEHIND);
+    behind.filter(|more| within(&net[0], more)).take(keep).count() == keep
 }
 
 /// What a unit of each dimension is worth: half of the CPU's price by CPU alone, and likewise for memory; others nothing,
 /// since what is scarce there rules types out rather than making them dearer by degrees.
-fn units(price: &[u64], net: &[Vec<i64>], dims: usize) -> Vec<f64> {
-    (0..dims)
-        .map(|d| {
-            let each = price.iter().zip(net).filter(|(_, net)| net[d] > 0).map(|(price, net)| *price as f64 / net[d] as f64);
-            each.min_by(f64::total_cmp).unwrap_or(0.0) / 2.0
-        })
-        .collect()
+fn units<const D: usize>(price: &[u64], net: &[Amounts<D>]) -> [f64; VALUED] {
+    std::array::from_fn(|d| {
+        let each = price.iter().zip(net).filter(|(_, net)| net[d] > 0).map(|(price, net)| *price as f64 / net[d] as f64);
+        each.min_by(f64::total_cmp).unwrap_or(0.0) / 2.0
+    })
 }
 
 /// Whether machines of these kinds of offerings may be spot machines.
 pub(crate) fn may_be_spot(kinds: &[super::catalog::OfferKind], at: &[usize]) -> bool {
     at.iter().any(|k| kinds[*k].capacity_type == labels::CAPACITY_SPOT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Types with these amounts, three of each price; the number of each is its place counted from the end.
+    fn shop(net: &[Amounts<4>], keep: usize) -> Shop<4> {
+        let ranked = (0..net.len()).rev().collect();
+        let price = (0..net.len() as u64).map(|n| 100 + n / 3 * 10).collect();
+        let bulk = net.iter().map(|net| net.map(|n| n + 1)).collect();
+        Shop::of(ranked, price, net.to_vec(), bulk, keep, net.len())
+    }
+
+    fn some(most: i64) -> impl Strategy<Value = Amounts<4>> {
+        [0..most, 0..most, 0..most, 0..1].prop_map(|amounts| amounts.map(|n| n * 1000))
+    }
+
+    proptest! {
+        #[test]
+        fn the_cheapest_type_with_room_is_the_one_that_a_look_at_all_of_them_finds(
+            net in prop::collection::vec(some(12), 0..150),
+            need in some(13),
+            keep in 1_usize..16,
+            asked in 1_usize..16,
+            most in 0_u64..800,
+        ) {
+            let shop = shop(&net, keep);
+            let room: Vec<usize> = (0..net.len()).filter(|at| within(&need, &net[*at])).collect();
+            let first = room.first().copied();
+            let (from, asked) = (first.unwrap_or(0), asked.min(keep));
+            for from in [0, from / 2, from] {
+                let found = shop.place_within(&need, &Bounds { from, most, keep: asked });
+                let expected = first.map(|at| (at, 100 + at as u64 / 3 * 10)).filter(|(_, price)| *price <= most && room.len() >= asked);
+                prop_assert_eq!(found, expected);
+            }
+            prop_assert_eq!(shop.count(&need), room.len());
+            prop_assert_eq!(shop.types(&need).iter().collect::<Vec<_>>(), room.iter().rev().map(|at| net.len() - 1 - at).collect::<Vec<_>>());
+            if let Some(at) = first {
+                let largest = |d: usize| room.iter().take(asked).map(|at| net[*at][d] + 1).max().unwrap_or(0);
+                prop_assert_eq!(shop.largest(&need, at, asked), std::array::from_fn(largest));
+                prop_assert_eq!(shop.keeps(&need, at, asked), room.len() >= asked);
+            }
+        }
+    }
 }
