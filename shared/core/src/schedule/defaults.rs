@@ -2,6 +2,7 @@
 
 use super::hash::Map;
 use super::problem::Ground;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Pod, TopologySpreadConstraint};
 use whittle_api::{LabelSelector, SelectorRequirement};
@@ -19,16 +20,16 @@ impl<'a> Defaults<'a> {
     }
 
     /// The pod's own constraints, or the defaults with the selector of its workload.
-    pub(crate) fn spread_of(&mut self, pod: &Pod) -> Vec<TopologySpreadConstraint> {
+    pub(crate) fn spread_of<'p>(&mut self, pod: &'p Pod) -> Cow<'p, [TopologySpreadConstraint]> {
         let own = &pod.spec.topology_spread_constraints;
         if !own.is_empty() || self.constraints.is_empty() {
-            return own.clone();
+            return Cow::Borrowed(own);
         }
         let uid = pod.metadata.controller().map(|o| o.uid.clone()).unwrap_or_default();
         let at = (pod.metadata.namespace.clone(), uid, pod.metadata.labels.clone());
         let workloads = self.workloads;
         let selector = self.deduced.entry(at).or_insert_with(|| deduce(workloads, pod)).clone();
-        let Some(selector) = selector else { return Vec::new() };
+        let Some(selector) = selector else { return Cow::Borrowed(&[]) };
         self.constraints.iter().map(|c| TopologySpreadConstraint { label_selector: Some(selector.clone()), ..c.clone() }).collect()
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) ->
     // Claims for equal pods were refused alike.
     let mut passed: BTreeMap<(ClassId, usize), Vec<PoolSays>> = BTreeMap::new();
     let mut known: Map<Alike, Spelled> = Map::default();
-    for claim in &outcome.state.claims {
+    for claim in in_order(p, &outcome.state.claims) {
         let alike = (claim.pool, claim.set, claim.types.clone(), claim.held.clone(), claim.relaxed);
         let spelled = known.entry(alike).or_insert_with(|| {
             let last = finalize(p, options, claim);
@@ -91,10 +91,25 @@ pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) ->
     let reasons = explain::reasons(p, outcome, &out.empty_pools);
     out.left_out.extend(reasons.into_iter().map(|(pod, reason)| left(p, u32::try_from(pod).unwrap_or(u32::MAX), reason)));
     out.left_out.extend(outcome.unseen.iter().map(|e| LeftOut { pod: PodRef::of(p.pods[e.pod]), reason: Reason::OutOfBudget }));
-    out.claims.sort_by(|a, b| (&a.node_pool, &a.pods).cmp(&(&b.node_pool, &b.pods)));
     out.placements.sort_by(|a, b| a.node.cmp(&b.node));
     out.left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
     out
+}
+
+/// By NodePool, then by first pod.
+fn in_order<'c>(p: &Problem<'_>, claims: &'c [Claim]) -> Vec<&'c Claim> {
+    let key = |claim: &Claim| {
+        let first = claim.pods.iter().map(|pod| by_name(p.pods[*pod as usize])).min();
+        (p.pools[claim.pool].source.metadata.name.as_str(), first)
+    };
+    let mut out: Vec<_> = claims.iter().map(|claim| (key(claim), claim)).collect();
+    out.sort_by_key(|(key, _)| *key);
+    out.into_iter().map(|(_, claim)| claim).collect()
+}
+
+/// Pods compare by this as their [`PodRef`]s do.
+fn by_name(pod: &Pod) -> (&str, &str, &str) {
+    (&pod.metadata.namespace, &pod.metadata.name, &pod.metadata.uid)
 }
 
 fn left(p: &Problem<'_>, pod: u32, reason: Reason) -> LeftOut {
@@ -155,8 +170,9 @@ fn with_pods(p: &Problem<'_>, claim: &Claim, mut out: NewClaim) -> NewClaim {
     for pod in &claim.pods {
         out.requests.add(&p.classes[p.class_of[*pod as usize].0 as usize].asks);
     }
-    out.pods = claim.pods.iter().map(|n| PodRef::of(p.pods[*n as usize])).collect();
-    out.pods.sort();
+    let mut pods: Vec<&Pod> = claim.pods.iter().map(|n| p.pods[*n as usize]).collect();
+    pods.sort_by_key(|pod| by_name(pod));
+    out.pods = pods.into_iter().map(PodRef::of).collect();
     out
 }
 

@@ -34,18 +34,18 @@ pub(crate) struct Groups {
     identities: Vec<Identity>,
     id_of: Map<Identity, GroupId>,
     label_sets: Vec<(String, BTreeMap<String, String>)>,
-    label_set_of: Map<(String, BTreeMap<String, String>), LabelsId>,
+    /// By namespace, then labels.
+    label_set_of: Map<String, Map<BTreeMap<String, String>, LabelsId>>,
 }
 
 impl Groups {
     pub(crate) fn labels(&mut self, namespace: &str, labels: &BTreeMap<String, String>) -> LabelsId {
-        let at = (namespace.to_owned(), labels.clone());
-        if let Some(id) = self.label_set_of.get(&at) {
+        if let Some(id) = self.label_set_of.get(namespace).and_then(|known| known.get(labels)) {
             return *id;
         }
         let id = LabelsId(u32::try_from(self.label_sets.len()).expect("fewer than 2^32 label sets"));
-        self.label_sets.push(at.clone());
-        self.label_set_of.insert(at, id);
+        self.label_sets.push((namespace.to_owned(), labels.clone()));
+        self.label_set_of.entry(namespace.to_owned()).or_default().insert(labels.clone(), id);
         id
     }
 

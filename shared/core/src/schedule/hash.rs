@@ -1,7 +1,7 @@
 //! A fast hash for tables that are only looked up, never iterated.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
 /// A look-up table. Its order never shows: it is not iterated.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
@@ -42,5 +42,24 @@ impl Hasher for Mix {
     }
     fn write_usize(&mut self, n: usize) {
         self.mix(n as u64);
+    }
+}
+
+/// A key that takes long to hash, with its hash: a table that grows asks for it again and again.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Hashed<T> {
+    hash: u64,
+    pub(crate) value: T,
+}
+
+impl<T: Hash> Hashed<T> {
+    pub(crate) fn of(value: T) -> Self {
+        Self { hash: BuildHasherDefault::<Mix>::default().hash_one(&value), value }
+    }
+}
+
+impl<T> Hash for Hashed<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
 }

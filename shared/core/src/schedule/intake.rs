@@ -2,7 +2,7 @@
 
 use super::catalog::Dims;
 use super::forms;
-use super::hash::Map;
+use super::hash::{Hashed, Map};
 use super::pod::{Class, ClassId, Entry, Form, VolumePlace};
 use super::problem::{Candidate, Ground, refuse};
 use super::reason::OPTED_OUT;
@@ -10,10 +10,11 @@ use super::topology::{Group, GroupId, Kind};
 use super::{Input, LeftOut, Options, Packing, PreferencePolicy, Reason};
 use crate::pods::{self, HostPort, VolumeUse};
 use crate::requirements::{Allowed, Operator, Requirements, from_selector, term_requirements};
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
-use whittle_api::k8s::{Affinity, Pod, PodSpec, Toleration, TopologySpreadConstraint};
+use whittle_api::k8s::{Affinity, Container, Pod, PodSpec, Toleration, TopologySpreadConstraint};
 use whittle_api::labels;
 use whittle_units::Resources;
 
@@ -21,7 +22,8 @@ use whittle_units::Resources;
 pub(crate) fn pods_of<'a>(ground: &Ground<'a>) -> (Vec<Candidate<'a>>, Vec<(Option<usize>, LeftOut)>) {
     let input = ground.input;
     let objects = input.objects;
-    let mut out = Vec::new();
+    // At once as large as it may become: it would be copied many times.
+    let mut out = Vec::with_capacity(objects.pods.len() + input.virtual_pods.len());
     let mut refused = Vec::new();
     for pod in objects.pods.iter().filter(|p| pods::is_provisionable(p)) {
         if let Some(settled) = ground.options.settled.get(&pod.metadata.uid) {
@@ -119,6 +121,26 @@ pub(crate) fn requirements_of(spec: &PodSpec, policy: PreferencePolicy) -> Requi
     reqs
 }
 
+/// What says what a pod takes.
+#[derive(PartialEq, Eq, Hash)]
+enum Asks<'a> {
+    /// Its only container, which no status speaks of, and nothing else.
+    OneContainer(&'a Resources),
+    Sum(Resources),
+}
+
+impl<'a> Asks<'a> {
+    fn of(pod: &'a Pod) -> Self {
+        let PodSpec { containers, init_containers, resources, overhead, .. } = &pod.spec;
+        let silent = pod.status.container_statuses.is_empty() && pod.status.init_container_statuses.is_empty();
+        let plain = silent && init_containers.is_empty() && resources.is_none() && overhead.is_empty();
+        match &containers[..] {
+            [Container { resources: Some(only), .. }] if plain => Self::OneContainer(&only.requests),
+            _ => Self::Sum(pods::effective_requests(pod)),
+        }
+    }
+}
+
 /// Everything about a pod that scheduling can see.
 #[derive(PartialEq, Eq, Hash)]
 struct Look<'a> {
@@ -127,8 +149,8 @@ struct Look<'a> {
     selector: &'a BTreeMap<String, String>,
     affinity: Option<&'a Affinity>,
     tolerations: &'a [Toleration],
-    spread: Vec<TopologySpreadConstraint>,
-    asks: Resources,
+    spread: Cow<'a, [TopologySpreadConstraint]>,
+    asks: Asks<'a>,
     ports: Vec<HostPort>,
     volumes: Vec<VolumeUse>,
     places: Result<Vec<Requirements>, String>,
@@ -146,7 +168,7 @@ pub(crate) struct Classes {
 /// Joins equal pods.
 pub(crate) fn classes(ground: &mut Ground<'_>, candidates: &[Candidate<'_>]) -> Classes {
     let mut out = Classes { list: Vec::new(), of: Vec::with_capacity(candidates.len()) };
-    let mut known: Map<Look<'_>, ClassId> = Map::default();
+    let mut known: Map<Hashed<Look<'_>>, ClassId> = Map::default();
     let mut forms = 0;
     let mut defaults = super::defaults::Defaults::new(ground);
     for candidate in candidates {
@@ -158,20 +180,21 @@ pub(crate) fn classes(ground: &mut Ground<'_>, candidates: &[Candidate<'_>]) -> 
             affinity: pod.spec.affinity.as_ref(),
             tolerations: &pod.spec.tolerations,
             spread: defaults.spread_of(pod),
-            asks: pods::effective_requests(pod),
+            asks: Asks::of(pod),
             ports: pods::host_ports(pod),
             volumes: ground.volumes.uses(pod),
             places: ground.volumes.alternatives(pod),
             avoids_resting: candidate.avoids_resting,
             resource_claims: pods::needs_resource_claims(pod),
         };
+        let look = Hashed::of(look);
         if let Some(id) = known.get(&look) {
             out.list[id.0 as usize].size += 1;
             out.of.push(*id);
             continue;
         }
         let id = ClassId(u32::try_from(out.list.len()).expect("fewer than 2^32 classes"));
-        let class = class_of(ground, pod, &look, &mut forms);
+        let class = class_of(ground, pod, &look.value, &mut forms);
         out.list.push(class);
         out.of.push(id);
         known.insert(look, id);
@@ -185,7 +208,7 @@ fn class_of(ground: &mut Ground<'_>, pod: &Pod, look: &Look<'_>, next_form: &mut
         node_selector: pod.spec.node_selector.clone(),
         affinity: pod.spec.affinity.clone(),
         tolerations: pod.spec.tolerations.clone(),
-        topology_spread_constraints: look.spread.clone(),
+        topology_spread_constraints: look.spread.to_vec(),
         ..PodSpec::default()
     };
     let mut forms: Vec<Form> = Vec::new();
@@ -213,7 +236,7 @@ fn class_of(ground: &mut Ground<'_>, pod: &Pod, look: &Look<'_>, next_form: &mut
     let places = places.iter().map(|p| ground.split(p)).map(|(set, host)| VolumePlace { set, host }).collect();
     Class {
         requests: Vec::new(),
-        asks: look.asks.clone(),
+        asks: pods::effective_requests(pod),
         forms,
         ports: look.ports.clone(),
         volumes: look.volumes.clone(),
@@ -376,10 +399,10 @@ impl Classes {
     /// Makes one class of those that only their labels told apart, where no selector tells these apart. Jobs and stateful
     /// sets label each of their pods differently.
     pub(crate) fn merge(&mut self) {
-        let mut first: Map<Alike<'_>, usize> = Map::default();
+        let mut first: Map<Hashed<Alike<'_>>, usize> = Map::default();
         let mut now: Vec<usize> = Vec::with_capacity(self.list.len());
         for (n, class) in self.list.iter().enumerate() {
-            now.push(*first.entry(Alike(class)).or_insert(n));
+            now.push(*first.entry(Hashed::of(Alike(class))).or_insert(n));
         }
         if first.len() == self.list.len() {
             return;
@@ -411,8 +434,8 @@ impl Classes {
             candidates.iter().map(|c| pods::is_virtual(c.pod)).collect()
         };
         let key = |e: &Entry| {
-            let asks = &self.list[e.class.0 as usize].requests;
-            (pretend[e.pod], Reverse(asks[0]), Reverse(asks[1]), candidates[e.pod].pod.metadata.creation_timestamp)
+            let (asks, meta) = (&self.list[e.class.0 as usize].requests, &candidates[e.pod].pod.metadata);
+            (pretend[e.pod], Reverse(asks[0]), Reverse(asks[1]), meta.creation_timestamp, beginning(&meta.uid))
         };
         let name = |e: &Entry| {
             let meta = &candidates[e.pod].pod.metadata;
@@ -423,4 +446,11 @@ impl Classes {
         keyed.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| name(x).cmp(&name(y))));
         keyed.into_iter().map(|(_, e)| e).collect()
     }
+}
+
+/// A number for the beginning of a text: of two texts, the one with the smaller number comes first.
+fn beginning(text: &str) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+    u64::from_be_bytes(bytes)
 }

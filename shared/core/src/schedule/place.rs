@@ -204,7 +204,9 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         for count in 1..self.st.by_pods.len() {
             let mut from = 0;
             self.meter().spend(1 + self.st.claims.len() / 64 / meter::WORDS);
-            while let Some(at) = self.st.by_pods[count].next_without(&dead.claims, open_to.as_ref(), from) {
+            while self.st.by_pods[count].0 > 0
+                && let Some(at) = self.st.by_pods[count].1.next_without(&dead.claims, open_to.as_ref(), from)
+            {
                 from = at + 1;
                 match self.fit_open(at, class, form) {
                     Ok(fit) if self.freedom.keep > 0 && self.too_few(at, &fit) => {}

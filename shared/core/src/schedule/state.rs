@@ -51,8 +51,8 @@ pub(crate) struct Dead {
 pub(crate) struct State {
     pub(crate) machines: Vec<MachineNow>,
     pub(crate) claims: Vec<Claim>,
-    /// Claims by how many pods they have.
-    pub(crate) by_pods: Vec<Bits>,
+    /// By number of pods: how many claims have so many, and which.
+    pub(crate) by_pods: Vec<(usize, Bits)>,
     /// Claims by their requirements.
     pub(crate) by_set: Vec<(SetId, Bits)>,
     /// All claims.
@@ -172,13 +172,17 @@ impl State {
         claim.pods.push(pod);
         let (count, set, taints) = (claim.pods.len(), claim.set, p.pools[claim.pool].taints);
         if self.by_pods.len() <= count {
-            self.by_pods.resize(count + 1, Bits::default());
+            self.by_pods.resize(count + 1, (0, Bits::default()));
         }
         if count > 1 {
-            self.by_pods[count - 1].remove(at);
+            let (before, claims) = &mut self.by_pods[count - 1];
+            *before -= 1;
+            claims.remove(at);
         }
-        self.by_pods[count].grow(at + 1);
-        self.by_pods[count].insert(at);
+        let (now, claims) = &mut self.by_pods[count];
+        *now += 1;
+        claims.grow(at + 1);
+        claims.insert(at);
         self.record(p, class, set, p.first_new_host + at, taints);
     }
 
