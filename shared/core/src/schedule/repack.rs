@@ -319,8 +319,10 @@ impl<const D: usize> Gather<'_, '_, D> {
     /// The claim, if all of its pods may move.
     fn hold(&mut self, st: &State, claim: usize) -> Option<Held<D>> {
         let now = &st.claims[claim];
-        let pods = now.pods.iter().map(|pod| Some((*pod, self.sort_of(*pod, st.form_of[*pod as usize])?)));
-        let pods = pods.collect::<Option<Vec<_>>>()?;
+        let mut pods = Vec::with_capacity(now.pods.len());
+        for pod in &now.pods {
+            pods.push((*pod, self.sort_of(*pod, st.form_of[*pod as usize])?));
+        }
         let need = amounts(&now.requests);
         let (at, price) = self.shop.place(&need)?;
         let spare = self.shop.value(&less(&self.shop.net[at], &need));

@@ -169,22 +169,36 @@ impl<const D: usize> Shop<D> {
     /// The types with room for `need`, by their numbers.
     pub(crate) fn types(&self, need: &Amounts<D>) -> Bits {
         let mut out = Bits::none(self.size);
-        self.places(need, 0).for_each(|at| out.insert(self.ranked[at]));
+        self.each_place(need, 0, |at| {
+            out.insert(self.ranked[at]);
+            true
+        });
         out
     }
 
     /// By dimension, the most that one of the cheapest `keep` types with room for `need` has, the cheapest of them at place `at`.
     pub(crate) fn largest(&self, need: &Amounts<D>, at: usize, keep: usize) -> Amounts<D> {
-        let kept = self.places(need, at / 64).take(keep);
-        kept.fold([0; D], |most, at| std::array::from_fn(|d| most[d].max(self.bulk[at][d])))
+        let (mut most, mut left) = ([0; D], keep);
+        self.each_place(need, at / 64, |at| {
+            if left > 0 {
+                most = std::array::from_fn(|d| most[d].max(self.bulk[at][d]));
+                left -= 1;
+            }
+            left > 0
+        });
+        most
     }
 
-    /// The places with room for `need`, from word `from` on.
-    fn places(&self, need: &Amounts<D>, from: usize) -> impl Iterator<Item = usize> {
-        self.fitting(need, from).flat_map(|(word, bits)| {
-            let rest = std::iter::successors(Some(bits), |bits| Some(bits & bits.wrapping_sub(1)));
-            rest.take_while(|bits| *bits != 0).map(move |bits| word * 64 + bits.trailing_zeros() as usize)
-        })
+    /// Shows the places with room for `need`, from word `from` on, as long as more are wanted.
+    fn each_place(&self, need: &Amounts<D>, from: usize, mut more: impl FnMut(usize) -> bool) {
+        for (word, mut bits) in self.fitting(need, from) {
+            while bits != 0 {
+                if !more(word * 64 + bits.trailing_zeros() as usize) {
+                    return;
+                }
+                bits &= bits - 1;
+            }
+        }
     }
 
     /// The places with room for `need`, as words of bits from word `from` on.
