@@ -161,19 +161,34 @@ impl<const D: usize> Repacking<'_, '_, D> {
         order.extend(keyed.into_iter().map(|(_, n)| n));
     }
 
-    /// Divides machines that grew so large that few types are left for them, as long as all together cost no more than before.
+    /// Divides machines that grew so large that few types are left for them: first those that become no dearer by it, then
+    /// others, as long as all together cost no more than `before`.
     fn spread_out(&mut self, before: u64) {
+        for n in 0..self.held.len() {
+            self.divide(n, 0);
+        }
         let mut total = self.price();
-        let shop = self.yard.shop;
-        let few = |h: &Held<D>| h.pods.len() > 1 && !shop.keeps(&h.need, h.at, shop.keep);
-        for n in (0..self.held.len()).filter(|n| few(&self.held[*n])).collect::<Vec<_>>() {
+        for n in 0..self.held.len() {
+            let spare = before.saturating_sub(total);
+            if spare == 0 {
+                break;
+            }
             let old = self.held[n].price;
-            let most = before.saturating_sub(total).saturating_add(old);
-            let Some(new) = self.fill(&[n], 0, usize::MAX, most) else { continue };
-            if self.accept(&[n]) {
+            if let Some(new) = self.divide(n, spare) {
                 total = (total - old).saturating_add(new);
             }
         }
+    }
+
+    /// Divides a machine for which few types are left, if its pods cost at most `more` than now on the machines that they get;
+    /// says what these cost.
+    fn divide(&mut self, n: usize, more: u64) -> Option<u64> {
+        let (held, shop) = (&self.held[n], self.yard.shop);
+        if held.pods.len() <= 1 || shop.keeps(&held.need, held.at, shop.keep) {
+            return None;
+        }
+        let price = self.fill(&[n], 0, usize::MAX, held.price.saturating_add(more))?;
+        self.accept(&[n]).then_some(price)
     }
 
     fn fill(&mut self, group: &[usize], way: usize, machines: usize, most: u64) -> Option<u64> {

@@ -276,3 +276,18 @@ fn the_lower_bound_knows_that_repelling_pods_share_no_machine() {
     let bound = plan.lower_bound.unwrap();
     assert!(bound <= plan.price() && bound.nanos() * 10 >= plan.price().nanos() * 9, "{bound} of {}", plan.price());
 }
+
+#[test]
+fn what_dividing_one_machine_saves_pays_for_the_types_of_another() {
+    let mut world = World::new();
+    world.types = ["a", "b", "c", "d", "e"].iter().map(|family| sold(&format!("{family}6i.large"), 2, 8, 0, 0.10)).collect();
+    world.types.push(sold("a6i.3xlarge", 11, 64, 0, 0.60));
+    // Seven fit on the large machine. Seven small ones cost more than it, and five for the rest as much less.
+    world.pods("a", 12, &json!({"cpu": "1500m"}));
+    assert_eq!(world.plan().price(), Price::from_dollars(1.20));
+    let plan = best(&world);
+    assert_eq!((left(&plan).len(), plan.claims.len(), plan.price()), (0, 12, Price::from_dollars(1.20)));
+    for claim in &plan.claims {
+        assert!(claim.instance_types.len() >= 5, "{:?}", claim.instance_types);
+    }
+}
