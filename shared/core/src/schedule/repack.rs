@@ -201,9 +201,6 @@ impl<const D: usize> Repacking<'_, '_, D> {
         let pods: usize = held().map(|h| h.pods.len()).sum();
         let spare: f64 = held().map(|h| h.spare).sum();
         let before: u64 = held().map(|h| h.price).sum();
-        // Better than as good is what is spare together, where it can be of use.
-        let together = |spare: f64| spare * spare;
-        let old: f64 = held().map(|h| together(h.spare)).sum();
         self.yard.comparisons += PER_WORK / 4;
         let shop = self.yard.shop;
         if group.len() < FEWEST || pods > MANY_PODS || spare < shop.step {
@@ -214,6 +211,9 @@ impl<const D: usize> Repacking<'_, '_, D> {
         if price != before || used != group.len() {
             return price < before || used < group.len();
         }
+        // As good: better if what is spare is together, where it can be of use.
+        let together = |spare: f64| spare * spare;
+        let old: f64 = group.iter().map(|n| together(self.held[*n].spare)).sum();
         let new: f64 = self.yard.bins().iter().map(|b| together(shop.value(&b.spare))).sum();
         new > old * 1.01
     }
