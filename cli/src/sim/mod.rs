@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use whittle_sim::Faults;
 
+/// So many of a thousand writes of claims come second to somebody else's, where an invocation is killed.
+const BUSY_WRITERS: u32 = 30;
+
 /// `whittle sim`
 #[derive(Debug, Args)]
 pub struct SimArgs {
@@ -144,7 +147,12 @@ fn storm_files(args: &StormArgs) -> Result<(String, Tally), String> {
 /// # Errors
 /// The scenario names something that cannot be done.
 pub fn await_points(scenario: &Scenario) -> Result<u64, SessionError> {
-    Ok(scenario::play(scenario, &Play::lenient(scenario.seed, Faults::default()))?.summary.await_points)
+    Ok(scenario::play(scenario, &Play::lenient(scenario.seed, crashing(None)))?.summary.await_points)
+}
+
+/// What goes wrong where one invocation is killed: others write the same claims now and then, too.
+fn crashing(point: Option<u64>) -> Faults {
+    Faults { crash_at_gate: point, busy_writers: BUSY_WRITERS, ..Faults::default() }
 }
 
 /// Plays a scenario once for each await point, and kills the invocation that reaches it.
@@ -155,7 +163,7 @@ pub fn crash(scenario: &Scenario, points: &[u64]) -> Result<Tally, SessionError>
     let plays: Vec<(&Scenario, Play, String)> = points
         .iter()
         .map(|point| {
-            let faults = Faults { crash_at_gate: Some(*point), ..Faults::default() };
+            let faults = crashing(Some(*point));
             (scenario, Play::lenient(scenario.seed, faults), format!("{} killed at await point {point}", scenario.name))
         })
         .collect();
@@ -198,6 +206,7 @@ fn weather(seed: u64) -> Faults {
         late_messages: part(10, 300),
         doubled_runs: part(11, 150),
         clock_skew_ms: part(12, 2001),
+        busy_writers: part(13, 100),
         ..Faults::default()
     }
 }

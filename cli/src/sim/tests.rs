@@ -140,6 +140,14 @@ fn a_message_acknowledged_before_its_work_is_noticed() {
     assert!(caught, "nobody noticed");
 }
 
+#[test]
+fn a_spot_notice_is_not_lost_to_others_who_write_its_claim() {
+    for seed in 1..=12 {
+        let outcome = play("spot_loss", seed, &Faults { busy_writers: 400, ..calm() }, None);
+        assert_eq!(outcome.failures, Vec::<String>::new(), "seed {seed}");
+    }
+}
+
 /// Storm 206: an answer without Nodes was taken for a Node deleted by hand, and the machine ended under its pods.
 #[test]
 fn a_node_missing_from_one_answer_does_not_end_its_machine() {

@@ -12,9 +12,13 @@ use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Offer
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Queues, RegionStore, Report, Scope,
-    Settings, StatusWriter, World, advance,
+    Settings, StatusWriter, StoreError, World, advance,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
+
+/// So often a notice is judged anew because somebody wrote its claim at the same moment: those who write one claim are few.
+/// Then the message comes again.
+const TRIES_MAX: u32 = 5;
 
 /// Handles the body of one message of the interruption queue. Text that is no event is an `Unreadable` error, to be dropped.
 pub async fn handle<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &Settings, body: &str) -> Result<Report, HandleError>
@@ -30,15 +34,18 @@ where
         .map_err(|error| HandleError::Unreadable { what: "the interruption notice".to_owned(), reason: error.to_string() })?;
     let Some(notice) = notice else { return Ok(report) };
     report.metric("karpenter_interruption_received_messages_total", [("message_type", notice.kind.as_str())]);
-    for instance in &notice.instances {
-        if instance.as_str().is_empty() {
-            continue;
+    let mut failure = None;
+    for instance in notice.instances.iter().filter(|instance| !instance.as_str().is_empty()) {
+        // One that fails takes no other of the same message with it; the message comes again.
+        if let Err(error) = one(world, settings, notice.kind, instance, notice.time, &mut report).await {
+            failure.get_or_insert(error);
         }
-        one(world, settings, notice.kind, instance, notice.time, &mut report).await?;
     }
-    Ok(report)
+    failure.map_or(Ok(report), Err)
 }
 
+/// A notice is judged on the newest state of its claim: nothing repeats it, so whoever writes the claim at the same moment
+/// must not have it forgotten.
 async fn one<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     settings: &Settings,
@@ -53,37 +60,72 @@ where
     Q: Queues,
     T: Clock,
 {
-    let Some(claim) = world.store.by_instance(instance).await? else {
-        report.count("unknown_instances");
-        return Ok(());
-    };
-    let named = claim.value.machine().is_some_and(|machine| machine.instance_id == *instance);
-    if !named {
-        report.count("late");
-        return Ok(());
+    for _ in 0..TRIES_MAX {
+        let Some(claim) = world.store.by_instance(instance).await? else {
+            report.count("unknown_instances");
+            return Ok(());
+        };
+        let named = claim.value.machine().is_some_and(|machine| machine.instance_id == *instance);
+        if !named {
+            report.count("late");
+            return Ok(());
+        }
+        match noticed(world, settings, &claim, kind, sent_at, report).await {
+            Err(HandleError::Store(StoreError::Conflict { .. })) => report.count("contended"),
+            outcome => return outcome,
+        }
     }
+    Err(HandleError::Contended { what: format!("the claim of {instance}"), tries: TRIES_MAX })
+}
+
+/// Does what a notice asks of a claim as it was read. `Conflict` when somebody else has written it meanwhile: then nothing
+/// was done.
+async fn noticed<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    settings: &Settings,
+    claim: &Stored<Claim>,
+    kind: InterruptionKind,
+    sent_at: Option<Timestamp>,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + RegionStore + DecisionLog,
+    K: ClusterReader + Mirrors + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
     let now = world.clock.now();
-    if let Some(offering) = short_of(&claim.value, kind) {
-        remember_stock_out(world, offering, kind, now).await?;
-    }
     if claim.value.deletion.is_some() && !tightens(&claim.value, kind, now) {
         report.count("repeats");
-        return Ok(());
+        // The run that stored it may have died before it rang.
+        if kind.ends_claim() && claim.value.is_live() && claim.value.look_again_at.is_none() && !settings.shadow {
+            ring(world, &claim.value).await?;
+        }
+        return remember_stock_out(world, &claim.value, kind, now).await;
     }
     let ends =
         kind.ends_claim() || kind == InterruptionKind::RebalanceRecommendation && takes_advice(world, settings, &claim.value).await?;
+    let instance = claim.value.machine().map_or("", |machine| machine.instance_id.as_str());
     let message = format!("{} for {instance}", kind.as_str());
     let subject = format!("nodeclaim/{}", claim.value.key.name);
-    let cluster = claim.value.key.cluster.clone();
+    let cluster = &claim.value.key.cluster;
     let mut told = Report::default();
-    if ends && !settings.shadow {
-        end(world, &claim, kind, &message, sent_at, now).await?;
+    let ended = if ends && !settings.shadow {
+        let ended = mark(world, claim, kind, &message, sent_at, now).await?;
         told.count("ended");
         disrupted(&mut told, &claim.value, kind);
+        Some(ended)
+    } else {
+        None
+    };
+    let remembered = remember_stock_out(world, &claim.value, kind, now).await;
+    if let Some(ended) = &ended {
+        ring(world, &ended.value).await?;
+        let _ = world.cluster.apply_mirror(cluster, &mirror(&ended.value)).await;
     }
     told.decide(now, DecisionKind::Interrupted, subject, message.clone());
     told.count("noted");
-    world.store.append(&cluster, &told.decisions).await?;
+    world.store.append(cluster, &told.decisions).await?;
     report.absorb(told);
     if !settings.shadow {
         publish(world, &claim.value, kind.event_reason(), kind.ends_claim(), &message).await;
@@ -91,7 +133,7 @@ where
             publish(world, &claim.value, "TerminatingOnInterruption", true, "Interruption triggered termination for the NodeClaim").await;
         }
     }
-    Ok(())
+    remembered
 }
 
 /// Whether a recommendation ends a machine: its pool says so, or says nothing and the deployment does. Asked only for
@@ -116,29 +158,32 @@ fn advice(pool: Option<&NodePool>, otherwise: bool) -> bool {
     }
 }
 
-/// Marks the claim, then rings: pods get their new place while the old one still stands.
-async fn end<S, C, K, Q, T>(
+/// Marks the claim. What it ends for is stored before anything else happens.
+async fn mark<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     claim: &Stored<Claim>,
     kind: InterruptionKind,
     message: &str,
     sent_at: Option<Timestamp>,
     now: Timestamp,
-) -> Result<(), HandleError>
+) -> Result<Stored<Claim>, HandleError>
 where
     S: ClaimStore,
-    K: Mirrors,
-    Q: Queues,
 {
     // The notice counts from when AWS sent it, not from when it reached us; a clock that runs ahead changes nothing.
     let noticed_at = sent_at.map_or(now, |sent| sent.min(now));
     let deletion = claim.value.deletion_for(reason(kind), message, noticed_at);
-    let ended = advance(world.store, claim, &Event::DeletionAsked(deletion), now).await?;
-    let key = ended.value.key.clone();
-    let schedule = Doorbell::Schedule { cluster: key.cluster.clone() };
-    world.queues.ring(schedule, SignedDuration::ZERO).await?;
-    world.queues.ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
-    let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&ended.value)).await;
+    advance(world.store, claim, &Event::DeletionAsked(deletion), now).await
+}
+
+/// Pods get their new place while the old one still stands.
+async fn ring<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, ended: &Claim) -> Result<(), HandleError>
+where
+    Q: Queues,
+{
+    let key = ended.key.clone();
+    world.queues.ring(Doorbell::Schedule { cluster: key.cluster.clone() }, SignedDuration::ZERO).await?;
+    world.queues.ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, SignedDuration::ZERO).await?;
     Ok(())
 }
 
@@ -183,13 +228,14 @@ fn short_of(claim: &Claim, kind: InterruptionKind) -> Option<OfferingKey> {
 
 async fn remember_stock_out<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
-    offering: OfferingKey,
+    claim: &Claim,
     kind: InterruptionKind,
     now: Timestamp,
 ) -> Result<(), HandleError>
 where
     S: RegionStore,
 {
+    let Some(offering) = short_of(claim, kind) else { return Ok(()) };
     let code = if kind == InterruptionKind::SpotInterrupted { "SpotInterruption" } else { "CapacityReservationInterruption" };
     let known = world.store.stock_outs(now).await?;
     let old = known.iter().find(|out| out.offering == offering);

@@ -1,3 +1,5 @@
+mod contended;
+
 use crate::{advice, reason, short_of, tightens};
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ObjectMeta, labels};

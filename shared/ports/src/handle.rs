@@ -256,6 +256,9 @@ pub enum HandleError {
     /// What was read contradicts what was to be written; the state is read anew next time.
     #[error("the claim stopped the work")]
     Illegal(#[from] IllegalStep),
+    /// Others wrote what was to be written at every try. The message says what no later read would: it has to come again.
+    #[error("{what} was written by others at each of {tries} tries")]
+    Contended { what: String, tries: u32 },
     /// The checker found the plan wrong: nothing of it was done.
     #[error("the plan for cluster {cluster} was refused by the checker: {reason}")]
     PlanRefused { cluster: String, reason: String },
@@ -266,9 +269,9 @@ impl HandleError {
     pub fn disposition(&self) -> Disposition {
         match self {
             Self::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. }) | Self::Illegal(_) => Disposition::Replan,
-            Self::Store(StoreError::Held { .. } | StoreError::Throttled { .. } | StoreError::Unavailable { .. }) | Self::Queue(_) => {
-                Disposition::RetryLater
-            }
+            Self::Store(StoreError::Held { .. } | StoreError::Throttled { .. } | StoreError::Unavailable { .. })
+            | Self::Queue(_)
+            | Self::Contended { .. } => Disposition::RetryLater,
             Self::Store(StoreError::Unreadable { .. }) | Self::PlanRefused { .. } => Disposition::Fail,
             Self::Cluster(ClusterError::Invalid { .. }) => Disposition::Fail,
             Self::Cluster(_) => Disposition::RetryLater,

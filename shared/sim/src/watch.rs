@@ -382,23 +382,34 @@ impl World {
         self.store.claims(&self.cluster.name).any(|stored| stored.value.created_at >= since)
     }
 
-    /// EC2 announced that it takes a machine back.
+    /// EC2 announced that it takes a machine back. One that nobody names yet concerns nobody.
     pub(crate) fn watch_noticed(&mut self, id: &InstanceId) {
         let now = self.now();
-        self.watched.noticed.entry(id.clone()).or_insert(now);
+        if self.store.by_instance(id).is_some() {
+            self.watched.noticed.entry(id.clone()).or_insert(now);
+        }
     }
 
-    /// EC2 takes a machine back: two minutes after the notice its claim is on its way out, whoever died meanwhile.
+    /// EC2 takes a machine back: two minutes after the notice its claim is on its way out and knows by when, whoever died
+    /// meanwhile, unless the notice is still to be read.
     pub(crate) fn watch_reclaimed(&mut self, id: &InstanceId) {
-        if !self.faults.are_calm() || !self.watched.noticed.contains_key(id) {
+        let Some(noticed) = self.watched.noticed.get(id).copied() else { return };
+        let claim = self.store.by_instance(id).map(|stored| stored.value.clone());
+        if let Some(claim) = claim.as_ref().filter(|_| !self.queues.hold_notice_of(id)) {
+            let by = self.now() + SLACK;
+            match &claim.deletion {
+                None => self.broke(format!("machine {id} was taken back and nobody had acted on the notice")),
+                Some(deletion) if deletion.deadline.is_none_or(|deadline| deadline > by) => {
+                    self.broke(format!("machine {id} was taken back and claim {}, which ends, did not know when", claim.key.name));
+                }
+                Some(_) => {}
+            }
+        }
+        // Under other faults a plan may take longer than two minutes.
+        if !self.faults.are_calm() {
             return;
         }
-        let serves = self.store.by_instance(id).is_some_and(|stored| stored.value.deletion.is_none());
-        if serves {
-            self.broke(format!("machine {id} was taken back and nobody had acted on the notice"));
-        }
-        let noticed = self.watched.noticed.get(id).copied().unwrap_or(self.now());
-        let node = self.store.by_instance(id).and_then(|stored| stored.value.node_name().map(str::to_owned)).unwrap_or_default();
+        let node = claim.and_then(|claim| claim.node_name().map(str::to_owned)).unwrap_or_default();
         let loses =
             self.cluster.objects.pods_on(&node).find(|pod| pod.metadata.controller().is_some_and(|owner| owner.kind == "ReplicaSet"));
         if let Some(pod) = loses.map(|pod| pod.metadata.key()).filter(|_| !self.planned_since(noticed)) {

@@ -223,6 +223,7 @@ pub struct FaultChange {
     pub crashes: Option<u32>,
     pub slow_replies: Option<u32>,
     pub conflicts: Option<u32>,
+    pub busy_writers: Option<u32>,
     pub stale_reads: Option<u32>,
     pub partial_reads: Option<u32>,
     /// CreateFleet is refused for so long.

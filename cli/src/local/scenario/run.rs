@@ -436,6 +436,7 @@ impl<'a> Player<'a> {
         faults.crashes = change.crashes.unwrap_or(faults.crashes);
         faults.slow_replies = change.slow_replies.unwrap_or(faults.slow_replies);
         faults.conflicts = change.conflicts.unwrap_or(faults.conflicts);
+        faults.busy_writers = change.busy_writers.unwrap_or(faults.busy_writers);
         faults.stale_reads = change.stale_reads.unwrap_or(faults.stale_reads);
         faults.partial_reads = change.partial_reads.unwrap_or(faults.partial_reads);
         faults.fleets_throttled_until = change.fleets_throttled.as_ref().map(until).or(faults.fleets_throttled_until);

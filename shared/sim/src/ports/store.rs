@@ -64,7 +64,13 @@ impl ClaimStore for SimPorts {
         self.call(TABLE, "a new claim", |world| world.create_claim(lease, claim)).await
     }
     async fn update(&self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
-        self.race(TABLE, "a claim", |world| world.update_claim(claim, expected)).await
+        self.race(TABLE, "a claim", |world| {
+            if self.caller(world).is_some() {
+                world.write_between(&claim.key);
+            }
+            world.update_claim(claim, expected)
+        })
+        .await
     }
 }
 

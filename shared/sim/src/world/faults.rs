@@ -6,7 +6,7 @@ use crate::dice::Stream;
 use crate::mutants::Mutant;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::VecDeque;
-use whittle_claims::{Claim, Stored};
+use whittle_claims::{Claim, ClaimKey, Stored};
 use whittle_ec2::instance::Instance;
 use whittle_units::ClusterName;
 
@@ -38,6 +38,8 @@ pub struct Faults {
     pub slow_replies: u32,
     /// Writes of the table and the API server that lose against another writer.
     pub conflicts: u32,
+    /// Writes of claims before which somebody else writes the same claim.
+    pub busy_writers: u32,
     /// Answers of the API server that are up to five seconds old, and answers of EC2 without the youngest machines.
     pub stale_reads: u32,
     /// Answers of the API server in which all pools, all NodeClaims or all Nodes are missing; never twice in two minutes.
@@ -63,9 +65,10 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Nothing goes wrong but the death of one invocation: promises that count in seconds can be held to.
+    /// Nothing goes wrong but the death of one invocation, and writers that come between: promises that count in seconds can
+    /// be held to.
     pub(crate) fn are_calm(&self) -> bool {
-        *self == Self { crash_at_gate: self.crash_at_gate, ..Self::default() }
+        *self == Self { crash_at_gate: self.crash_at_gate, busy_writers: self.busy_writers, ..Self::default() }
     }
 }
 
@@ -84,6 +87,13 @@ impl World {
         let strikes = self.dice.happens(per_mille);
         self.counts.faults += u64::from(strikes);
         strikes
+    }
+
+    /// Somebody else writes a claim between another's read and write of it, if chance wills it.
+    pub(crate) fn write_between(&mut self, key: &ClaimKey) {
+        if self.strikes(self.faults.busy_writers) {
+            self.store.touch(key);
+        }
     }
 
     /// By how much the clock of a new invocation is wrong.

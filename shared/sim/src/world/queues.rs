@@ -4,6 +4,7 @@ use crate::{Function, Input, TaskId};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{Doorbell, Sending};
+use whittle_units::InstanceId;
 
 /// How long SQS remembers a deduplication id.
 const DEDUPLICATION: SignedDuration = SignedDuration::from_mins(5);
@@ -160,6 +161,15 @@ impl MessageQueues {
     /// Messages that wait or are being worked on.
     pub fn waiting(&self) -> impl Iterator<Item = &Message> {
         self.messages.values()
+    }
+
+    /// Whether a spot notice of a machine waits, is being worked on, or was parked.
+    pub(crate) fn hold_notice_of(&self, id: &InstanceId) -> bool {
+        let tells = |message: &Message| match &message.input {
+            Input::Notice(text) => text.contains(id.as_str()) && text.contains("Spot Instance Interruption Warning"),
+            _ => false,
+        };
+        self.messages.values().chain(&self.parked).any(tells)
     }
 
     /// Loses what waits for a function, as a fault.

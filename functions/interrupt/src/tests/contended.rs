@@ -1,0 +1,192 @@
+//! The whole handler while others write the same claim.
+
+use super::at;
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use whittle_claims::{
+    Bucket, BucketName, Claim, ClaimKey, ClaimSpec, DecisionRecord, Deletion, DeletionReason, Event, Lease, Machine, Revision, StockOut,
+    Stored, step,
+};
+use whittle_ports::{
+    Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Leases, RegionStore, Report, Settings, StoreError, World,
+};
+use whittle_sim::region::notices;
+use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
+use whittle_units::{ClusterName, InstanceId, Price, ProviderId, Resources, SignedDuration, Timestamp};
+
+struct Nothing;
+
+impl Functions for Nothing {
+    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// The table, in which somebody else writes the claim before each of the first `busy` updates of it.
+struct Busy {
+    inner: SimPorts,
+    busy: AtomicU32,
+    theirs: fn(&Claim) -> Claim,
+}
+
+impl ClaimStore for Busy {
+    fn get(&self, key: &ClaimKey) -> impl Answer<Option<Stored<Claim>>, StoreError> {
+        self.inner.get(key)
+    }
+    fn list(&self, cluster: &ClusterName) -> impl Answer<Vec<Stored<Claim>>, StoreError> {
+        self.inner.list(cluster)
+    }
+    fn unreadable(&self, cluster: &ClusterName) -> impl Answer<Vec<String>, StoreError> {
+        self.inner.unreadable(cluster)
+    }
+    fn by_instance(&self, id: &InstanceId) -> impl Answer<Option<Stored<Claim>>, StoreError> {
+        self.inner.by_instance(id)
+    }
+    fn create(&self, lease: &Lease, claim: &Claim) -> impl Answer<Revision, StoreError> {
+        self.inner.create(lease, claim)
+    }
+    async fn update(&self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
+        if self.busy.load(Ordering::Relaxed) > 0 {
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+            let there = self.inner.get(&claim.key).await?.expect("it is there");
+            self.inner.update(&(self.theirs)(&there.value), there.revision).await?;
+        }
+        self.inner.update(claim, expected).await
+    }
+}
+
+impl RegionStore for Busy {
+    fn stock_outs(&self, now: Timestamp) -> impl Answer<Vec<StockOut>, StoreError> {
+        self.inner.stock_outs(now)
+    }
+    fn put_stock_outs(&self, stock_outs: &[StockOut]) -> impl Answer<(), StoreError> {
+        self.inner.put_stock_outs(stock_outs)
+    }
+    fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> impl Answer<bool, StoreError> {
+        self.inner.take_tokens(name, full, count, now)
+    }
+    fn catalog(&self) -> impl Answer<Option<Stored<Vec<u8>>>, StoreError> {
+        RegionStore::catalog(&self.inner)
+    }
+    fn put_catalog(&self, blob: &[u8], expected: Revision) -> impl Answer<Revision, StoreError> {
+        self.inner.put_catalog(blob, expected)
+    }
+}
+
+impl DecisionLog for Busy {
+    fn append(&self, cluster: &ClusterName, decisions: &[DecisionRecord]) -> impl Answer<(), StoreError> {
+        self.inner.append(cluster, decisions)
+    }
+    fn recent(&self, cluster: &ClusterName, subject: Option<&str>, limit: usize) -> impl Answer<Vec<DecisionRecord>, StoreError> {
+        self.inner.recent(cluster, subject, limit)
+    }
+}
+
+fn key() -> ClaimKey {
+    ClaimKey { cluster: "c".into(), name: "default-1".into() }
+}
+
+fn serving() -> Claim {
+    let id = InstanceId::new("i-1");
+    let machine = Machine {
+        provider_id: ProviderId::of_instance("z", &id),
+        instance_id: id,
+        instance_type: "m5.large".into(),
+        zone: "z".into(),
+        capacity_type: "spot".into(),
+        image_id: "ami".into(),
+        price: Price::ZERO,
+        capacity: Resources::new(),
+        allocatable: Resources::new(),
+        labels: std::collections::BTreeMap::new(),
+        launched_at: at(-3600),
+    };
+    let planned = Claim::planned(key(), "uid".into(), ClaimSpec { node_pool: "default".into(), ..ClaimSpec::default() }, at(-3600));
+    let launched = step(&planned, &Event::FleetAnswered(machine), at(-3600)).unwrap();
+    step(&launched, &Event::NodeJoined { node_name: "node-1".into() }, at(-3600)).unwrap()
+}
+
+/// As consolidate and terminate do at every look.
+fn stamped(claim: &Claim) -> Claim {
+    let last = claim.last_pod_event_at.unwrap_or(at(0));
+    Claim { last_pod_event_at: last.checked_add(SignedDuration::from_secs(1)).ok(), ..claim.clone() }
+}
+
+/// Somebody else ends the claim, without any deadline.
+fn drained(claim: &Claim) -> Claim {
+    let deletion = Deletion { reason: DeletionReason::Underutilized, at: at(0), deadline: None, message: String::new() };
+    step(claim, &Event::DeletionAsked(deletion), at(0)).unwrap()
+}
+
+/// The spot notice of a claim that somebody else writes `busy` times meanwhile: what becomes of both.
+fn notice(claim: &Claim, busy: u32, theirs: fn(&Claim) -> Claim) -> (Result<Report, HandleError>, Claim, Vec<Function>) {
+    let options = WorldOptions {
+        seed: 1,
+        cluster: ClusterName::new("c"),
+        region: "us-west-2".into(),
+        kubernetes_version: "1.33".into(),
+        start: at(0),
+    };
+    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+    let ports = simulation.ports();
+    block_on(async {
+        let lease = ports.acquire(&key().cluster, "test", at(0), SignedDuration::from_secs(5)).await.unwrap();
+        ports.create(&lease, claim).await.unwrap();
+    });
+    let store = Busy { inner: ports.clone(), busy: AtomicU32::new(busy), theirs };
+    let world = World { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
+    let body = notices::spot_interruption("i-1", ports.now());
+    let outcome = block_on(crate::handle(world, &Settings::default(), &body));
+    let after = block_on(ports.get(&key())).unwrap().unwrap().value;
+    let rung = simulation.world().queues.waiting().map(|message| message.function).collect();
+    (outcome, after, rung)
+}
+
+#[test]
+fn a_notice_is_not_lost_to_others_who_write_its_claim() {
+    for busy in 0..=4 {
+        let (outcome, claim, rung) = notice(&serving(), busy, stamped);
+        assert_eq!(outcome.unwrap().counted("ended"), 1, "{busy} others");
+        let deletion = claim.deletion.unwrap();
+        assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::SpotInterruption, Some(at(120))));
+        assert_eq!(rung, [Function::Schedule, Function::Terminate]);
+    }
+}
+
+#[test]
+fn a_notice_whose_tries_are_used_up_comes_again() {
+    let (outcome, claim, rung) = notice(&serving(), 5, stamped);
+    assert_eq!(outcome.unwrap_err().disposition(), Disposition::RetryLater);
+    assert_eq!((claim.deletion, rung), (None, Vec::new()), "nothing was done that the next try would not do");
+}
+
+#[test]
+fn the_deadline_of_a_notice_is_not_lost_to_those_who_drain_the_claim_already() {
+    let draining = drained(&serving());
+    for busy in 0..=4 {
+        let (outcome, claim, _) = notice(&draining, busy, stamped);
+        assert_eq!(outcome.unwrap().counted("ended"), 1, "{busy} others");
+        assert_eq!(claim.deletion.unwrap().deadline, Some(at(120)));
+    }
+}
+
+#[test]
+fn a_notice_holds_beside_another_end_that_is_stored_at_the_same_moment() {
+    let (outcome, claim, _) = notice(&serving(), 1, drained);
+    assert_eq!(outcome.unwrap().counted("ended"), 1);
+    let deletion = claim.deletion.unwrap();
+    assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::Underutilized, Some(at(120))));
+}
+
+#[test]
+fn a_notice_that_was_stored_but_not_told_rings_when_it_comes_again() {
+    let deletion = serving().deletion_for(DeletionReason::SpotInterruption, "", at(0));
+    let told = step(&serving(), &Event::DeletionAsked(deletion), at(0)).unwrap();
+    let (outcome, _, rung) = notice(&told, 0, stamped);
+    assert_eq!((outcome.unwrap().counted("repeats"), rung), (1, vec![Function::Schedule, Function::Terminate]));
+    let looked_at = Claim { look_again_at: Some(at(1)), ..told };
+    let (outcome, _, rung) = notice(&looked_at, 0, stamped);
+    assert_eq!((outcome.unwrap().counted("repeats"), rung), (1, Vec::new()), "somebody has it in hand");
+}
