@@ -2,6 +2,7 @@
 
 mod bells;
 mod promises;
+mod rules;
 
 use crate::{artifacts, environment, shell};
 use anyhow::{Context, Result, bail};
@@ -39,6 +40,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let value: Value = serde_json::from_str(&printed).context("the transformed template is no JSON")?;
     let mut broken = promises::broken(&value);
     broken.extend(promises::without_reservations(&value));
+    broken.extend(rules::broken(&value));
     broken.extend(promises::wider_than(&value, &std::fs::read_to_string(root.join(REFERENCE))?));
     broken.extend(bells::check(root, &value, artifacts::FUNCTIONS)?);
     for line in &broken {

@@ -31,10 +31,10 @@ const VISIBILITY_PER_TIMEOUT: u64 = 6;
 const FIFO_VISIBILITY_PER_TIMEOUT_MAX: u64 = 2;
 
 /// A statement of a function's role.
-struct Statement<'a> {
-    function: &'a str,
-    actions: Vec<&'a str>,
-    whole: &'a Value,
+pub(super) struct Statement<'a> {
+    pub(super) function: &'a str,
+    pub(super) actions: Vec<&'a str>,
+    pub(super) whole: &'a Value,
 }
 
 /// One sentence for each promise that is broken.
@@ -63,20 +63,20 @@ pub(super) fn summary(template: &Value) -> String {
     parts.join(", ")
 }
 
-fn resources(template: &Value) -> impl Iterator<Item = (&str, &Value)> {
+pub(super) fn resources(template: &Value) -> impl Iterator<Item = (&str, &Value)> {
     template["Resources"].as_object().into_iter().flatten().map(|(name, resource)| (name.as_str(), resource))
 }
 
-fn of_type<'a>(template: &'a Value, kind: &str) -> Vec<(&'a str, &'a Value)> {
+pub(super) fn of_type<'a>(template: &'a Value, kind: &str) -> Vec<(&'a str, &'a Value)> {
     resources(template).filter(|(_, resource)| resource["Type"] == kind).collect()
 }
 
 /// The logical name that `{"Ref": …}` or `{"Fn::GetAtt": [name, …]}` leads to.
-fn target(value: &Value) -> Option<&str> {
+pub(super) fn target(value: &Value) -> Option<&str> {
     value["Ref"].as_str().or_else(|| value["Fn::GetAtt"][0].as_str())
 }
 
-fn one_or_many(value: &Value) -> Vec<&str> {
+pub(super) fn one_or_many(value: &Value) -> Vec<&str> {
     match value {
         Value::String(one) => vec![one],
         Value::Array(many) => many.iter().filter_map(Value::as_str).collect(),
@@ -84,7 +84,7 @@ fn one_or_many(value: &Value) -> Vec<&str> {
     }
 }
 
-fn functions(template: &Value) -> Vec<(&str, &Value)> {
+pub(super) fn functions(template: &Value) -> Vec<(&str, &Value)> {
     of_type(template, "AWS::Lambda::Function")
 }
 
@@ -105,13 +105,15 @@ fn roles(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
-fn statements(template: &Value) -> Vec<Statement<'_>> {
+pub(super) fn statements(template: &Value) -> Vec<Statement<'_>> {
     let mut found = Vec::new();
     for (name, function) in functions(template) {
         let role = target(&function["Properties"]["Role"]).unwrap_or_default();
         let policies = template["Resources"][role]["Properties"]["Policies"].as_array();
         for policy in policies.into_iter().flatten() {
-            for whole in policy["PolicyDocument"]["Statement"].as_array().into_iter().flatten() {
+            for given in policy["PolicyDocument"]["Statement"].as_array().into_iter().flatten() {
+                // A statement that a parameter adds counts as there.
+                let whole = given["Fn::If"].get(1).unwrap_or(given);
                 found.push(Statement { function: name, actions: one_or_many(&whole["Action"]), whole });
             }
         }
@@ -267,6 +269,7 @@ fn table(template: &Value, broken: &mut Vec<String>) {
         (properties["TimeToLiveSpecification"]["AttributeName"] == "ttl", "forgets by the attribute ttl"),
         (properties["TimeToLiveSpecification"]["Enabled"] == true, "forgets"),
         (properties["BillingMode"] == "PAY_PER_REQUEST", "is paid for by request"),
+        (properties["DeletionProtectionEnabled"] == true, "cannot be deleted by a slip of the hand"),
         (properties["GlobalSecondaryIndexes"].is_null(), "has no index that a decision could read"),
         (table["DeletionPolicy"] == "Retain", "outlives the stack"),
     ] {

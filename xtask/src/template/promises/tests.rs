@@ -24,7 +24,7 @@ fn sound() -> Value {
             "EventSourceArn": {"Fn::GetAtt": ["Queue", "Arn"]}, "FunctionName": {"Ref": "Terminate"},
             "FunctionResponseTypes": ["ReportBatchItemFailures"]}},
         "Table": {"Type": "AWS::DynamoDB::Table", "DeletionPolicy": "Retain", "Properties": {
-            "BillingMode": "PAY_PER_REQUEST",
+            "BillingMode": "PAY_PER_REQUEST", "DeletionProtectionEnabled": true,
             "KeySchema": [{"AttributeName": "pk"}, {"AttributeName": "sk"}],
             "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": true},
             "TimeToLiveSpecification": {"AttributeName": "ttl", "Enabled": true}}}
@@ -115,6 +115,7 @@ fn s2_3_a_right_that_the_reference_does_not_need_is_found() {
 #[test]
 fn lost_state_is_found() {
     check("/Resources/Table/DeletionPolicy", json!("Delete"), "outlives the stack");
+    check("/Resources/Table/Properties/DeletionProtectionEnabled", json!(false), "slip of the hand");
     check("/Resources/Table/Properties/PointInTimeRecoverySpecification", json!({}), "point in time");
     check("/Resources/Table/Properties/TimeToLiveSpecification", json!({"AttributeName": "x", "Enabled": true}), "ttl");
     check("/Resources/Table/Properties/GlobalSecondaryIndexes", json!([]), "no index");

@@ -1,0 +1,220 @@
+//! AWS's own rules, which nobody sees before an account enforces them: loops of doorbells, repeated ticks, names of which there
+//! can be one in a region, small quotas, functions that cannot reach a private endpoint.
+
+use super::promises::{functions, of_type, one_or_many, resources, statements, target};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Ticks older than this are none: the next one is due.
+const TICK_AGE_MAX: u64 = 60;
+/// How much strangers may take of the account's concurrency, and how much nobody may take from notices.
+const RELAY_CEILING: std::ops::RangeInclusive<u64> = 1..=20;
+const INTERRUPT_FLOOR: std::ops::RangeInclusive<u64> = 2..=5;
+
+/// One sentence for each rule that is broken.
+pub(super) fn broken(template: &Value) -> Vec<String> {
+    let mut broken = Vec::new();
+    loops(template, &mut broken);
+    ticks(template, &mut broken);
+    names(template, &mut broken);
+    concurrency(template, &mut broken);
+    network(template, &mut broken);
+    encrypted(template, &mut broken);
+    alarms(template, &mut broken);
+    broken
+}
+
+/// Which functions a message of each function may start: by the queues that its role may send to, and what these feed.
+fn starts(template: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut feeds: BTreeMap<&str, &str> = BTreeMap::new();
+    for (_, mapping) in of_type(template, "AWS::Lambda::EventSourceMapping") {
+        let properties = &mapping["Properties"];
+        if let (Some(queue), Some(function)) = (target(&properties["EventSourceArn"]), target(&properties["FunctionName"])) {
+            feeds.insert(queue, function);
+        }
+    }
+    let mut starts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for statement in statements(template).iter().filter(|statement| statement.actions.contains(&"sqs:SendMessage")) {
+        let queues = match &statement.whole["Resource"] {
+            Value::Array(many) => many.iter().filter_map(target).collect(),
+            one => Vec::from_iter(target(one)),
+        };
+        starts.entry(statement.function).or_default().extend(queues.into_iter().filter_map(|queue| feeds.get(queue)));
+    }
+    starts
+}
+
+/// Whether a chain of messages that begins with the function can come back to it.
+fn reaches_itself(function: &str, starts: &BTreeMap<&str, BTreeSet<&str>>) -> bool {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut open = vec![function];
+    while let Some(next) = open.pop() {
+        open.extend(starts.get(next).into_iter().flatten().filter(|reached| seen.insert(reached)));
+    }
+    seen.contains(function)
+}
+
+/// Lambda drops the seventeenth message of a chain that comes back to a function, unless the function may be in one. Where no chain
+/// is meant to be, that protection stays.
+fn loops(template: &Value, broken: &mut Vec<String>) {
+    let starts = starts(template);
+    for (name, function) in functions(template) {
+        let allowed = function["Properties"]["RecursiveLoop"] == "Allow";
+        match (reaches_itself(name, &starts), allowed) {
+            (true, false) => {
+                broken.push(format!("{name} can ring for itself, and Lambda would take that for a loop; set RecursiveLoop: Allow"));
+            }
+            (false, true) => broken.push(format!("{name} cannot ring for itself; take RecursiveLoop: Allow away")),
+            _ => {}
+        }
+    }
+}
+
+/// A tick that fails is not repeated: the next one is the retry, and three runs for each would stampede.
+fn ticks(template: &Value, broken: &mut Vec<String>) {
+    let configured: BTreeMap<&str, &Value> = of_type(template, "AWS::Lambda::EventInvokeConfig")
+        .into_iter()
+        .filter_map(|(_, config)| Some((target(&config["Properties"]["FunctionName"])?, &config["Properties"])))
+        .collect();
+    for (name, schedule) in of_type(template, "AWS::Scheduler::Schedule") {
+        let function = target(&schedule["Properties"]["Target"]["Arn"]).unwrap_or_default();
+        let once = configured.get(function).is_some_and(|config| {
+            config["MaximumRetryAttempts"] == 0 && config["MaximumEventAgeInSeconds"].as_u64().is_some_and(|age| age <= TICK_AGE_MAX)
+        });
+        if !once {
+            broken.push(format!(
+                "Lambda repeats a tick of {name} that failed; set EventInvokeConfig of {function} to no retries, {TICK_AGE_MAX} s"
+            ));
+        }
+        let role = target(&schedule["Properties"]["Target"]["RoleArn"]).unwrap_or_default();
+        let trust = template["Resources"][role]["Properties"]["AssumeRolePolicyDocument"].to_string();
+        if !trust.contains("aws:SourceAccount") || !trust.contains("aws:SourceArn") {
+            broken.push(format!("the role {role} of {name} can be used for schedules of other accounts"));
+        }
+    }
+}
+
+/// Two stacks live in one account and region: no resource has a name that another stack's would have too.
+fn names(template: &Value, broken: &mut Vec<String>) {
+    for (name, resource) in resources(template) {
+        for (property, value) in resource["Properties"].as_object().into_iter().flatten() {
+            let names_itself = property.ends_with("Name") && property != "MetricName";
+            if names_itself && target(value).is_none() && !value.to_string().contains("${AWS::StackName}") {
+                broken.push(format!("{name} has the fixed {property} {value}; a second stack in the region would fail"));
+            }
+        }
+    }
+}
+
+/// No queue takes all of the account's concurrency; strangers have a ceiling, notices a floor, and one parameter takes both off.
+fn concurrency(template: &Value, broken: &mut Vec<String>) {
+    for (name, mapping) in of_type(template, "AWS::Lambda::EventSourceMapping") {
+        if mapping["Properties"]["ScalingConfig"]["MaximumConcurrency"].is_null() {
+            broken.push(format!("{name} may take all of the account's concurrency; set ScalingConfig.MaximumConcurrency"));
+        }
+    }
+    for (function, range) in [("Relay", RELAY_CEILING), ("Interrupt", INTERRUPT_FLOOR)] {
+        let default = &template["Parameters"][format!("{function}Concurrency")]["Default"];
+        if !default.as_u64().is_some_and(|default| range.contains(&default)) {
+            broken.push(format!("{function} has the reserved concurrency {default}; it must be {range:?}"));
+        }
+    }
+    for (name, function) in functions(template) {
+        let condition = function["Properties"]["ReservedConcurrentExecutions"]["Fn::If"][0].as_str().unwrap_or_default();
+        if !template["Conditions"][condition].to_string().contains("\"IsSmall\"") {
+            broken.push(format!("{name} reserves concurrency in an account that has none to spare; ask for IsSmall"));
+        }
+    }
+}
+
+/// Who asks for a cluster's endpoint calls it, and must stand where a private one can be reached.
+fn network(template: &Value, broken: &mut Vec<String>) {
+    let calls: BTreeSet<&str> = statements(template)
+        .iter()
+        .filter(|statement| statement.actions.contains(&"eks:DescribeCluster"))
+        .map(|statement| statement.function)
+        .collect();
+    for (name, function) in functions(template).into_iter().filter(|(name, _)| calls.contains(name)) {
+        let properties = &function["Properties"];
+        let role = target(&properties["Role"]).unwrap_or_default();
+        if properties["VpcConfig"].is_null() {
+            broken.push(format!("{name} calls clusters and cannot stand in their VPC; it needs VpcConfig"));
+        }
+        if template["Resources"][role]["Properties"]["ManagedPolicyArns"].is_null() {
+            broken.push(format!("{name} may not make the network interface that it needs in a VPC"));
+        }
+    }
+}
+
+/// Every queue refuses what is not encrypted on its way.
+fn encrypted(template: &Value, broken: &mut Vec<String>) {
+    let refuses = |policy: &Value| {
+        policy["PolicyDocument"]["Statement"].as_array().into_iter().flatten().any(|statement| {
+            let everything =
+                statement["Effect"] == "Deny" && statement["Principal"] == "*" && one_or_many(&statement["Action"]) == ["sqs:*"];
+            everything && statement["Condition"]["Bool"]["aws:SecureTransport"] == "false"
+        })
+    };
+    let safe: BTreeSet<&str> = of_type(template, "AWS::SQS::QueuePolicy")
+        .into_iter()
+        .filter(|(_, policy)| refuses(&policy["Properties"]))
+        .flat_map(|(_, policy)| policy["Properties"]["Queues"].as_array().into_iter().flatten())
+        .filter_map(target)
+        .collect();
+    for (name, _) in of_type(template, "AWS::SQS::Queue") {
+        if !safe.contains(name) {
+            broken.push(format!("{name} takes messages that are not encrypted on their way"));
+        }
+    }
+}
+
+/// What an alarm watches: of each metric whose name, function or queue.
+fn watched(template: &Value) -> BTreeSet<(&str, &str)> {
+    let mut watched = BTreeSet::new();
+    for (_, alarm) in of_type(template, "AWS::CloudWatch::Alarm") {
+        let of_expression = alarm["Properties"]["Metrics"].as_array().into_iter().flatten().map(|metric| &metric["MetricStat"]["Metric"]);
+        for metric in of_expression.chain([&alarm["Properties"]]) {
+            let name = metric["MetricName"].as_str().unwrap_or_default();
+            let dimensions = metric["Dimensions"].as_array().into_iter().flatten();
+            watched.extend(dimensions.filter_map(|dimension| Some((name, target(&dimension["Value"])?))));
+        }
+    }
+    watched
+}
+
+/// Somebody is told of every function that cannot start or hardly ends in time, every queue that stands still, and when it is over.
+fn alarms(template: &Value, broken: &mut Vec<String>) {
+    let watched = watched(template);
+    let mut fed = BTreeSet::new();
+    for (_, mapping) in of_type(template, "AWS::Lambda::EventSourceMapping") {
+        fed.extend(target(&mapping["Properties"]["FunctionName"]));
+        let queue = target(&mapping["Properties"]["EventSourceArn"]).unwrap_or_default();
+        if !watched.contains(&("ApproximateAgeOfOldestMessage", queue)) {
+            broken.push(format!("nobody is told when {queue} is not worked off"));
+        }
+    }
+    for (name, function) in functions(template) {
+        for (metric, when) in [("Throttles", "may not start"), ("Duration", "hardly ends in time")] {
+            if !watched.contains(&(metric, name)) {
+                broken.push(format!("nobody is told when {name} {when}"));
+            }
+        }
+        if fed.contains(name) && !watched.contains(&("RecursiveInvocationsDropped", name)) {
+            broken.push(format!("nobody is told when Lambda takes doorbells of {name} for a loop"));
+        }
+        // Per cent of the timeout, of milliseconds.
+        let share = format!("{} / {}", name.to_lowercase(), function["Properties"]["Timeout"].as_u64().unwrap_or_default() * 10);
+        if !template["Resources"]["DurationAlarm"]["Properties"]["Metrics"][0]["Expression"].to_string().contains(&share) {
+            broken.push(format!("DurationAlarm does not compare {name} with its timeout: `{share}`"));
+        }
+    }
+    for (name, alarm) in of_type(template, "AWS::CloudWatch::Alarm") {
+        let properties = &alarm["Properties"];
+        if properties["AlarmActions"].is_null() || properties["AlarmActions"] != properties["OKActions"] {
+            broken.push(format!("nobody is told when {name} begins, or when it is over"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
