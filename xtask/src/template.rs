@@ -2,6 +2,7 @@
 
 mod bells;
 mod promises;
+mod rights;
 mod rules;
 
 use crate::{artifacts, environment, shell};
@@ -43,6 +44,8 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     broken.extend(rules::broken(&value));
     broken.extend(promises::wider_than(&value, &std::fs::read_to_string(root.join(REFERENCE))?));
     broken.extend(bells::check(root, &value, artifacts::FUNCTIONS)?);
+    let answers = rights::ask(&value)?;
+    broken.extend(answers.broken);
     for line in &broken {
         println!("{line}");
     }
@@ -50,5 +53,6 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         bail!("{TEMPLATE} breaks {} promises", broken.len());
     }
     println!("{TEMPLATE}: {}", promises::summary(&value));
+    println!("{TEMPLATE}: {}", answers.summary);
     Ok(())
 }

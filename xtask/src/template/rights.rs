@@ -1,0 +1,290 @@
+//! What the rendered policies allow and refuse: a table of questions, each statement weakened in every way that the
+//! questions must notice, and the statements as another tool reads them.
+
+mod policy;
+mod questions;
+mod resolve;
+
+use anyhow::{Context, Result};
+use policy::{Names, Statement, allowed};
+use questions::{Question, Section};
+use resolve::{ACCOUNT, Resolver};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The table; its first lines say how it is read.
+const QUESTIONS: &str = include_str!("rights/questions.txt");
+
+/// IAM takes no more characters in all inline policies of a role.
+const POLICY_MAX: usize = 10_240;
+/// So many clusters with names of ten letters fit into every role, as `infra/README.md` says.
+const CLUSTERS_FIT: usize = 50;
+
+/// Who or what a policy belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Holder {
+    /// The role of this function, or `tick`.
+    Role(String),
+    /// Queues, by ARN.
+    Queues(Vec<String>),
+    /// The trust policy of the role with this ARN.
+    Trust(String),
+}
+
+/// A statement with its holder.
+#[derive(Clone, Debug)]
+struct Held {
+    holder: Holder,
+    statement: Statement,
+}
+
+impl Held {
+    fn concerns(&self, question: &Question) -> bool {
+        match &self.holder {
+            Holder::Role(name) => *name == question.who,
+            Holder::Queues(queues) => queues.contains(&question.request.resource),
+            Holder::Trust(role) => question.request.action == "sts:AssumeRole" && *role == question.request.resource,
+        }
+    }
+}
+
+/// How the questions were answered.
+pub(super) struct Answers {
+    /// One sentence for each wrong answer, and for each weakened statement that no question notices.
+    pub(super) broken: Vec<String>,
+    /// What was asked, in one line.
+    pub(super) summary: String,
+    /// Every statement of every role with every parameter set, for other tools.
+    pub(super) statements: Value,
+}
+
+/// Asks everything.
+pub(super) fn ask(template: &Value) -> Result<Answers> {
+    let sections = questions::parse(QUESTIONS)?;
+    let mut answers = Answers { broken: Vec::new(), summary: String::new(), statements: json!({}) };
+    let (mut permissions, mut refusals, mut weakened) = (0, 0, 0);
+    for (index, Section { parameters, questions }) in sections.iter().enumerate() {
+        let resolver = Resolver::new(template, parameters)?;
+        let held = held(template, &resolver)?;
+        permissions += questions.iter().filter(|question| question.allowed).count();
+        refusals += questions.iter().filter(|question| !question.allowed).count();
+        answers.broken.extend(wrong(&held, questions));
+        if index == 0 {
+            answers.statements = of_roles(template, &resolver)?;
+            weakened = unnoticed(&held, questions, &mut answers.broken);
+        }
+    }
+    answers.broken.extend(too_long(template)?);
+    if refusals < permissions {
+        answers.broken.push(format!("{permissions} questions expect a permission and only {refusals} a refusal"));
+    }
+    answers.summary = format!(
+        "{} questions to the policies, {permissions} permissions and {refusals} refusals; {weakened} weakened statements noticed",
+        permissions + refusals
+    );
+    Ok(answers)
+}
+
+/// Every statement of the template, resolved.
+fn held(template: &Value, resolver: &Resolver<'_>) -> Result<Vec<Held>> {
+    let mut held = Vec::new();
+    for (name, resource) in super::promises::resources(template) {
+        let properties = &resource["Properties"];
+        match resource["Type"].as_str() {
+            Some("AWS::IAM::Role") => {
+                let who = name.strip_suffix("Role").unwrap_or(name).to_ascii_lowercase();
+                for policy in properties["Policies"].as_array().into_iter().flatten() {
+                    add(&mut held, &Holder::Role(who.clone()), resolver, &policy["PolicyDocument"])?;
+                }
+                let arn = resolver.resolve(&json!({ "Fn::GetAtt": [name, "Arn"] }))?.unwrap_or_default();
+                let trust = Holder::Trust(arn.as_str().unwrap_or_default().to_owned());
+                add(&mut held, &trust, resolver, &properties["AssumeRolePolicyDocument"])?;
+            }
+            Some("AWS::SQS::QueuePolicy") => {
+                let queues = properties["Queues"].as_array().into_iter().flatten().filter_map(super::promises::target);
+                let arn = |queue: &str| format!("arn:aws:sqs:{}:{ACCOUNT}:whittle-{queue}", resolve::REGION);
+                add(&mut held, &Holder::Queues(queues.map(arn).collect()), resolver, &properties["PolicyDocument"])?;
+            }
+            _ => {}
+        }
+    }
+    Ok(held)
+}
+
+fn add(held: &mut Vec<Held>, holder: &Holder, resolver: &Resolver<'_>, document: &Value) -> Result<()> {
+    let document = resolver.resolve(document)?.context("a policy without a document")?;
+    for statement in document["Statement"].as_array().into_iter().flatten() {
+        let statement = Statement::parse(statement).with_context(|| format!("{holder:?}: {statement}"))?;
+        held.push(Held { holder: holder.clone(), statement });
+    }
+    Ok(())
+}
+
+/// The statements of the roles as IAM gets them, by role.
+fn of_roles(template: &Value, resolver: &Resolver<'_>) -> Result<Value> {
+    let mut roles = BTreeMap::new();
+    for (name, resource) in super::promises::of_type(template, "AWS::IAM::Role") {
+        let policies = resolver.resolve(&resource["Properties"]["Policies"])?.unwrap_or_default();
+        let statements: Vec<Value> = policies
+            .as_array()
+            .into_iter()
+            .flatten()
+            .flat_map(|policy| policy["PolicyDocument"]["Statement"].as_array().cloned().unwrap_or_default())
+            .collect();
+        roles.insert(name.to_owned(), statements);
+    }
+    Ok(json!(roles))
+}
+
+/// Roles whose policies IAM would refuse to store for many clusters.
+fn too_long(template: &Value) -> Result<Vec<String>> {
+    let clusters: Vec<String> = (0..CLUSTERS_FIT).map(|number| format!("cluster-{number:02}")).collect();
+    let resolver = Resolver::new(template, &BTreeMap::from([("Clusters".to_owned(), clusters.join(","))]))?;
+    let mut found = Vec::new();
+    for (name, resource) in super::promises::of_type(template, "AWS::IAM::Role") {
+        let policies = resolver.resolve(&resource["Properties"]["Policies"])?.unwrap_or_default();
+        let documents = policies.as_array().into_iter().flatten().map(|policy| policy["PolicyDocument"].to_string().len());
+        let length: usize = documents.sum();
+        if length > POLICY_MAX {
+            found.push(format!("the policies of {name} have {length} characters for {CLUSTERS_FIT} clusters; IAM takes {POLICY_MAX}"));
+        }
+    }
+    Ok(found)
+}
+
+fn answer(held: &[Held], question: &Question) -> bool {
+    allowed(held.iter().filter(|one| one.concerns(question)).map(|one| &one.statement), &question.request)
+}
+
+fn wrong(held: &[Held], questions: &[Question]) -> Vec<String> {
+    let wrong = questions.iter().filter(|question| answer(held, question) != question.allowed);
+    let sentence = |question: &Question| {
+        let (expected, found) = if question.allowed { ("allowed", "refused") } else { ("refused", "allowed") };
+        format!("question of line {}, {question}: must be {expected} and is {found}", question.line)
+    };
+    wrong.map(sentence).collect()
+}
+
+/// Weakens, or cripples, each statement in every way; adds a sentence for each that leaves all answers as they are.
+/// Returns how many were noticed.
+fn unnoticed(held: &[Held], questions: &[Question], broken: &mut Vec<String>) -> usize {
+    let mut noticed = 0;
+    for (index, one) in held.iter().enumerate() {
+        let concerned: Vec<&Question> = questions.iter().filter(|question| one.concerns(question)).collect();
+        for (what, changed) in variants(&one.statement) {
+            let others = held.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
+            let changed = changed.map(|statement| Held { holder: one.holder.clone(), statement });
+            let all: Vec<&Held> = others.chain(changed.as_ref()).collect();
+            let differs = |question: &&Question| {
+                let mine = all.iter().filter(|held| held.concerns(question)).map(|held| &held.statement);
+                allowed(mine, &question.request) != question.allowed
+            };
+            if concerned.iter().any(differs) {
+                noticed += 1;
+            } else {
+                broken.push(format!("{:?}, {}: no question notices it {what}", one.holder, one.statement.sid));
+            }
+        }
+    }
+    noticed
+}
+
+/// The statement without one of its parts, and wider; `None` is the statement gone.
+fn variants(statement: &Statement) -> Vec<(String, Option<Statement>)> {
+    let mut variants = vec![("gone".to_owned(), None)];
+    let mut add = |what: String, change: &dyn Fn(&mut Statement)| {
+        let mut changed = statement.clone();
+        change(&mut changed);
+        variants.push((what, Some(changed)));
+    };
+    for (index, condition) in statement.conditions.iter().enumerate() {
+        add(format!("without its condition on {}", condition.key), &|changed| {
+            changed.conditions.remove(index);
+        });
+        for (at, value) in condition.values.iter().enumerate().filter(|_| condition.values.len() > 1) {
+            add(format!("without {value} in its condition on {}", condition.key), &|changed| {
+                changed.conditions[index].values.remove(at);
+            });
+        }
+    }
+    let one_less = |names: &Names, at: usize| match names {
+        Names::These(names) => {
+            Names::These(names.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, name)| name.clone()).collect())
+        }
+        Names::AllBut(names) => Names::AllBut(names.clone()),
+    };
+    if let Names::These(names) = &statement.resources {
+        if names != &["*"] {
+            add("on every resource".to_owned(), &|changed| changed.resources = Names::These(vec!["*".to_owned()]));
+        }
+        for (at, name) in names.iter().enumerate().filter(|_| names.len() > 1) {
+            add(format!("without the resource {name}"), &|changed| changed.resources = one_less(&statement.resources, at));
+        }
+    }
+    if let Names::These(names) = &statement.actions {
+        for (at, name) in names.iter().enumerate().filter(|_| names.len() > 1) {
+            add(format!("without the action {name}"), &|changed| changed.actions = one_less(&statement.actions, at));
+        }
+    }
+    if statement.principals.as_ref().is_some_and(|names| names != &["*"]) {
+        add("for everybody".to_owned(), &|changed| changed.principals = Some(vec!["*".to_owned()]));
+    }
+    variants
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A queue that one function may send to, and only encrypted.
+    fn template(statement: Value) -> Value {
+        json!({"Parameters": {}, "Resources": {
+            "Queue": {"Type": "AWS::SQS::Queue"},
+            "LaunchRole": {"Type": "AWS::IAM::Role", "Properties": {"Policies": [{"PolicyDocument": {"Statement": [statement]}}]}},
+            "Policy": {"Type": "AWS::SQS::QueuePolicy", "Properties": {"Queues": [{"Ref": "Queue"}], "PolicyDocument": {"Statement": [
+                {"Sid": "Plain", "Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Resource": "*",
+                    "Condition": {"Bool": {"aws:SecureTransport": "false"}}}]}}}
+        }})
+    }
+
+    const ASKED: &str = "parameters\n\
+        allow launch sqs:SendMessage arn:aws:sqs:us-west-2:111122223333:whittle-Queue\n\
+        deny launch sqs:SendMessage arn:aws:sqs:us-west-2:111122223333:whittle-Queue aws:SecureTransport=false\n";
+    const OTHER: &str = "deny launch sqs:SendMessage arn:aws:sqs:us-west-2:111122223333:whittle-Other\n";
+
+    fn found(statement: Value, asked: &str) -> Vec<String> {
+        let template = template(statement);
+        let sections = questions::parse(asked).expect("the questions are sound");
+        let resolver = Resolver::new(&template, &sections[0].parameters).expect("the template is sound");
+        let held = held(&template, &resolver).expect("the policies are sound");
+        let mut found = wrong(&held, &sections[0].questions);
+        unnoticed(&held, &sections[0].questions, &mut found);
+        found
+    }
+
+    #[test]
+    fn a_right_that_is_too_wide_or_missing_is_found() {
+        let sends = |resource: Value| json!({"Sid": "Send", "Effect": "Allow", "Action": "sqs:SendMessage", "Resource": resource});
+        let sound = sends(json!({"Fn::GetAtt": ["Queue", "Arn"]}));
+        let asked = format!("{ASKED}{OTHER}");
+        assert_eq!(found(sound, &asked), Vec::<String>::new());
+        let wide = found(sends(json!("*")), &asked);
+        assert!(wide.len() == 1 && wide[0].contains("must be refused and is allowed"), "{wide:?}");
+        let missing = found(sends(json!("arn:aws:sqs:us-west-2:111122223333:elsewhere")), &asked);
+        assert!(missing[0].contains("must be allowed and is refused"), "{missing:?}");
+    }
+
+    #[test]
+    fn a_part_of_a_statement_that_nobody_asks_about_is_found() {
+        let sound = json!({"Sid": "Send", "Effect": "Allow", "Action": ["sqs:SendMessage", "sqs:PurgeQueue"],
+            "Resource": {"Fn::GetAtt": ["Queue", "Arn"]}, "Condition": {"StringEqualsIfExists": {"a:k": "v"}}});
+        assert_eq!(
+            found(sound, ASKED),
+            [
+                "Role(\"launch\"), Send: no question notices it without its condition on a:k",
+                "Role(\"launch\"), Send: no question notices it on every resource",
+                "Role(\"launch\"), Send: no question notices it without the action sqs:PurgeQueue",
+            ]
+        );
+    }
+}
