@@ -45,6 +45,11 @@ pub(crate) fn sam(root: &Path) -> Result<PathBuf> {
     python::set_up(root, &cache()?, "sam")
 }
 
+/// The Python environment with AWS's service authorization reference.
+pub(crate) fn policies(root: &Path) -> Result<PathBuf> {
+    python::set_up(root, &cache()?, "policies")
+}
+
 /// The folder that holds everything set up here.
 pub(crate) fn cache() -> Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME")

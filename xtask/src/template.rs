@@ -1,6 +1,7 @@
 //! Checks `template.yaml`: first as the tools see it, then what AWS would make of it against our promises.
 
 mod bells;
+mod items;
 mod promises;
 mod rights;
 mod rules;
@@ -44,14 +45,25 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     broken.extend(rules::broken(&value));
     broken.extend(promises::wider_than(&value, &std::fs::read_to_string(root.join(REFERENCE))?));
     broken.extend(bells::check(root, &value, artifacts::FUNCTIONS)?);
+    broken.extend(items::check(root, &value, artifacts::FUNCTIONS)?);
     let answers = rights::ask(&value)?;
+    let statements = environment::cache()?.join("statements.json");
+    std::fs::write(&statements, answers.statements.to_string())?;
     broken.extend(answers.broken);
     for line in &broken {
         println!("{line}");
     }
+    let reference = environment::policies(root)?;
+    let compared = shell::run(tool(
+        root,
+        &reference,
+        "python",
+        &["tests/python/policies.py", &statements.to_string_lossy(), &transformed.to_string_lossy()],
+    ));
     if !broken.is_empty() {
         bail!("{TEMPLATE} breaks {} promises", broken.len());
     }
+    compared?;
     println!("{TEMPLATE}: {}", promises::summary(&value));
     println!("{TEMPLATE}: {}", answers.summary);
     Ok(())

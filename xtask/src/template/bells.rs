@@ -27,7 +27,7 @@ pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result
 }
 
 /// The text of a function's modules, tests left out.
-fn source(folder: &Path) -> Result<String> {
+pub(super) fn source(folder: &Path) -> Result<String> {
     let mut text = String::new();
     let listing = std::fs::read_dir(folder).with_context(|| format!("{} cannot be read", folder.display()))?;
     for entry in listing.flatten() {

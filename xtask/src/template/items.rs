@@ -1,0 +1,132 @@
+//! Which kinds of items a function may read, write and delete follows from what its code can ask of the store: the traits in its
+//! bounds, without which nothing compiles, and of these the calls that it names.
+
+use super::promises::{one_or_many, statements};
+use anyhow::Result;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+const CLAIM: &str = "CLAIM#*";
+const INSTANCE: &str = "INSTANCE#*";
+const LEASE: &str = "LEASE#*";
+const RECORD: &str = "RECORD#*";
+const OFFERING: &str = "OFFERING";
+const BUCKET: &str = "BUCKET#*";
+const CATALOG: &str = "CATALOG";
+const DECISION: &str = "DECISION#*";
+
+/// What reading needs; the adapter asks for items one by one and for whole partitions.
+const READ: &[&str] = &["dynamodb:GetItem", "dynamodb:Query"];
+const CHECK: &[&str] = &["dynamodb:ConditionCheckItem"];
+const WRITE: &[&str] = &["dynamodb:PutItem"];
+const FORGET: &[&str] = &["dynamodb:DeleteItem"];
+
+/// What a trait of the store needs: its name, one of the calls that must be named (none: the bound is enough), the rights.
+type Need = (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
+
+const NEEDS: &[Need] = &[
+    ("ClaimStore", &[], READ, &[CLAIM, INSTANCE]),
+    ("ClaimStore", &["save(", "advance(", ".update(", ".create("], WRITE, &[CLAIM, INSTANCE]),
+    ("Leases", &[], READ, &[LEASE]),
+    ("Leases", &[], CHECK, &[LEASE]),
+    ("Leases", &[], WRITE, &[LEASE]),
+    ("Records", &[], READ, &[RECORD]),
+    ("Records", &[], WRITE, &[RECORD]),
+    ("Records", &["remove::<"], FORGET, &[RECORD]),
+    ("RegionStore", &[], READ, &[OFFERING, CATALOG]),
+    ("RegionStore", &["put_stock_outs("], WRITE, &[OFFERING]),
+    ("RegionStore", &["take_tokens("], READ, &[BUCKET]),
+    ("RegionStore", &["take_tokens("], WRITE, &[BUCKET]),
+    ("RegionStore", &["put_catalog("], WRITE, &[CATALOG]),
+    ("RegionStore", &["put_catalog("], FORGET, &[CATALOG]),
+    ("DecisionLog", &[], WRITE, &[DECISION]),
+    ("DecisionLog", &[".recent("], READ, &[DECISION]),
+    ("Erase", &[], READ, &[CLAIM, DECISION, RECORD]),
+    ("Erase", &[], FORGET, &[CLAIM, INSTANCE, DECISION, RECORD]),
+];
+
+/// A call of DynamoDB's on a kind of items.
+type Right = (String, String);
+
+/// One sentence for each right that a function lacks, or has and does not use.
+pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result<Vec<String>> {
+    let mut broken = Vec::new();
+    for function in functions {
+        let source = super::bells::source(&root.join("functions").join(function).join("src"))?;
+        let allowed = allowed(template, function);
+        let needed = needed(&source);
+        broken.extend(needed.difference(&allowed).map(|(call, kind)| format!("{function} needs {call} on {kind}, and its role may not")));
+        broken.extend(
+            allowed.difference(&needed).map(|(call, kind)| format!("{function} may {call} on {kind}, and nothing in it asks for that")),
+        );
+    }
+    Ok(broken)
+}
+
+/// What stands behind `S:` anywhere in the source.
+fn bounds(source: &str) -> BTreeSet<&str> {
+    let ends = |letter: char| !letter.is_alphanumeric() && !matches!(letter, ' ' | '+' | '\n' | ':' | '_');
+    let behind =
+        source.match_indices("S: ").filter(|(at, _)| !source[..*at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_'));
+    let lists = behind.map(|(at, mark)| source[at + mark.len()..].split(ends).next().unwrap_or_default());
+    lists.flat_map(|list| list.split('+')).map(str::trim).collect()
+}
+
+fn needed(source: &str) -> BTreeSet<Right> {
+    let bounds = bounds(source);
+    let applies =
+        |(bound, calls, ..): &&Need| bounds.contains(bound) && (calls.is_empty() || calls.iter().any(|call| source.contains(call)));
+    let rights =
+        NEEDS.iter().filter(applies).flat_map(|(_, _, calls, kinds)| calls.iter().flat_map(|call| kinds.iter().map(|kind| (*call, *kind))));
+    rights.map(|(call, kind)| (call.to_owned(), kind.to_owned())).collect()
+}
+
+fn allowed(template: &Value, function: &str) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for statement in statements(template).iter().filter(|statement| statement.function.eq_ignore_ascii_case(function)) {
+        let kinds = one_or_many(&statement.whole["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]);
+        // Without the condition it is all of them.
+        let kinds = if kinds.is_empty() { vec!["*"] } else { kinds };
+        for call in statement.actions.iter().filter(|action| action.starts_with("dynamodb:")) {
+            rights.extend(kinds.iter().map(|kind| ((*call).to_owned(), (*kind).to_owned())));
+        }
+    }
+    rights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn bounds_are_found_wherever_they_stand() {
+        let source = "where\n    S: ClaimStore + Leases,\n    K: Mirrors,\n{ } async fn keep<S: Records>(store: &S) fn x(CLASS: Erase)";
+        assert_eq!(bounds(source), BTreeSet::from(["ClaimStore", "Leases", "Records"]));
+    }
+
+    #[test]
+    fn rights_follow_bounds_and_calls() {
+        let of = |source: &str| needed(source).into_iter().map(|(call, kind)| format!("{call} {kind}")).collect::<Vec<_>>();
+        assert_eq!(of("S: ClaimStore,").len(), 4);
+        assert!(!of("S: ClaimStore,").contains(&"dynamodb:PutItem CLAIM#*".to_owned()), "who only reads claims writes none");
+        assert!(of("S: ClaimStore, save(store)").contains(&"dynamodb:PutItem CLAIM#*".to_owned()));
+        assert!(of("S: Records, store.remove::<Missed>()").contains(&"dynamodb:DeleteItem RECORD#*".to_owned()));
+        assert_eq!(of("K: Records, take_tokens("), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_right_that_is_missing_or_idle_is_seen() {
+        let with = |condition: Value| {
+            json!({"Resources": {
+                "Sweep": {"Type": "AWS::Lambda::Function", "Properties": {"Role": {"Fn::GetAtt": ["SweepRole", "Arn"]}}},
+                "SweepRole": {"Properties": {"Policies": [{"PolicyDocument": {"Statement": [
+                    {"Action": "dynamodb:PutItem", "Condition": condition}]}}]}}}})
+        };
+        let narrow = with(json!({"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["LEASE#*"]}}));
+        assert_eq!(allowed(&narrow, "sweep"), BTreeSet::from([("dynamodb:PutItem".to_owned(), "LEASE#*".to_owned())]));
+        assert_eq!(allowed(&with(json!({})), "sweep"), BTreeSet::from([("dynamodb:PutItem".to_owned(), "*".to_owned())]));
+        assert_eq!(allowed(&narrow, "launch"), BTreeSet::new());
+    }
+}
