@@ -27,7 +27,7 @@ enum Step {
     Fmt,
     /// No crate depends on what it must not see.
     Edges,
-    /// No orphan, huge, unportable or unfinished file.
+    /// No orphan, huge, unportable or unfinished file; metrics and runbooks say what the code does.
     Tidy,
     /// Third-party crates come from one place, under terms that we can ship.
     Licences,

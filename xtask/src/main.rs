@@ -9,6 +9,7 @@ mod deploy;
 mod edges;
 mod environment;
 mod licences;
+mod quotes;
 mod shell;
 mod sim;
 mod template;

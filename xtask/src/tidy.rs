@@ -1,6 +1,6 @@
 //! Habits that a compiler does not check: every file is compiled, short, small and portable.
 
-use crate::workspace;
+use crate::{quotes, workspace};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,6 +36,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     }
     found.extend(orphans(root, &files)?);
     found.extend(metrics(root, &files)?);
+    found.extend(quotes::check(root)?);
     Ok(found)
 }
 
