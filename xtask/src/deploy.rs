@@ -6,6 +6,8 @@ use std::path::Path;
 use whittle_backends::ministack::Ministack;
 
 const STACK: &str = "whittle";
+/// Stands beside the first one for a while.
+const SECOND: &str = "whittle-second";
 /// No cluster has this name anywhere.
 const CLUSTER: &str = "test-cluster";
 /// What the relay compares the path with; `tests/python/deployed.py` knows it too.
@@ -30,17 +32,17 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let template = built.join("template.yaml");
     let overrides = format!("Clusters={CLUSTER} Architecture=x86_64 TestEndpoint={endpoint} RelaySecret={SECRET_NAME}");
     let template = template.to_string_lossy();
-    let deploy = || {
-        let mut arguments = vec!["deploy", "--template-file", &template, "--stack-name", STACK, "--resolve-s3"];
+    let deploy = |stack: &str| {
+        let mut arguments = vec!["deploy", "--template-file", &template, "--stack-name", stack, "--resolve-s3"];
         arguments.extend(["--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset", "--no-progressbar"]);
         arguments.extend(["--no-fail-on-empty-changeset", "--parameter-overrides", &overrides]);
         shell::run(aws("sam", &arguments))
     };
     let resources = || shell::read(aws("python", &["-c", LIST_RESOURCES, STACK]));
-    deploy()?;
+    deploy(STACK)?;
     // S0.1: a second run changes nothing and succeeds.
     let first = resources()?;
-    deploy()?;
+    deploy(STACK)?;
     if resources()? != first {
         bail!("the second deployment of the same template changed the stack");
     }
@@ -49,10 +51,13 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         println!("the emulator said:\n{}", tail(&cloud.log()));
     }
     answered?;
+    // Nothing in the template has a name of which a region takes one.
+    deploy(SECOND)?;
     // S0.19: removing what is gone succeeds too. The table with the claims outlives the stack, as the template promises.
-    let delete = || shell::run(aws("sam", &["delete", "--stack-name", STACK, "--no-prompts", "--region", Ministack::REGION]));
-    delete()?;
-    delete()?;
+    let delete = |stack: &str| shell::run(aws("sam", &["delete", "--stack-name", stack, "--no-prompts", "--region", Ministack::REGION]));
+    delete(SECOND)?;
+    delete(STACK)?;
+    delete(STACK)?;
     let left = shell::read(aws("python", &["-c", LIST_LEFT]))?;
     if !left.trim().is_empty() {
         bail!("the deleted stack left something behind: {left}");
