@@ -189,8 +189,12 @@ fn durations_and_reasons_of_budgets() {
     let spoil = |field: &str, value: Value, words: &str| {
         check("pool", &format!("/spec/disruption/budgets/0/{field}"), Is(value), "BudgetInvalid", words);
     };
-    for text in ["", "1h30", "1d", "1h 30m", "h", "99999999h", "9223372036854775807h"] {
+    for text in ["", "1h30", "1d", "1h 30m", "h"] {
         spoil("duration", json!(text), &format!("budgets[0].duration: {text:?} is not a duration: write numbers with units"));
+    }
+    // As long as can be told: the window is always open.
+    for text in ["99999999h", "9223372036854775807h", "99999999999999999999999h"] {
+        check("pool", "/spec/disruption/budgets/0/duration", Is(json!(text)), "NothingCheaper", "");
     }
     spoil("duration", json!("-1h"), "budget duration -1h is negative");
     spoil("duration", json!(3600), "spec.disruption.budgets[0].duration");
@@ -211,7 +215,7 @@ fn disruption_settings_as_a_whole() {
     closed("/spec/disruption/budgets", json!({}), "spec.disruption.budgets: invalid type");
     closed("/spec/disruption/budgets", json!("x"), "spec.disruption.budgets: invalid type");
     closed("/spec/disruption/budgets/0", json!("x"), "spec.disruption.budgets[0]: invalid type");
-    for text in ["", "5", "never", "Never ", "1d", "1hr", "99999999h"] {
+    for text in ["", "5", "never", "Never ", "1d", "1hr"] {
         closed("/spec/disruption/consolidateAfter", json!(text), &format!("spec.disruption.consolidateAfter: {text:?} is not a duration"));
     }
     closed("/spec/disruption/consolidateAfter", json!(5), "spec.disruption.consolidateAfter");
@@ -328,10 +332,12 @@ fn pods_that_ask_for_what_cannot_be() {
         let cost = annotation("controller.kubernetes.io/pod-deletion-cost", value);
         check("pod", "/metadata/annotations", cost, "NothingCheaper", "");
     }
-    for value in ["true ", "TRUE", "0s", "-1h", "99999999h", "1x", ""] {
+    for value in ["true ", "TRUE", "0s", "-1h", "1x", ""] {
         check("pod", "/metadata/annotations", annotation("karpenter.sh/do-not-disrupt", value), "NothingCheaper", "");
     }
-    check("pod", "/metadata/annotations", annotation("karpenter.sh/do-not-disrupt", "true"), "PodAnnotation", "p-bad protects it");
+    for value in ["true", "99999999h"] {
+        check("pod", "/metadata/annotations", annotation("karpenter.sh/do-not-disrupt", value), "PodAnnotation", "p-bad protects it");
+    }
     check("good-pod", "/spec/tolerations", Is(json!([{"operator": "Odd"}])), "NothingCheaper", "");
 }
 

@@ -81,10 +81,14 @@ impl FromStr for GoDuration {
         if negative {
             nanos = -nanos;
         }
-        let nanos = i64::try_from(nanos).map_err(|_| fail())?;
+        // The API server takes numbers of any length: what is longer than three centuries is as long as can be told.
+        let nanos = i64::try_from(nanos).unwrap_or(if negative { i64::MIN } else { i64::MAX });
         Ok(Self { span: SignedDuration::from_nanos(nanos), text: text.to_owned() })
     }
 }
+
+/// Of more digits than these, every number of every unit is longer than can be told.
+const DIGITS_MAX: usize = 20;
 
 /// Nanoseconds of one `number unit` pair.
 fn part(number: &str, unit: &str) -> Option<i128> {
@@ -98,9 +102,15 @@ fn part(number: &str, unit: &str) -> Option<i128> {
         _ => return None,
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() || whole.len() > 18 || fraction.len() > 12 {
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
+    let whole = whole.trim_start_matches('0');
+    if whole.len() > DIGITS_MAX {
+        return Some(i128::from(i64::MAX));
+    }
+    // What is below a picosecond does not count.
+    let fraction = &fraction[..fraction.len().min(12)];
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let below: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
     Some(whole * scale + below * scale / 10i128.pow(u32::try_from(fraction.len()).ok()?))

@@ -22,6 +22,7 @@ pub mod runtime;
 pub mod scheduler_config;
 mod schema;
 pub mod settings;
+pub mod unreadable;
 pub mod validate;
 mod yaml;
 
@@ -30,6 +31,7 @@ pub use yaml::Mark;
 pub use duration::{GoDuration, NillableDuration};
 pub use meta::{Condition, ConditionStatus, LabelSelector, ObjectMeta, OwnerReference, SelectorRequirement};
 pub use objects::ClusterObjects;
+pub use unreadable::Unreadable;
 
 #[cfg(test)]
 mod tests;

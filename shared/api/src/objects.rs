@@ -5,6 +5,7 @@ use crate::k8s::{
     StorageClass, VolumeAttachment,
 };
 use crate::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use crate::unreadable::Unreadable;
 use serde::{Deserialize, Serialize};
 
 /// What a snapshot of a cluster holds. Lists are in no particular order; decisions sort what they need.
@@ -29,9 +30,35 @@ pub struct ClusterObjects {
     pub csi_nodes: Vec<CsiNode>,
     pub volume_attachments: Vec<VolumeAttachment>,
     pub config_maps: Vec<ConfigMap>,
+    /// What is there and cannot be read, of every kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<Unreadable>,
+    /// Kinds that were asked for and that the API server does not serve: that none of their objects is listed says nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub absent_kinds: Vec<String>,
 }
 
 impl ClusterObjects {
+    /// What cannot be read of a kind.
+    pub fn unreadable_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Unreadable> {
+        self.unreadable.iter().filter(move |odd| odd.kind == kind)
+    }
+
+    /// Whether an object of this kind and name is there and cannot be read. One without a name may be any.
+    pub fn is_unreadable(&self, kind: &str, name: &str) -> bool {
+        self.unreadable_of(kind).any(|odd| odd.metadata.name == name || odd.metadata.name.is_empty())
+    }
+
+    /// Whether the API server does not serve a kind at all.
+    pub fn lacks_kind(&self, kind: &str) -> bool {
+        self.absent_kinds.iter().any(|absent| absent == kind)
+    }
+
+    /// Pods that cannot be read, as far as draining them goes.
+    pub fn unreadable_pods(&self) -> impl Iterator<Item = &Pod> {
+        self.unreadable.iter().filter_map(|odd| odd.pod.as_deref())
+    }
+
     /// Puts every list in the order of namespaces and names, so that not even the words of an answer depend on the order in
     /// which objects were read.
     pub fn sort(&mut self) {
@@ -58,5 +85,8 @@ impl ClusterObjects {
         by_key(&mut self.csi_nodes);
         by_key(&mut self.volume_attachments);
         by_key(&mut self.config_maps);
+        let key = |odd: &Unreadable| (odd.kind.clone(), odd.metadata.namespace.clone(), odd.metadata.name.clone());
+        self.unreadable.sort_by_cached_key(key);
+        self.absent_kinds.sort_unstable();
     }
 }

@@ -21,8 +21,20 @@ fn durations_read_gos_notation() {
 }
 
 #[test]
+fn durations_longer_than_can_be_told_are_as_long_as_can_be_told() {
+    for text in ["2562048h", "99999999999h", "9223372036854775807h", "999999999999999999999999999h", "99999999999h59m"] {
+        let duration: GoDuration = text.parse().unwrap();
+        assert_eq!(duration.span().as_nanos(), i128::from(i64::MAX), "{text}");
+        assert_eq!(duration.to_string(), text, "the text survives");
+    }
+    assert_eq!("-99999999999h".parse::<GoDuration>().unwrap().span().as_nanos(), i128::from(i64::MIN));
+    assert_eq!("000000000000000000000000000030s".parse::<GoDuration>().unwrap().span().as_secs(), 30);
+    assert_eq!("0.33333333333333333333h".parse::<GoDuration>().unwrap().span().as_secs(), 1199);
+}
+
+#[test]
 fn what_is_no_duration_is_refused() {
-    for text in ["", "30", "s", "1x", "h1", "-", "1hour", "Never"] {
+    for text in ["", "30", "s", "1x", "h1", "-", "1hour", "Never", "1.2.3h", ".h"] {
         assert!(text.parse::<GoDuration>().is_err(), "{text}");
     }
     assert_eq!("Never".parse(), Ok(NillableDuration::Never));

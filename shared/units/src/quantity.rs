@@ -113,7 +113,7 @@ fn parse(text: &str) -> Option<Quantity> {
     }
     let (mut numerator, mut denominator) = match suffix.strip_prefix(['e', 'E']) {
         Some(exponent) if !exponent.is_empty() && exponent != "i" => {
-            let exponent: i32 = exponent.parse().ok()?;
+            let exponent = exponent_of(exponent)?;
             let power = 10i128.pow(exponent.unsigned_abs().min(24));
             if exponent < 0 { (1_000, power) } else { (1_000i128.saturating_mul(power), 1) }
         }
@@ -132,6 +132,16 @@ fn parse(text: &str) -> Option<Quantity> {
         magnitude.saturating_add(i128::from(inexact))
     };
     Some(Quantity(i64::try_from(rounded).unwrap_or(if negative { i64::MIN } else { i64::MAX })))
+}
+
+/// A decimal exponent. The API server takes one of any length: beyond these bounds nothing changes any more.
+fn exponent_of(text: &str) -> Option<i32> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let size = digits.parse().unwrap_or(i32::MAX);
+    Some(if text.starts_with('-') { -size } else { size })
 }
 
 fn parse_digits(digits: &str) -> Option<i128> {

@@ -34,12 +34,16 @@ fn absurd_quantities_saturate() {
     check_quantity("100E", i64::MAX, &Quantity::MAX.to_string());
     check_quantity("99999999999999999999999999999999999999999999", i64::MAX, &Quantity::MAX.to_string());
     check_quantity("1e400", i64::MAX, &Quantity::MAX.to_string());
+    check_quantity("1e99999999999", i64::MAX, &Quantity::MAX.to_string());
+    check_quantity("1e+99999999999999999999", i64::MAX, &Quantity::MAX.to_string());
+    check_quantity("0e99999999999", 0, "0");
+    check_quantity("1e-99999999999", 1, "1m");
     check_quantity("-100Ei", i64::MIN, &Quantity::from_milli(i64::MIN).to_string());
 }
 
 #[test]
 fn what_is_no_quantity_is_refused() {
-    for text in ["", "-", "5K", "10GB", "abc", "1 Gi", "1..2", "e5", "1e", "0x10", "."] {
+    for text in ["", "-", "5K", "10GB", "abc", "1 Gi", "1..2", "e5", "1e", "1e-", "1e0.5", "0x10", "."] {
         assert!(text.parse::<Quantity>().is_err(), "{text}");
     }
 }

@@ -204,6 +204,8 @@ impl Objects {
             csi_nodes: all(&self.csi_nodes),
             volume_attachments: all(&self.volume_attachments),
             config_maps: all(&self.config_maps),
+            unreadable: Vec::new(),
+            absent_kinds: Vec::new(),
         }
     }
 
