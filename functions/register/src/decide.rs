@@ -2,7 +2,7 @@
 
 use whittle_api::k8s::{Kind, Node, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;
-use whittle_api::{ConditionStatus, OwnerReference, conditions, labels};
+use whittle_api::{ClusterObjects, ConditionStatus, OwnerReference, conditions, labels};
 use whittle_claims::{Claim, annotations_of, labels_of};
 use whittle_core::state::is_ephemeral;
 use whittle_ports::NodePatch;
@@ -12,6 +12,13 @@ pub(crate) fn nodes_of<'a>(claim: &Claim, nodes: &'a [Node]) -> Vec<&'a Node> {
     let Some(machine) = claim.machine() else { return Vec::new() };
     let id = machine.provider_id.as_str();
     nodes.iter().filter(|node| !id.is_empty() && node.spec.provider_id == id).collect()
+}
+
+/// Whether a Node that cannot be read may be that of a claim's machine: then nobody knows that it has not joined.
+pub(crate) fn may_have_joined(claim: &Claim, objects: &ClusterObjects) -> bool {
+    let Some(machine) = claim.machine() else { return false };
+    let mut odd = objects.unreadable_of(Node::KIND);
+    odd.any(|odd| odd.provider_id.is_empty() || odd.provider_id == machine.provider_id.as_str())
 }
 
 /// Joined without the taint that keeps pods away until its labels are there.

@@ -138,7 +138,9 @@ where
     if let Phase::Registered { .. } = claim.value.phase {
         claim = initialize(world, claim, &registered, report).await?;
     }
-    if let Liveness::Overdue(reason) = claim.value.liveness(now) {
+    if let Liveness::Overdue(reason) = claim.value.liveness(now)
+        && !decide::may_have_joined(&claim.value, objects)
+    {
         let message = format!("no {} in time", if claim.value.machine().is_some() { "node joined" } else { "machine was launched" });
         let deletion = claim.value.deletion_for(reason, message.clone(), now);
         claim = advance(world.store, &claim, &Event::DeletionAsked(deletion), now).await?;

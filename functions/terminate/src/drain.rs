@@ -1,7 +1,7 @@
 //! Which pods of a node go next, and how (lifecycle 14 to 17). Pure.
 
 use std::collections::BTreeSet;
-use whittle_api::k8s::{Pod, Taint, TaintEffect};
+use whittle_api::k8s::{Kind, Pod, Taint, TaintEffect, VolumeAttachment};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::PodKey;
 use whittle_core::pods::{Protection, do_not_disrupt, tolerates};
@@ -101,6 +101,9 @@ pub(crate) fn attached(objects: &ClusterObjects, node: &str, now: Timestamp) -> 
         })
         .map(|attachment| attachment.metadata.name.clone())
         .collect();
+    // Whose volume it is cannot be read: it may be in use.
+    let hidden = objects.unreadable_of(VolumeAttachment::KIND).filter(|odd| odd.node_name == node);
+    names.extend(hidden.map(|odd| odd.metadata.name.clone()));
     names.sort();
     names
 }

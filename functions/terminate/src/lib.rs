@@ -9,7 +9,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Kind, Node};
 use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues, RegionStore, Report, Scope,
@@ -109,7 +109,11 @@ where
         Phase::Failed { .. } | Phase::Gone { .. } => finish::let_go(world, &claim.value).await,
         Phase::Launching { client_token, since, .. } => finish::abandon_launch(world, claim, &client_token, since, report).await,
         Phase::Draining { node_name: Some(node), .. } => {
-            let objects = world.cluster.read(&claim.value.key.cluster, Scope::Drain, Some(&node)).await?;
+            let mut objects = world.cluster.read(&claim.value.key.cluster, Scope::Drain, Some(&node)).await?;
+            steps::take_in_unreadable(world, claim, &mut objects, report).await;
+            if objects.is_unreadable(Node::KIND, &node) && !steps::is_overdue(&claim.value, world.clock.now()) {
+                return Ok(Next::Again(LATER)); // it can be neither closed nor told from another machine's
+            }
             let Some(found) = objects.nodes.iter().find(|found| found.metadata.name == node) else {
                 if steps::pods_contradict(world, claim, &node, &objects).await? {
                     report.count("node_not_seen");

@@ -5,7 +5,7 @@ use crate::hold::{self, Stage};
 use crate::{LATER, Next, SOON, finish};
 use std::collections::BTreeMap;
 use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Kind, Node, Pod};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
 use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, Stored, mirror};
 use whittle_ec2::instance::InstanceState;
@@ -19,6 +19,8 @@ use whittle_units::{ClusterName, SignedDuration, Timestamp};
 const EVICTIONS_PER_RUN: usize = 50;
 /// Evictions of a cluster in a second, and at once after a pause: its nodes share them, however many are drained together.
 const EVICTIONS_PER_SECOND: u32 = 100;
+/// Events of one look about objects that cannot be read.
+const UNREADABLE_MAX: usize = 5;
 /// What an eviction takes at most when the API server answers at all.
 const ONE_CALL: SignedDuration = SignedDuration::from_secs(1);
 /// A pod may have been bound just before the taint was seen, so that an empty node is watched for this long.
@@ -75,7 +77,7 @@ where
         report.count("drained");
     }
     let attached = drain::attached(objects, &node.metadata.name, now);
-    let overdue = deadline.is_some_and(|deadline| now > deadline);
+    let overdue = is_overdue(&claim.value, now);
     if !attached.is_empty() && !overdue {
         note(world, claim, VOLUMES_DETACHED, ConditionStatus::Unknown, "AwaitingVolumeDetachment", now).await?;
         let waits = ClusterEvent::normal(Involved::object(node), "AwaitingVolumeDetachment", awaiting(&attached));
@@ -89,6 +91,28 @@ where
     };
     note(world, claim, VOLUMES_DETACHED, status, reason, now).await?;
     finish::end_machine(world, claim, report).await
+}
+
+/// Pods that cannot be read leave like all others, by the eviction API or their grace period; they say so themselves.
+pub(crate) async fn take_in_unreadable<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &Stored<Claim>,
+    objects: &mut ClusterObjects,
+    report: &mut Report,
+) where
+    K: StatusWriter,
+{
+    let pods: Vec<_> = objects.unreadable_pods().cloned().collect();
+    objects.pods.extend(pods);
+    for odd in objects.unreadable.iter().filter(|odd| [Pod::KIND, Node::KIND].contains(&odd.kind.as_str())).take(UNREADABLE_MAX) {
+        report.count("unreadable");
+        publish(world, &claim.value.key.cluster, ClusterEvent::unreadable(odd)).await;
+    }
+}
+
+/// Whether the deadline that the user set has passed.
+pub(crate) fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
+    claim.deletion.as_ref().and_then(|deletion| deletion.deadline).is_some_and(|deadline| now > deadline)
 }
 
 /// When to look again while the pods wait for a plan, or for a machine that is coming for them; see [`hold`].

@@ -6,7 +6,7 @@ use crate::drain::{Drain, attached, plan};
 use whittle_api::k8s::{
     ClaimSource, PersistentVolumeClaim, Pod, Toleration, Volume, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
 };
-use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference, labels};
+use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference, Unreadable, labels};
 use whittle_units::Timestamp;
 
 pub(crate) const NODE: &str = "node-1";
@@ -203,6 +203,14 @@ fn volumes_of_pods_that_stay_and_inline_volumes_are_not_waited_for() {
     assert_eq!(attached(&objects, NODE, at(100)), ["a", "b"]);
     objects.pods = vec![using(tolerating(pod("stays"), "", "Exists"), "data")];
     assert_eq!(attached(&objects, NODE, at(100)), ["b"]);
+}
+
+#[test]
+fn a_volume_attachment_that_cannot_be_read_is_waited_for() {
+    let odd = |node: &str| Unreadable { kind: "VolumeAttachment".into(), node_name: node.into(), ..Unreadable::default() };
+    let objects = |node| ClusterObjects { unreadable: vec![odd(node)], ..ClusterObjects::default() };
+    assert_eq!(attached(&objects(NODE), NODE, at(100)).len(), 1);
+    assert!(attached(&objects("another"), NODE, at(100)).is_empty());
 }
 
 #[test]

@@ -134,6 +134,14 @@ impl Failed {
         }
     }
 
+    /// The object that the answer is about, if it names one.
+    pub(crate) fn object(&self) -> Option<&str> {
+        match self {
+            Self::Door(_) => None,
+            Self::Answer(failure) => failure.object.as_deref(),
+        }
+    }
+
     pub(crate) fn into_error(self, cluster: &ClusterName, what: &str) -> ClusterError {
         match self {
             Self::Door(error) => error,

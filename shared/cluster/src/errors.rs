@@ -51,16 +51,19 @@ pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) 
 pub(crate) struct Failure {
     pub(crate) class: Class,
     pub(crate) message: String,
+    /// The object that the API server says it is about; `None` where it speaks of none.
+    pub(crate) object: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
-        Self { class: Class::Unknown, message: message.into() }
+        Self { class: Class::Unknown, message: message.into(), object: None }
     }
 
     fn of_status(status: &Status) -> Self {
         let causes: Vec<&str> = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.reason.as_str()).collect();
-        Self { class: class_of(status.code, &status.reason, &causes, &status.message), message: status.message.clone() }
+        let object = status.details.as_ref().map(|details| details.name.clone()).filter(|name| !name.is_empty());
+        Self { class: class_of(status.code, &status.reason, &causes, &status.message), message: status.message.clone(), object }
     }
 
     /// The port's word for it. `what` names the object, such as `Node "ip-10-0-0-1"`.

@@ -7,12 +7,12 @@ use futures::try_join;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use whittle_api::ClusterObjects;
 use whittle_api::k8s::{Kind, Node, Pod, VolumeAttachment};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::legacy::{self, AwsNodeTemplate, BetaNodeClaim, BetaNodeClass, BetaNodePool, LegacyObject, Provisioner};
 use whittle_api::manifest::Object;
-use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, Scope};
+use whittle_api::{ClusterObjects, ObjectMeta, Unreadable};
+use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, Presence, Scope, Sought};
 use whittle_units::ClusterName;
 
 /// Objects per page: about 5 MB of pods, of which a slim snapshot keeps a tenth.
@@ -56,27 +56,43 @@ where
     Ok(Option::<Vec<T>>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// An item that is parsed only after its list, so that one odd object does not hide all others.
-struct Lenient<T>(Result<T, String>);
+/// Objects of a kind, and what is there of it that cannot be read.
+struct Listed<K> {
+    items: Vec<K>,
+    unreadable: Vec<Unreadable>,
+    continue_token: String,
+}
 
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Lenient<T> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        Ok(Self(serde_json::from_value(value).map_err(|error| format!("{name}: {error}"))))
+impl<K> Listed<K> {
+    fn map<T>(self, of: impl Fn(K) -> T) -> Listed<T> {
+        Listed { items: self.items.into_iter().map(of).collect(), unreadable: self.unreadable, continue_token: self.continue_token }
+    }
+
+    /// The objects; what cannot be read goes where the others of its like are.
+    fn into_items(self, unreadable: &mut Vec<Unreadable>) -> Vec<K> {
+        unreadable.extend(self.unreadable);
+        self.items
     }
 }
 
-/// Reads a page straight into our types: as JSON values it would take ten times the memory. Only a page with an odd
-/// object goes that way, and loses that object alone.
-fn parse<K: Kind + DeserializeOwned>(text: &str, cluster: &ClusterName) -> Result<List<K>, serde_json::Error> {
-    if let Ok(page) = serde_json::from_str(text) {
-        return Ok(page);
+/// Reads a page straight into our types: as JSON values it would take ten times the memory. Only a page with an object that
+/// cannot be read goes that way, and of that object alone no more is kept than what it stands for.
+fn parse<K: Kind + DeserializeOwned>(text: &str, cluster: &ClusterName) -> Result<Listed<K>, serde_json::Error> {
+    if let Ok(List { metadata, items }) = serde_json::from_str::<List<K>>(text) {
+        return Ok(Listed { items, unreadable: Vec::new(), continue_token: metadata.continue_token });
     }
-    let page: List<Lenient<K>> = serde_json::from_str(text)?;
-    let log = |error: &String| tracing::error!(%cluster, kind = K::KIND, %error, "an object is left out");
-    let items = page.items.into_iter().filter_map(|item| item.0.inspect_err(log).ok()).collect();
-    Ok(List { metadata: page.metadata, items })
+    let page: List<Value> = serde_json::from_str(text)?;
+    let mut listed = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: page.metadata.continue_token };
+    for value in &page.items {
+        match Unreadable::read(value) {
+            Ok(item) => listed.items.push(item),
+            Err(odd) => {
+                tracing::error!(%cluster, kind = K::KIND, object = %odd.metadata.key(), field = %odd.field, "{odd}");
+                listed.unreadable.push(*odd);
+            }
+        }
+    }
+    Ok(listed)
 }
 
 fn page_query(fresh: Fresh, selector: Option<&str>, continue_token: &str) -> String {
@@ -102,31 +118,30 @@ impl<A: ClusterAccess> Clusters<A> {
         cluster: &ClusterName,
         fresh: Fresh,
         selector: Option<&str>,
-    ) -> Result<Option<Vec<K>>, ClusterError> {
+    ) -> Result<Option<Listed<K>>, ClusterError> {
         let what = format!("{} of {}", K::PLURAL, K::API_VERSION);
         let mut restarts = 0;
-        let mut items = Vec::new();
-        let mut continue_token = String::new();
+        let mut all = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
         loop {
-            let path = format!("{}?{}", path::collection::<K>(""), page_query(fresh, selector, &continue_token));
+            let path = format!("{}?{}", path::collection::<K>(""), page_query(fresh, selector, &all.continue_token));
             match self.send_text(cluster, &Ask::get(path)).await {
                 Ok(text) => {
-                    let page: List<K> = parse(&text, cluster).map_err(|error| ClusterError::Unavailable {
+                    let page: Listed<K> = parse(&text, cluster).map_err(|error| ClusterError::Unavailable {
                         cluster: cluster.clone(),
                         what: what.clone(),
                         message: error.to_string(),
                     })?;
-                    items.extend(page.items);
-                    continue_token = page.metadata.continue_token;
-                    if continue_token.is_empty() {
-                        return Ok(Some(items));
+                    all.items.extend(page.items);
+                    all.unreadable.extend(page.unreadable);
+                    all.continue_token = page.continue_token;
+                    if all.continue_token.is_empty() {
+                        return Ok(Some(all));
                     }
                 }
                 Err(failed) if failed.class() == Some(Class::NotFound) => return Ok(None),
                 Err(failed) if failed.class() == Some(Class::Expired) && restarts < RESTARTS_MAX => {
                     restarts += 1;
-                    items.clear();
-                    continue_token.clear();
+                    all = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
                 }
                 Err(failed) => return Err(failed.into_error(cluster, &what)),
             }
@@ -136,31 +151,53 @@ impl<A: ClusterAccess> Clusters<A> {
 
 impl<A: ClusterAccess> Clusters<A> {
     /// All objects of a kind; none when the cluster does not know the kind.
-    pub(crate) async fn list<K: Kind + DeserializeOwned + Send>(
+    async fn list<K: Kind + DeserializeOwned + Send>(
+        &self,
+        cluster: &ClusterName,
+        fresh: Fresh,
+        selector: Option<&str>,
+    ) -> Result<Listed<K>, ClusterError> {
+        let none = || Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
+        Ok(self.list_known(cluster, fresh, selector).await?.unwrap_or_else(none))
+    }
+
+    /// All objects of a kind that can be read, for what nothing ends by.
+    pub(crate) async fn list_readable<K: Kind + DeserializeOwned + Send>(
         &self,
         cluster: &ClusterName,
         fresh: Fresh,
         selector: Option<&str>,
     ) -> Result<Vec<K>, ClusterError> {
-        Ok(self.list_known(cluster, fresh, selector).await?.unwrap_or_default())
+        Ok(self.list(cluster, fresh, selector).await?.items)
     }
 
-    /// Objects of the served version of a kind; those of the version before where only that one is known.
+    /// Objects of the served version of a kind; those of the version before where only that one is known, and `None` where
+    /// neither is.
     async fn list_versions<K, B>(
         &self,
         cluster: &ClusterName,
         of_v1: impl Fn(Box<K>) -> Object,
         of_beta: impl Fn(Box<B>) -> LegacyObject,
-    ) -> Result<Vec<Object>, ClusterError>
+    ) -> Result<Option<Listed<Object>>, ClusterError>
     where
         K: Kind + DeserializeOwned + Send,
         B: Kind + DeserializeOwned + Send,
     {
-        if let Some(objects) = self.list_known::<K>(cluster, Fresh::Newest, None).await? {
-            return Ok(objects.into_iter().map(|object| of_v1(Box::new(object))).collect());
+        if let Some(listed) = self.list_known::<K>(cluster, Fresh::Newest, None).await? {
+            return Ok(Some(listed.map(|object| of_v1(Box::new(object)))));
         }
-        let objects = self.list::<B>(cluster, Fresh::Newest, None).await?;
-        Ok(objects.into_iter().map(|object| Object::Legacy(of_beta(Box::new(object)))).collect())
+        let old = self.list_known::<B>(cluster, Fresh::Newest, None).await?;
+        Ok(old.map(|listed| listed.map(|object| Object::Legacy(of_beta(Box::new(object))))))
+    }
+
+    /// Objects of a kind that was replaced by another.
+    async fn list_old<B: Kind + DeserializeOwned + Send>(
+        &self,
+        cluster: &ClusterName,
+        of: impl Fn(Box<B>) -> LegacyObject,
+    ) -> Result<Option<Listed<Object>>, ClusterError> {
+        let old = self.list_known::<B>(cluster, Fresh::Newest, None).await?;
+        Ok(old.map(|listed| listed.map(|object| Object::Legacy(of(Box::new(object))))))
     }
 
     /// NodePools, node classes and NodeClaims, old versions converted. They are read together, because a pool's
@@ -170,23 +207,37 @@ impl<A: ClusterAccess> Clusters<A> {
             self.list_versions::<NodePool, BetaNodePool>(cluster, Object::NodePool, LegacyObject::NodePool),
             self.list_versions::<Ec2NodeClass, BetaNodeClass>(cluster, Object::NodeClass, LegacyObject::NodeClass),
             self.list_versions::<NodeClaim, BetaNodeClaim>(cluster, Object::NodeClaim, LegacyObject::NodeClaim),
-            self.list::<Provisioner>(cluster, Fresh::Newest, None),
-            self.list::<AwsNodeTemplate>(cluster, Fresh::Newest, None),
+            self.list_old::<Provisioner>(cluster, LegacyObject::Provisioner),
+            self.list_old::<AwsNodeTemplate>(cluster, LegacyObject::AwsNodeTemplate),
         )?;
-        let mut objects: Vec<Object> = pools.into_iter().chain(classes).chain(claims).collect();
-        objects.extend(provisioners.into_iter().map(|object| Object::Legacy(LegacyObject::Provisioner(Box::new(object)))));
-        objects.extend(templates.into_iter().map(|object| Object::Legacy(LegacyObject::AwsNodeTemplate(Box::new(object)))));
+        let mut objects: Vec<Object> = Vec::new();
+        let kinds = [NodePool::KIND, Ec2NodeClass::KIND, NodeClaim::KIND, Provisioner::KIND, AwsNodeTemplate::KIND];
+        for (kind, listed) in kinds.into_iter().zip([pools, classes, claims, provisioners, templates]) {
+            match listed {
+                Some(listed) => objects.extend(listed.into_items(&mut into.unreadable)),
+                None => into.absent_kinds.push(kind.to_owned()),
+            }
+        }
+        self.convert(cluster, objects, into);
+        Ok(())
+    }
+
+    /// Brings old objects to today's kinds. One that has no equivalent is there all the same.
+    fn convert(&self, cluster: &ClusterName, objects: Vec<Object>, into: &mut ClusterObjects) {
+        let old: Vec<(String, &'static str, &'static str, ObjectMeta)> = objects.iter().filter_map(named).collect();
         let converted = legacy::convert(objects, &self.convert);
         for note in &converted.warnings {
             tracing::warn!(%cluster, object = %note.object, "{}", note.text);
         }
         for error in &converted.errors {
-            tracing::error!(%cluster, %error, "an object of an old version is left out");
+            tracing::error!(%cluster, %error, "an object of an old version cannot be understood");
+            if let Some((_, api_version, kind, metadata)) = old.iter().find(|(name, ..)| *name == error.object) {
+                into.unreadable.push(Unreadable::refused(api_version, kind, metadata.clone(), &error.field, &error.message));
+            }
         }
         for object in converted.objects {
             into.insert(object);
         }
-        Ok(())
     }
 
     async fn read_all(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
@@ -212,26 +263,29 @@ impl<A: ClusterAccess> Clusters<A> {
             self.list(cluster, newest, None),
         )?;
         self.read_karpenter(cluster, &mut objects).await?;
+        let mut odd = std::mem::take(&mut objects.unreadable);
         Ok(ClusterObjects {
-            nodes,
-            pods,
-            daemon_sets,
-            disruption_budgets,
-            namespaces,
-            priority_classes,
-            volume_claims,
-            volumes,
-            storage_classes,
-            csi_nodes,
-            volume_attachments,
-            node_overlays,
-            capacity_buffers,
+            nodes: nodes.into_items(&mut odd),
+            pods: pods.into_items(&mut odd),
+            daemon_sets: daemon_sets.into_items(&mut odd),
+            disruption_budgets: disruption_budgets.into_items(&mut odd),
+            namespaces: namespaces.into_items(&mut odd),
+            priority_classes: priority_classes.into_items(&mut odd),
+            volume_claims: volume_claims.into_items(&mut odd),
+            volumes: volumes.into_items(&mut odd),
+            storage_classes: storage_classes.into_items(&mut odd),
+            csi_nodes: csi_nodes.into_items(&mut odd),
+            volume_attachments: volume_attachments.into_items(&mut odd),
+            node_overlays: node_overlays.into_items(&mut odd),
+            capacity_buffers: capacity_buffers.into_items(&mut odd),
+            unreadable: odd,
             ..objects
         })
     }
 
     async fn read_nodes(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
-        let mut objects = ClusterObjects { nodes: self.list(cluster, Fresh::Newest, None).await?, ..ClusterObjects::default() };
+        let mut objects = ClusterObjects::default();
+        objects.nodes = self.list(cluster, Fresh::Newest, None).await?.into_items(&mut objects.unreadable);
         self.read_karpenter(cluster, &mut objects).await?;
         Ok(objects)
     }
@@ -245,25 +299,70 @@ impl<A: ClusterAccess> Clusters<A> {
             // The wait for them ends with the last one, so an old list would end it early.
             self.list::<VolumeAttachment>(cluster, Fresh::Newest, None),
         )?;
-        let volume_attachments: Vec<_> = attachments.into_iter().filter(|attachment| attachment.spec.node_name == name).collect();
+        let mut odd = Vec::new();
+        let mut volume_attachments = attachments.into_items(&mut odd);
+        volume_attachments.retain(|attachment| attachment.spec.node_name == name);
+        odd.retain(|attachment| attachment.node_name == name);
         // Claims tell which attached volumes belong to pods that stay: needed only while something is attached.
-        let volume_claims = if volume_attachments.is_empty() { vec![] } else { self.list(cluster, Fresh::Cached, None).await? };
-        let nodes = node.into_iter().collect();
-        Ok(ClusterObjects { nodes, pods, disruption_budgets, volume_attachments, volume_claims, ..ClusterObjects::default() })
+        let volume_claims =
+            if volume_attachments.is_empty() { vec![] } else { self.list(cluster, Fresh::Cached, None).await?.into_items(&mut odd) };
+        Ok(ClusterObjects {
+            nodes: node.into_items(&mut odd),
+            pods: pods.into_items(&mut odd),
+            disruption_budgets: disruption_budgets.into_items(&mut odd),
+            volume_attachments,
+            volume_claims,
+            unreadable: odd,
+            ..ClusterObjects::default()
+        })
     }
 
     async fn read_pods(&self, cluster: &ClusterName, node: &str) -> Result<ClusterObjects, ClusterError> {
-        let pods = self.list::<Pod>(cluster, Fresh::Newest, Some(&on_node(node))).await?;
-        Ok(ClusterObjects { pods, ..ClusterObjects::default() })
+        let mut objects = ClusterObjects::default();
+        objects.pods = self.list::<Pod>(cluster, Fresh::Newest, Some(&on_node(node))).await?.into_items(&mut objects.unreadable);
+        Ok(objects)
     }
 
-    async fn one_node(&self, cluster: &ClusterName, name: &str) -> Result<Option<Node>, ClusterError> {
-        match self.send(cluster, &Ask::get(path::object::<Node>("", name))).await {
-            Ok(node) => Ok(Some(node)),
-            Err(failed) if failed.class() == Some(Class::NotFound) => Ok(None),
-            Err(failed) => Err(failed.into_error(cluster, &format!("Node {name:?}"))),
+    /// The Node of a name, if there is one.
+    async fn one_node(&self, cluster: &ClusterName, name: &str) -> Result<Listed<Node>, ClusterError> {
+        let value: Option<Value> = match self.send(cluster, &Ask::get(path::object::<Node>("", name))).await {
+            Ok(node) => Some(node),
+            Err(failed) if failed.class() == Some(Class::NotFound) => None,
+            Err(failed) => return Err(failed.into_error(cluster, &format!("Node {name:?}"))),
+        };
+        let (items, unreadable) = match value.as_ref().map(Unreadable::read) {
+            Some(Ok(node)) => (vec![node], vec![]),
+            Some(Err(odd)) => (vec![], vec![*odd]),
+            None => (vec![], vec![]),
+        };
+        Ok(Listed { items, unreadable, continue_token: String::new() })
+    }
+
+    /// Whether one object of a kind is there; asked in the version before where the kind of today is not served.
+    async fn sought<K: Kind, B: Kind>(&self, cluster: &ClusterName, name: &str) -> Result<Presence, ClusterError> {
+        match self.sought_in::<K>(cluster, name).await? {
+            Presence::KindUnknown if K::API_VERSION != B::API_VERSION => self.sought_in::<B>(cluster, name).await,
+            found => Ok(found),
         }
     }
+
+    async fn sought_in<K: Kind>(&self, cluster: &ClusterName, name: &str) -> Result<Presence, ClusterError> {
+        match self.send::<Value>(cluster, &Ask::get(path::object::<K>("", name))).await {
+            Ok(found) => Ok(Presence::There { uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned() }),
+            // Only an answer that names the object is about the object: a kind that is not served has no such words.
+            Err(failed) if failed.class() == Some(Class::NotFound) => {
+                Ok(if failed.object() == Some(name) { Presence::Gone } else { Presence::KindUnknown })
+            }
+            Err(failed) => Err(failed.into_error(cluster, &format!("{} {name:?}", K::KIND))),
+        }
+    }
+}
+
+/// Name, as conversion calls it, kind and metadata of an object of an old version.
+fn named(object: &Object) -> Option<(String, &'static str, &'static str, ObjectMeta)> {
+    let Object::Legacy(old) = object else { return None };
+    let (api_version, kind) = old.type_meta();
+    Some((format!("{kind} {:?}", old.meta().name), api_version, kind, old.meta().clone()))
 }
 
 /// The field selector for what is on a node.
@@ -281,6 +380,16 @@ impl<A: ClusterAccess> ClusterReader for Clusters<A> {
             (Scope::Drain | Scope::Pods, None) => Ok(ClusterObjects::default()),
         }
     }
+
+    async fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> Result<Presence, ClusterError> {
+        match sought {
+            Sought::NodePool => self.sought::<NodePool, BetaNodePool>(cluster, name).await,
+            Sought::Provisioner => self.sought::<Provisioner, Provisioner>(cluster, name).await,
+            Sought::NodeClaim => self.sought::<NodeClaim, BetaNodeClaim>(cluster, name).await,
+            Sought::NodeClass => self.sought::<Ec2NodeClass, BetaNodeClass>(cluster, name).await,
+            Sought::NodeTemplate => self.sought::<AwsNodeTemplate, AwsNodeTemplate>(cluster, name).await,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -295,12 +404,32 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_object_does_not_hide_the_others() {
-        let text = r#"{"metadata":{"continue":"next"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b","labels":[]}},{"metadata":{"name":"c"}}]}"#;
-        let page: List<Node> = parse(text, &ClusterName::new("c")).expect("a list");
-        assert_eq!(page.metadata.continue_token, "next");
+    fn an_object_that_cannot_be_read_is_there_and_hides_no_other() {
+        let text = r#"{"metadata":{"continue":"next"},"items":[{"metadata":{"name":"a"}},
+            {"metadata":{"name":"b","uid":"u","labels":[]},"spec":{"providerID":"aws:///z/i-1"}},{"metadata":{"name":"c"}}]}"#;
+        let page: Listed<Node> = parse(text, &ClusterName::new("c")).expect("a list");
+        assert_eq!(page.continue_token, "next");
         assert_eq!(page.items.iter().map(|node| node.metadata.name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
+        let [odd] = page.unreadable.as_slice() else { panic!("one cannot be read: {:?}", page.unreadable) };
+        assert_eq!((odd.metadata.name.as_str(), odd.metadata.uid.as_str(), odd.provider_id.as_str()), ("b", "u", "aws:///z/i-1"));
+        assert_eq!(odd.field, "metadata.labels");
         assert!(parse::<Node>(r#"{"items":null}"#, &ClusterName::new("c")).expect("an empty list").items.is_empty());
         assert!(parse::<Node>("<html>", &ClusterName::new("c")).is_err());
+    }
+
+    #[test]
+    fn a_pool_with_a_word_of_a_newer_kind_is_there() {
+        let pool = |policy: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"{policy}"}},"spec":{{"disruption":{{"consolidationPolicy":"{policy}"}},"template":{{"spec":
+                {{"requirements":[],"nodeClassRef":{{"group":"g","kind":"k","name":"n"}},"expireAfter":"99999999999h"}}}}}}}}"#
+            )
+        };
+        let text = format!(r#"{{"items":[{},{}]}}"#, pool("WhenEmpty"), pool("WhenItSuits"));
+        let page: Listed<NodePool> = parse(&text, &ClusterName::new("c")).expect("a list");
+        assert_eq!(page.items.len(), 1, "a long life can be read");
+        assert_eq!(page.unreadable.len(), 1);
+        assert_eq!(page.unreadable[0].field, "spec.disruption.consolidationPolicy");
+        assert!(page.unreadable[0].problem.contains("WhenItSuits"));
     }
 }

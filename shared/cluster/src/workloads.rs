@@ -100,10 +100,10 @@ impl<A: ClusterAccess> WorkloadReader for Clusters<A> {
     async fn selectors(&self, cluster: &ClusterName) -> Result<Workloads, ClusterError> {
         let cached = Fresh::Cached;
         let (services, replica_sets, stateful_sets, controllers) = try_join!(
-            self.list::<Service>(cluster, cached, None),
-            self.list::<Selecting<LabelSelector, ReplicaSet>>(cluster, cached, None),
-            self.list::<Selecting<LabelSelector, StatefulSet>>(cluster, cached, None),
-            self.list::<Selecting<BTreeMap<String, String>, ReplicationController>>(cluster, cached, None),
+            self.list_readable::<Service>(cluster, cached, None),
+            self.list_readable::<Selecting<LabelSelector, ReplicaSet>>(cluster, cached, None),
+            self.list_readable::<Selecting<LabelSelector, StatefulSet>>(cluster, cached, None),
+            self.list_readable::<Selecting<BTreeMap<String, String>, ReplicationController>>(cluster, cached, None),
         )?;
         let sets = replica_sets.into_iter().map(selector_of).chain(stateful_sets.into_iter().map(selector_of)).collect();
         Ok(joined(services, sets, controllers.into_iter().map(selector_of).collect()))

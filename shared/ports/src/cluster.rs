@@ -43,10 +43,33 @@ pub enum Scope {
     Pods,
 }
 
+/// A kind of which one object can be sought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sought {
+    NodePool,
+    Provisioner,
+    NodeClaim,
+    NodeClass,
+    NodeTemplate,
+}
+
+/// What the API server says of one object when it is asked for it by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It is there, readable or not.
+    There { uid: String },
+    /// There is none of that name.
+    Gone,
+    /// The kind is not served: that says nothing of its objects.
+    KindUnknown,
+}
+
 /// Reads a cluster.
 pub trait ClusterReader: Sync {
-    /// `node` narrows `Scope::Drain` and `Scope::Pods` to one node's name.
+    /// `node` narrows `Scope::Drain` and `Scope::Pods` to one node's name. What cannot be read is named, never left out.
     fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> impl Answer<ClusterObjects, ClusterError>;
+    /// Asks for one object by name, in its newest state. That it is missing from a list proves nothing; this does.
+    fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> impl Answer<Presence, ClusterError>;
 }
 
 /// Reads what makes pods. Asked only where something needs it: cluster-default spread constraints and capacity buffers.

@@ -1,5 +1,6 @@
 //! What people are told of an object, as `kubectl describe` shows it.
 
+use whittle_api::Unreadable;
 use whittle_api::k8s::{Kind, Node, Pod};
 use whittle_api::karpenter::NodeClaim;
 use whittle_claims::{Claim, PodKey};
@@ -52,6 +53,12 @@ impl Involved {
     pub fn node(name: &str) -> Self {
         Self::named::<Node>("", name, "")
     }
+    /// An object that cannot be read.
+    pub fn unreadable(odd: &Unreadable) -> Self {
+        let meta = &odd.metadata;
+        let (namespace, name, uid) = (meta.namespace.clone(), meta.name.clone(), meta.uid.clone());
+        Self { api_version: odd.api_version.clone(), kind: odd.kind.clone(), namespace, name, uid }
+    }
     /// A pod.
     pub fn pod(pod: &PodKey) -> Self {
         Self::named::<Pod>(&pod.namespace, &pod.name, &pod.uid)
@@ -62,6 +69,10 @@ impl ClusterEvent {
     /// Something that a person may have to look at.
     pub fn warning(about: Involved, reason: &str, message: impl Into<String>) -> Self {
         Self { warning: true, ..Self::normal(about, reason, message) }
+    }
+    /// That an object cannot be read: it is left alone, with all that it stands for.
+    pub fn unreadable(odd: &Unreadable) -> Self {
+        Self::warning(Involved::unreadable(odd), "Unreadable", odd.remedy())
     }
     /// Something that takes its course.
     pub fn normal(about: Involved, reason: &str, message: impl Into<String>) -> Self {

@@ -17,7 +17,9 @@ mod turn;
 
 pub use clock::{Clock, Deadline};
 pub use cloud::{CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, Instances, Terminator};
-pub use cluster::{ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter, WorkloadReader};
+pub use cluster::{
+    ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Presence, Scope, Sought, StatusWriter, WorkloadReader,
+};
 pub use event::{ClusterEvent, Involved};
 pub use handle::{Amount, Counted, Disposition, Gauge, HandleError, Report, Scheduling, Settings, World, advance, save};
 pub use queue::{QueueError, Queues};

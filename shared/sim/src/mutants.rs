@@ -33,15 +33,19 @@ pub enum Mutant {
     EndUnconfirmed,
     /// A notice of EC2 is gone as soon as it is received.
     AcknowledgedEarly,
-    /// One look without a NodePool is believed, and one look at a NodeClaim that was made by hand.
+    /// One look without a NodePool is believed, whatever the API server says of it, and one look at a NodeClaim that was made by hand.
     OneLookBelieved,
     /// A machine is bought at whatever price, many times that of the one before.
     PriceNotKept,
+    /// Objects that cannot be read are left out of answers.
+    UnreadableDropped,
+    /// What lists do not show is gone, whatever the API server says when it is asked for it.
+    AbsenceBelieved,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::FencingUnchecked,
         Self::LeaseIgnored,
         Self::RevisionIgnored,
@@ -57,6 +61,8 @@ impl Mutant {
         Self::AcknowledgedEarly,
         Self::OneLookBelieved,
         Self::PriceNotKept,
+        Self::UnreadableDropped,
+        Self::AbsenceBelieved,
     ];
 }
 

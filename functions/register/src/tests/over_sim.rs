@@ -12,8 +12,8 @@ use whittle_claims::{Claim, DeletionReason, Event, Phase, mirror, step};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, Leases, Mirrors, NodePatch, Nodes, Report, Scope, Settings, StatusWriter,
-    World,
+    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, Leases, Mirrors, NodePatch, Nodes, Presence, Report, Scope, Settings,
+    Sought, StatusWriter, World,
 };
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClusterName, Price, SignedDuration};
@@ -337,6 +337,26 @@ fn an_instance_gets_the_names_that_it_lacks_once() {
 }
 
 #[test]
+fn a_machine_whose_node_cannot_be_read_does_not_end_by_its_timeout() {
+    let overdue = |hidden: bool| {
+        let mut simulation = still();
+        let claim = owned(claim(), "a");
+        keep(&simulation, &claim);
+        let mut node = Node { metadata: whittle_api::ObjectMeta::named("n"), ..Node::default() };
+        node.spec.provider_id = claim.machine().unwrap().provider_id.as_str().into();
+        if hidden {
+            create(&simulation, node);
+            simulation.world().hide_always("Node", "n", true);
+        }
+        simulation.run_for(SignedDuration::from_mins(20));
+        run(&simulation);
+        kept(&simulation, &planned("a")).deletion
+    };
+    assert!(overdue(false).is_some());
+    assert_eq!(overdue(true), None);
+}
+
+#[test]
 fn a_claim_whose_node_has_not_joined_says_so() {
     let simulation = still();
     keep(&simulation, &owned(claim(), "a"));
@@ -353,6 +373,9 @@ struct Contended<'a>(&'a SimPorts);
 impl ClusterReader for Contended<'_> {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
         self.0.read(cluster, scope, node).await
+    }
+    async fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> Result<Presence, ClusterError> {
+        self.0.seek(cluster, sought, name).await
     }
 }
 

@@ -562,3 +562,37 @@ fn the_end_of_a_claim_made_by_hand_leaves_a_later_object_of_its_name_alone() {
         assert_eq!(scene.get::<NodeClaim>("default-1").is_some_and(|shown| !shown.metadata.is_deleting()), left, "{uid}");
     }
 }
+
+#[test]
+fn a_pod_that_cannot_be_read_is_evicted_like_any_other_and_its_machine_does_not_end_with_it() {
+    let mut scene = Scene::of(&ending(None));
+    scene.create(budget());
+    scene.create(running("web-0"));
+    scene.simulation.world().hide_always("Pod", "default/web-0", true);
+    for seconds in [0, 60, 3600] {
+        scene.set_time(seconds);
+        let report = scene.run();
+        assert_eq!((report.counted("held_by_budget"), report.counted("termination_sent")), (1, 0), "the eviction API decides");
+    }
+    scene.simulation.world().cluster.objects.budgets.clear();
+    assert_eq!(scene.run().counted("evicted"), 1);
+    assert_eq!(scene.state(), InstanceState::Running);
+}
+
+#[test]
+fn a_node_that_cannot_be_read_is_waited_for_until_the_deadline() {
+    let node = |deadline| {
+        let scene = Scene::of(&ending(deadline));
+        scene.simulation.world().hide_always("Node", NODE, true);
+        scene
+    };
+    let mut patient = node(None);
+    patient.set_time(7_200);
+    assert_eq!(patient.run().counted("termination_sent"), 0);
+    assert_eq!(patient.claim().phase.word(), "Draining");
+    let mut due = node(Some(at(60)));
+    due.set_time(59);
+    assert_eq!(due.run().counted("termination_sent"), 0);
+    due.set_time(61);
+    assert_eq!(due.run().counted("termination_sent"), 1);
+}

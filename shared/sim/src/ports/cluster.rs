@@ -10,7 +10,9 @@ use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverla
 use whittle_api::labels::TERMINATION_FINALIZER;
 use whittle_api::{ClusterObjects, conditions};
 use whittle_claims::PodKey;
-use whittle_ports::{ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Scope, StatusWriter, WorkloadReader};
+use whittle_ports::{
+    ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Presence, Scope, Sought, StatusWriter, WorkloadReader,
+};
 use whittle_units::{ClusterName, InstanceId, ProviderId};
 
 impl SimPorts {
@@ -107,6 +109,7 @@ impl ClusterReader for SimPorts {
             if caller == Some(Function::Consolidate) && scope == Scope::All {
                 world.watch_look(&seen);
             }
+            world.hide(&mut seen);
             if caller == Some(Function::Sweep) {
                 world.watch_waiting(&seen);
             }
@@ -119,6 +122,9 @@ impl ClusterReader for SimPorts {
             Ok(seen)
         })
         .await
+    }
+    async fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> Result<Presence, ClusterError> {
+        self.ask(cluster, "one object", |world| Ok(world.presence(sought, name))).await
     }
 }
 
@@ -138,6 +144,22 @@ impl WorkloadReader for SimPorts {
 }
 
 impl World {
+    /// What the API server says of one object, which is always the newest.
+    fn presence(&self, sought: Sought, name: &str) -> Presence {
+        if self.is(Mutant::AbsenceBelieved) || self.is(Mutant::OneLookBelieved) {
+            return Presence::Gone;
+        }
+        let objects = &self.cluster.objects;
+        let found = match sought {
+            Sought::NodePool => objects.get::<NodePool>(name).map(|pool| &pool.metadata),
+            Sought::Provisioner => objects.get::<NodePool>(&format!("Provisioner/{name}")).map(|pool| &pool.metadata),
+            Sought::NodeClaim => objects.get::<NodeClaim>(name).map(|claim| &claim.metadata),
+            Sought::NodeClass => objects.get::<Ec2NodeClass>(name).map(|class| &class.metadata),
+            Sought::NodeTemplate => objects.get::<Ec2NodeClass>(&format!("AWSNodeTemplate/{name}")).map(|class| &class.metadata),
+        };
+        found.map_or(Presence::Gone, |meta| Presence::There { uid: meta.uid.clone() })
+    }
+
     /// The mutant that lets objects go before their machine has ended.
     pub(super) fn let_all_go(&mut self, id: &InstanceId) {
         let provider = self.region.machines.get(id).map(|machine| machine.instance.provider_id());

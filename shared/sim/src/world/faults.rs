@@ -1,6 +1,7 @@
 //! What goes wrong in a world, and the memory that stale answers need.
 
 use super::World;
+use super::hidden::Hidden;
 use crate::cluster::Objects;
 use crate::dice::Stream;
 use crate::mutants::Mutant;
@@ -44,6 +45,11 @@ pub struct Faults {
     pub stale_reads: u32,
     /// Answers of the API server in which all pools, all NodeClaims or all Nodes are missing; never twice in two minutes.
     pub partial_reads: u32,
+    /// Answers of the API server from which on an object cannot be read, for up to five minutes.
+    pub unreadable: u32,
+    /// Answers of the API server from which on all pools, all NodeClaims or all classes are missing, or one of them is, or their
+    /// kind is said not to be served, for up to five minutes.
+    pub vanished: u32,
     /// Fleets that bring one machine less than was asked for.
     pub partial_fleets: u32,
     /// Messages that vanish.
@@ -77,6 +83,8 @@ impl Faults {
 pub(crate) struct Past {
     states: VecDeque<(Timestamp, Objects)>,
     partial_at: Option<Timestamp>,
+    /// What cannot be read, and until when.
+    pub(super) hidden: Hidden,
     /// Earlier listings of the claims, for the mutant whose listings lag.
     claims: VecDeque<(Timestamp, Vec<Stored<Claim>>)>,
 }

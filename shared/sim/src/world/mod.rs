@@ -2,6 +2,7 @@
 
 mod agenda;
 mod faults;
+mod hidden;
 pub mod queues;
 pub mod store;
 
