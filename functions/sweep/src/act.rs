@@ -3,13 +3,15 @@
 use crate::by_hand;
 use crate::collect::collect;
 use crate::health::Consistency;
-use crate::judge::{Ending, Findings};
+use crate::judge::{Ending, Findings, Missing};
+use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revision, Sighting, Stored, mirror, step};
+use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, Fleets, HandleError, Involved, Leases, Mirrors, NodePatch, Nodes, Queues, Records, Report,
-    StatusWriter, StoreError, World, advance, save,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, Fleets, HandleError, Involved, Leases, Mirrors, NodePatch, Nodes, Presence, Queues,
+    Records, Report, Sought, StatusWriter, StoreError, World, advance, save,
 };
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
@@ -33,7 +35,7 @@ impl<S, C, K, Q, T> Act<'_, S, C, K, Q, T>
 where
     S: ClaimStore + Records + Leases,
     C: Fleets,
-    K: Mirrors + Nodes + StatusWriter,
+    K: ClusterReader + Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -63,7 +65,7 @@ where
         self.endings(&findings.end, report).await;
         self.bells(&findings, report).await;
         for instance in &findings.orphans {
-            if self.has_time() {
+            if self.has_time() && self.is_nobodys(instance).await {
                 let outcome = collect(self.world, self.cluster, self.claims, self.objects, instance, report).await;
                 self.tried(outcome);
             }
@@ -84,8 +86,18 @@ where
 
     async fn endings(&mut self, endings: &[Ending], report: &mut Report) {
         let mut freed = false;
+        let mut asked = BTreeMap::new();
         for ending in endings {
-            let Some(claim) = self.find(&ending.claim).filter(|_| self.has_time()) else { continue };
+            if !self.has_time() {
+                break;
+            }
+            if let Some(missing) = &ending.gone
+                && !self.is_gone(missing, &mut asked).await
+            {
+                report.count("endings_doubted");
+                continue;
+            }
+            let Some(claim) = self.find(&ending.claim) else { continue };
             let outcome = end(self.world, claim, ending, report).await;
             freed |= self.tried(outcome).unwrap_or(false);
         }
@@ -93,6 +105,32 @@ where
             let outcome = self.world.queues.ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await;
             self.tried(outcome);
         }
+    }
+
+    /// Whether what lists do not show is gone by the API server's own answer to a request for it.
+    async fn is_gone(&mut self, missing: &Missing, asked: &mut BTreeMap<Missing, bool>) -> bool {
+        if let Some(known) = asked.get(missing) {
+            return *known;
+        }
+        let answer = self.world.cluster.seek(self.cluster, missing.sought, &missing.name).await;
+        let gone = match self.tried(answer) {
+            Some(Presence::Gone) => true,
+            // Another object of its name.
+            Some(Presence::There { uid }) => !uid.is_empty() && !missing.uid.is_empty() && uid != missing.uid,
+            Some(Presence::KindUnknown) | None => false,
+        };
+        asked.insert(missing.clone(), gone);
+        gone
+    }
+
+    /// Whether nobody shows an instance: a NodeClaim that it was started for, of another controller, may be missing from a list.
+    async fn is_nobodys(&mut self, instance: &Instance) -> bool {
+        let Some(name) = instance.tags.get(labels::TAG_NODE_CLAIM) else { return true };
+        if self.claims.iter().any(|claim| claim.value.key.name.as_str() == name) {
+            return true; // the claim knows its machine
+        }
+        let missing = Missing { sought: Sought::NodeClaim, name: name.clone(), uid: String::new() };
+        self.is_gone(&missing, &mut BTreeMap::new()).await
     }
 
     async fn bells(&mut self, findings: &Findings, report: &mut Report) {

@@ -47,7 +47,8 @@ pub(crate) fn unanswered(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Fin
 
 /// Whether a class was looked at. One that does not exist is known not to: the launch says so.
 fn is_known(class: &str, seen: &Seen<'_>) -> bool {
-    let there = seen.objects.node_classes.iter().any(|one| one.metadata.name == class);
+    let hidden = seen.objects.is_unreadable(Ec2NodeClass::KIND, class) || seen.objects.lacks_kind(Ec2NodeClass::KIND);
+    let there = hidden || seen.objects.node_classes.iter().any(|one| one.metadata.name == class);
     !there || NodeClassRecord::meant(seen.classes, class, false).is_some()
 }
 

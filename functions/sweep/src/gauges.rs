@@ -1,6 +1,7 @@
 //! What dashboards show of pools and claims, once a sweep. Pure.
 
 use std::collections::BTreeMap;
+use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, Stored};
 use whittle_ports::{Amount, Report};
@@ -29,5 +30,23 @@ pub(crate) fn show(report: &mut Report, pools: &[NodePool], claims: &[Stored<Cla
     }
     for ((pool, phase), count) in phases {
         report.gauge("whittle_nodeclaims", [("nodepool", pool), ("phase", phase)], Amount::Count(count));
+    }
+}
+
+/// Shows what cannot be read, kinds that are not served although claims go by them, and claims whose pool is not there.
+pub(crate) fn unseen(report: &mut Report, objects: &ClusterObjects, without_pool: &BTreeMap<String, u64>) {
+    let mut unreadable: BTreeMap<&str, u64> = BTreeMap::new();
+    for odd in &objects.unreadable {
+        *unreadable.entry(odd.kind.as_str()).or_default() += 1;
+    }
+    for (kind, count) in unreadable {
+        report.gauge("whittle_objects_unreadable", [("kind", kind)], Amount::Count(count));
+    }
+    // Old kinds are absent from every cluster of today.
+    for kind in ["NodePool", "NodeClaim", "EC2NodeClass"].into_iter().filter(|kind| objects.lacks_kind(kind)) {
+        report.gauge("whittle_kinds_absent", [("kind", kind)], Amount::Count(1));
+    }
+    for (pool, count) in without_pool {
+        report.gauge("whittle_nodeclaims_without_nodepool", [("nodepool", pool.as_str())], Amount::Count(*count));
     }
 }

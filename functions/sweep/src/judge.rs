@@ -3,19 +3,25 @@
 use crate::by_hand;
 use crate::health::{self, Consistency};
 use crate::reservations;
+use crate::unreadable::{self, Pool, Shown};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
-use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
-use whittle_ports::ClusterEvent;
+use whittle_ports::{ClusterEvent, Involved, Sought};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
 /// A contradiction is acted on when it is seen again at least this long after it was first seen.
 pub(crate) const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(30);
 /// A contradiction that was not seen again for this long starts anew.
 const SIGHTING_LASTS: SignedDuration = SignedDuration::from_mins(10);
+/// Where not one pool, or not one NodeClaim, is left while claims live, the answer is doubted for so long: a cluster without
+/// any is rarer than an API server that has lost sight of them.
+pub(crate) const ALL_MISSING: SignedDuration = SignedDuration::from_mins(15);
+/// What cannot be read is told again after this.
+const UNREADABLE_EVERY: SignedDuration = SignedDuration::from_mins(15);
 /// Launch templates are cheap to keep and to make again; those that nothing uses for this long go.
 const TEMPLATE_IDLE: SignedDuration = SignedDuration::from_mins(10);
 /// How long after it was due a doorbell counts as lost.
@@ -52,13 +58,24 @@ pub(crate) struct Ending {
     /// When somebody else asked for it, and the deadline that they stated.
     pub(crate) asked_at: Option<Timestamp>,
     pub(crate) stated: Option<Timestamp>,
+    /// What has to be gone by its own answer: that lists do not show it is not enough.
+    pub(crate) gone: Option<Missing>,
 }
 
 impl Ending {
     pub(crate) fn new(claim: &Claim, reason: DeletionReason, message: impl Into<String>) -> Self {
         let claim = claim.key.name.clone();
-        Self { claim, reason, message: message.into(), condition: None, asked_at: None, stated: None }
+        Self { claim, reason, message: message.into(), condition: None, asked_at: None, stated: None, gone: None }
     }
+}
+
+/// An object that lists do not show any more.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Missing {
+    pub(crate) sought: Sought,
+    pub(crate) name: String,
+    /// Empty where it is not known: then whatever has the name counts.
+    pub(crate) uid: String,
 }
 
 /// What is to be done.
@@ -87,6 +104,8 @@ pub(crate) struct Findings {
     pub(crate) hydrate: Vec<(String, String)>,
     /// A class is on its way out and nothing uses it any more, or its reservations have to be looked at.
     pub(crate) refresh: bool,
+    /// How many claims have lost their pool, by its name.
+    pub(crate) without_pool: BTreeMap<String, u64>,
     /// What people have to be told.
     pub(crate) events: Vec<ClusterEvent>,
     /// Contradictions seen now for the first time.
@@ -134,6 +153,7 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
     for claim in seen.claims.iter().map(|stored| &stored.value) {
         if claim.deletion.is_none() && claim.is_live() {
             out.end.extend(ending(claim, seen, &mut sights));
+            lost_pool(claim, seen, &mut sights, &mut out);
         }
         lost(claim, seen, &mut out);
         mirrored(claim, seen.objects, &mut out);
@@ -150,6 +170,7 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
     health::hydration(seen, &mut out);
     orphans(seen, &mut sights, &mut out);
     left_objects(seen, &mut sights, &mut out);
+    tell_unreadable(seen, &mut sights, &mut out);
     for name in seen.templates {
         if !template_is_used(name, seen) && sights.confirmed(format!("launch template {name} unused"), TEMPLATE_IDLE) {
             out.delete_templates.push(name.clone());
@@ -183,30 +204,38 @@ fn template_is_used(_name: &str, seen: &Seen<'_>) -> bool {
 fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<Ending> {
     let end = |reason, message: &str| Some(Ending::new(claim, reason, message));
     let name = claim.key.name.as_str();
-    let shown = seen.objects.node_claims.iter().find(|shown| claim.is_shown_by(shown));
-    if shown.is_none()
-        && claim.spec.made_by_hand.is_some()
-        && sights.confirmed(format!("claim/{name} without NodeClaim"), BETWEEN_SIGHTINGS)
-    {
-        return end(DeletionReason::Requested, "the NodeClaim that was made by hand does not exist any more");
-    }
-    if let Some(shown) = shown.filter(|shown| shown.metadata.is_deleting()) {
-        let requested = Ending::new(claim, DeletionReason::Requested, "the NodeClaim was deleted");
-        let stated = shown.metadata.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok());
-        return Some(Ending { asked_at: shown.metadata.deletion_timestamp, stated, ..requested });
+    let requested = |meta: &ObjectMeta, message| {
+        let stated = meta.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok());
+        Some(Ending { asked_at: meta.deletion_timestamp, stated, ..Ending::new(claim, DeletionReason::Requested, message) })
+    };
+    match unreadable::shown(claim, seen.objects) {
+        Shown::There(meta) if meta.is_deleting() => return requested(meta, "the NodeClaim was deleted"),
+        Shown::There(_) | Shown::Unknown => {}
+        Shown::Missing => {
+            let uid = claim.spec.made_by_hand.clone();
+            let patience = if seen.objects.node_claims.is_empty() { ALL_MISSING } else { BETWEEN_SIGHTINGS };
+            if uid.is_some() && sights.confirmed(format!("claim/{name} without NodeClaim"), patience) {
+                let gone = Missing { sought: Sought::NodeClaim, name: name.to_owned(), uid: uid.unwrap_or_default() };
+                let message = "the NodeClaim that was made by hand does not exist any more";
+                return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, message) });
+            }
+        }
     }
     let nodes = nodes_of(claim, seen.objects);
     // Another Node with the same provider id says nothing about this claim's own.
     let is_own = |node: &&&Node| claim.node_name() == Some(node.metadata.name.as_str());
-    if nodes.iter().filter(is_own).any(|node| node.metadata.is_deleting()) {
+    let hidden = unreadable::nodes_of(claim, seen.objects).filter(|odd| claim.node_name() == Some(odd.metadata.name.as_str()));
+    let mut own = nodes.iter().filter(is_own).map(|node| &node.metadata).chain(hidden.map(|odd| &odd.metadata));
+    if own.any(ObjectMeta::is_deleting) {
         return end(DeletionReason::Requested, "the Node was deleted");
     }
-    match pool_of(claim, seen.objects) {
+    match unreadable::pool_of(claim, seen.objects) {
         Pool::There => {}
         Pool::Deleting => return end(DeletionReason::NodePoolDeleted, "its NodePool is being deleted"),
-        Pool::Missing => {
-            if sights.confirmed(format!("claim/{name} without NodePool"), BETWEEN_SIGHTINGS) {
-                return end(DeletionReason::NodePoolDeleted, "its NodePool does not exist any more");
+        Pool::Missing(gone) => {
+            if sights.confirmed(format!("claim/{name} without NodePool"), unreadable::patience(seen.objects)) {
+                let ending = Ending::new(claim, DeletionReason::NodePoolDeleted, "its NodePool does not exist any more");
+                return Some(Ending { gone: Some(gone), ..ending });
             }
         }
     }
@@ -220,12 +249,6 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
     if expired { end(DeletionReason::Expired, "its expireAfter has passed") } else { None }
 }
 
-enum Pool {
-    There,
-    Deleting,
-    Missing,
-}
-
 /// A claim's pool by name and kind and, where both are known, by uid: one of the same name that was made later is another.
 pub(crate) fn owner_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Option<&'a NodePool> {
     let owner = &claim.spec.owner;
@@ -237,14 +260,23 @@ pub(crate) fn owner_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Option
     })
 }
 
-fn pool_of(claim: &Claim, objects: &ClusterObjects) -> Pool {
-    if claim.spec.owner.name.is_empty() {
-        return Pool::There; // standalone
+/// Counts a claim whose pool is not there, and says so before anything ends for it.
+fn lost_pool(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
+    let Pool::Missing(pool) = unreadable::pool_of(claim, seen.objects) else { return };
+    *out.without_pool.entry(pool.name.clone()).or_default() += 1;
+    if sights.reminds(format!("nodepool/{} missing", pool.name), UNREADABLE_EVERY) {
+        let (name, patience) = (&pool.name, unreadable::patience(seen.objects));
+        let message = format!("NodePool {name} is not there: its nodes are drained unless it comes back within {patience:#}");
+        out.events.push(ClusterEvent::warning(Involved::claim(claim), "NodePoolNotFound", message));
     }
-    match owner_of(claim, objects) {
-        None => Pool::Missing,
-        Some(pool) if pool.metadata.is_deleting() => Pool::Deleting,
-        Some(_) => Pool::There,
+}
+
+/// What is there and cannot be read says so itself.
+fn tell_unreadable(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
+    for odd in &seen.objects.unreadable {
+        if sights.reminds(format!("{}/{} cannot be read", odd.kind, odd.metadata.key()), UNREADABLE_EVERY) {
+            out.events.push(ClusterEvent::unreadable(odd));
+        }
     }
 }
 
@@ -263,7 +295,8 @@ fn vanished(claim: &Claim, nodes: &[&Node], seen: &Seen<'_>) -> bool {
     let registered = matches!(claim.phase, Phase::Registered { .. } | Phase::Initialized { .. });
     let Some(machine) = claim.machine().filter(|_| registered) else { return false };
     let listed = seen.instances.iter().any(|instance| instance.id == machine.instance_id && instance.is_alive());
-    let speaks = matches!(nodes, [node] if is_ready(node));
+    // What a Node says that cannot be read nobody knows.
+    let speaks = matches!(nodes, [node] if is_ready(node)) || unreadable::nodes_of(claim, seen.objects).next().is_some();
     !listed && !speaks
 }
 
@@ -290,6 +323,7 @@ fn mirrored(claim: &Claim, objects: &ClusterObjects, out: &mut Findings) {
         Some(shown) if !claim.is_live() && claim.spec.made_by_hand.is_none() && by_hand::waits(shown) => {}
         Some(_) if !claim.is_live() => out.terminate.push(name),
         None if claim.spec.made_by_hand.is_some() => {}
+        None if matches!(unreadable::shown(claim, objects), Shown::There(_) | Shown::Unknown) => {}
         None if claim.is_live() && claim.deletion.is_none() => out.mirrors.push(name),
         Some(shown) if claim.is_live() && differs(shown, &mirror(claim)) => out.mirrors.push(name),
         _ => {}
@@ -309,8 +343,9 @@ fn differs(shown: &NodeClaim, wanted: &NodeClaim) -> bool {
 
 /// Instances that carry our tags and that nobody accounts for.
 fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
-    // Any instance might belong to a claim that cannot be read.
-    if !seen.unreadable.is_empty() {
+    // Any instance might belong to a claim, or to another controller's NodeClaim, that cannot be read.
+    let unshown = seen.objects.lacks_kind(NodeClaim::KIND) || unreadable::hides_machines(seen.claims, seen.objects);
+    if !seen.unreadable.is_empty() || unshown {
         return;
     }
     let named: BTreeSet<&str> =
@@ -324,7 +359,10 @@ fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
         })
         .collect();
     // NodeClaims of another controller (a cluster that is being migrated) account for their machines.
-    let shown: BTreeSet<&str> = seen.objects.node_claims.iter().map(|claim| claim.status.provider_id.as_str()).collect();
+    let mut shown: BTreeSet<&str> = seen.objects.node_claims.iter().map(|claim| claim.status.provider_id.as_str()).collect();
+    shown.extend(unreadable::machines(seen.objects));
+    // What we did not start another controller's NodeClaims may speak for, which all may be missing from one answer.
+    let doubtful = |instance: &Instance| seen.objects.node_claims.is_empty() && !instance.tags.contains_key(labels::TAG_LAUNCH);
     for instance in seen.instances {
         let ours = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
         let young = seen.now.duration_since(instance.launched_at) < INSTANCE_GRACE;
@@ -334,7 +372,11 @@ fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
         {
             continue;
         }
-        if sights.confirmed(format!("instance/{} without claim", instance.id), BETWEEN_SIGHTINGS) {
+        if unreadable::may_be_node(instance.provider_id().as_str(), seen.objects) {
+            continue; // nobody knows what runs there
+        }
+        let patience = if doubtful(instance) { ALL_MISSING } else { BETWEEN_SIGHTINGS };
+        if sights.confirmed(format!("instance/{} without claim", instance.id), patience) {
             out.orphans.push(instance.clone());
         }
     }
@@ -348,12 +390,12 @@ fn is_shared(instance: &Instance) -> bool {
 
 /// Objects that are being deleted and that only our finalizer holds, although claim and machine are gone.
 fn left_objects(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
-    if !seen.unreadable.is_empty() {
+    if !seen.unreadable.is_empty() || unreadable::hides_machines(seen.claims, seen.objects) {
         return;
     }
     let claims: BTreeSet<&str> = seen.claims.iter().map(|claim| claim.value.key.name.as_str()).collect();
-    let machines: BTreeSet<&str> =
-        seen.claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.provider_id.as_str()).collect();
+    let named = seen.claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.provider_id.as_str());
+    let machines: BTreeSet<&str> = named.chain(unreadable::machines(seen.objects)).collect();
     let running: BTreeSet<String> = seen.instances.iter().map(|instance| instance.provider_id().as_str().to_owned()).collect();
     let held = |meta: &whittle_api::ObjectMeta| meta.is_deleting() && meta.finalizers.iter().any(|f| f == labels::TERMINATION_FINALIZER);
     // Other providers' controllers share the finalizer's name.

@@ -14,6 +14,7 @@ mod reservations;
 #[cfg(test)]
 mod tests;
 mod uninstall;
+mod unreadable;
 
 pub use uninstall::uninstall;
 
@@ -78,6 +79,7 @@ where
         tracing::warn!(?unreadable, "claims cannot be read: orphans are not looked for");
         report.count("unreadable");
     }
+    gauges::unseen(&mut report, &objects, &findings.without_pool);
     let act = Act { world, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
     let outcome = act.run(findings, &mut report).await;
     let noted = drifted(world, drift::judge(&claims, &objects, &classes, &instances, now), &mut report).await;

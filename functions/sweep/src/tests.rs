@@ -3,6 +3,7 @@ mod by_hand;
 mod leaving;
 mod over_sim;
 mod reservations;
+mod unreadable;
 
 use crate::judge::{Findings, Seen, judge};
 use std::collections::BTreeMap;
@@ -218,7 +219,10 @@ fn the_claims_of_a_pool_go_with_it() {
         &change(scene(registered()), |s| s.objects.node_pools[0].metadata.deletion_timestamp = Some(at(90))),
         DeletionReason::NodePoolDeleted,
     );
-    check_ends_at_second_sight(&change(scene(registered()), |s| s.objects.node_pools.clear()), DeletionReason::NodePoolDeleted);
+    check_ends_at_second_sight(
+        &change(scene(registered()), |s| s.objects.node_pools[0].metadata.name = "renamed".into()),
+        DeletionReason::NodePoolDeleted,
+    );
     check_ends_at_second_sight(
         &change(scene(registered()), |s| s.objects.node_pools[0].metadata.uid = "another".into()),
         DeletionReason::NodePoolDeleted,
