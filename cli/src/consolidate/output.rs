@@ -69,6 +69,7 @@ fn detail(why: &Why) -> Value {
             Blocker::Nominated { until } => json!({"until": until}),
             Blocker::NodeAnnotation(key) => json!({"annotation": key}),
             Blocker::PoolUnknown(pool) => json!({"nodePool": pool}),
+            Blocker::Unreadable(odd) => json!({"object": odd}),
             Blocker::PodAnnotation { pod, key, until } => json!({"pod": pod, "annotation": key, "until": until}),
             Blocker::Pdb(PdbBlock::Spent(budget)) => json!({"podDisruptionBudgets": [budget]}),
             Blocker::Pdb(PdbBlock::Several(budgets)) => json!({"podDisruptionBudgets": budgets}),

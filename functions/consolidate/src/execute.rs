@@ -92,7 +92,10 @@ where
     let mut pods = Vec::new();
     for some in looked_at.chunks(READS_AT_ONCE) {
         let reads = some.iter().map(|removal| world.cluster.read(&lease.cluster, Scope::Pods, Some(&removal.node)));
-        pods.extend(try_join_all(reads).await?.into_iter().flat_map(|read| read.pods));
+        for read in try_join_all(reads).await? {
+            pods.extend(read.unreadable_pods().cloned());
+            pods.extend(read.pods);
+        }
     }
     let (left, arrivals) = without_arrivals(command, &pods);
     let stays = |removal: &&Removal| left.as_ref().is_none_or(|left| left.removals.iter().all(|one| one.node != removal.node));

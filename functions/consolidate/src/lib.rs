@@ -105,6 +105,7 @@ where
     stored.value.memory = decision.memory.clone();
     if stored.value.gauged_at.is_none_or(|at| seen.now.duration_since(at) >= counts::EVERY) {
         counts::states(&mut report, &decision);
+        shows::unreadable(world, cluster, &seen, settings.shadow, &mut report).await;
         stored.value.gauged_at = Some(seen.now);
     }
     imagined::note(&mut report, &mut stored.value, &decision, settings.shadow, seen.now);

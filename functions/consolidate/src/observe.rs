@@ -57,7 +57,8 @@ where
     T: Clock,
 {
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
-    for pod in seen.read.pods.iter().filter(|pod| pod.is_bound()) {
+    // One that cannot be read has neither come nor gone for that.
+    for pod in seen.read.pods.iter().chain(seen.read.unreadable_pods()).filter(|pod| pod.is_bound()) {
         by_node.entry(pod.spec.node_name.as_str()).or_default().push(pod);
     }
     let none = fingerprint(std::iter::empty());

@@ -5,6 +5,8 @@ use crate::execute::{self, find};
 use crate::state::{Disruptions, Running, command_timeout, deletion_reason};
 use std::collections::BTreeSet;
 use whittle_api::conditions;
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Lease, Phase, Stored};
 use whittle_core::disruption::LedgerEntry;
 use whittle_ports::{
@@ -104,13 +106,20 @@ pub(crate) fn readiness(seen: &Snapshot, running: &Running, patience: SignedDura
             Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }),
         }
     }
-    if all {
+    if all && !is_hidden(seen, running) {
         return Readiness::Ready;
     }
     if seen.now.duration_since(running.started_at) > patience {
         return Readiness::Lost("the replacements were not ready in time".to_owned());
     }
     Readiness::Waiting
+}
+
+/// Whether a pool that a command takes nodes from cannot be read: whether they may still go nobody knows.
+fn is_hidden(seen: &Snapshot, running: &Running) -> bool {
+    let kinds = [NodePool::KIND, "Provisioner"];
+    let mut odd = seen.read.unreadable.iter().filter(|odd| kinds.contains(&odd.kind.as_str())).map(|odd| odd.metadata.name.as_str());
+    odd.any(|name| running.ledger.node_pools.iter().any(|pool| NodePool::given_name(pool) == name))
 }
 
 fn ending_text(claim: &Claim) -> String {

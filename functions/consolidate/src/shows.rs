@@ -6,12 +6,16 @@ use whittle_api::k8s::Kind;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_core::checker::Violation;
 use whittle_core::disruption::{Command, Decision, Keep, Note, Proposal, Rejection, Verdict, Why};
-use whittle_ports::{Clock, ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError, World};
+use whittle_ports::{Amount, Clock, ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError, World};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// Events of one pass; the rest is in the verdicts.
 pub(crate) const EVENTS_MAX: usize = 100;
+/// Events of one pass about objects that cannot be read: they are often of one making.
+const UNREADABLE_MAX: usize = 20;
+/// Kinds that `sweep` reads.
+const SWEPT: [&str; 6] = ["NodePool", "NodeClaim", "EC2NodeClass", "Provisioner", "AWSNodeTemplate", "Node"];
 /// A verdict that still stands is written again before it is five minutes old.
 const REFRESH_AFTER: SignedDuration = SignedDuration::from_mins(4);
 
@@ -61,6 +65,31 @@ where
         }
     }
     Ok(())
+}
+
+/// Says of what cannot be read that it is left alone, and of how much there is; `sweep` does so for the kinds that it reads.
+pub(crate) async fn unreadable<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    seen: &Snapshot,
+    shadow: bool,
+    report: &mut Report,
+) where
+    K: StatusWriter,
+    T: Clock,
+{
+    let odd = seen.read.unreadable.iter().filter(|odd| !SWEPT.contains(&odd.kind.as_str()));
+    let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
+    for (at, odd) in odd.enumerate() {
+        *counted.entry(odd.kind.as_str()).or_default() += 1;
+        let told = !shadow && at < UNREADABLE_MAX && !crate::time_left(world.clock).is_zero();
+        if told && world.cluster.publish(cluster, &ClusterEvent::unreadable(odd)).await.is_err() {
+            report.count("events_failed");
+        }
+    }
+    for (kind, count) in counted {
+        report.gauge("whittle_objects_unreadable", [("kind", kind)], Amount::Count(count));
+    }
 }
 
 /// A verdict for the log. What shadow mode only imagines says so. Pure.

@@ -6,6 +6,8 @@
 use crate::state::{Disruptions, Leaving};
 use crate::{rules, time_left};
 use std::collections::BTreeSet;
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Lease, Phase, Stored, mirror};
 use whittle_core::disruption::{self, Gate, StaticChange, static_changes};
@@ -105,8 +107,9 @@ fn leave(seen: &Snapshot, change: &StaticChange, claim: &str) -> Leaving {
 
 /// Pools in shadow mode.
 pub(crate) fn shadow_pools(seen: &Snapshot) -> impl Iterator<Item = &str> {
-    let pools = seen.objects.node_pools.iter().filter(|pool| pool.metadata.annotation(labels::SHADOW) == Some("true"));
-    pools.map(|pool| pool.metadata.name.as_str())
+    let hidden = seen.objects.unreadable_of(NodePool::KIND).map(|odd| &odd.metadata);
+    let pools = seen.objects.node_pools.iter().map(|pool| &pool.metadata).chain(hidden);
+    pools.filter(|meta| meta.annotation(labels::SHADOW) == Some("true")).map(|meta| meta.name.as_str())
 }
 
 /// When a pool may be tried again whose launches failed lately; `None` when it may be now. Pure.

@@ -2,12 +2,13 @@
 //! finalizer (aws 18).
 
 use crate::missed;
-use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionKind, LeftNodes, NodeClassRecord, Record, Stored};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, DecisionLog, Discovery, HandleError, Involved, Records, Report, Settings, StatusWriter, StoreError,
-    World,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, Discovery, HandleError, Involved, Presence, Records, Report, Settings,
+    Sought, StatusWriter, StoreError, World,
 };
 use whittle_units::ClusterName;
 
@@ -31,6 +32,13 @@ fn has_twin(record: &str, objects: &ClusterObjects) -> bool {
     objects.node_classes.iter().any(|class| class.metadata.name == name && NodeClassRecord::name_of(class) != record)
 }
 
+/// Whether the class of a record may be there although nobody can read it.
+fn is_hidden(record: &str, objects: &ClusterObjects) -> bool {
+    let name = NodeClassRecord::given_name(record);
+    let kind = if name == record { Ec2NodeClass::KIND } else { "AWSNodeTemplate" };
+    objects.lacks_kind(kind) || objects.is_unreadable(kind, name)
+}
+
 /// Names of the claims that use the class of a record, those of another controller included.
 pub(crate) fn users(record: &str, claims: &[Stored<Claim>], objects: &ClusterObjects) -> Vec<String> {
     let (class, twin) = (NodeClassRecord::given_name(record), has_twin(record, objects));
@@ -41,6 +49,9 @@ pub(crate) fn users(record: &str, claims: &[Stored<Claim>], objects: &ClusterObj
     let known = |name: &str| claims.iter().any(|claim| claim.value.key.name.as_str() == name);
     let shown = objects.node_claims.iter().filter(|shown| shown.spec.node_class_ref.name == class && !known(&shown.metadata.name));
     names.extend(shown.map(|shown| shown.metadata.name.clone()));
+    // Which class one uses that cannot be read nobody knows.
+    let hidden = objects.unreadable_of(NodeClaim::KIND).filter(|odd| !known(&odd.metadata.name));
+    names.extend(hidden.map(|odd| odd.metadata.name.clone()));
     names.sort();
     names
 }
@@ -78,11 +89,26 @@ impl Ending<'_> {
         let mut names: Vec<_> = deleting.map(|class| (NodeClassRecord::name_of(class), Some(class))).collect();
         for known in self.records {
             let name = known.value.name();
-            if !there(&name) && !names.iter().any(|(known, _)| *known == name) {
+            if !is_hidden(&name, self.objects) && !there(&name) && !names.iter().any(|(known, _)| *known == name) {
                 names.push((name, None));
             }
         }
         names
+    }
+
+    /// Whether a class that is not listed was not listed before either, and is gone by the API server's own answer.
+    async fn is_gone<S, C, K, Q, T>(&self, world: World<'_, S, C, K, Q, T>, name: &str) -> Result<bool, HandleError>
+    where
+        S: Records,
+        K: ClusterReader,
+        T: Clock,
+    {
+        if !missed::again(world, self.cluster, name).await? {
+            return Ok(false);
+        }
+        let given = NodeClassRecord::given_name(name);
+        let sought = if given == name { Sought::NodeClass } else { Sought::NodeTemplate };
+        Ok(world.cluster.seek(self.cluster, sought, given).await? == Presence::Gone)
     }
 
     /// Moves the end of every such class as far as it can go now. One that fails holds up no other.
@@ -95,10 +121,11 @@ impl Ending<'_> {
     where
         S: ClaimStore + Records + DecisionLog,
         C: Discovery,
-        K: StatusWriter,
+        K: ClusterReader + StatusWriter,
         T: Clock,
     {
-        let is_there = |name: &str| self.objects.node_classes.iter().any(|class| NodeClassRecord::name_of(class) == name);
+        let listed = |name: &str| self.objects.node_classes.iter().any(|class| NodeClassRecord::name_of(class) == name);
+        let is_there = |name: &str| listed(name) || is_hidden(name, self.objects);
         missed::forget(world, self.cluster, is_there).await?;
         let mut failure = None;
         for (name, class) in self.names() {
@@ -121,7 +148,7 @@ impl Ending<'_> {
     where
         S: ClaimStore + Records + DecisionLog,
         C: Discovery,
-        K: StatusWriter,
+        K: ClusterReader + StatusWriter,
         T: Clock,
     {
         // First nothing new may be launched with it, then it is looked whether anything is left.
@@ -129,7 +156,7 @@ impl Ending<'_> {
         if let Some(known) = self.record(name) {
             let record = closed(&known.value, class, now);
             if record != known.value {
-                if class.is_none() && self.leaves.is_none() && !missed::again(world, self.cluster, name).await? {
+                if class.is_none() && self.leaves.is_none() && !self.is_gone(world, name).await? {
                     report.count("classes_missed");
                     return Ok(());
                 }

@@ -76,6 +76,40 @@ fn record(simulation: &Simulation) -> Option<NodeClassRecord> {
     block_on(simulation.ports().read::<NodeClassRecord>(&cluster(), "default")).unwrap().map(|stored| stored.value)
 }
 
+#[test]
+fn a_class_that_cannot_be_read_or_is_missing_from_lists_is_not_closed() {
+    for named in [true, false] {
+        let mut simulation = world();
+        simulation.world().hide_always("EC2NodeClass", "default", named);
+        for _ in 0..4 {
+            simulation.run_for(crate::missed::APART);
+            assert_eq!(run(&simulation).counted("classes_closed"), 0, "named: {named}");
+        }
+        assert!(record(&simulation).unwrap().is_ready() || !record(&simulation).unwrap().class.metadata.is_deleting());
+        assert_eq!(made(&simulation), (1, 1));
+        assert_eq!(pool_reason(&simulation), if named { "NodeClassUnreadable" } else { "NodeClassNotFound" });
+        // It can be read again.
+        simulation.world().show_all();
+        run(&simulation);
+        assert!(!record(&simulation).unwrap().class.metadata.is_deleting());
+    }
+}
+
+#[test]
+fn a_node_claim_of_another_controller_that_cannot_be_read_holds_every_class() {
+    let mut simulation = world();
+    let theirs = whittle_api::karpenter::NodeClaim { metadata: ObjectMeta::named("theirs"), ..Default::default() };
+    simulation.world().cluster.objects.create(theirs, now());
+    simulation.world().hide_always("NodeClaim", "theirs", true);
+    delete_class(&simulation);
+    for _ in 0..4 {
+        simulation.run_for(crate::missed::APART);
+        run(&simulation);
+    }
+    assert!(class(&simulation).is_some());
+    assert_eq!(made(&simulation), (1, 1));
+}
+
 /// Templates and profiles that are left.
 fn made(simulation: &Simulation) -> (usize, usize) {
     let world = simulation.world();

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use whittle_api::k8s::{Node, Pod, Taint, TaintEffect};
+use whittle_api::k8s::{Kind, Node, Pod, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;
-use whittle_api::{ClusterObjects, conditions, labels};
+use whittle_api::{ClusterObjects, Unreadable, conditions, labels};
 use whittle_units::{Quantity, Resources, Timestamp};
 
 /// One machine: a Node, a NodeClaim, or both, joined by provider id.
@@ -18,6 +18,8 @@ pub struct StateNode {
     pub marked_for_deletion: bool,
     /// Until when pods are expected on it, so that it is not disrupted meanwhile.
     pub nominated_until: Option<Timestamp>,
+    /// What stands for it, or on it, and cannot be read: it is left alone.
+    pub unreadable: Option<String>,
 }
 
 impl StateNode {
@@ -176,15 +178,33 @@ impl ClusterState {
         }
         nodes.sort_by(|a, b| a.name().cmp(b.name()));
         let mut out = Self { nodes, unlaunched };
-        out.bind(&objects.pods);
+        out.mark_unreadable(objects);
+        out.bind(objects);
         out
     }
 
+    /// Notes which machines have something that cannot be read.
+    fn mark_unreadable(&mut self, objects: &ClusterObjects) {
+        for odd in &objects.unreadable {
+            for node in self.nodes.iter_mut().filter(|node| node.unreadable.is_none()) {
+                if concerns(odd, node) {
+                    node.unreadable = Some(format!("{} {}", odd.kind, odd.metadata.key()));
+                }
+            }
+        }
+    }
+
     /// Notes which pod is on which machine.
-    fn bind(&mut self, pods: &[Pod]) {
-        let at: BTreeMap<String, usize> =
+    fn bind(&mut self, objects: &ClusterObjects) {
+        let mut at: BTreeMap<String, usize> =
             self.nodes.iter().enumerate().filter_map(|(n, s)| Some((s.node.as_ref()?.metadata.name.clone(), n))).collect();
-        for (p, pod) in pods.iter().enumerate() {
+        // The room of a machine whose Node cannot be read is taken by its pods all the same.
+        for odd in objects.unreadable_of(Node::KIND) {
+            if let Some(n) = self.nodes.iter().position(|state| is_node_of(odd, state)) {
+                at.entry(odd.metadata.name.clone()).or_insert(n);
+            }
+        }
+        for (p, pod) in objects.pods.iter().enumerate() {
             if let (false, Some(&n)) = (pod.is_terminal(), at.get(&pod.spec.node_name)) {
                 self.nodes[n].pods.push(p);
             }
@@ -195,6 +215,26 @@ impl ClusterState {
     #[must_use]
     pub fn node_names(&self) -> BTreeSet<&str> {
         self.nodes.iter().filter_map(|n| n.node.as_ref().map(|n| n.metadata.name.as_str())).collect()
+    }
+}
+
+/// Whether an object that cannot be read is the Node of a machine.
+fn is_node_of(odd: &Unreadable, state: &StateNode) -> bool {
+    let Some(claim) = state.claim.as_ref().filter(|_| odd.kind == Node::KIND) else { return false };
+    let named = !odd.node_name.is_empty() && claim.status.node_name == odd.node_name;
+    claim.status.provider_id == odd.provider_id || named
+}
+
+/// Whether an object that cannot be read is the Node of a machine, or a pod on it.
+fn concerns(odd: &Unreadable, state: &StateNode) -> bool {
+    let on_it = |name: &str| {
+        state.node.as_ref().is_some_and(|node| node.metadata.name == name)
+            || state.claim.as_ref().is_some_and(|claim| claim.status.node_name == name)
+    };
+    match odd.kind.as_str() {
+        Node::KIND => is_node_of(odd, state),
+        Pod::KIND => !odd.node_name.is_empty() && on_it(&odd.node_name),
+        _ => false,
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
-use whittle_api::k8s::{Node, Pod};
+use whittle_api::k8s::{Kind, Node, PdbSpec, PdbStatus, Pod, PodDisruptionBudget};
 use whittle_api::karpenter::{NodeClaim, Operator, Requirement};
-use whittle_api::{ClusterObjects, conditions, labels};
+use whittle_api::{ClusterObjects, LabelSelector, ObjectMeta, Unreadable, conditions, labels};
 use whittle_claims::{Claim, Phase, Stored, mirror};
 use whittle_core::pods;
 use whittle_core::requirements::from_requirements;
@@ -42,28 +42,52 @@ pub(crate) fn as_decided(
     let leaving = leaving_nodes(claims, going, &deleted);
     objects.pods.retain(|pod| !promised.contains(&pod.metadata.uid) || pod.is_bound() && !leaving.contains(pod.spec.node_name.as_str()));
     objects.node_claims = mirrors;
+    stand_in(&mut objects, &leaving);
     objects
+}
+
+/// Something stands in for what cannot be read: pods take their room where they are, and a budget forbids every eviction in
+/// its namespace. Pods on nodes that are going are not planned for: what they need nobody knows.
+fn stand_in(objects: &mut ClusterObjects, leaving: &BTreeSet<&str>) {
+    let takes_room = |pod: &&Pod| pod.is_bound() && !leaving.contains(pod.spec.node_name.as_str());
+    let pods: Vec<Pod> = objects.unreadable_pods().filter(takes_room).cloned().collect();
+    let budget = |odd: &Unreadable| PodDisruptionBudget {
+        metadata: odd.metadata.clone(),
+        spec: PdbSpec { selector: Some(LabelSelector::default()), ..PdbSpec::default() },
+        status: PdbStatus::default(),
+    };
+    let budgets: Vec<PodDisruptionBudget> = objects.unreadable_of(PodDisruptionBudget::KIND).map(budget).collect();
+    objects.pods.extend(pods);
+    objects.disruption_budgets.extend(budgets);
 }
 
 /// Objects that are being deleted: few of many.
 pub(crate) struct Deleted<'o> {
     node_claims: Vec<&'o NodeClaim>,
-    nodes: Vec<&'o Node>,
+    nodes: Vec<&'o ObjectMeta>,
+    /// NodeClaims that cannot be read.
+    hidden: Vec<&'o ObjectMeta>,
 }
 
 impl<'o> Deleted<'o> {
     /// Of a cluster as it was read.
     pub(crate) fn of(read: &'o ClusterObjects) -> Self {
+        let hidden = |kind| read.unreadable.iter().filter(move |odd| odd.kind == kind).map(|odd| &odd.metadata);
         Self {
             node_claims: read.node_claims.iter().filter(|shown| shown.metadata.is_deleting()).collect(),
-            nodes: read.nodes.iter().filter(|node| node.metadata.is_deleting()).collect(),
+            nodes: read.nodes.iter().map(|node| &node.metadata).chain(hidden(Node::KIND)).filter(|meta| meta.is_deleting()).collect(),
+            hidden: hidden(NodeClaim::KIND).filter(|meta| meta.is_deleting()).collect(),
         }
     }
     /// When somebody asked for the end of a claim's object or of its Node.
     pub(crate) fn by_hand(&self, claim: &Claim) -> Option<Timestamp> {
         let object = self.node_claims.iter().find(|shown| claim.is_shown_by(shown)).map(|shown| &shown.metadata);
-        let own = |node: &&&Node| claim.node_name() == Some(node.metadata.name.as_str());
-        object.or_else(|| self.nodes.iter().find(own).map(|node| &node.metadata))?.deletion_timestamp
+        let shows = |meta: &&&ObjectMeta| {
+            let uid = claim.object_uid();
+            meta.name == claim.key.name.as_str() && (uid.is_empty() || uid == meta.uid)
+        };
+        let own = |node: &&&ObjectMeta| claim.node_name() == Some(node.name.as_str());
+        object.or_else(|| self.hidden.iter().find(shows).or_else(|| self.nodes.iter().find(own)).copied())?.deletion_timestamp
     }
     /// The mirror of a claim, which goes when somebody deleted what it shows.
     pub(crate) fn shown(&self, claim: &Claim) -> NodeClaim {

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
 use whittle_api::karpenter::Requirement;
-use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, Unreadable, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, PodKey, Revision, Stored, mirror, step};
 use whittle_core::state::ClusterState;
 use whittle_units::{Quantity, Resources, Timestamp};
@@ -206,4 +206,37 @@ fn a_claim_without_machine_that_somebody_deletes_by_hand_promises_nothing() {
     let objects = ClusterObjects { pods: vec![pod("a")], node_claims: vec![object], ..ClusterObjects::default() };
     let decided = as_decided(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &BTreeMap::new());
     assert_eq!((decided.pods.len(), decided.node_claims.len()), (1, 0), "its pods are planned anew");
+}
+
+fn decided(objects: &ClusterObjects, claims: &[Claim]) -> ClusterObjects {
+    let claims: Vec<_> = claims.iter().map(|value| Stored { value: value.clone(), revision: Revision(1) }).collect();
+    as_decided(objects, &claims, &BTreeSet::new(), &BTreeMap::new())
+}
+
+/// A pod that cannot be read, on a node.
+fn odd_pod(node: &str) -> Unreadable {
+    let value = serde_json::json!({
+        "metadata": {"name": "odd", "namespace": "shop", "uid": "odd"},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}], "tolerations": 7},
+        "status": {"phase": "Running"},
+    });
+    *Unreadable::read::<Pod>(&value).unwrap_err()
+}
+
+#[test]
+fn a_pod_that_cannot_be_read_takes_its_room_where_it_is_and_gets_no_machine() {
+    let seen = |node: &str| decided(&ClusterObjects { unreadable: vec![odd_pod(node)], ..ClusterObjects::default() }, &[]);
+    let bound = seen("n");
+    assert_eq!(whittle_core::pods::total_requests(&bound.pods).get("cpu"), Quantity::from_units(2));
+    assert!(seen("").pods.is_empty(), "what it needs nobody knows");
+}
+
+#[test]
+fn a_budget_that_cannot_be_read_forbids_every_eviction_in_its_namespace() {
+    let meta = ObjectMeta::namespaced("shop", "web");
+    let odd = Unreadable::refused("policy/v1", "PodDisruptionBudget", meta, "spec", "it is of tomorrow");
+    let seen = decided(&ClusterObjects { unreadable: vec![odd], ..ClusterObjects::default() }, &[]);
+    let [budget] = seen.disruption_budgets.as_slice() else { panic!("one stands in") };
+    assert_eq!((budget.metadata.key(), budget.status.disruptions_allowed), ("shop/web".to_owned(), 0));
+    assert!(budget.spec.selector.as_ref().is_some_and(|selector| selector.matches(&BTreeMap::new())));
 }

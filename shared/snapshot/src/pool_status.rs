@@ -1,6 +1,7 @@
 //! NodePool status: whether a pool can be used, and what it has (disruption 17). Pure.
 
-use whittle_api::karpenter::NodePool;
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, runtime};
 use whittle_claims::{Claim, NodeClassRecord, PoolHealth, Stored, show_health};
 use whittle_units::{Quantity, Resources, Timestamp};
@@ -23,7 +24,7 @@ pub fn pool_status(pool: &NodePool, facts: PoolFacts<'_>, now: Timestamp) -> Nod
     let (valid, valid_reason, valid_message) = validation(pool);
     let (class, class_reason, class_message) = match pool.class_in(&facts.objects.node_classes) {
         Some(_) => node_class(pool, classes),
-        None => no_such_class(pool),
+        None => no_such_class(pool, facts.objects),
     };
     let generation = pool.metadata.generation;
     let list = &mut out.status.conditions;
@@ -67,8 +68,15 @@ fn validation(pool: &NodePool) -> (ConditionStatus, &'static str, String) {
     (ConditionStatus::False, "NodePoolValidationFailed", texts.join("; "))
 }
 
-fn no_such_class(pool: &NodePool) -> (ConditionStatus, &'static str, String) {
+fn no_such_class(pool: &NodePool, objects: &ClusterObjects) -> (ConditionStatus, &'static str, String) {
     let name = &pool.spec.template.spec.node_class_ref.name;
+    let kind = if pool.is_converted_provisioner() { "AWSNodeTemplate" } else { Ec2NodeClass::KIND };
+    if let Some(odd) = objects.unreadable_of(kind).find(|odd| odd.metadata.name == *name) {
+        return (ConditionStatus::Unknown, "NodeClassUnreadable", format!("{odd}: {}", odd.remedy()));
+    }
+    if objects.lacks_kind(kind) {
+        return (ConditionStatus::Unknown, "NodeClassUnknown", format!("the API server does not serve {kind}"));
+    }
     (ConditionStatus::False, "NodeClassNotFound", format!("EC2NodeClass {name} does not exist"))
 }
 

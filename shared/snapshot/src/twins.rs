@@ -4,14 +4,16 @@
 //! of its own that no object can have; names in plans are turned back before anything is stored. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 
 /// Renames Provisioners whose name a NodePool has too, for this decision only.
 pub(crate) fn tell_apart(objects: &mut ClusterObjects) {
     let pools = &objects.node_pools;
-    let taken: BTreeSet<String> =
-        pools.iter().filter(|pool| !pool.is_converted_provisioner()).map(|pool| pool.metadata.name.clone()).collect();
+    let readable = pools.iter().filter(|pool| !pool.is_converted_provisioner()).map(|pool| &pool.metadata);
+    let hidden = objects.unreadable_of(NodePool::KIND).map(|odd| &odd.metadata);
+    let taken: BTreeSet<String> = readable.chain(hidden).map(|meta| meta.name.clone()).collect();
     for pool in objects.node_pools.iter_mut().filter(|pool| pool.is_converted_provisioner()) {
         if taken.contains(&pool.metadata.name) {
             pool.metadata.name = format!("{}{}", NodePool::TWIN_PREFIX, pool.metadata.name);

@@ -50,6 +50,11 @@ fn node(input: &Input<'_>, command: &Command, removal: &Removal, findings: &mut 
     });
     let labelled = |key| node.metadata.labels.get(key).map(String::as_str);
     findings.expect(labelled(labels::INITIALIZED) == Some("true"), name, "not-initialized", || "it has not initialized".into());
+    let hidden = objects.unreadable.iter().find(|odd| match odd.kind.as_str() {
+        "Pod" | "Node" => odd.node_name == name || !id.is_empty() && odd.provider_id == id,
+        other => matches!(other, "NodeOverlay" | "DaemonSet" | "CapacityBuffer"),
+    });
+    findings.expect(hidden.is_none(), name, "unreadable", || hidden.map(ToString::to_string).unwrap_or_default());
     let going = claim.metadata.deletion_timestamp.is_some() || node.metadata.deletion_timestamp.is_some();
     findings.expect(!going, name, "going", || "it is being deleted already".into());
     let protected = node.metadata.annotations.get(labels::DO_NOT_DISRUPT).is_some_and(|value| value == "true");

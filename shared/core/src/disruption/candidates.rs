@@ -90,6 +90,9 @@ fn node_checks<'a>(world: &World<'a>, machine: &Machine<'a>) -> Result<&'a NodeP
     if !machine.is_managed() {
         return Err(Blocker::NotManaged);
     }
+    if let Some(odd) = world.unreadable.as_ref().or(machine.state.unreadable.as_ref()) {
+        return Err(Blocker::Unreadable(odd.clone()));
+    }
     if machine.state.node.is_none() {
         return Err(Blocker::NoNode);
     }

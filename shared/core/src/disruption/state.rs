@@ -101,6 +101,8 @@ pub(crate) struct World<'a> {
     pub(crate) pdbs: Pdbs<'a>,
     /// Provider ids that two Nodes or two NodeClaims bear.
     shared_ids: BTreeSet<&'a str>,
+    /// Something that cannot be read and that any decision here would go by.
+    pub(crate) unreadable: Option<String>,
     /// How simulations pack, save for whom they are about.
     pub(crate) questions: Options,
     pub(crate) offers: Offers,
@@ -120,6 +122,7 @@ impl<'a> World<'a> {
             pools: pools.map(|pool| (pool.metadata.name.as_str(), pool)).collect(),
             pdbs: Pdbs::new(&objects.disruption_budgets),
             shared_ids: shared_ids(objects),
+            unreadable: unreadable(objects),
             questions: questions(input.settings),
             offers: Offers::of(input.cluster.catalog),
             alive: OnceCell::new(),
@@ -186,6 +189,15 @@ impl<'a> World<'a> {
         })();
         offering.map_or(Price::ZERO, |offering| offering.price)
     }
+}
+
+/// Kinds that say what machines cost, what comes to every one of them, and what room is kept: without one of their objects a
+/// machine may look dearer, larger or emptier than it is.
+const ASKED_OF_ALL: [&str; 3] = ["NodeOverlay", "DaemonSet", "CapacityBuffer"];
+
+fn unreadable(objects: &ClusterObjects) -> Option<String> {
+    let odd = objects.unreadable.iter().find(|odd| ASKED_OF_ALL.contains(&odd.kind.as_str()))?;
+    Some(format!("{} {}", odd.kind, odd.metadata.key()))
 }
 
 /// Provider ids that name no single machine.

@@ -51,6 +51,8 @@ pub enum Blocker {
     NodeAnnotation(&'static str),
     NoPoolLabel,
     PoolUnknown(String),
+    /// Kind and name of what cannot be read.
+    Unreadable(String),
     PodAnnotation {
         pod: String,
         key: &'static str,
@@ -169,6 +171,7 @@ impl Blocker {
             Self::NodeAnnotation(_) => "NodeAnnotation",
             Self::NoPoolLabel => "NoNodePoolLabel",
             Self::PoolUnknown(_) => "NodePoolUnknown",
+            Self::Unreadable(_) => "Unreadable",
             Self::PodAnnotation { .. } => "PodAnnotation",
             Self::Pdb(_) => "PodDisruptionBudget",
             Self::NoProviderId => "NoProviderId",
@@ -241,6 +244,7 @@ impl fmt::Display for Blocker {
             Self::NodeAnnotation(key) => write!(f, "Disruption is blocked through the \"{key}\" annotation"),
             Self::NoPoolLabel => write!(f, "Node doesn't have required label (label={})", labels::NODE_POOL),
             Self::PoolUnknown(pool) => write!(f, "NodePool not found (NodePool={pool})"),
+            Self::Unreadable(odd) => write!(f, "{odd} cannot be read"),
             Self::PodAnnotation { pod, key, until } => {
                 write!(f, "Pod has \"{key}\" annotation (Pod={pod})")?;
                 until.map_or(Ok(()), |until| write!(f, " until {until}"))

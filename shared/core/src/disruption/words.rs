@@ -31,6 +31,7 @@ fn blocked(blocker: &Blocker, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Blocker::Nominated { until } => write!(f, "pending pods are expected on it until {until}"),
         Blocker::NodeAnnotation(key) => write!(f, "its annotation {key} is \"true\""),
         Blocker::NoPoolLabel => write!(f, "it has no label {}", labels::NODE_POOL),
+        Blocker::Unreadable(odd) => write!(f, "{odd} cannot be read: its events say which field, and what to do"),
         Blocker::PoolUnknown(pool) => write!(f, "NodePool {pool} is not there, or has no instance types"),
         Blocker::PodAnnotation { pod, key, until: Some(until) } => write!(f, "annotation {key} of pod {pod} protects it until {until}"),
         Blocker::PodAnnotation { pod, key, until: None } => write!(f, "annotation {key} of pod {pod} protects it"),

@@ -3,8 +3,8 @@
 use crate::disruption::testing::{Scene, noon, owner, why};
 use crate::disruption::{Blocker, ClaimFacts, Why};
 use jiff::ToSpan as _;
-use whittle_api::k8s::PodDisruptionBudget;
-use whittle_api::{ConditionStatus, LabelSelector, conditions, labels};
+use whittle_api::k8s::{Kind, Pod, PodDisruptionBudget};
+use whittle_api::{ConditionStatus, LabelSelector, Unreadable, conditions, labels};
 
 /// An empty node `n` that would be deleted, and something that speaks against it.
 #[track_caller]
@@ -63,6 +63,54 @@ fn a_node_must_have_a_pool_that_can_buy() {
     check(|scene| drop(scene.parts("n").0.metadata.labels.remove(labels::NODE_POOL)), "NoNodePoolLabel");
     check(|scene| scene.objects.node_pools.clear(), "NodePoolUnknown");
     check(|scene| scene.catalog.clear(), "NodePoolUnknown");
+}
+
+/// Something that cannot be read, on node `n`.
+fn odd<K: Kind>(scene: &mut Scene, provider_id: &str) {
+    let (meta, node_name) = (whittle_api::ObjectMeta::namespaced("default", "odd"), "n".to_owned());
+    let odd = Unreadable::refused(K::API_VERSION, K::KIND, meta, "spec", "it is of tomorrow");
+    scene.objects.unreadable.push(Unreadable { node_name, provider_id: provider_id.to_owned(), ..odd });
+}
+
+#[test]
+fn a_node_with_a_pod_that_cannot_be_read_is_neither_empty_nor_disrupted() {
+    check(|scene| odd::<Pod>(scene, ""), "Unreadable");
+    let mut elsewhere = Scene::new();
+    elsewhere.node("n", "default", 2);
+    odd::<Pod>(&mut elsewhere, "");
+    elsewhere.objects.unreadable[0].node_name = "other".to_owned();
+    elsewhere.expect(&["empty delete [n]"]);
+}
+
+#[test]
+fn while_prices_daemons_or_buffers_cannot_be_read_nothing_is_disrupted() {
+    check(odd_anywhere::<whittle_api::karpenter::NodeOverlay>, "Unreadable");
+    check(odd_anywhere::<whittle_api::k8s::DaemonSet>, "Unreadable");
+    check(odd_anywhere::<whittle_api::karpenter::CapacityBuffer>, "Unreadable");
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    odd_anywhere::<whittle_api::k8s::PersistentVolume>(&mut scene);
+    scene.expect(&["empty delete [n]"]);
+}
+
+fn odd_anywhere<K: Kind>(scene: &mut Scene) {
+    odd::<K>(scene, "");
+    scene.objects.unreadable[0].node_name.clear();
+}
+
+#[test]
+fn a_machine_whose_node_cannot_be_read_keeps_its_pods_and_is_left_alone() {
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    scene.pod("p", "n", "100m");
+    let id = scene.parts("n").1.status.provider_id.clone();
+    scene.objects.nodes.clear();
+    odd::<whittle_api::k8s::Node>(&mut scene, &id);
+    scene.objects.unreadable[0].metadata.name = "n".to_owned();
+    let state = crate::state::ClusterState::of(&scene.objects);
+    let [machine] = state.nodes.as_slice() else { panic!("one machine") };
+    assert_eq!((machine.pods.len(), machine.unreadable.is_some(), machine.node.is_none()), (1, true, true));
+    scene.expect(&[]);
 }
 
 #[test]
