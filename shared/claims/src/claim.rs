@@ -180,6 +180,14 @@ impl Claim {
     pub fn machine(&self) -> Option<&Machine> {
         self.phase.machine()
     }
+    /// The instance that the claim names, also after its end.
+    pub fn instance(&self) -> Option<&InstanceId> {
+        match &self.phase {
+            Phase::Gone { machine, .. } => machine.as_ref(),
+            phase => phase.machine(),
+        }
+        .map(|machine| &machine.instance_id)
+    }
     /// The Node's name, once registered.
     pub fn node_name(&self) -> Option<&str> {
         self.phase.node_name()

@@ -11,6 +11,8 @@ pub const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 pub const REGISTRATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
 /// What EC2 leaves between the spot warning and the loss of the machine.
 pub const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
+/// How long an ended claim is kept: late answers of EC2 and `whittle explain` still find it.
+const KEPT_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 
 /// How a young claim is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,20 @@ impl Claim {
         };
         let elapsed = now.duration_since(start);
         if elapsed >= limit { Liveness::Overdue(reason) } else { Liveness::Waiting(limit - elapsed) }
+    }
+
+    /// When the table may forget the claim; `None` while it lives.
+    pub fn forgotten_at(&self) -> Option<Timestamp> {
+        match &self.phase {
+            Phase::Failed { since, .. } | Phase::Gone { since, .. } => since.checked_add(KEPT_AFTER_END).ok(),
+            Phase::Planned
+            | Phase::Launching { .. }
+            | Phase::Launched { .. }
+            | Phase::Registered { .. }
+            | Phase::Initialized { .. }
+            | Phase::Draining { .. }
+            | Phase::Terminating { .. } => None,
+        }
     }
 
     /// When the claim's node has to go because of its age; `None` for never.

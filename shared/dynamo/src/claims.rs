@@ -9,12 +9,10 @@ use aws_sdk_dynamodb::types::{ConditionCheck, Put as PutAction, TransactWriteIte
 use futures::future::try_join_all;
 use whittle_claims::{Claim, ClaimKey, Lease, Phase, Revision, Stored};
 use whittle_ports::{ClaimStore, StoreError};
-use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
+use whittle_units::{ClusterName, InstanceId};
 
 /// Raised when an older release would misread a stored claim.
 pub(crate) const VERSION: u32 = 1;
-/// How long an ended claim is kept: late answers of EC2 and `whittle explain` still find it.
-const KEPT_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 
 /// A claim as the table stores it: the version of its shape, and JSON.
 ///
@@ -27,33 +25,10 @@ fn what(key: &ClaimKey) -> String {
     format!("claim {key}")
 }
 
-/// When a claim may be forgotten.
-fn forget_at(claim: &Claim) -> Option<Timestamp> {
-    match &claim.phase {
-        Phase::Failed { since, .. } | Phase::Gone { since, .. } => since.checked_add(KEPT_AFTER_END).ok(),
-        Phase::Planned
-        | Phase::Launching { .. }
-        | Phase::Launched { .. }
-        | Phase::Registered { .. }
-        | Phase::Initialized { .. }
-        | Phase::Draining { .. }
-        | Phase::Terminating { .. } => None,
-    }
-}
-
-/// The instance that a claim names, ended ones too.
-pub(crate) fn instance_of(claim: &Claim) -> Option<&InstanceId> {
-    match &claim.phase {
-        Phase::Gone { machine, .. } => machine.as_ref(),
-        phase => phase.machine(),
-    }
-    .map(|machine| &machine.instance_id)
-}
-
 fn claim_item(claim: &Claim, revision: Revision, write: &str) -> Item {
     let item = item::of_value(&keys::claim(&claim.key), VERSION, claim);
-    let mut item = item::with_revision(item, revision, write, forget_at(claim));
-    if let Some(instance) = instance_of(claim) {
+    let mut item = item::with_revision(item, revision, write, claim.forgotten_at());
+    if let Some(instance) = claim.instance() {
         item.insert(attribute::INSTANCE.to_owned(), text(instance.as_str()));
     }
     item
@@ -63,10 +38,15 @@ fn pointer_item(instance: &InstanceId, claim: &Claim) -> Item {
     let mut item = item::of_key(&keys::instance(instance));
     item.insert(attribute::CLUSTER.to_owned(), text(claim.key.cluster.as_str()));
     item.insert(attribute::NAME.to_owned(), text(claim.key.name.as_str()));
-    if let Some(at) = forget_at(claim) {
+    if let Some(at) = claim.forgotten_at() {
         item.insert(attribute::TTL.to_owned(), number(at.as_second()));
     }
     item
+}
+
+/// The instance has a claim already.
+fn owned(instance: &InstanceId) -> StoreError {
+    StoreError::Conflict { what: format!("the owner of instance {instance}") }
 }
 
 fn decode(item: &Item, what: &str) -> Result<Stored<Claim>, StoreError> {
@@ -116,6 +96,27 @@ impl DynamoStore {
         TransactWriteItem::builder().put(put.build().expect("table and item are set")).build()
     }
 
+    /// Writes the pointer of a claim's instance, unless another claim has it. The pointer of a claim that has ended makes way
+    /// for one that is to end, or that is created for a machine that still runs; to a claim that is launched it stays a
+    /// conflict, until its time has come.
+    fn pointer_put(&self, claim: &Claim, instance: &InstanceId, after_ended: bool) -> TransactWriteItem {
+        let mut condition = Condition {
+            expression: "attribute_not_exists(#pk) OR (#cluster = :cluster AND #name = :name) OR #ttl <= :now",
+            names: vec![("#pk", attribute::PK), ("#cluster", attribute::CLUSTER), ("#name", attribute::NAME), ("#ttl", attribute::TTL)],
+            values: vec![
+                (":cluster", text(claim.key.cluster.as_str())),
+                (":name", text(claim.key.name.as_str())),
+                (":now", number(self.clock.now().as_second())),
+            ],
+        };
+        if after_ended {
+            // Only the pointers of ended claims have a time to go.
+            condition.expression = "attribute_not_exists(#pk) OR (#cluster = :cluster AND #name = :name) OR attribute_exists(#ttl)";
+            condition.values.pop();
+        }
+        self.put_action(pointer_item(instance, claim), condition)
+    }
+
     /// Replaces a claim and writes the pointer of its instance, both or none. An instance that another claim names is
     /// a conflict.
     async fn update_with_pointer(&self, claim: &Claim, instance: &InstanceId, expected: Revision) -> Result<Revision, StoreError> {
@@ -125,18 +126,11 @@ impl DynamoStore {
             claim_item(claim, revision, &self.write_name()),
             Condition { expression: "#rev = :rev", names: vec![("#rev", attribute::REV)], values: vec![(":rev", number(expected.0))] },
         );
-        let pointer_put = self.put_action(
-            pointer_item(instance, claim),
-            Condition {
-                expression: "attribute_not_exists(#pk) OR (#cluster = :cluster AND #name = :name)",
-                names: vec![("#pk", attribute::PK), ("#cluster", attribute::CLUSTER), ("#name", attribute::NAME)],
-                values: vec![(":cluster", text(claim.key.cluster.as_str())), (":name", text(claim.key.name.as_str()))],
-            },
-        );
+        let pointer_put = self.pointer_put(claim, instance, claim.deletion.is_some());
         match self.transact(vec![claim_put, pointer_put], &what).await?.as_deref() {
             None => Ok(revision),
             Some([Some(Class::ConditionFailed), ..]) => Err(StoreError::Conflict { what }),
-            Some(_) => Err(StoreError::Conflict { what: format!("the owner of instance {instance}") }),
+            Some(_) => Err(owned(instance)),
         }
     }
 }
@@ -176,11 +170,14 @@ impl ClaimStore for DynamoStore {
         let what = what(&claim.key);
         let revision = Revision::ABSENT.next();
         let condition = Condition::revision(Revision::ABSENT, self.clock.now());
-        let actions = vec![self.lease_check(lease), self.put_action(claim_item(claim, revision, &self.write_name()), condition)];
-        match self.transact(actions, &what).await?.as_deref() {
-            None => Ok(revision),
-            Some([Some(Class::ConditionFailed), ..]) => Err(StoreError::Fenced { cluster: lease.cluster.clone() }),
-            Some(_) => Err(StoreError::Conflict { what }),
+        let mut actions = vec![self.lease_check(lease), self.put_action(claim_item(claim, revision, &self.write_name()), condition)];
+        let instance = claim.instance();
+        actions.extend(instance.map(|instance| self.pointer_put(claim, instance, true)));
+        match (self.transact(actions, &what).await?.as_deref(), instance) {
+            (None, _) => Ok(revision),
+            (Some([Some(Class::ConditionFailed), ..]), _) => Err(StoreError::Fenced { cluster: lease.cluster.clone() }),
+            (Some([_, None, Some(Class::ConditionFailed)]), Some(instance)) => Err(owned(instance)),
+            (Some(_), _) => Err(StoreError::Conflict { what }),
         }
     }
 
@@ -191,7 +188,7 @@ impl ClaimStore for DynamoStore {
             return Err(StoreError::Conflict { what });
         }
         let revision = expected.next();
-        let instance = instance_of(claim);
+        let instance = claim.instance();
         // A launch names the instance for the first time, an end gives the pointer its time: both need the transaction.
         if let Some(instance) = instance.filter(|_| matches!(claim.phase, Phase::Launched { .. } | Phase::Gone { .. })) {
             return self.update_with_pointer(claim, instance, expected).await;

@@ -24,7 +24,7 @@ fn ended(item: &Item) -> Vec<Key> {
     if !matches!(claim.phase, Phase::Gone { .. } | Phase::Failed { .. }) {
         return Vec::new();
     }
-    let pointer = crate::claims::instance_of(&claim).map(keys::instance);
+    let pointer = claim.instance().map(keys::instance);
     key_of(item).into_iter().chain(pointer).collect()
 }
 

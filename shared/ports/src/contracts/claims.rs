@@ -3,7 +3,7 @@
 use super::{machine, planned_claim};
 use crate::{ClaimStore, Leases, StoreError};
 use futures::future::join_all;
-use whittle_claims::{Claim, ClaimKey, Lease, Phase, Revision, Stored};
+use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Lease, Phase, Revision, Stored};
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestamp};
 
 const TTL: SignedDuration = SignedDuration::from_mins(1);
@@ -22,6 +22,8 @@ pub async fn claim_store(store: &(impl ClaimStore + Leases), cluster: &ClusterNa
     the_first_writer_of_an_instance_is_found_by_it(store, &lease, now).await;
     an_instance_belongs_to_one_claim(store, &lease, now).await;
     an_instance_may_be_named_late(store, &lease, now).await;
+    a_claim_that_is_created_with_a_machine_owns_it(store, &lease, now).await;
+    the_instance_of_an_ended_claim_passes_on(store, &lease, now).await;
     lists_are_sorted_and_of_one_cluster(store, &lease, now).await;
     a_lease_that_passed_on_creates_nothing(store, &lease, now).await;
 }
@@ -159,6 +161,65 @@ async fn an_instance_may_be_named_late(store: &impl ClaimStore, lease: &Lease, n
     let draining = store.update(&claim, planned).await.expect("the holder of the revision may write");
     let found = store.by_instance(&id).await.expect("the store answers");
     assert_eq!(found, Some(Stored { value: claim, revision: draining }), "a machine that answers late is found");
+}
+
+/// A claim for a machine that was found running.
+fn found(cluster: &ClusterName, name: &str, id: &InstanceId, now: Timestamp) -> Claim {
+    let deletion = Deletion { reason: DeletionReason::RolledBack, at: now, deadline: None, message: String::new() };
+    let phase = Phase::Draining { machine: machine(id, now), node_name: None, since: now };
+    Claim { phase, deletion: Some(deletion), ..planned_claim(cluster, name, now) }
+}
+
+async fn a_claim_that_is_created_with_a_machine_owns_it(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+    let id = InstanceId::new(format!("i-{}-found", lease.cluster));
+    let owner = found(&lease.cluster, "found", &id, now);
+    let revision = create(store, lease, &owner).await;
+    let by_instance = store.by_instance(&id).await.expect("the store answers");
+    assert_eq!(by_instance, Some(Stored { value: owner.clone(), revision }), "its machine leads to it");
+
+    let second = found(&lease.cluster, "found-again", &id, now);
+    let answer = store.create(lease, &second).await;
+    assert!(is_conflict(&answer), "a second claim may not be created with the instance: {answer:?}");
+    assert_eq!(store.get(&second.key).await, Ok(None), "neither part of the write happened");
+    let mut thief = planned_claim(&lease.cluster, "found-thief", now);
+    let planned = create(store, lease, &thief).await;
+    thief.phase = Phase::Launched { machine: machine(&id, now) };
+    let answer = store.update(&thief, planned).await;
+    assert!(is_conflict(&answer), "nor may one be launched with it: {answer:?}");
+
+    let ended = Claim { phase: Phase::Gone { machine: Some(machine(&id, now)), since: now }, ..owner };
+    store.update(&ended, revision).await.expect("the owner may end");
+    assert_eq!(store.by_instance(&id).await, Ok(None), "a claim that ended names no machine any more");
+}
+
+/// A machine that was said to have ended and runs all the same gets a claim that ends it. To one that is launched it stays a
+/// conflict, for as long as the ended claim is remembered.
+async fn the_instance_of_an_ended_claim_passes_on(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+    let id = InstanceId::new(format!("i-{}-ended", lease.cluster));
+    let mut first = planned_claim(&lease.cluster, "ended-first", now);
+    let planned = create(store, lease, &first).await;
+    first.phase = Phase::Gone { machine: Some(machine(&id, now)), since: now };
+    let gone = store.update(&first, planned).await.expect("the holder of the revision may write");
+    let mut launched = planned_claim(&lease.cluster, "ended-launched", now);
+    let planned = create(store, lease, &launched).await;
+    launched.phase = Phase::Launched { machine: machine(&id, now) };
+    let answer = store.update(&launched, planned).await;
+    assert!(is_conflict(&answer), "a machine that ended is nobody's new one: {answer:?}");
+    let owner = found(&lease.cluster, "ended-found", &id, now);
+    create(store, lease, &owner).await;
+    let by_instance = store.by_instance(&id).await.expect("the store answers").expect("its machine leads to it");
+    assert_eq!(by_instance.value.key, owner.key);
+
+    let id = InstanceId::new(format!("i-{}-forgotten", lease.cluster));
+    let long_ago = now.checked_sub(SignedDuration::from_hours(25)).expect("a test's time is far from the beginning of time");
+    first.phase = Phase::Gone { machine: Some(machine(&id, now)), since: long_ago };
+    // A caller that was not told of it finds nothing to compare with: the claim is absent from then on.
+    let _ = store.update(&first, gone).await;
+    assert_eq!(store.get(&first.key).await, Ok(None), "a claim whose time has come is absent, deleted or not");
+    launched.phase = Phase::Launched { machine: machine(&id, now) };
+    store.update(&launched, planned).await.expect("nobody remembers the ended claim");
+    let by_instance = store.by_instance(&id).await.expect("the store answers").expect("its machine leads to it");
+    assert_eq!(by_instance.value.key, launched.key);
 }
 
 async fn lists_are_sorted_and_of_one_cluster(store: &(impl ClaimStore + Leases), lease: &Lease, now: Timestamp) {

@@ -4,6 +4,7 @@ use super::{SimPorts, TABLE};
 use crate::function::Function;
 use crate::mutants::Mutant;
 use crate::world::World;
+use crate::world::store::Store;
 use jiff::{SignedDuration, Timestamp};
 use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, Sighting, StockOut, Stored};
 use whittle_ports::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};
@@ -20,6 +21,13 @@ impl SimPorts {
 }
 
 impl World {
+    /// The table as it is now.
+    fn table(&mut self) -> &Store {
+        let now = self.now();
+        self.store.pass(now);
+        &self.store
+    }
+
     /// The mutants that need one look only: whatever a sweep might see for the first time counts as seen before.
     fn age_sightings(&mut self, cluster: &ClusterName) {
         let mut subjects: Vec<String> = Vec::new();
@@ -43,13 +51,14 @@ impl World {
 
 impl ClaimStore for SimPorts {
     async fn get(&self, key: &ClaimKey) -> Result<Option<Stored<Claim>>, StoreError> {
-        self.call(TABLE, "a claim", |world| Ok(world.store.claim(key).cloned())).await
+        self.call(TABLE, "a claim", |world| Ok(world.table().claim(key).cloned())).await
     }
     async fn list(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
         self.call(TABLE, "the claims", |world| {
             if self.caller(world) == Some(Function::Consolidate) {
                 world.watch_look_at_claims();
             }
+            world.table();
             Ok(self.hide_endings(world, world.claims_seen(cluster)))
         })
         .await
@@ -58,7 +67,7 @@ impl ClaimStore for SimPorts {
         self.call(TABLE, "the claims", |world| Ok(world.store.unreadable(cluster))).await
     }
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
-        self.call(TABLE, "a claim", |world| Ok(world.store.by_instance(id).cloned())).await
+        self.call(TABLE, "a claim", |world| Ok(world.table().by_instance(id).cloned())).await
     }
     async fn create(&self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
         self.call(TABLE, "a new claim", |world| world.create_claim(lease, claim)).await

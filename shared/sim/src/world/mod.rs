@@ -573,6 +573,7 @@ impl World {
     }
 
     pub(crate) fn create_claim(&mut self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
+        self.store.pass(self.agenda.now());
         let answer = self.store.create(lease, claim);
         if answer.is_ok() {
             if self.store.is_stale(lease) {
@@ -584,6 +585,7 @@ impl World {
         answer
     }
     pub(crate) fn update_claim(&mut self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
+        self.store.pass(self.agenda.now());
         let old = self.store.claim(&claim.key).cloned();
         let there = old.as_ref().map_or(expected, |old| old.revision);
         let answer = self.store.update(claim, if self.is(Mutant::RevisionIgnored) { there } else { expected });

@@ -1,9 +1,9 @@
 //! State at rest, in memory: what DynamoDB does for real.
 
 use jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{
-    Bucket, BucketName, Claim, ClaimKey, DecisionRecord, FencingToken, Lease, OfferingKey, Record, Revision, StockOut, Stored,
+    Bucket, BucketName, Claim, ClaimKey, DecisionRecord, FencingToken, Lease, OfferingKey, Phase, Record, Revision, StockOut, Stored,
 };
 use whittle_ports::StoreError;
 use whittle_units::{ClusterName, InstanceId};
@@ -17,10 +17,21 @@ struct Row {
     expires_at: Option<Timestamp>,
 }
 
+/// Which claim an instance belongs to, and until when that is remembered after the claim's end.
+#[derive(Clone, Debug)]
+struct Pointer {
+    claim: ClaimKey,
+    forgotten_at: Option<Timestamp>,
+}
+
 /// The table.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Store {
     claims: BTreeMap<ClaimKey, Stored<Claim>>,
+    pointers: BTreeMap<InstanceId, Pointer>,
+    /// Ended claims by the second in which they are forgotten.
+    ended: BTreeSet<(i64, ClaimKey)>,
+    now: Timestamp,
     unreadable: BTreeMap<ClusterName, Vec<String>>,
     leases: BTreeMap<ClusterName, Lease>,
     /// The newest token ever given: it outlives the lease.
@@ -49,7 +60,19 @@ impl Store {
     }
     /// The claim of a machine, as long as it names it.
     pub fn by_instance(&self, id: &InstanceId) -> Option<&Stored<Claim>> {
-        self.claims.values().find(|stored| stored.value.machine().is_some_and(|machine| machine.instance_id == *id))
+        let pointer = self.pointers.get(id).filter(|pointer| !is_past(pointer.forgotten_at, self.now))?;
+        self.claims.get(&pointer.claim).filter(|stored| stored.value.machine().is_some_and(|machine| machine.instance_id == *id))
+    }
+
+    /// Lets time pass: claims and pointers whose time has come are as good as absent.
+    pub fn pass(&mut self, now: Timestamp) {
+        self.now = now;
+        while let Some(due) = self.ended.first().filter(|(second, _)| *second <= now.as_second()).cloned() {
+            self.ended.remove(&due);
+            if self.claims.get(&due.1).is_some_and(|claim| is_past(claim.value.forgotten_at(), now)) {
+                self.claims.remove(&due.1);
+            }
+        }
     }
 
     /// Whether a newer lease than this one was given.
@@ -65,23 +88,44 @@ impl Store {
         if self.claims.contains_key(&claim.key) {
             return Err(StoreError::Conflict { what: format!("claim {}", claim.key) });
         }
+        if let Some(instance) = claim.instance() {
+            self.point(instance, claim, true)?;
+        }
         let revision = Revision::ABSENT.next();
-        self.claims.insert(claim.key.clone(), Stored { value: claim.clone(), revision });
+        self.keep(claim, revision);
         Ok(revision)
     }
 
     /// Replaces a claim if it still has the expected revision.
     pub fn update(&mut self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
         let conflict = || StoreError::Conflict { what: format!("claim {}", claim.key) };
-        // One machine has one claim: the first that names it.
-        if let Some(machine) = claim.machine()
-            && self.by_instance(&machine.instance_id).is_some_and(|owner| owner.value.key != claim.key)
-        {
-            return Err(StoreError::Conflict { what: format!("the owner of instance {}", machine.instance_id) });
+        let stored = self.claims.get(&claim.key).filter(|stored| stored.revision == expected).ok_or_else(conflict)?;
+        // A launch names the instance for the first time, an end gives the pointer its time.
+        let points = |instance: &&InstanceId| {
+            matches!(claim.phase, Phase::Launched { .. } | Phase::Gone { .. }) || stored.value.instance() != Some(*instance)
+        };
+        if let Some(instance) = claim.instance().filter(points) {
+            self.point(instance, claim, claim.deletion.is_some())?;
         }
-        let stored = self.claims.get_mut(&claim.key).filter(|stored| stored.revision == expected).ok_or_else(conflict)?;
-        *stored = Stored { value: claim.clone(), revision: expected.next() };
-        Ok(stored.revision)
+        self.keep(claim, expected.next());
+        Ok(expected.next())
+    }
+
+    fn keep(&mut self, claim: &Claim, revision: Revision) {
+        self.ended.extend(claim.forgotten_at().map(|at| (at.as_second(), claim.key.clone())));
+        self.claims.insert(claim.key.clone(), Stored { value: claim.clone(), revision });
+    }
+
+    /// One machine has one claim: the first that names it. The pointer of an ended claim makes way for some.
+    fn point(&mut self, instance: &InstanceId, claim: &Claim, after_ended: bool) -> Result<(), StoreError> {
+        let makes_way = |pointer: &Pointer| {
+            pointer.claim == claim.key || if after_ended { pointer.forgotten_at.is_some() } else { is_past(pointer.forgotten_at, self.now) }
+        };
+        if !self.pointers.get(instance).is_none_or(makes_way) {
+            return Err(StoreError::Conflict { what: format!("the owner of instance {instance}") });
+        }
+        self.pointers.insert(instance.clone(), Pointer { claim: claim.key.clone(), forgotten_at: claim.forgotten_at() });
+        Ok(())
     }
 
     /// Writes a claim as it is, as somebody does who changes what does not matter here.
@@ -219,6 +263,7 @@ impl Store {
     pub fn erase(&mut self, cluster: &ClusterName, kinds: &[&str]) -> u64 {
         let before = self.claims.len() + self.records.len();
         self.claims.retain(|key, claim| key.cluster != *cluster || claim.value.is_live());
+        self.pointers.retain(|_, pointer| pointer.claim.cluster != *cluster || self.claims.contains_key(&pointer.claim));
         self.records.retain(|(of, kind, _), _| of != cluster || !kinds.contains(&kind.as_str()));
         let decisions = self.decisions.remove(cluster).map_or(0, |decisions| decisions.len());
         u64::try_from(before - self.claims.len() - self.records.len() + decisions).unwrap_or(u64::MAX)
@@ -232,6 +277,11 @@ impl Store {
     pub fn decisions(&self, cluster: &ClusterName) -> &[DecisionRecord] {
         self.decisions.get(cluster).map_or(&[], Vec::as_slice)
     }
+}
+
+/// Times to go are whole seconds in the table.
+fn is_past(end: Option<Timestamp>, now: Timestamp) -> bool {
+    end.is_some_and(|end| end.as_second() <= now.as_second())
 }
 
 impl Row {
