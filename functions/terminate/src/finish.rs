@@ -1,6 +1,6 @@
 //! The end of a machine, and of what stood for it in the cluster.
 
-use crate::{LATER, Next};
+use crate::{LATER, Next, SOON};
 use whittle_api::conditions::{INSTANCE_TERMINATING, find};
 use whittle_api::k8s::Node;
 use whittle_api::{ConditionStatus, labels};
@@ -162,7 +162,7 @@ where
         if instance.is_alive() && world.store.by_instance(&instance.id).await?.is_none() {
             *claim = advance(world.store, claim, &Event::FleetAnswered(found(&instance)), now).await?;
             report.count("late_machines");
-            return end_machine(world, claim, report).await;
+            return Ok(Next::Again(SOON));
         }
     }
     *claim = advance(world.store, claim, &Event::LaunchAbandoned, now).await?;

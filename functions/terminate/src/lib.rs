@@ -5,6 +5,7 @@
 mod drain;
 mod finish;
 mod hold;
+mod seek;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -12,8 +13,8 @@ mod tests;
 use whittle_api::k8s::{Kind, Node};
 use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues, RegionStore, Report, Scope,
-    Settings, StatusWriter, StoreError, Terminator, World, save,
+    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues,
+    RegionStore, Report, Scope, Settings, StatusWriter, StoreError, Terminator, World, save,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -59,12 +60,23 @@ where
             report.count("left_for_later");
             Next::Again(LATER)
         }
+        // Nothing is lost by asking later; to fail would cost minutes, and park the message in the end.
+        Err(HandleError::Cloud(error)) if passes(&error) => {
+            tracing::warn!(%error, claim = %claim, "EC2 did not answer: asked again with the next look");
+            report.count("cloud_unanswered");
+            Next::Again(LATER)
+        }
         Err(error) => return Err(error),
     };
     if let Next::Again(delay) = next {
         look_again(world, current, delay).await?;
     }
     Ok(report)
+}
+
+/// Whether a call that failed may succeed later by itself. What was refused is for a person, who sees the message parked.
+fn passes(error: &CloudError) -> bool {
+    !matches!(error.kind, CloudErrorKind::Unauthorized | CloudErrorKind::Invalid)
 }
 
 /// Rings again after `delay`, unless a doorbell is due by then anyway: repeated doorbells must not multiply.
@@ -108,30 +120,46 @@ where
     match claim.value.phase.clone() {
         Phase::Failed { .. } | Phase::Gone { .. } => finish::let_go(world, &claim.value).await,
         Phase::Launching { client_token, since, .. } => finish::abandon_launch(world, claim, &client_token, since, report).await,
-        Phase::Draining { node_name: Some(node), .. } => {
-            let mut objects = world.cluster.read(&claim.value.key.cluster, Scope::Drain, Some(&node)).await?;
-            steps::take_in_unreadable(world, claim, &mut objects, report).await;
-            if objects.is_unreadable(Node::KIND, &node) && !steps::is_overdue(&claim.value, world.clock.now()) {
-                return Ok(Next::Again(LATER)); // it can be neither closed nor told from another machine's
-            }
-            let Some(found) = objects.nodes.iter().find(|found| found.metadata.name == node) else {
-                if steps::pods_contradict(world, claim, &node, &objects).await? {
-                    report.count("node_not_seen");
-                    return Ok(Next::Again(LATER));
-                }
-                // Somebody took the Node away by hand: what ran there is lost, the machine must not be.
-                return finish::end_machine(world, claim, report).await;
-            };
-            if is_ours(&claim.value, found) {
-                steps::drain(world, claim, found, &objects, report).await
-            } else {
-                finish::end_machine(world, claim, report).await
-            }
-        }
-        Phase::Draining { node_name: None, .. } => finish::end_machine(world, claim, report).await,
+        Phase::Draining { node_name: Some(node), .. } => drain_node(world, claim, &node, report).await,
+        Phase::Draining { node_name: None, .. } => seek::drain_unnamed(world, claim, report).await,
         Phase::Terminating { node_name, .. } => finish::confirm(world, claim, node_name.as_deref(), report).await,
         // Not to end: `handle` let only ending claims through.
         Phase::Planned | Phase::Launched { .. } | Phase::Registered { .. } | Phase::Initialized { .. } => Ok(Next::Done),
+    }
+}
+
+async fn drain_node<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &mut Stored<Claim>,
+    node: &str,
+    report: &mut Report,
+) -> Result<Next, HandleError>
+where
+    S: ClaimStore + RegionStore,
+    C: Instances + Terminator,
+    K: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let mut objects = world.cluster.read(&claim.value.key.cluster, Scope::Drain, Some(node)).await?;
+    steps::take_in_unreadable(world, claim, &mut objects, report).await;
+    if objects.is_unreadable(Node::KIND, node) && !steps::is_overdue(&claim.value, world.clock.now()) {
+        return Ok(Next::Again(LATER)); // it can be neither closed nor told from another machine's
+    }
+    let Some(found) = objects.nodes.iter().find(|found| found.metadata.name == node) else {
+        // One answer without it proves nothing.
+        if !seek::is_gone(world, claim).await? || steps::pods_contradict(world, claim, node, &objects).await {
+            report.count("node_not_seen");
+            return Ok(Next::Again(LATER));
+        }
+        // Somebody took the Node away by hand: what ran there is lost, the machine must not be.
+        return finish::end_machine(world, claim, report).await;
+    };
+    seek::seen(world, claim).await?;
+    if is_ours(&claim.value, found) {
+        steps::drain(world, claim, found, &objects, report).await
+    } else {
+        finish::end_machine(world, claim, report).await
     }
 }
 

@@ -8,10 +8,10 @@ use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
 use whittle_api::k8s::{Kind, Node, Pod};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
 use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, Stored, mirror};
-use whittle_ec2::instance::InstanceState;
+use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes, Queues,
-    RegionStore, Report, StatusWriter, StoreError, Terminator, World, save,
+    ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes,
+    Queues, RegionStore, Report, StatusWriter, StoreError, Terminator, World, save,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -40,7 +40,7 @@ where
     Q: Queues,
     T: Clock,
 {
-    if machine_is_lost(world, claim, node).await? {
+    if machine_is_lost(world, claim, node).await {
         return finish::end_machine(world, claim, report).await;
     }
     close_to_pods(world, &claim.value, node).await?;
@@ -138,14 +138,14 @@ where
     }
 }
 
-/// The answer has pods of a Node that it does not have. The collector takes pods away whose Node is gone, so one such
-/// answer proves nothing: only the deadline, or a machine that does not run, makes it true.
+/// The answer has pods of a Node that it does not have. The collector takes pods away whose Node is gone, so such an answer
+/// proves nothing: only the deadline, or a machine of which EC2 says that it does not run, makes it true.
 pub(crate) async fn pods_contradict<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     claim: &Stored<Claim>,
     node: &str,
     objects: &ClusterObjects,
-) -> Result<bool, HandleError>
+) -> bool
 where
     C: Instances,
     T: Clock,
@@ -153,22 +153,34 @@ where
     let now = world.clock.now();
     let deadline = claim.value.deletion.as_ref().and_then(|deletion| deletion.deadline);
     if drain::plan(&objects.pods, node, deadline, now).waiting == 0 || deadline.is_some_and(|deadline| now > deadline) {
-        return Ok(false);
+        return false;
     }
-    let Some(machine) = claim.value.machine() else { return Ok(false) };
-    Ok(world.cloud.instance(&machine.instance_id).await?.is_some_and(|instance| instance.is_alive()))
+    let Some(machine) = claim.value.machine() else { return false };
+    match world.cloud.instance(&machine.instance_id).await {
+        Ok(instance) => instance.is_some_and(|instance| instance.is_alive()),
+        Err(error) => unanswered(&error),
+    }
 }
 
 /// The kubelet is silent and EC2 says that the machine does not run: there is nothing left to drain. One of the two alone
 /// proves nothing.
-async fn machine_is_lost<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Stored<Claim>, node: &Node) -> Result<bool, HandleError>
+async fn machine_is_lost<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Stored<Claim>, node: &Node) -> bool
 where
     C: Instances,
 {
     let ready = find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True);
-    let Some(machine) = claim.value.machine().filter(|_| !ready) else { return Ok(false) };
-    let instance = world.cloud.instance(&machine.instance_id).await?;
-    Ok(instance.is_none_or(|instance| !matches!(instance.state, InstanceState::Pending | InstanceState::Running)))
+    let Some(machine) = claim.value.machine().filter(|_| !ready) else { return false };
+    let runs = |instance: Instance| matches!(instance.state, InstanceState::Pending | InstanceState::Running);
+    match world.cloud.instance(&machine.instance_id).await {
+        Ok(instance) => !instance.is_some_and(runs),
+        Err(error) => !unanswered(&error),
+    }
+}
+
+/// A machine that EC2 said nothing about counts as running: its drain goes on without the answer, as it does in an outage.
+fn unanswered(error: &CloudError) -> bool {
+    tracing::warn!(%error, "EC2 did not say whether a machine runs");
+    true
 }
 
 /// Node and mirror show that they are going, and no new pod comes: each part only if it is missing.

@@ -173,6 +173,9 @@ pub struct Claim {
     /// When a delayed doorbell for this claim is due. A later moment means that nobody else has to ring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_again_at: Option<Timestamp>,
+    /// Since when looks of `terminate` miss the Node of a machine that is to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_missing_since: Option<Timestamp>,
 }
 
 impl Claim {

@@ -100,6 +100,7 @@ impl Claim {
             last_pod_event_at: None,
             pods_fingerprint: None,
             look_again_at: None,
+            node_missing_since: None,
         }
     }
 

@@ -8,7 +8,7 @@ use whittle_api::conditions::{self, DRAINED, INSTANCE_TERMINATING, READY, VOLUME
 use whittle_api::k8s::{IntOrString, Node, Pod, PodDisruptionBudget, Taint, TaintEffect, VolumeAttachment};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{Condition, ConditionStatus, LabelSelector, ObjectMeta, labels};
-use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror, step};
+use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, Phase, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
     Amount, ClaimStore, Clock, CloudError, CloudErrorKind, HandleError, Instances, Leases, Report, Settings, Terminator, World,
@@ -134,6 +134,12 @@ impl Scene {
     fn run_over(ports: &SimPorts) -> Report {
         let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
         block_on(crate::handle(world, &Settings::default(), &planned().key)).unwrap()
+    }
+
+    fn run_without_ec2(&self, ec2: &Refusing) -> Result<Report, HandleError> {
+        let ports = self.simulation.ports();
+        let world = World { store: &ports, cloud: ec2, cluster: &ports, queues: &ports, clock: &ports };
+        block_on(crate::handle(world, &Settings::default(), &planned().key))
     }
 
     fn claim(&self) -> Claim {
@@ -363,11 +369,87 @@ fn a_node_of_the_same_name_and_another_machine_is_not_touched() {
 
 #[test]
 fn a_node_that_somebody_took_away_costs_no_machine() {
-    let scene = Scene::of(&ending(None));
+    let mut scene = Scene::of(&ending(None));
     scene.change::<Node>(NODE, |node| node.metadata.finalizers.clear());
     scene.simulation.world().cluster.objects.delete::<Node>(NODE, at(0));
-    assert_eq!(scene.run().counted("termination_sent"), 1);
+    for (seconds, sent) in [(0, 0), (5, 0), (10, 1)] {
+        scene.set_time(seconds);
+        assert_eq!(scene.run().counted("termination_sent"), sent, "at {seconds}");
+    }
     assert_ne!(scene.state(), InstanceState::Running);
+}
+
+/// A machine that was found without a claim, or came after its claim had ended: nobody has told its claim of a Node.
+fn unnamed() -> Claim {
+    let claim = ending(None);
+    Claim { phase: Phase::Draining { machine: machine(), node_name: None, since: at(0) }, ..claim }
+}
+
+#[test]
+fn a_machine_whose_node_its_claim_does_not_know_is_drained_and_never_ended_under_its_pods() {
+    let mut scene = Scene::of(&unnamed());
+    scene.create(budget());
+    scene.create(running("web-0"));
+    for seconds in [0, 1, 2, 30, 60] {
+        scene.set_time(seconds);
+        scene.run();
+        assert_eq!(scene.state(), InstanceState::Running, "at {seconds}");
+        assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting(), "its budget holds at {seconds}");
+    }
+    assert_eq!((scene.claim().phase.word(), scene.claim().node_name()), ("Draining", Some(NODE)));
+}
+
+#[test]
+fn one_answer_without_its_node_ends_no_machine() {
+    for claim in [unnamed(), ending(None)] {
+        let mut scene = Scene::of(&claim);
+        scene.create(running("web-0"));
+        let there = scene.get::<Node>(NODE).unwrap();
+        scene.simulation.world().cluster.objects.nodes.clear();
+        let report = scene.run();
+        assert_eq!((report.counted("node_not_seen"), report.counted("termination_sent")), (1, 0));
+        assert_eq!(scene.state(), InstanceState::Running);
+        // The next answer has it again, and the one without it counts for nothing afterwards.
+        scene.simulation.world().cluster.objects.nodes.insert(NODE.into(), there);
+        scene.set_time(20);
+        scene.run();
+        scene.run();
+        assert_eq!(scene.claim().node_missing_since, None);
+        assert_eq!((scene.claim().node_name(), scene.state()), (Some(NODE), InstanceState::Running));
+    }
+}
+
+#[test]
+fn a_machine_that_never_joined_is_ended_once_several_looks_missed_its_node() {
+    let mut scene = Scene::of(&unnamed());
+    scene.simulation.world().cluster.objects.nodes.clear();
+    for (seconds, sent) in [(0, 0), (5, 0), (10, 1)] {
+        scene.set_time(seconds);
+        assert_eq!(scene.run().counted("termination_sent"), sent, "at {seconds}");
+    }
+}
+
+#[test]
+fn what_ec2_does_not_answer_holds_up_no_eviction() {
+    let scene = Scene::of(&ending(None));
+    scene.create(running("web-0"));
+    scene.change::<Node>(NODE, |node| node.status.conditions[0].status = ConditionStatus::Unknown);
+    let report = scene.run_without_ec2(&Refusing::UNAVAILABLE).unwrap();
+    assert_eq!((report.counted("evicted"), report.counted("termination_sent")), (1, 0));
+    assert_eq!(scene.state(), InstanceState::Running, "that nobody answers does not say that the machine is lost");
+}
+
+#[test]
+fn a_look_that_ec2_does_not_answer_is_made_again_soon_and_parks_no_message() {
+    let sent = step(&ending(None), &Event::TerminationSent, at(0)).unwrap();
+    let scene = Scene::of(&sent);
+    let report = scene.run_without_ec2(&Refusing::UNAVAILABLE).unwrap();
+    assert_eq!((report.counted("cloud_unanswered"), report.counted("terminated")), (1, 0));
+    assert_eq!(scene.claim().look_again_at, Some(at(5)));
+    assert_eq!(scene.simulation.world().queues.waiting().count(), 1);
+    // What was refused is for a person: the message comes again and is parked in the end.
+    let refused = scene.run_without_ec2(&Refusing(CloudErrorKind::Unauthorized));
+    assert!(matches!(refused, Err(HandleError::Cloud(_))), "{refused:?}");
 }
 
 fn spot_loss() -> Claim {
@@ -493,34 +575,36 @@ fn nodes_that_are_drained_together_share_what_the_api_server_bears() {
     assert!(scene.claim().look_again_at.is_some_and(|look| look <= at(1)), "it goes on as soon as there is more");
 }
 
-/// EC2 as it answers when it refuses every call.
-struct Refusing;
+/// EC2 as it answers when it does none of what is asked.
+struct Refusing(CloudErrorKind);
 
 impl Refusing {
-    fn error() -> CloudError {
+    const UNAVAILABLE: Self = Self(CloudErrorKind::Unknown);
+
+    fn error(&self) -> CloudError {
         let (code, message) = ("InternalError".to_owned(), "an internal error has occurred".to_owned());
-        CloudError { kind: CloudErrorKind::Unknown, call: "EC2", code, message }
+        CloudError { kind: self.0, call: "EC2", code, message }
     }
 }
 
 impl Instances for Refusing {
     async fn of_cluster(&self, _: &ClusterName) -> Result<Vec<Instance>, CloudError> {
-        Err(Self::error())
+        Err(self.error())
     }
     async fn instance(&self, _: &InstanceId) -> Result<Option<Instance>, CloudError> {
-        Err(Self::error())
+        Err(self.error())
     }
     async fn tagged(&self, _: &str, _: &str) -> Result<Vec<Instance>, CloudError> {
-        Err(Self::error())
+        Err(self.error())
     }
     async fn tag(&self, _: &InstanceId, _: &[(String, String)]) -> Result<(), CloudError> {
-        Err(Self::error())
+        Err(self.error())
     }
 }
 
 impl Terminator for Refusing {
     async fn terminate(&self, _: &InstanceId) -> Result<(), CloudError> {
-        Err(Self::error())
+        Err(self.error())
     }
 }
 
@@ -534,9 +618,7 @@ fn while_ec2_refuses_every_call_nothing_is_let_go_and_the_message_comes_again() 
             scene.change::<Node>(NODE, |node| node.status.conditions[0].status = ready);
             for seconds in [0, 6, 12] {
                 scene.set_time(seconds);
-                let ports = scene.simulation.ports();
-                let world = World { store: &ports, cloud: &Refusing, cluster: &ports, queues: &ports, clock: &ports };
-                let outcome = block_on(crate::handle(world, &Settings::default(), &planned().key));
+                let outcome = scene.run_without_ec2(&Refusing::UNAVAILABLE);
                 let waits = matches!(&outcome, Ok(report) if report.counted("terminated") + report.counted("termination_sent") == 0);
                 assert!(waits || matches!(outcome, Err(HandleError::Cloud(_))), "{outcome:?}");
             }

@@ -40,6 +40,7 @@ pub fn planned_claim(cluster: &ClusterName, name: &str, now: Timestamp) -> Claim
         annotations: [("whittle.dev/note".to_owned(), "ünïcode \"quoted\"\n".to_owned())].into(),
         last_pod_event_at: None,
         look_again_at: None,
+        node_missing_since: None,
         pods_fingerprint: None,
     }
 }

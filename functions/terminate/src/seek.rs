@@ -1,0 +1,71 @@
+//! The Node of a machine that is to end. A machine whose Node is there is drained, whether or not its claim knows the Node;
+//! one whose Node is not there is ended only when several looks missed it.
+
+use crate::steps::is_overdue;
+use crate::{LATER, Next, SOON, finish, is_ours};
+use whittle_api::Unreadable;
+use whittle_api::k8s::{Kind, Node};
+use whittle_claims::{Claim, Event, Stored, step};
+use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Instances, Mirrors, Queues, Report, Scope, Terminator, World, save};
+use whittle_units::SignedDuration;
+
+/// A Node that no look saw for this long is not there: an answer of the API server may be stale or incomplete.
+const MISSED_FOR: SignedDuration = SignedDuration::from_secs(10);
+
+/// Drains a machine whose Node the claim does not know: a machine that came late, or was found without a claim.
+pub(crate) async fn drain_unnamed<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &mut Stored<Claim>,
+    report: &mut Report,
+) -> Result<Next, HandleError>
+where
+    S: ClaimStore,
+    C: Instances + Terminator,
+    K: ClusterReader + Mirrors,
+    Q: Queues,
+    T: Clock,
+{
+    let objects = world.cluster.read(&claim.value.key.cluster, Scope::Nodes, None).await?;
+    if let Some(node) = objects.nodes.iter().find(|node| is_ours(&claim.value, node)) {
+        let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
+        let next = Claim { node_missing_since: None, ..step(&claim.value, &joined, world.clock.now())? };
+        *claim = save(world.store, claim, next).await?;
+        report.count("node_found");
+        return Ok(Next::Again(SOON));
+    }
+    // One that cannot be read is there, and may be this machine's.
+    let of_machine = |odd: &Unreadable| {
+        odd.provider_id.is_empty() || claim.value.machine().is_some_and(|machine| odd.provider_id == machine.provider_id.as_str())
+    };
+    let hidden = objects.lacks_kind(Node::KIND) || objects.unreadable_of(Node::KIND).any(of_machine);
+    if hidden && !is_overdue(&claim.value, world.clock.now()) || !is_gone(world, claim).await? {
+        report.count("node_not_seen");
+        return Ok(Next::Again(LATER));
+    }
+    finish::end_machine(world, claim, report).await
+}
+
+/// This look missed the Node; true when those before it did as well, for long enough.
+pub(crate) async fn is_gone<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &mut Stored<Claim>) -> Result<bool, HandleError>
+where
+    S: ClaimStore,
+    T: Clock,
+{
+    let now = world.clock.now();
+    if let Some(since) = claim.value.node_missing_since {
+        return Ok(now.duration_since(since) >= MISSED_FOR);
+    }
+    let next = Claim { node_missing_since: Some(now), ..claim.value.clone() };
+    *claim = save(world.store, claim, next).await?;
+    Ok(false)
+}
+
+/// This look saw the Node: those before it that missed it were wrong.
+pub(crate) async fn seen<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &mut Stored<Claim>) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+{
+    let next = Claim { node_missing_since: None, ..claim.value.clone() };
+    *claim = save(world.store, claim, next).await?;
+    Ok(())
+}
