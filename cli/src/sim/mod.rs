@@ -207,6 +207,7 @@ fn weather(seed: u64) -> Faults {
         doubled_runs: part(11, 150),
         clock_skew_ms: part(12, 2001),
         busy_writers: part(13, 100),
+        empty_repeats: part(14, 1001),
         ..Faults::default()
     }
 }

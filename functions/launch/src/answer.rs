@@ -1,27 +1,27 @@
 //! What a fleet's answer means for the claims it was asked for.
 
+use crate::addresses;
 use crate::batch::Batch;
 use crate::plan::{self, Facts};
 use crate::{FIRST_LOOK, LATER, SOON, give_up, machine};
+use futures::future::try_join_all;
 use std::collections::BTreeSet;
 use whittle_api::{hashes, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, mirror, step};
-use whittle_ec2::errors::CreateReason;
-use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, failure};
-use whittle_ec2::instance::Instance;
+use whittle_ec2::errors::{ApiError, CreateReason};
+use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, FleetPoolError, failure};
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, CloudErrorKind, Fleets, HandleError, Instances, Mirrors, Queues, RegionStore, Report, StatusWriter,
-    StoreError, World, save,
+    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, Fleets, HandleError, Involved, Mirrors, Queues, Records, RegionStore,
+    Report, StatusWriter, StoreError, World, save,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestamp};
 
-/// Whether this call may have been made before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    First,
-    Repeat,
-}
-
+/// Claims that are read or written at once.
+const AT_ONCE: usize = 16;
+/// How soon EC2 is asked again what became of a fleet.
+const ASKED_AGAIN: SignedDuration = SignedDuration::from_secs(15);
+/// How long a call may stay without any word of its machines: EC2 shows what it has started much sooner.
+const UNTOLD_FOR: SignedDuration = SignedDuration::from_mins(2);
 /// How often a claim is asked to take a machine that others write at the same time.
 const TRIES: usize = 3;
 
@@ -34,27 +34,11 @@ pub(crate) fn unless_moved<V>(outcome: Result<V, HandleError>) -> Result<Option<
     }
 }
 
-/// What EC2 shows of a call that was made before.
-pub(crate) struct Shown {
-    pub(crate) alive: Vec<FleetInstance>,
-    pub(crate) ended: BTreeSet<InstanceId>,
-}
-
-impl Shown {
-    /// Every machine of the call is known, so that it need not be repeated.
-    pub(crate) fn is_complete(&self, batch: &Batch) -> bool {
-        self.alive.len() + self.ended.len() >= batch.members.len()
-    }
-}
-
-/// Looks for the machines of a call that was made before. EC2 may not show all of them yet.
-pub(crate) async fn shown<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, batch: &Batch) -> Result<Shown, HandleError>
-where
-    C: Instances,
-{
-    let found = world.cloud.tagged(labels::TAG_LAUNCH, &batch.id).await?;
-    let (alive, ended): (Vec<_>, Vec<_>) = found.into_iter().partition(Instance::is_alive);
-    Ok(Shown { alive: alive.iter().map(machine::as_answered).collect(), ended: ended.into_iter().map(|instance| instance.id).collect() })
+/// Whether EC2 has said what became of every machine of a call, and if only that there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    InFull,
+    InPart,
 }
 
 /// Hands the machines out, remembers what was out of stock, and gives up or retries the claims that got none.
@@ -64,10 +48,11 @@ pub(crate) async fn settle<S, C, K, Q, T>(
     cluster: &ClusterName,
     batch: &Batch,
     answer: &FleetAnswer,
+    told: Told,
     report: &mut Report,
 ) -> Result<(), HandleError>
 where
-    S: ClaimStore + RegionStore,
+    S: ClaimStore + Records + RegionStore,
     C: Sync,
     K: Mirrors + StatusWriter,
     Q: Queues,
@@ -75,6 +60,7 @@ where
 {
     // Machines first: they run and cost.
     let running = hand_out(world, facts, cluster, batch, &answer.instances, report).await?;
+    addresses::note(world, facts, cluster, batch, &answer.instances).await?;
     let outs = machine::stock_outs(facts, batch, answer, &facts.stock_outs, world.clock.now());
     if !outs.is_empty() {
         report.count("stock_outs");
@@ -83,41 +69,76 @@ where
     if running >= batch.members.len() {
         return Ok(());
     }
-    let why = failure(&answer.errors);
-    for name in &batch.members {
-        let Some(claim) = waiting(world, cluster, name, &batch.id).await? else { continue };
-        match &why {
-            FleetFailure::InsufficientCapacity(message) => {
-                give_up(world, claim, DeletionReason::InsufficientCapacity, message, report).await?;
+    let now = world.clock.now();
+    if told == Told::InPart && now.duration_since(batch.created_at) < UNTOLD_FOR {
+        // Machines may run that nobody has named yet: they are looked for before others are bought.
+        report.count("untold");
+        let message = "EC2 has not told what became of the fleet; it is asked again";
+        return keep_waiting(world, cluster, batch, CreateReason::LaunchFailed, message, ASKED_AGAIN).await;
+    }
+    let waiting = waiting(world, cluster, batch).await?;
+    let quota = answer.errors.iter().find(|error| is_quota(error));
+    if let (Some(error), Some(claim)) = (quota, waiting.first()) {
+        tell_quota(world, &claim.value, &error.code, &error.message, report).await;
+    }
+    match why_nothing(&answer.errors) {
+        FleetFailure::InsufficientCapacity(message) => {
+            for claim in waiting {
+                give_up(world, claim, DeletionReason::InsufficientCapacity, &message, report).await?;
             }
-            FleetFailure::Create { reason, message } => {
-                // The same token would be given the same answer: the next try is a new call.
-                report.count("retried");
-                let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message: message.clone() };
-                let mut next = step(&claim.value, &erred, world.clock.now())?;
-                next.look_again_at = None;
-                if let Some(claim) = unless_moved(save(world.store, &claim, next).await)? {
-                    under_new_name(world, cluster, claim, &batch.id, LATER).await?;
-                }
-            }
+            Ok(())
+        }
+        FleetFailure::Create { reason, message } => {
+            // The same token would be given the same answer: the next try is a new call.
+            waiting.iter().for_each(|_| report.count("retried"));
+            let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
+            under_new_name(world, cluster, waiting, &batch.id, Some(&erred), LATER).await
         }
     }
-    Ok(())
 }
 
-/// A member that still waits for a machine of this batch.
+fn is_quota(error: &FleetPoolError) -> bool {
+    let known = ApiError::client(&error.code, &error.message);
+    known.is_vcpu_quota() || known.is_fleet_quota()
+}
+
+/// What the errors of a fleet mean for the claims that it brought nothing. Without room for another fleet no other offering
+/// would do better.
+fn why_nothing(errors: &[FleetPoolError]) -> FleetFailure {
+    match errors.iter().find(|error| ApiError::client(&error.code, &error.message).is_fleet_quota()) {
+        Some(error) => {
+            let reason = CreateReason::FleetQuotaExceeded;
+            FleetFailure::Create { reason, message: format!("{}: {}", reason.advice(), error.message) }
+        }
+        None => failure(errors),
+    }
+}
+
+/// Only a person can ask AWS for more: the NodePool says so. That nobody can be told stops nothing.
+async fn tell_quota<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, code: &str, message: &str, report: &mut Report)
+where
+    K: StatusWriter,
+{
+    report.count("quota");
+    let (about, reason) = (Involved::owner(claim), CreateReason::of(&format!("{code}: {message}")));
+    let advice = reason.advice();
+    let text = format!("{advice}; ask for a higher one in Service Quotas, or limit the pool. EC2 says {code}: {message}");
+    tracing::warn!(cluster = %claim.key.cluster, nodepool = %claim.spec.node_pool, code, "{advice}");
+    let _ = world.cluster.publish(&claim.key.cluster, &ClusterEvent::warning(about, "QuotaExceeded", text)).await;
+}
+
+/// The members that still wait for a machine of this batch.
 async fn waiting<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
-    name: &ClaimName,
-    id: &str,
-) -> Result<Option<Stored<Claim>>, HandleError>
+    batch: &Batch,
+) -> Result<Vec<Stored<Claim>>, HandleError>
 where
     S: ClaimStore,
 {
-    let key = ClaimKey { cluster: cluster.clone(), name: name.clone() };
-    let claim = world.store.get(&key).await?;
-    Ok(claim.filter(|claim| matches!(&claim.value.phase, Phase::Launching { client_token, .. } if client_token == id)))
+    let mut members = members(world, cluster, batch).await?;
+    members.retain(|claim| matches!(&claim.value.phase, Phase::Launching { client_token, .. } if *client_token == batch.id));
+    Ok(members)
 }
 
 /// Gives each machine to a member that has none, and tells how many there are. Every machine that can be named is named, also
@@ -192,8 +213,9 @@ where
     S: ClaimStore,
 {
     let mut members = Vec::new();
-    for name in &batch.members {
-        members.extend(world.store.get(&ClaimKey { cluster: cluster.clone(), name: name.clone() }).await?);
+    for names in batch.members.chunks(AT_ONCE) {
+        let keys: Vec<ClaimKey> = names.iter().map(|name| ClaimKey { cluster: cluster.clone(), name: name.clone() }).collect();
+        members.extend(try_join_all(keys.iter().map(|key| world.store.get(key))).await?.into_iter().flatten());
     }
     Ok(members)
 }
@@ -268,32 +290,76 @@ where
     T: Clock,
 {
     let now = world.clock.now();
-    if error.kind == CloudErrorKind::InsufficientCapacity {
-        world.store.put_stock_outs(&machine::all_struck(batch, &error.code, &facts.stock_outs, now)).await?;
-        for name in &batch.members {
-            if let Some(claim) = waiting(world, cluster, name, &batch.id).await? {
-                give_up(world, claim, DeletionReason::InsufficientCapacity, &error.to_string(), report).await?;
-            }
+    let known = ApiError::client(&error.code, &error.message);
+    if error.kind == CloudErrorKind::InsufficientCapacity && !known.is_fleet_quota() {
+        let outs = machine::all_struck(batch, &error.code, &error.message, &facts.stock_outs, now);
+        world.store.put_stock_outs(&outs).await?;
+        let waiting = waiting(world, cluster, batch).await?;
+        if let Some(claim) = waiting.first().filter(|_| known.is_vcpu_quota()) {
+            tell_quota(world, &claim.value, &error.code, &error.message, report).await;
+        }
+        for claim in waiting {
+            give_up(world, claim, DeletionReason::InsufficientCapacity, &error.to_string(), report).await?;
         }
         return Ok(());
     }
     let delay = match error.kind {
+        _ if known.is_fleet_quota() => LATER,
         CloudErrorKind::Unauthorized | CloudErrorKind::Invalid | CloudErrorKind::IdempotencyMismatch => LATER,
         _ => SOON,
     };
     report.count(if error.kind == CloudErrorKind::Throttled { "throttled" } else { "retried" });
-    let reason = CreateReason::of(&error.to_string());
-    let mut again = Vec::new();
-    for name in &batch.members {
-        let Some(claim) = waiting(world, cluster, name, &batch.id).await? else { continue };
-        let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message: format!("{}: {error}", reason.advice()) };
-        let mut next = step(&claim.value, &erred, now)?;
-        next.look_again_at = now.checked_add(delay).ok();
-        if unless_moved(save(world.store, &claim, next).await)?.is_some() {
-            again.push(name.clone());
+    if let Some(name) = batch.members.first().filter(|_| known.is_fleet_quota()) {
+        let key = ClaimKey { cluster: cluster.clone(), name: name.clone() };
+        if let Some(claim) = world.store.get(&key).await? {
+            tell_quota(world, &claim.value, &error.code, &error.message, report).await;
         }
     }
+    let reason = CreateReason::of(&error.to_string());
+    keep_waiting(world, cluster, batch, reason, &format!("{}: {error}", reason.advice()), delay).await
+}
+
+/// The members go on waiting for the same call, which is looked at again after `delay`.
+async fn keep_waiting<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    batch: &Batch,
+    reason: CreateReason,
+    message: &str,
+    delay: SignedDuration,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    Q: Queues,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message: message.to_owned() };
+    let mut changed = Vec::new();
+    for claim in waiting(world, cluster, batch).await? {
+        let mut next = step(&claim.value, &erred, now)?;
+        next.look_again_at = now.checked_add(delay).ok();
+        changed.push((claim, next));
+    }
+    let again = save_all(world, changed).await?;
     if again.is_empty() { Ok(()) } else { ring_again(world, cluster, again, delay).await }
+}
+
+/// Stores claims as they are to be, and tells which of them nobody else had changed meanwhile.
+pub(crate) async fn save_all<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    changed: Vec<(Stored<Claim>, Claim)>,
+) -> Result<Vec<ClaimName>, HandleError>
+where
+    S: ClaimStore,
+{
+    let mut saved = Vec::new();
+    for some in changed.chunks(AT_ONCE) {
+        let writes = some.iter().map(|(read, next)| async move { unless_moved(save(world.store, read, next.clone()).await) });
+        let written = try_join_all(writes).await?;
+        saved.extend(written.into_iter().flatten().map(|claim| claim.value.key.name));
+    }
+    Ok(saved)
 }
 
 /// Rings again for claims that this run has moved on, so that a twin of it rings for none of them, or that wait for a person:
@@ -310,12 +376,13 @@ where
     Ok(world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, delay).await?)
 }
 
-/// Gives a claim a batch of its own: the one it has cannot bring it a machine any more.
+/// Gives claims another batch, one for all of them: the one they have cannot bring them machines any more.
 pub(crate) async fn under_new_name<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
-    claim: Stored<Claim>,
+    claims: Vec<Stored<Claim>>,
     old: &str,
+    why: Option<&Event>,
     delay: SignedDuration,
 ) -> Result<(), HandleError>
 where
@@ -323,14 +390,19 @@ where
     Q: Queues,
     T: Clock,
 {
-    let name = claim.value.key.name.clone();
     // The old name is part of the new one, so that no two tries of a claim are ever the same call.
-    let to = plan::id_of(cluster, &[name.clone(), ClaimName::new(old)]);
+    let mut names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
+    names.push(ClaimName::new(old));
+    let replaced = Event::TokenReplaced { from: old.to_owned(), to: plan::id_of(cluster, &names) };
     let now = world.clock.now();
-    let Ok(mut next) = step(&claim.value, &Event::TokenReplaced { from: old.to_owned(), to }, now) else { return Ok(()) };
-    next.look_again_at = now.checked_add(delay).ok();
-    if unless_moved(save(world.store, &claim, next).await)?.is_some() {
-        ring_again(world, cluster, vec![name], delay).await?;
+    let mut changed = Vec::new();
+    for claim in claims {
+        let erred = why.map_or_else(|| Ok(claim.value.clone()), |why| step(&claim.value, why, now));
+        // One that moved on meanwhile has no use for another name.
+        let Ok(mut next) = erred.and_then(|claim| step(&claim, &replaced, now)) else { continue };
+        next.look_again_at = now.checked_add(delay).ok();
+        changed.push((claim, next));
     }
-    Ok(())
+    let again = save_all(world, changed).await?;
+    if again.is_empty() { Ok(()) } else { ring_again(world, cluster, again, delay).await }
 }

@@ -9,7 +9,8 @@ use whittle_units::{ClaimName, SignedDuration, Timestamp};
 /// Longer than EC2 remembers tokens, and than any claim waits for its machine.
 const KEPT: SignedDuration = SignedDuration::from_hours(48);
 
-/// A fleet call with everything that it says. Written once, by `launch` alone.
+/// A fleet call with everything that it says. Written by `launch` alone; only `fleet_id` is
+/// added later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
     /// The name that claims in `Launching` carry, and the machines in a tag.
@@ -24,6 +25,12 @@ pub(crate) struct Batch {
     /// Type, zone and id of the reservations that it may use.
     pub(crate) reservations: Vec<(String, String, String)>,
     pub(crate) created_at: Timestamp,
+    /// What each machine takes of its subnet.
+    #[serde(default)]
+    pub(crate) addresses: u32,
+    /// The fleet that EC2 made of it, where its answer left machines open. Empty before.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) fleet_id: String,
 }
 
 impl Record for Batch {
@@ -46,7 +53,7 @@ impl Batch {
             tenancy: self.tenancy.clone(),
             partition: self.partition,
             reservations: reservations.collect::<BTreeMap<_, _>>(),
-            addresses_in_flight: 0,
+            addresses_in_flight: self.addresses,
         }
     }
 }

@@ -3,22 +3,25 @@
 //! The order is what makes a crash harmless: claims are moved to `Launching` under the batch's name, then the call is
 //! stored with all its parameters, then it is made. Whoever finds claims that were left behind makes the same call again.
 
+mod addresses;
 mod again;
 mod answer;
 mod batch;
+mod call;
 mod machine;
 mod plan;
 #[cfg(test)]
 mod tests;
 
-use answer::{Call, settle};
+use addresses::{SubnetUse, has_choice};
 use batch::Batch;
+use call::{Call, call};
 use plan::{Facts, Group};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use whittle_claims::{
     Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored, mirror,
 };
-use whittle_ec2::fleet::{FleetAnswer, LaunchDisposition, LaunchError, MinValuesPolicy};
+use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, Mirrors, Queues, Records,
@@ -138,8 +141,12 @@ where
     // Machines of other claims may have taken places that EC2 counted as free.
     let others = if has_reservations { world.store.list(cluster).await? } else { Vec::new() };
     let reserved = Reserved::for_launches(enabled, &classes, &others, &stock_outs, now);
+    let uses = match classes.iter().any(|class| has_choice(&class.subnets)) {
+        true => world.store.read::<SubnetUse>(cluster, SubnetUse::NAME).await?.map(|known| known.value.recent).unwrap_or_default(),
+        false => Vec::new(),
+    };
     let min_values = if settings.scheduling.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict };
-    Ok(Some(Facts { catalog, classes, stock_outs, reserved, access: access_of(&record.value), min_values, now }))
+    Ok(Some(Facts { catalog, classes, stock_outs, uses, reserved, access: access_of(&record.value), min_values, now }))
 }
 
 fn access_of(record: &ClusterRecord) -> ClusterAccess {
@@ -321,10 +328,8 @@ where
     }
     if let Some(batch) = world.store.read::<Batch>(cluster, id).await? {
         let (members, strays): (Vec<_>, Vec<_>) = taken.into_iter().partition(|claim| batch.value.members.contains(&claim.value.key.name));
-        for stray in strays {
-            // The call was stored without it, so that no machine of it is its own.
-            answer::under_new_name(world, cluster, stray, id, SOON).await?;
-        }
+        // The call was stored without these, so that no machine of it is theirs.
+        answer::under_new_name(world, cluster, strays, id, None, SOON).await?;
         if !members.is_empty() {
             call(world, facts, cluster, &batch.value, Call::Repeat, report).await?;
         }
@@ -343,49 +348,10 @@ where
         }
     }
     // What no longer asks for the same waits for its own call.
-    for claim in groups.flat_map(|group| group.claims) {
-        answer::under_new_name(world, cluster, claim, id, SOON).await?;
+    for group in groups {
+        answer::under_new_name(world, cluster, group.claims, id, None, SOON).await?;
     }
     Ok(Vec::new())
-}
-
-/// Templates, then the fleet, then what its answer means.
-async fn call<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    facts: &Facts,
-    cluster: &ClusterName,
-    batch: &Batch,
-    which: Call,
-    report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore + Records + RegionStore,
-    C: Fleets + Instances,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
-    let mut ended = BTreeSet::new();
-    if which == Call::Repeat {
-        let shown = answer::shown(world, batch).await?;
-        if shown.is_complete(batch) {
-            let answer = FleetAnswer { instances: shown.alive, ..FleetAnswer::default() };
-            return settle(world, facts, cluster, batch, &answer, report).await;
-        }
-        ended = shown.ended;
-    }
-    for template in &batch.templates {
-        if let Err(error) = world.cloud.ensure_launch_template(template).await {
-            return answer::failed(world, facts, cluster, batch, error, report).await;
-        }
-    }
-    match world.cloud.create_fleet(&batch.request).await {
-        Ok(mut answer) => {
-            answer.instances.retain(|instance| !ended.contains(&instance.id));
-            settle(world, facts, cluster, batch, &answer, report).await
-        }
-        Err(error) => answer::failed(world, facts, cluster, batch, error, report).await,
-    }
 }
 
 /// A claim for which no call can be made.

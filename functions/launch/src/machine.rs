@@ -2,12 +2,13 @@
 
 use crate::batch::Batch;
 use crate::plan::Facts;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::labels;
 use whittle_claims::{Machine, OfferingKey, StockOut};
-use whittle_ec2::fleet::{FleetAnswer, FleetInstance, Purchase, machine_facts, marks};
+use whittle_ec2::errors::ApiError;
+use whittle_ec2::fleet::{FleetAnswer, FleetInstance, FleetPoolError, Purchase, machine_facts, marks};
 use whittle_ec2::instance::Instance;
-use whittle_ec2::instance_types::instance_type;
+use whittle_ec2::instance_types::{instance_type, quota_of};
 use whittle_snapshot::{EVERY, unavailable};
 use whittle_units::{Price, ProviderId, Resources, Timestamp};
 
@@ -66,12 +67,16 @@ pub(crate) fn as_answered(instance: &Instance) -> FleetInstance {
     }
 }
 
-/// The offerings that an answer closes for a while, also where machines came.
+/// What an answer closes for a while, also where machines came.
 pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, known: &[StockOut], now: Timestamp) -> Vec<StockOut> {
     let Some(parts) = facts.parts(&batch.node_class) else { return Vec::new() };
     let none = unavailable(&[], facts.now);
-    let closed = marks(&batch.launch(), answer, &parts.context(&none));
-    let pools = closed.pools.into_iter().map(|pool| OfferingKey {
+    let passing = answer.errors.iter().flat_map(|error| shared(batch, error).into_iter().map(|key| (key, error.code.as_str())));
+    let passing: BTreeMap<OfferingKey, &str> = passing.collect();
+    let lasting = FleetAnswer { errors: answer.errors.iter().filter(|error| is_lack(batch, error)).cloned().collect(), ..answer.clone() };
+    let closed = marks(&batch.launch(), &lasting, &parts.context(&none));
+    // What only one placement group lacks is no news for anybody else.
+    let pools = closed.pools.into_iter().filter(|pool| pool.placement_group.is_none()).map(|pool| OfferingKey {
         instance_type: pool.instance_type,
         zone: pool.zone,
         capacity_type: pool.capacity_type,
@@ -82,21 +87,54 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
         capacity_type,
     });
     let code_of = |key: &OfferingKey| {
-        let error = answer.errors.iter().find(|error| error.instance_type == key.instance_type && error.zone == key.zone);
-        error.or(answer.errors.first()).map_or("", |error| error.code.as_str())
+        let error = lasting.errors.iter().find(|error| error.instance_type == key.instance_type && error.zone == key.zone);
+        error.or(lasting.errors.first()).map_or("", |error| error.code.as_str())
     };
     let reservations = closed.reservations.iter().map(|id| OfferingKey::of_reservation(id));
-    pools.chain(whole).chain(reservations).map(|key| struck(key.clone(), code_of(&key), known, now)).collect()
+    let lacking = pools.chain(whole).chain(reservations).map(|key| struck(key.clone(), code_of(&key), known, now));
+    passing.into_iter().map(|(key, code)| StockOut::for_now(key, code, now)).chain(lacking).collect()
 }
 
-/// All offerings of a call that EC2 refused as a whole for lack of capacity.
-pub(crate) fn all_struck(batch: &Batch, code: &str, known: &[StockOut], now: Timestamp) -> Vec<StockOut> {
+/// Whether an error says that EC2 has no such machines: neither a quota of the account, nor addresses, nor the rules of a
+/// placement group say anything about them.
+fn is_lack(batch: &Batch, error: &FleetPoolError) -> bool {
+    let known = ApiError::client(&error.code, &error.message);
+    let quota = known.is_vcpu_quota() && batch.request.capacity_type != labels::CAPACITY_RESERVED;
+    !known.is_subnet_full() && !quota && !known.is_fleet_quota() && !known.is_spread_group_limit()
+}
+
+/// What an error closes that offerings share: a subnet of the call, or a quota. What EC2 does not attribute to a pool may
+/// concern any of the call.
+fn shared(batch: &Batch, error: &FleetPoolError) -> Vec<OfferingKey> {
+    let known = ApiError::client(&error.code, &error.message);
+    let overrides = || batch.request.configs.iter().flat_map(|config| &config.overrides);
+    if known.is_subnet_full() {
+        let of_zone = overrides().filter(|entry| error.zone.is_empty() || entry.zone == error.zone);
+        let subnets: BTreeSet<&str> = of_zone.map(|entry| entry.subnet_id.as_str()).collect();
+        let named: Vec<&str> = subnets.iter().copied().filter(|id| error.message.contains(*id)).collect();
+        let full = if named.is_empty() { subnets.into_iter().collect() } else { named };
+        return full.into_iter().map(OfferingKey::of_subnet).collect();
+    }
+    if !known.is_vcpu_quota() || batch.request.capacity_type == labels::CAPACITY_RESERVED {
+        return Vec::new();
+    }
+    let types = overrides().filter(|entry| error.instance_type.is_empty() || entry.instance_type == error.instance_type);
+    let quotas: BTreeSet<&str> = types.map(|entry| quota_of(&entry.instance_type)).collect();
+    quotas.into_iter().map(|quota| OfferingKey::of_quota(quota, &batch.request.capacity_type)).collect()
+}
+
+/// What a call closes that EC2 refused as a whole.
+pub(crate) fn all_struck(batch: &Batch, code: &str, message: &str, known: &[StockOut], now: Timestamp) -> Vec<StockOut> {
+    let error = FleetPoolError { code: code.to_owned(), message: message.to_owned(), instance_type: String::new(), zone: String::new() };
+    if !is_lack(batch, &error) {
+        return shared(batch, &error).into_iter().map(|key| StockOut::for_now(key, code, now)).collect();
+    }
     if batch.request.capacity_type == labels::CAPACITY_RESERVED {
-        let ids: std::collections::BTreeSet<&str> = batch.reservations.iter().map(|(_, _, id)| id.as_str()).collect();
+        let ids: BTreeSet<&str> = batch.reservations.iter().map(|(_, _, id)| id.as_str()).collect();
         return ids.into_iter().map(|id| struck(OfferingKey::of_reservation(id), code, known, now)).collect();
     }
     let overrides = batch.request.configs.iter().flat_map(|config| &config.overrides);
-    let keys: std::collections::BTreeSet<OfferingKey> = overrides
+    let keys: BTreeSet<OfferingKey> = overrides
         .map(|each| OfferingKey {
             instance_type: each.instance_type.clone(),
             zone: each.zone.clone(),

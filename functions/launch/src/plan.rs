@@ -1,11 +1,12 @@
 //! From planned claims to fleet calls: one call for claims that ask for the same. Pure.
 
+use crate::addresses::{self, Use};
 use crate::batch::Batch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_claims::{Claim, NodeClassRecord, Record, Stored, mirror};
 use whittle_ec2::facts::Catalog;
-use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare};
+use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare, subnets};
 use whittle_ec2::instance_types::{Context, resolve_some};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_snapshot::{ClassParts, Reserved, unavailable};
@@ -19,6 +20,8 @@ pub(crate) struct Facts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) classes: Vec<NodeClassRecord>,
     pub(crate) stock_outs: Vec<whittle_claims::StockOut>,
+    /// Addresses that earlier launches took.
+    pub(crate) uses: Vec<Use>,
     pub(crate) reserved: Reserved,
     pub(crate) access: ClusterAccess,
     /// What becomes of a claim whose `minValues` the types of one call cannot keep.
@@ -74,7 +77,7 @@ impl Facts {
             catalog: &self.catalog,
             types: &types,
             cluster: &self.access,
-            free_addresses: &record.free_addresses,
+            free_addresses: &addresses::left(record, &self.uses),
             min_values: self.min_values,
         })
     }
@@ -108,7 +111,23 @@ impl Facts {
                 }
             }
         }
+        self.place(&mut plan.groups);
         plan
+    }
+
+    /// Each group goes to the subnets that the groups before it leave most addresses in.
+    fn place(&self, groups: &mut [Group]) {
+        let full = unavailable(&self.stock_outs, self.now).subnets;
+        let mut uses = self.uses.clone();
+        for group in groups {
+            let Some(record) = self.class(&group.node_class).filter(|record| addresses::has_choice(&record.subnets)) else { continue };
+            let chosen = subnets(&record.resolved_class(), &addresses::left(record, &uses), &full);
+            group.launch.move_to(&chosen);
+            let machines = u32::try_from(group.claims.len()).unwrap_or(u32::MAX);
+            let addresses = group.launch.addresses_in_flight.saturating_mul(machines);
+            let used = group.launch.subnets().into_iter().map(|subnet| Use { batch: String::new(), subnet, addresses, at: self.now });
+            uses.extend(used);
+        }
     }
 }
 
@@ -152,5 +171,7 @@ pub(crate) fn batch(id: &str, members: Vec<ClaimName>, node_class: &str, launch:
         partition: launch.partition,
         reservations: launch.reservations.iter().map(|((name, zone), id)| (name.clone(), zone.clone(), id.clone())).collect(),
         created_at: now,
+        addresses: launch.addresses_in_flight,
+        fleet_id: String::new(),
     }
 }

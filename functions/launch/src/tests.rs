@@ -1,6 +1,8 @@
 mod over_sim;
 mod repeated;
+mod used_up;
 
+use crate::addresses::SubnetUse;
 use crate::again::NextTry;
 use crate::batch::Batch;
 use crate::is_due;
@@ -130,4 +132,6 @@ fn calls_and_doorbells_that_every_release_stored_stay_readable_and_are_written_a
     assert_eq!((read.members.len(), read.request.target_capacity), (2, 2));
     let next = golden::check::<NextTry>(NextTry::KIND, NextTry::VERSION);
     assert_eq!(next.claims.len(), 1);
+    let uses = golden::check::<SubnetUse>(SubnetUse::KIND, SubnetUse::VERSION);
+    assert_eq!(uses.recent[0].addresses, 29);
 }

@@ -26,6 +26,7 @@ const KINDS: &[&str] = &[
     "register-poll",
     "launch",
     "launch-again",
+    "subnet-use",
     "unplaced",
     "planning-round",
     "expected",

@@ -114,6 +114,38 @@ impl Fleets for Machines {
             fleet_id: answer.fleet_id.unwrap_or_default(),
         })
     }
+
+    async fn fleet(&self, id: &str, request: &FleetRequest) -> Result<Option<FleetAnswer>, CloudError> {
+        // Instant fleets are shown only to who names them.
+        let answer = match ask!(self, aws_sdk_ec2, "DescribeFleets", self.ec2.describe_fleets().fleet_ids(id)) {
+            Err(error) if error.kind == CloudErrorKind::NotFound => return Ok(None),
+            answer => answer?,
+        };
+        Ok(answer.fleets().iter().find(|fleet| fleet.fleet_id() == Some(id)).map(|fleet| shown(fleet, request)))
+    }
+}
+
+/// What an instant fleet shows of itself: EC2 names its machines and errors as it did in its answer.
+fn shown(fleet: &sdk::FleetData, request: &FleetRequest) -> FleetAnswer {
+    let machines = fleet.instances().iter().map(|entry| {
+        sdk::CreateFleetInstance::builder()
+            .set_launch_template_and_overrides(entry.launch_template_and_overrides.clone())
+            .set_instance_ids(entry.instance_ids.clone())
+            .set_instance_type(entry.instance_type.clone())
+            .build()
+    });
+    let errors = fleet.errors().iter().map(|error| {
+        sdk::CreateFleetError::builder()
+            .set_launch_template_and_overrides(error.launch_template_and_overrides.clone())
+            .set_error_code(error.error_code.clone())
+            .set_error_message(error.error_message.clone())
+            .build()
+    });
+    FleetAnswer {
+        instances: machines.flat_map(|entry| started(&entry, request)).collect(),
+        errors: errors.map(|error| pool_error(&error)).collect(),
+        fleet_id: fleet.fleet_id.clone().unwrap_or_default(),
+    }
 }
 
 impl Machines {

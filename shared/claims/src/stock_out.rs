@@ -5,7 +5,8 @@ use std::fmt;
 use whittle_api::labels;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// A type in a zone with a capacity type; or a capacity reservation, by its id in the place of the type.
+/// A type in a zone with a capacity type; or, in the place of the type, what else can be used up: a capacity reservation or a
+/// subnet by its id, a quota of the account by its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OfferingKey {
     pub instance_type: String,
@@ -13,11 +14,36 @@ pub struct OfferingKey {
     pub capacity_type: String,
 }
 
+/// In the place of the capacity type.
+const OF_SUBNET: &str = "subnet";
+/// Stands before the name of a quota; no instance type begins so.
+const OF_QUOTA: &str = "quota:";
+
 impl OfferingKey {
     /// What is remembered of a capacity reservation that is used up. Its id says type and zone.
     #[must_use]
     pub fn of_reservation(id: &str) -> Self {
         Self { instance_type: id.to_owned(), zone: "*".to_owned(), capacity_type: labels::CAPACITY_RESERVED.to_owned() }
+    }
+    /// What is remembered of a subnet without free addresses. Whoever has no use for the subnet is not concerned.
+    #[must_use]
+    pub fn of_subnet(id: &str) -> Self {
+        Self { instance_type: id.to_owned(), zone: "*".to_owned(), capacity_type: OF_SUBNET.to_owned() }
+    }
+    /// The id of the subnet that it stands for, if it does.
+    #[must_use]
+    pub fn subnet(&self) -> Option<&str> {
+        (self.capacity_type == OF_SUBNET).then_some(self.instance_type.as_str())
+    }
+    /// What is remembered of a quota of the account: no type that counts against it can be had with this capacity type.
+    #[must_use]
+    pub fn of_quota(quota: &str, capacity_type: &str) -> Self {
+        Self { instance_type: format!("{OF_QUOTA}{quota}"), zone: "*".to_owned(), capacity_type: capacity_type.to_owned() }
+    }
+    /// The name of the quota that it stands for, if it does.
+    #[must_use]
+    pub fn quota(&self) -> Option<&str> {
+        self.instance_type.strip_prefix(OF_QUOTA)
     }
     /// The id of the reservation that it stands for, if it does.
     #[must_use]
@@ -44,6 +70,8 @@ pub struct StockOut {
 
 /// The first stay away, as the reference's cache has it.
 const FIRST_STAY: SignedDuration = SignedDuration::from_mins(3);
+/// A quota has room again as soon as any machine that counts against it ends.
+const QUOTA_STAY: SignedDuration = SignedDuration::from_mins(1);
 /// No offering is given up for longer than this.
 const LONGEST_STAY: SignedDuration = SignedDuration::from_mins(30);
 /// A strike within this after the end of the one before it is a further one.
@@ -62,6 +90,14 @@ impl StockOut {
         let stay = FIRST_STAY.checked_mul(1 << strikes.saturating_sub(1).min(8)).unwrap_or(LONGEST_STAY).min(LONGEST_STAY);
         let until = now.checked_add(stay).unwrap_or(Timestamp::MAX);
         Self { offering, code: code.to_owned(), until, strikes }
+    }
+    /// The memory of what comes and goes with other machines of the account, such as addresses and quotas: for as long after
+    /// every failure, however many came before.
+    #[must_use]
+    pub fn for_now(offering: OfferingKey, code: &str, now: Timestamp) -> Self {
+        let stay = if offering.quota().is_some() { QUOTA_STAY } else { FIRST_STAY };
+        let until = now.checked_add(stay).unwrap_or(Timestamp::MAX);
+        Self { offering, code: code.to_owned(), until, strikes: 1 }
     }
     /// Whether a strike at `now` would be a further one: until then the memory has to be kept.
     pub fn is_remembered(&self, now: Timestamp) -> bool {
@@ -112,6 +148,27 @@ mod tests {
     fn an_offering_that_did_well_for_an_hour_begins_anew() {
         check(&[0, 3, 69], 3);
         check(&[0, 63], 3);
+    }
+
+    #[test]
+    fn a_quota_and_a_subnet_are_never_left_alone_for_longer_than_at_first() {
+        for (key, minutes) in [(OfferingKey::of_quota("standard", "spot"), 1), (OfferingKey::of_subnet("subnet-1"), 3)] {
+            for minute in [0, 1, 2, 3, 5, 8] {
+                let out = StockOut::for_now(key.clone(), "code", at(minute));
+                assert_eq!((out.until, out.strikes), (at(minute + minutes), 1), "{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_stands_for_a_subnet_a_quota_or_a_reservation_stands_for_nothing_else() {
+        let (subnet, quota) = (OfferingKey::of_subnet("subnet-1"), OfferingKey::of_quota("standard", "on-demand"));
+        let reservation = OfferingKey::of_reservation("cr-1");
+        assert_eq!((subnet.subnet(), subnet.quota(), subnet.reservation()), (Some("subnet-1"), None, None));
+        assert_eq!((quota.subnet(), quota.quota(), quota.reservation()), (None, Some("standard"), None));
+        assert_eq!((reservation.subnet(), reservation.quota(), reservation.reservation()), (None, None, Some("cr-1")));
+        let plain = offering();
+        assert_eq!((plain.subnet(), plain.quota(), plain.reservation()), (None, None, None));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::keys::{self, Key};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures::future::try_join_all;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use whittle_claims::{Bucket, BucketName, Revision, StockOut, Stored};
 use whittle_ports::{RegionStore, StoreError};
 use whittle_units::{SignedDuration, Timestamp};
@@ -19,6 +20,8 @@ const STRIKES_KEPT: SignedDuration = SignedDuration::from_hours(1);
 const BUCKET_KEPT: SignedDuration = SignedDuration::from_hours(24);
 /// Of two takers one loses and tries again; more than this in a row means that the bucket is much too busy.
 const TAKE_TRIES_MAX: u32 = 5;
+/// Stock-outs that one call writes at once: a fleet may name a hundred.
+const STOCK_OUT_WRITES_MAX: usize = 16;
 /// Bytes per part of the catalog. An item holds 400 KB, its other attributes included.
 const PART_MAX: usize = 360 * 1024;
 /// Readings of a catalog that is replaced meanwhile.
@@ -96,7 +99,8 @@ impl RegionStore for DynamoStore {
     }
 
     async fn put_stock_outs(&self, stock_outs: &[StockOut]) -> Result<(), StoreError> {
-        try_join_all(stock_outs.iter().map(|stock_out| self.put_stock_out(stock_out))).await?;
+        let writes = stream::iter(stock_outs.to_vec()).map(async |stock_out: StockOut| self.put_stock_out(&stock_out).await);
+        writes.buffer_unordered(STOCK_OUT_WRITES_MAX).try_collect::<Vec<()>>().await?;
         Ok(())
     }
 

@@ -42,8 +42,10 @@ pub trait Fleets: Sync {
     /// Names of the launch templates that carry the cluster's tag.
     fn launch_templates(&self, cluster: &ClusterName) -> impl Answer<Vec<String>, CloudError>;
     fn delete_launch_template(&self, name: &str) -> impl Answer<(), CloudError>;
-    /// The same client token answers with the same machines.
+    /// The same client token answers for the same machines; EC2 does not promise that a repeat names them.
     fn create_fleet(&self, request: &FleetRequest) -> impl Answer<FleetAnswer, CloudError>;
+    /// What EC2 knows of an instant fleet that it made for this request; `None` where it does not show the fleet.
+    fn fleet(&self, id: &str, request: &FleetRequest) -> impl Answer<Option<FleetAnswer>, CloudError>;
 }
 
 /// Sees and tags machines.

@@ -2,7 +2,7 @@
 
 use whittle_api::Unreadable;
 use whittle_api::k8s::{Kind, Node, Pod};
-use whittle_api::karpenter::NodeClaim;
+use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_claims::{Claim, PodKey};
 
 /// A Kubernetes Event about an object. Events of the same key within two minutes are one.
@@ -48,6 +48,13 @@ impl Involved {
     /// The NodeClaim of a claim. Only one that was made by hand has a uid that we know.
     pub fn claim(claim: &Claim) -> Self {
         Self::named::<NodeClaim>("", claim.key.name.as_str(), claim.object_uid())
+    }
+    /// What a claim was made for: its NodePool, or, where it has none, its NodeClaim.
+    pub fn owner(claim: &Claim) -> Self {
+        match (claim.spec.owner.kind.as_str(), claim.spec.node_pool.as_str()) {
+            ("Provisioner", _) | (_, "") => Self::claim(claim),
+            (_, pool) => Self::named::<NodePool>("", pool, &claim.spec.owner.uid),
+        }
     }
     /// A Node of which only the name is known.
     pub fn node(name: &str) -> Self {

@@ -33,6 +33,8 @@ pub(crate) struct Watched {
     waiting: BTreeMap<String, Timestamp>,
     /// Those that got a claim.
     answered: BTreeSet<String>,
+    /// The claims of each launch that EC2 started machines for.
+    bought_for: BTreeMap<String, BTreeSet<ClaimName>>,
 }
 
 impl World {
@@ -315,6 +317,23 @@ impl World {
         if machines > usize::try_from(request.target_capacity).unwrap_or(0) {
             self.broke(format!("launch {launch} of {} brought {machines} machines", request.target_capacity));
         }
+    }
+
+    /// A fleet started machines: the claims that wait for them must not have one already that nobody noticed.
+    pub(crate) fn watch_bought(&mut self, request: &FleetRequest) {
+        let Some(launch) = request.tags.get(labels::TAG_LAUNCH) else { return };
+        let waits = |claim: &&Claim| matches!(&claim.phase, Phase::Launching { client_token, .. } if client_token == launch);
+        let claims = self.store.claims(&self.cluster.name).map(|stored| &stored.value);
+        let members: BTreeSet<ClaimName> = claims.filter(waits).map(|claim| claim.key.name.clone()).collect();
+        let earlier = |old: &&String| self.watched.bought_for.get(*old).is_some_and(|known| !known.is_disjoint(&members));
+        let unnoticed = self.region.machines.values().map(|machine| &machine.instance).find(|instance| {
+            let old = instance.tags.get(labels::TAG_LAUNCH).filter(|old| *old != launch).filter(earlier);
+            old.is_some() && instance.is_alive() && self.store.by_instance(&instance.id).is_none()
+        });
+        if let Some(id) = unnoticed.map(|instance| instance.id.clone()) {
+            self.broke(format!("launch {launch} bought machines anew while {id} of an earlier call for its claims ran unnoticed"));
+        }
+        self.watched.bought_for.insert(launch.clone(), members);
     }
 
     /// Somebody asks EC2 to end a machine.

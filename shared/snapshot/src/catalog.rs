@@ -85,9 +85,13 @@ pub const EVERY: &str = "*";
 
 /// The stock-outs that hold at `now`, as the catalog asks for them.
 pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
+    let held = || stock_outs.iter().filter(|out| out.holds(now));
     // Reservations are counted, not shut: see `Reserved`.
-    let held = stock_outs.iter().filter(|out| out.holds(now) && out.offering.reservation().is_none());
-    let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) = held.partition(|out| out.offering.instance_type == EVERY);
+    let is_pool = |out: &&StockOut| {
+        let key = &out.offering;
+        key.reservation().is_none() && key.subnet().is_none() && key.quota().is_none()
+    };
+    let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) = held().filter(is_pool).partition(|out| out.offering.instance_type == EVERY);
     let pool = |out: &&StockOut| Pool {
         capacity_type: out.offering.capacity_type.clone(),
         instance_type: out.offering.instance_type.clone(),
@@ -97,6 +101,8 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
     Unavailable {
         pools: single.iter().map(pool).collect(),
         capacity_types: whole.iter().map(|out| out.offering.capacity_type.clone()).collect(),
+        subnets: held().filter_map(|out| out.offering.subnet().map(str::to_owned)).collect(),
+        quotas: held().filter_map(|out| Some((out.offering.quota()?.to_owned(), out.offering.capacity_type.clone()))).collect(),
         ..Unavailable::default()
     }
 }

@@ -17,3 +17,15 @@ fn a_stock_out_that_has_ended_keeps_nothing_from_being_bought() {
     assert_eq!((now(10).pools.len(), now(10).capacity_types.len()), (1, 0));
     assert_eq!(now(20).pools.len(), 0);
 }
+
+#[test]
+fn a_full_subnet_and_a_used_up_quota_are_told_apart_from_offerings() {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let keys = [OfferingKey::of_subnet("subnet-1"), OfferingKey::of_quota("standard", "on-demand"), OfferingKey::of_reservation("cr-1")];
+    let outs = keys.map(|key| StockOut::for_now(key, "code", now));
+    let closed = unavailable(&outs, now);
+    assert!(closed.pools.is_empty() && closed.capacity_types.is_empty(), "{closed:?}");
+    assert_eq!(closed.subnets, ["subnet-1".to_owned()].into());
+    assert_eq!(closed.quotas, [("standard".to_owned(), "on-demand".to_owned())].into());
+    assert_eq!(unavailable(&outs, now + whittle_units::SignedDuration::from_mins(4)), whittle_ec2::instance_types::Unavailable::default());
+}

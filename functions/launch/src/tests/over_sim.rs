@@ -41,9 +41,15 @@ pub(super) fn without_classes() -> Simulation {
 }
 
 pub(super) fn keep(simulation: &Simulation, number: usize) -> Claim {
+    keep_as(simulation, number, |_| {})
+}
+
+/// A claim with some changes.
+pub(super) fn keep_as(simulation: &Simulation, number: usize, change: impl FnOnce(&mut Claim)) -> Claim {
     let mut claim = planned();
     claim.key.name = format!("a-{number:02}").as_str().into();
     claim.spec.node_class.name = "gone".into();
+    change(&mut claim);
     let ports = simulation.ports();
     block_on(async {
         let lease = ports.acquire(&claim.key.cluster, "test", at(0), SignedDuration::from_secs(5)).await.unwrap();
@@ -145,7 +151,7 @@ fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
         dns_address: Some("10.0.0.10".into()),
     };
     let reserved = whittle_snapshot::Reserved::for_launches(false, &[], &[], &[], at(0));
-    let facts = Facts { catalog, classes: vec![class], stock_outs: Vec::new(), reserved, access, min_values, now: at(0) };
+    let facts = Facts { catalog, classes: vec![class], stock_outs: Vec::new(), uses: Vec::new(), reserved, access, min_values, now: at(0) };
     let mut claim = planned();
     claim.spec.node_class.name = "gone".into();
     claim.spec.requirements = vec![

@@ -10,8 +10,8 @@ use whittle_ports::{ClaimStore, ClusterRecord, Records};
 use whittle_sim::Simulation;
 use whittle_units::{ClusterName, InstanceId};
 
-/// Two claims of one call, whose machines run.
-fn two_of_one_call() -> (Simulation, [Claim; 2], [InstanceId; 2]) {
+/// A world in which machines can be started.
+pub(super) fn with_class() -> Simulation {
     let simulation = without_classes();
     let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
     let catalog = whittle_snapshot::warm::catalog(&simulation.world().region.catalog_blob()).unwrap();
@@ -27,8 +27,14 @@ fn two_of_one_call() -> (Simulation, [Claim; 2], [InstanceId; 2]) {
         ports.write(&cluster, &ClusterRecord { info }, stored.revision).await.unwrap();
         ports.write(&cluster, &class_in(&catalog), Revision::ABSENT).await.unwrap();
     });
+    simulation
+}
+
+/// Two claims of one call, whose machines run.
+fn two_of_one_call() -> (Simulation, [Claim; 2], [InstanceId; 2]) {
+    let simulation = with_class();
     let planned = [keep(&simulation, 1), keep(&simulation, 2)];
-    assert_eq!(run_over(&ports, &[]).counted("launched"), 2);
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 2);
     let claims = planned.map(|claim| kept(&simulation, &claim.key));
     let machines = claims.clone().map(|claim| claim.machine().unwrap().instance_id.clone());
     assert_eq!(simulation.world().region.machines.len(), 2);
@@ -100,4 +106,87 @@ fn a_machine_that_ended_before_its_claim_knew_of_it_is_replaced_by_another_call(
     assert_eq!(kept(&simulation, &claims[0].key).machine().unwrap().instance_id, machines[0], "its neighbour keeps what it has");
     assert_eq!(again(&mut simulation, &claims[1].key, 600).phase, served.phase);
     assert_eq!(simulation.world().region.machines.len(), 3, "a claim buys one machine");
+}
+
+/// Both claims of a call forget their machines, EC2 does not show these by their tag, and a repeat of the call names none.
+fn nobody_names_the_machines() -> (Simulation, [Claim; 2], [InstanceId; 2]) {
+    let (simulation, claims, machines) = two_of_one_call();
+    claims.iter().for_each(|claim| forgets(&simulation, claim));
+    let mut world = simulation.world();
+    machines.iter().for_each(|id| world.region.machines.get_mut(id).unwrap().instance.tags.clear());
+    world.faults.empty_repeats = 1000;
+    drop(world);
+    (simulation, claims, machines)
+}
+
+#[test]
+fn a_repeat_that_names_no_machine_buys_none_but_asks_the_fleet() {
+    let (mut simulation, claims, machines) = nobody_names_the_machines();
+    simulation.run_until(at(60));
+    run_over(&simulation.ports(), &claims.clone().map(|claim| claim.key.name));
+    let named = claims.map(|claim| kept(&simulation, &claim.key).machine().unwrap().instance_id.clone());
+    assert_eq!(named.iter().collect::<std::collections::BTreeSet<_>>(), machines.iter().collect());
+    assert_eq!(simulation.world().region.started(), 2);
+}
+
+#[test]
+fn while_ec2_shows_nothing_of_a_fleet_nothing_is_bought_in_its_place() {
+    let (mut simulation, claims, _) = nobody_names_the_machines();
+    // The fleet is not shown either.
+    simulation.world().faults.stale_reads = 1000;
+    let first = kept(&simulation, &claims[0].key).phase;
+    let names = claims.clone().map(|claim| claim.key.name);
+    let mut look = |seconds| {
+        simulation.run_until(at(seconds));
+        let report = run_over(&simulation.ports(), &names);
+        let phase = kept(&simulation, &claims[0].key).phase;
+        (report.counted("untold"), phase, simulation.world().region.started())
+    };
+    for seconds in [60, 80, 100, 119] {
+        let (untold, phase, started) = look(seconds);
+        assert_eq!((untold, started), (1, 2), "at {seconds}");
+        let (Phase::Launching { client_token, .. }, Phase::Launching { client_token: before, .. }) = (&phase, &first) else {
+            panic!("{phase:?}")
+        };
+        assert_eq!(client_token, before, "at {seconds}");
+    }
+    // By now EC2 would have shown them: they never started.
+    assert_eq!(look(140).2, 2);
+    assert_eq!(look(180).2, 4);
+}
+
+#[test]
+fn an_answer_that_says_why_machines_are_missing_is_not_waited_for() {
+    let simulation = with_class();
+    let claims = [keep(&simulation, 1), keep(&simulation, 2)];
+    simulation.world().faults.partial_fleets = 1000;
+    let report = run_over(&simulation.ports(), &[]);
+    assert_eq!((report.counted("launched"), report.counted("failed"), report.counted("untold")), (1, 1, 0));
+    let given_up = claims.iter().filter(|claim| kept(&simulation, &claim.key).deletion.is_some()).count();
+    assert_eq!(given_up, 1, "its pods are planned anew at once");
+}
+
+#[test]
+fn a_fleet_that_fails_keeps_its_claims_together() {
+    let mut simulation = with_class();
+    let claims: Vec<Claim> = (0..30).map(|number| keep(&simulation, number)).collect();
+    simulation.world().region.refusal = Some(("InvalidParameterValue".to_owned(), "iamInstanceProfile.name is invalid".to_owned()));
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("retried"), 30);
+    let names: Vec<_> = claims.iter().map(|claim| claim.key.name.clone()).collect();
+    let bells: Vec<_> = simulation
+        .world()
+        .queues
+        .waiting()
+        .filter(|message| message.function == whittle_sim::Function::Launch)
+        .map(|message| message.input.clone())
+        .collect();
+    let [whittle_sim::Input::Bell(whittle_claims::Doorbell::Launch { claims: rung, .. })] = bells.as_slice() else { panic!("{bells:?}") };
+    assert_eq!(*rung, names, "one doorbell for all of them");
+    simulation.world().region.refusal = None;
+    simulation.run_until(at(40));
+    assert_eq!(run_over(&simulation.ports(), &names).counted("launched"), 30);
+    let world = simulation.world();
+    let calls: std::collections::BTreeSet<_> =
+        world.region.machines.values().map(|machine| machine.instance.tags[whittle_api::labels::TAG_LAUNCH].clone()).collect();
+    assert_eq!((calls.len(), world.region.started()), (1, 30), "one call, one machine for each");
 }

@@ -89,6 +89,27 @@ fn a_fleet_goes_out_with_its_token_and_comes_back_with_machines_and_errors() {
 }
 
 #[test]
+fn a_fleet_is_asked_by_name_and_tells_what_its_first_answer_told() {
+    const FLEETS: &str = "<DescribeFleetsResponse><fleetSet><item><fleetId>fleet-1</fleetId>\
+        <fleetInstanceSet><item><launchTemplateAndOverrides><overrides><subnetId>subnet-a</subnetId><availabilityZone>us-east-1a</availabilityZone>\
+        <imageId>ami-1</imageId></overrides></launchTemplateAndOverrides><lifecycle>spot</lifecycle><instanceType>m5.large</instanceType>\
+        <instanceIds><item>i-1</item><item>i-2</item></instanceIds></item></fleetInstanceSet>\
+        <errorSet><item><errorCode>UnfulfillableCapacity</errorCode><launchTemplateAndOverrides><overrides><instanceType>m5.large</instanceType>\
+        <availabilityZone>us-east-1b</availabilityZone></overrides></launchTemplateAndOverrides></item></errorSet></item></fleetSet></DescribeFleetsResponse>";
+    const NONE: &str = "<DescribeFleetsResponse><fleetSet/></DescribeFleetsResponse>";
+    let wire = Wire::answering([(200, FLEETS), (200, NONE), (400, &refusal("InvalidFleetId.NotFound"))]);
+    let machines = machines(&wire);
+    let told = run(machines.fleet("fleet-1", &request())).unwrap().unwrap();
+    assert_eq!(wire.form(0).get("FleetId.1").map(String::as_str), Some("fleet-1"));
+    let ids: Vec<_> =
+        told.instances.iter().map(|instance| (instance.id.as_str(), instance.zone.as_str(), instance.capacity_type.as_str())).collect();
+    assert_eq!(ids, [("i-1", "us-east-1a", "spot"), ("i-2", "us-east-1a", "spot")]);
+    assert_eq!((told.errors[0].code.as_str(), told.errors[0].zone.as_str()), ("UnfulfillableCapacity", "us-east-1b"));
+    assert_eq!(run(machines.fleet("fleet-1", &request())).unwrap(), None);
+    assert_eq!(run(machines.fleet("fleet-1", &request())).unwrap(), None);
+}
+
+#[test]
 fn a_fleet_of_reserved_machines_names_its_kind_of_reservation() {
     let kinds = [
         (ReservationKind::Ordinary, "on-demand", Some("lowest-price"), None),

@@ -39,6 +39,7 @@ impl std::error::Error for ApiError {}
 /// Codes for "it does not exist" over all services that we call.
 const NOT_FOUND: &[&str] = &[
     "InvalidCapacityReservationId.NotFound",
+    "InvalidFleetId.NotFound",
     "InvalidInstanceID.NotFound",
     LAUNCH_TEMPLATE_NAME_NOT_FOUND,
     "InvalidLaunchTemplateId.NotFound",
@@ -135,6 +136,14 @@ impl ApiError {
     /// The offering cannot be had now.
     pub fn is_unfulfillable(&self) -> bool {
         UNFULFILLABLE.contains(&self.code.as_str())
+    }
+    /// A quota of vCPUs of the account is used up, for some types of one capacity type: no lack of machines.
+    pub fn is_vcpu_quota(&self) -> bool {
+        self.code == "VcpuLimitExceeded" || self.code == "MaxSpotInstanceCountExceeded"
+    }
+    /// The account may have no more fleets, whatever they ask for.
+    pub fn is_fleet_quota(&self) -> bool {
+        self.code == "MaxFleetCountExceeded"
     }
     /// The subnet has no free address left.
     pub fn is_subnet_full(&self) -> bool {

@@ -10,7 +10,7 @@ use crate::kubelet::{KubeletError, Resolved};
 use crate::requirements::Wanted;
 use crate::user_data::{self, Bootstrap, ClusterAccess, UserDataError};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::conditions;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, ResolvedAmi};
@@ -158,7 +158,7 @@ pub fn prepare(input: &LaunchInput<'_>) -> Result<Launch, LaunchError> {
     let tenancy = if wanted.allows(labels::INSTANCE_TENANCY, "default") { "default" } else { "dedicated" };
     let reservation = candidates.iter().flat_map(|candidate| &candidate.offerings).find_map(|offering| kind_of(offering));
     let shared = Shared { capacity_type, reservation, partition, tenancy, tags: &tags };
-    let subnets = subnets(class, input.free_addresses);
+    let subnets = subnets(class, input.free_addresses, &input.context.unavailable.subnets);
     let (templates, configs) = configs(input, &candidates, &shared, &subnets)?;
     if configs.is_empty() {
         return Err(LaunchError::NoSubnet(class.metadata.name.clone()));
@@ -269,10 +269,26 @@ fn reservations(candidates: &[Candidate<'_>]) -> BTreeMap<(String, String), Stri
     .collect()
 }
 
-/// The subnet of each zone with most free addresses; the earlier in the status where they are equal (spec aws 14.2).
-fn subnets(class: &Ec2NodeClass, free: &BTreeMap<String, u32>) -> BTreeMap<String, String> {
+impl Launch {
+    /// The subnets in which it may start machines.
+    pub fn subnets(&self) -> BTreeSet<String> {
+        self.request.configs.iter().flat_map(|config| &config.overrides).map(|entry| entry.subnet_id.clone()).collect()
+    }
+    /// Starts its machines in these subnets, by zone. Zones that are not named stay as they are.
+    pub fn move_to(&mut self, subnets: &BTreeMap<String, String>) {
+        for entry in self.request.configs.iter_mut().flat_map(|config| &mut config.overrides) {
+            if let Some(id) = subnets.get(&entry.zone) {
+                entry.subnet_id.clone_from(id);
+            }
+        }
+    }
+}
+
+/// The subnet of each zone with most free addresses; the earlier in the status where they are equal (spec aws 14.2). One that
+/// is known to be `full` is never chosen.
+pub fn subnets(class: &Ec2NodeClass, free: &BTreeMap<String, u32>, full: &BTreeSet<String>) -> BTreeMap<String, String> {
     let mut chosen: BTreeMap<&str, (u32, &str)> = BTreeMap::new();
-    for subnet in &class.status.subnets {
+    for subnet in class.status.subnets.iter().filter(|subnet| !full.contains(&subnet.id)) {
         let addresses = free.get(&subnet.id).copied().unwrap_or_default();
         let entry = chosen.entry(&subnet.zone).or_insert((addresses, &subnet.id));
         if addresses > entry.0 {

@@ -6,7 +6,7 @@ mod offerings;
 mod resources;
 
 pub use compatibility::Incompatibility;
-pub use offerings::{Pool, Unavailable};
+pub use offerings::{Pool, Unavailable, quota_of};
 pub use resources::{TypeResources, default_pods, usable_interfaces};
 
 use crate::facts::{Catalog, InstanceTypeFacts};

@@ -31,6 +31,8 @@ pub struct Unavailable {
     pub capacity_types: BTreeSet<String>,
     /// Subnets without addresses.
     pub subnets: BTreeSet<String>,
+    /// Quotas of the account that are used up, each with its capacity type.
+    pub quotas: BTreeSet<(String, String)>,
     /// Ids of zones that traffic is shifted away from.
     pub shifted_zone_ids: BTreeSet<String>,
 }
@@ -48,10 +50,33 @@ impl Unavailable {
             })
         };
         let group = context.placement_group.map(|group| group.id.as_str());
+        let quota = || (quota_of(offer.instance_type).to_owned(), offer.capacity_type.to_owned());
         self.capacity_types.contains(offer.capacity_type)
+            || !self.quotas.is_empty() && self.quotas.contains(&quota())
             || known(None, None)
             || group.is_some() && (known(group, None) || offer.partition.is_some() && known(group, offer.partition))
             || subnets().next().is_some() && subnets().all(|subnet| self.subnets.contains(&subnet.id))
+    }
+}
+
+/// The quota of vCPUs that machines of a type count against; there is one of each for every capacity type. AWS keeps one for
+/// the common families together, and one for each kind of the others.
+pub fn quota_of(instance_type: &str) -> &'static str {
+    let family = instance_type.split('.').next().unwrap_or_default();
+    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| family.starts_with(prefix));
+    let letters = family.find(|c: char| c.is_ascii_digit()).map_or(family, |at| &family[..at]);
+    match letters {
+        _ if begins(&["u-", "u7"]) => "high-memory",
+        _ if begins(&["hpc"]) => "hpc",
+        _ if begins(&["inf"]) => "inf",
+        _ if begins(&["trn"]) => "trn",
+        _ if begins(&["dl"]) => "dl",
+        _ if begins(&["mac"]) => "mac",
+        "g" | "gr" | "vt" => "g-vt",
+        "p" => "p",
+        "f" => "f",
+        "x" => "x",
+        _ => "standard",
     }
 }
 

@@ -30,6 +30,9 @@ impl Fleets for SimPorts {
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
         self.call(EC2, "CreateFleet", |world| world.create_fleet(request)).await
     }
+    async fn fleet(&self, id: &str, _: &FleetRequest) -> Result<Option<FleetAnswer>, CloudError> {
+        self.call(EC2, "DescribeFleets", |world| Ok(world.fleet_seen(id))).await
+    }
 }
 
 impl Instances for SimPorts {

@@ -33,6 +33,16 @@ impl Region {
         !self.out_of_stock.iter().any(|(t, z, c)| wild(t, instance_type) && wild(z, zone) && wild(c, capacity_type))
     }
 
+    /// Whether a fleet was made under this token: the next call with it starts nothing.
+    pub fn repeats(&self, client_token: &str) -> bool {
+        self.fleets.contains_key(client_token) && !self.forget_tokens
+    }
+
+    /// The first answer of a fleet, by its id.
+    pub fn fleet(&self, id: &str) -> Option<&FleetAnswer> {
+        self.fleets.values().map(|(_, answer)| answer).find(|answer| answer.fleet_id == id)
+    }
+
     /// Starts machines. The same token answers with the same machines; with other parameters it is an error.
     /// A partial fleet brings one machine less than was asked for, and says so.
     pub fn create_fleet(
@@ -90,6 +100,7 @@ impl Region {
         pools.sort_by(|(_, a), (_, b)| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
         for (config, pool) in pools {
             let short = match self.launch_templates.get(&config.launch_template).and_then(|template| template.reservation.as_ref()) {
+                _ if self.refusal.is_some() || self.is_full(&pool.subnet_id) => Some(self.refused(pool)),
                 Some(ReservationTarget::Only(id)) => self.reservation_refuses(id, pool, now),
                 _ if self.in_stock(&pool.instance_type, &pool.zone, &request.capacity_type) => None,
                 _ => Some(short_of(pool)),
@@ -100,6 +111,21 @@ impl Region {
             }
         }
         None
+    }
+
+    /// Whether a subnet has no address left.
+    fn is_full(&self, subnet: &str) -> bool {
+        self.network.subnets.iter().any(|known| known.id == subnet && known.free_addresses == 0)
+    }
+
+    /// What every pool answers now; else that its subnet is full.
+    fn refused(&self, pool: &FleetOverride) -> FleetPoolError {
+        let (code, message) = self.refusal.clone().unwrap_or_else(|| {
+            let text =
+                format!("There are not enough free addresses in subnet '{}' to satisfy the requested number of instances.", pool.subnet_id);
+            ("InsufficientFreeAddressesInSubnet".to_owned(), text)
+        });
+        FleetPoolError { code, message, instance_type: pool.instance_type.clone(), zone: pool.zone.clone() }
     }
 
     fn start_machine(

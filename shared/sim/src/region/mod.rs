@@ -74,6 +74,8 @@ pub struct Region {
     fleets: BTreeMap<String, (FleetRequest, FleetAnswer)>,
     /// (type, zone, capacity type) that EC2 has none of; `*` stands for any.
     pub out_of_stock: BTreeSet<(String, String, String)>,
+    /// Code and message with which every pool refuses.
+    pub refusal: Option<(String, String)>,
     changes: BTreeMap<(Timestamp, InstanceId, Change), ()>,
     /// Machines started from now on never join.
     pub mute_launches: bool,
@@ -194,6 +196,7 @@ impl Region {
             launch_templates: BTreeMap::new(),
             fleets: BTreeMap::new(),
             out_of_stock: BTreeSet::new(),
+            refusal: None,
             changes: BTreeMap::new(),
             mute_launches: false,
             forget_tokens: false,

@@ -8,6 +8,7 @@ use crate::mutants::Mutant;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::VecDeque;
 use whittle_claims::{Claim, ClaimKey, Stored};
+use whittle_ec2::fleet::FleetAnswer;
 use whittle_ec2::instance::Instance;
 use whittle_units::ClusterName;
 
@@ -52,6 +53,8 @@ pub struct Faults {
     pub vanished: u32,
     /// Fleets that bring one machine less than was asked for.
     pub partial_fleets: u32,
+    /// Repeats of a fleet call that answer with the fleet alone: neither its machines nor why there are none.
+    pub empty_repeats: u32,
     /// Messages that vanish.
     pub lost_messages: u32,
     /// Messages that come twice.
@@ -172,6 +175,13 @@ impl World {
             _ => objects.nodes.clear(),
         }
         Some(objects)
+    }
+
+    /// A fleet as EC2 shows it to a reader: it may not know it yet.
+    pub(crate) fn fleet_seen(&mut self, id: &str) -> Option<FleetAnswer> {
+        let stale = self.faults.stale_reads;
+        let answer = self.region.fleet(id).cloned()?;
+        (!self.strikes(stale)).then_some(answer)
     }
 
     /// Machines that EC2 shows to a reader: it may not know the youngest yet.

@@ -601,8 +601,15 @@ impl World {
         let now = self.now();
         let known: usize = self.region.machines.len();
         let partial = self.strikes(self.faults.partial_fleets);
-        let answer = self.region.create_fleet(request, partial, now, &mut self.dice)?;
+        let empty = self.region.repeats(&request.client_token) && self.strikes(self.faults.empty_repeats);
+        let mut answer = self.region.create_fleet(request, partial, now, &mut self.dice)?;
+        if empty {
+            answer = FleetAnswer { fleet_id: answer.fleet_id, ..FleetAnswer::default() };
+        }
         self.watch_fleet(request);
+        if self.region.machines.len() > known {
+            self.watch_bought(request);
+        }
         if self.region.machines.len() > known {
             for started in &answer.instances {
                 let price = self.region.machines.get(&started.id).map_or(Price::ZERO, |machine| machine.price);

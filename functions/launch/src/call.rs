@@ -1,0 +1,146 @@
+//! A fleet call: looked for before it is repeated, and asked after where its answer leaves machines open.
+
+use crate::answer::{self, Told, settle};
+use crate::batch::Batch;
+use crate::machine;
+use crate::plan::Facts;
+use std::collections::BTreeSet;
+use whittle_api::labels;
+use whittle_ec2::fleet::{FleetAnswer, FleetInstance};
+use whittle_ec2::instance::Instance;
+use whittle_ports::{
+    ClaimStore, Clock, CloudError, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore, Report, StatusWriter, StoreError,
+    World,
+};
+use whittle_units::{ClusterName, InstanceId};
+
+/// Whether this call may have been made before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    First,
+    Repeat,
+}
+
+/// Templates, then the fleet, then what its answer means.
+pub(crate) async fn call<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    cluster: &ClusterName,
+    batch: &Batch,
+    which: Call,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + Records + RegionStore,
+    C: Fleets + Instances,
+    K: Mirrors + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    let mut ended = BTreeSet::new();
+    if which == Call::Repeat {
+        let shown = shown(world, batch).await?;
+        if shown.is_complete(batch) {
+            let answer = FleetAnswer { instances: shown.alive, ..FleetAnswer::default() };
+            return settle(world, facts, cluster, batch, &answer, Told::InFull, report).await;
+        }
+        ended = shown.ended;
+    }
+    for template in &batch.templates {
+        if let Err(error) = world.cloud.ensure_launch_template(template).await {
+            return answer::failed(world, facts, cluster, batch, error, report).await;
+        }
+    }
+    match world.cloud.create_fleet(&batch.request).await {
+        Ok(answer) => {
+            let mut answer = told_in_full(world, cluster, batch, answer).await?;
+            answer.instances.retain(|instance| !ended.contains(&instance.id));
+            let known = answer.instances.len() + ended.len();
+            let told = if answer.errors.is_empty() && known < batch.members.len() { Told::InPart } else { Told::InFull };
+            settle(world, facts, cluster, batch, &answer, told, report).await
+        }
+        Err(error) => answer::failed(world, facts, cluster, batch, error, report).await,
+    }
+}
+
+/// What EC2 shows of a call that was made before.
+struct Shown {
+    alive: Vec<FleetInstance>,
+    ended: BTreeSet<InstanceId>,
+}
+
+impl Shown {
+    /// Every machine of the call is known, so that it need not be repeated.
+    fn is_complete(&self, batch: &Batch) -> bool {
+        self.alive.len() + self.ended.len() >= batch.members.len()
+    }
+}
+
+/// Looks for the machines of a call that was made before. EC2 may not show all of them yet.
+async fn shown<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, batch: &Batch) -> Result<Shown, CloudError>
+where
+    C: Instances,
+{
+    let found = world.cloud.tagged(labels::TAG_LAUNCH, &batch.id).await?;
+    let (alive, ended): (Vec<_>, Vec<_>) = found.into_iter().partition(Instance::is_alive);
+    Ok(Shown { alive: alive.iter().map(machine::as_answered).collect(), ended: ended.into_iter().map(|instance| instance.id).collect() })
+}
+
+/// An answer that names too few machines and does not say why may be that of a repeat: then the fleet itself is asked, and the
+/// machines by their tag. What nobody knows yet stays open.
+async fn told_in_full<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    batch: &Batch,
+    mut answer: FleetAnswer,
+) -> Result<FleetAnswer, HandleError>
+where
+    S: Records,
+    C: Fleets + Instances,
+{
+    if answer.instances.len() >= batch.members.len() || !answer.errors.is_empty() {
+        return Ok(answer);
+    }
+    if answer.fleet_id.is_empty() {
+        answer.fleet_id.clone_from(&batch.fleet_id);
+    }
+    note_fleet(world, cluster, batch, &answer.fleet_id).await?;
+    if !answer.fleet_id.is_empty() {
+        match world.cloud.fleet(&answer.fleet_id, &batch.request).await {
+            Ok(known) => join(&mut answer, known.unwrap_or_default()),
+            Err(error) => tracing::warn!(%error, batch = %batch.id, fleet = %answer.fleet_id, "EC2 does not tell what became of a fleet"),
+        }
+    }
+    let alive = shown(world, batch).await?.alive;
+    join(&mut answer, FleetAnswer { instances: alive, ..FleetAnswer::default() });
+    Ok(answer)
+}
+
+/// What two answers say about one fleet.
+fn join(answer: &mut FleetAnswer, other: FleetAnswer) {
+    let known: BTreeSet<InstanceId> = answer.instances.iter().map(|instance| instance.id.clone()).collect();
+    answer.instances.extend(other.instances.into_iter().filter(|instance| !known.contains(&instance.id)));
+    answer.errors.extend(other.errors);
+}
+
+/// Keeps the name of a fleet whose machines are not all known, so that it can be asked after even if no answer names it again.
+async fn note_fleet<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    batch: &Batch,
+    fleet_id: &str,
+) -> Result<(), HandleError>
+where
+    S: Records,
+{
+    if batch.fleet_id == fleet_id {
+        return Ok(());
+    }
+    let Some(stored) = world.store.read::<Batch>(cluster, &batch.id).await? else { return Ok(()) };
+    let noted = Batch { fleet_id: fleet_id.to_owned(), ..stored.value };
+    match world.store.write(cluster, &noted, stored.revision).await {
+        // A twin of this run notes the same.
+        Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

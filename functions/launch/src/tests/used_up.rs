@@ -1,0 +1,148 @@
+//! What is used up: subnets and quotas, which say nothing about the machines that EC2 has.
+
+use super::at;
+use super::over_sim::{class_in, keep, keep_as, kept, run_over};
+use super::repeated::with_class;
+use crate::addresses::{SubnetUse, Use, left};
+use futures::executor::block_on;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::karpenter::{Requirement, ResolvedSubnet};
+use whittle_api::labels;
+use whittle_claims::{Claim, NodeClassRecord, OfferingKey, Phase, StockOut};
+use whittle_ec2::network::Subnet;
+use whittle_ports::{Records, RegionStore};
+use whittle_sim::Simulation;
+use whittle_snapshot::unavailable;
+use whittle_units::ClusterName;
+
+const ZONE: &str = "us-west-2a";
+
+/// A class with two subnets in each zone, of which the first had so many free addresses and the second a few less.
+fn with_two_subnets(addresses: u32) -> Simulation {
+    let simulation = with_class();
+    let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
+    block_on(async {
+        let stored = ports.read::<NodeClassRecord>(&cluster, "gone").await.unwrap().unwrap();
+        let mut class = stored.value;
+        let zones = class.subnets.clone();
+        class.subnets.extend(zones.iter().map(|subnet| ResolvedSubnet { id: format!("{}-second", subnet.id), ..subnet.clone() }));
+        class.free_addresses = class.subnets.iter().map(|subnet| (subnet.id.clone(), addresses)).collect();
+        class.free_addresses.iter_mut().filter(|(id, _)| id.ends_with("-second")).for_each(|(_, free)| *free -= 10);
+        ports.write(&cluster, &class, stored.revision).await.unwrap();
+    });
+    simulation
+}
+
+fn in_zone(claim: &mut Claim) {
+    claim.spec.requirements.push(Requirement::is_in(labels::ZONE, [ZONE]));
+}
+
+fn known(simulation: &Simulation) -> Vec<StockOut> {
+    let now = simulation.world().now();
+    block_on(simulation.ports().stock_outs(now)).unwrap()
+}
+
+/// Where the machines stand.
+fn subnets_of(simulation: &Simulation) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for machine in simulation.world().region.machines.values() {
+        *found.entry(machine.instance.subnet_id.clone()).or_default() += 1;
+    }
+    found
+}
+
+#[test]
+fn a_full_subnet_shuts_no_type_of_its_zone_and_the_next_launch_takes_another() {
+    let simulation = with_two_subnets(100);
+    let first = format!("subnet-{ZONE}");
+    let full = Subnet { id: first.clone(), zone: ZONE.into(), zone_id: String::new(), free_addresses: 0, tags: BTreeMap::new() };
+    simulation.world().region.network.subnets.push(full);
+    let refused = keep_as(&simulation, 1, in_zone);
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1);
+    assert!(matches!(kept(&simulation, &refused.key).phase, Phase::Failed { .. }));
+    let outs = known(&simulation);
+    assert_eq!(outs.iter().map(|out| &out.offering).collect::<Vec<_>>(), [&OfferingKey::of_subnet(&first)], "the subnet, and nothing else");
+    assert_eq!(outs[0].until, at(180));
+    let closed = unavailable(&outs, at(0));
+    assert!(closed.pools.is_empty() && closed.capacity_types.is_empty() && closed.quotas.is_empty());
+    let next = keep_as(&simulation, 2, in_zone);
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
+    assert!(kept(&simulation, &next.key).machine().is_some());
+    assert_eq!(subnets_of(&simulation), [(format!("{first}-second"), 1)].into());
+}
+
+#[test]
+fn the_calls_of_one_run_do_not_all_fill_the_subnet_that_had_most_addresses() {
+    let simulation = with_two_subnets(2000);
+    for number in 0..250 {
+        keep_as(&simulation, number, in_zone);
+    }
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 250);
+    let used = subnets_of(&simulation);
+    assert_eq!(used.len(), 2, "{used:?}");
+    assert!(used.values().all(|machines| *machines >= 50), "{used:?}");
+    let noted = block_on(simulation.ports().read::<SubnetUse>(&ClusterName::new("c"), SubnetUse::NAME)).unwrap().unwrap().value;
+    let batches: BTreeSet<&String> = noted.recent.iter().map(|one| &one.batch).collect();
+    assert_eq!(batches.len(), 3, "the next run knows what each call took");
+}
+
+#[test]
+fn what_was_taken_since_a_subnet_was_counted_is_taken_off_and_nothing_twice() {
+    let simulation = with_class();
+    let catalog = whittle_snapshot::warm::catalog(&simulation.world().region.catalog_blob()).unwrap();
+    let class =
+        NodeClassRecord { free_addresses: [("a".to_owned(), 100), ("b".to_owned(), 10)].into(), resolved_at: at(60), ..class_in(&catalog) };
+    let one = |subnet: &str, addresses, second| Use { batch: "x".into(), subnet: subnet.into(), addresses, at: at(second) };
+    let uses = [one("a", 30, 50), one("a", 20, 58), one("a", 5, 70), one("b", 50, 70), one("elsewhere", 1, 70)];
+    assert_eq!(left(&class, &uses), [("a".to_owned(), 75), ("b".to_owned(), 0)].into(), "EC2 had counted the first");
+}
+
+#[test]
+fn a_used_up_quota_is_one_memory_of_a_minute_and_the_pool_says_so() {
+    let mut simulation = with_class();
+    let message = "You have requested more vCPU capacity than your current vCPU limit of 32 allows";
+    simulation.world().region.refusal = Some(("VcpuLimitExceeded".into(), message.into()));
+    for (number, begun) in [(1, 0), (2, 60), (3, 121)] {
+        simulation.run_until(at(begun));
+        keep_as(&simulation, number, |claim| {
+            claim.spec.node_pool = "default".into();
+            claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["m5.large", "c5.large", "r5.xlarge"])];
+        });
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("quota"), 1);
+        let outs = known(&simulation);
+        let held: Vec<_> = outs.iter().filter(|out| out.holds(at(begun))).collect();
+        let [out] = held.as_slice() else { panic!("{held:?}") };
+        assert_eq!((out.offering.quota(), out.offering.capacity_type.as_str()), (Some("standard"), "spot"));
+        assert!(out.until.duration_since(at(begun)) <= whittle_units::SignedDuration::from_secs(61), "never longer: {}", out.until);
+        let closed = unavailable(&outs, at(begun));
+        assert!(closed.pools.is_empty() && closed.capacity_types.is_empty(), "other families and on-demand machines stay open");
+    }
+    let world = simulation.world();
+    let told = world.cluster.events.iter().find(|kept| kept.event.reason == "QuotaExceeded").unwrap();
+    assert_eq!((told.event.kind.as_str(), told.event.name.as_str(), told.event.warning), ("NodePool", "default", true));
+    assert!(told.event.message.contains("Service Quotas") && told.event.message.contains(message), "{}", told.event.message);
+}
+
+#[test]
+fn without_room_for_another_fleet_no_offering_is_shut_and_no_claim_is_given_up() {
+    let mut simulation = with_class();
+    simulation.world().region.refusal = Some(("MaxFleetCountExceeded".into(), "too many fleets".into()));
+    let claim = keep(&simulation, 1);
+    let report = run_over(&simulation.ports(), &[]);
+    assert_eq!((report.counted("failed"), report.counted("quota"), report.counted("retried")), (0, 1, 1));
+    assert_eq!(known(&simulation), []);
+    assert!(matches!(kept(&simulation, &claim.key).phase, Phase::Launching { .. }));
+    simulation.world().region.refusal = None;
+    simulation.run_until(at(40));
+    assert_eq!(run_over(&simulation.ports(), &[claim.key.name]).counted("launched"), 1);
+}
+
+#[test]
+fn a_full_spread_group_shuts_nothing_for_others() {
+    let simulation = with_class();
+    let message = "You have reached the limit of instances in this spread placement group";
+    simulation.world().region.refusal = Some(("InsufficientInstanceCapacity".into(), message.into()));
+    keep(&simulation, 1);
+    run_over(&simulation.ports(), &[]);
+    assert_eq!(known(&simulation), []);
+}
