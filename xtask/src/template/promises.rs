@@ -20,6 +20,8 @@ const BEYOND: &[&str] = &[
     "iam:ListInstanceProfiles",
     "iam:RemoveRoleFromInstanceProfile",
     "iam:TagInstanceProfile",
+    // What became of a fleet whose answer was lost: asked before machines are bought again.
+    "ec2:DescribeFleets",
 ];
 /// What tells how much of a capacity reservation is free.
 const SEES_RESERVATIONS: &str = "ec2:DescribeCapacityReservations";
