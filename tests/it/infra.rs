@@ -72,3 +72,44 @@ fn an_api_server_serves_the_definitions() {
     let shown = run(&["get", "nodepools"]);
     assert!(shown.contains("default"), "{shown}");
 }
+
+/// A change of an EC2NodeClass that is tried and not kept, by somebody of these groups; what the API server says to it.
+fn tries(cluster: &ControlPlane, groups: &[&str], patch: &str) -> Result<(), String> {
+    let mut command = cluster.kubectl();
+    command.args(["patch", "ec2nodeclass", "default", "--type=merge", "--dry-run=server", "-p", patch]);
+    if !groups.is_empty() {
+        command.args(["--as=function", "--as-group=system:authenticated"]);
+        command.args(groups.iter().map(|group| format!("--as-group={group}")));
+    }
+    let output = command.output().expect("kubectl runs");
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+/// An API server has a new policy within this many tries, each of which takes a process.
+const TRIES_MAX: usize = 300;
+
+#[test]
+fn refresh_never_writes_the_spec_of_a_node_class() {
+    let Some(cluster) = ControlPlane::with_parts("") else { return };
+    let infra = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra");
+    let apply = |path: &Path| {
+        let output = cluster.kubectl().args(["apply", "-f"]).arg(path).output().expect("kubectl runs");
+        assert!(output.status.success(), "{}: {}", path.display(), String::from_utf8_lossy(&output.stderr));
+    };
+    apply(&infra.join("crds"));
+    let waited = cluster.kubectl().args(["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).output();
+    assert!(waited.expect("kubectl runs").status.success());
+    apply(&infra.join("cluster"));
+    let class = "{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: default}, spec: {role: nodes, \
+        amiSelectorTerms: [{alias: al2023@latest}], subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{tags: {a: b}}]}}";
+    let file = cluster.kubeconfig().with_file_name("class.yaml");
+    std::fs::write(&file, class).expect("the cluster's folder can be written");
+    apply(&file);
+
+    let (role, finalizer) = (r#"{"spec":{"role":"admin"}}"#, r#"{"metadata":{"finalizers":["karpenter.k8s.aws/termination"]}}"#);
+    let refused = (0..TRIES_MAX).find_map(|_| tries(&cluster, &["whittle:read", "whittle:refresh"], role).err());
+    let refused = refused.expect("the policy is in force by now");
+    assert!(refused.contains("Whittle does not write the spec of an EC2NodeClass"), "{refused}");
+    assert_eq!(tries(&cluster, &["whittle:read", "whittle:refresh"], finalizer), Ok(()), "its finalizer it does write");
+    assert_eq!(tries(&cluster, &[], role), Ok(()), "the spec is the user's");
+}
