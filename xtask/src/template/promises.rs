@@ -107,6 +107,7 @@ fn roles(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
+/// What the functions' roles allow.
 pub(super) fn statements(template: &Value) -> Vec<Statement<'_>> {
     let mut found = Vec::new();
     for (name, function) in functions(template) {
@@ -116,6 +117,9 @@ pub(super) fn statements(template: &Value) -> Vec<Statement<'_>> {
             for given in policy["PolicyDocument"]["Statement"].as_array().into_iter().flatten() {
                 // A statement that a parameter adds counts as there.
                 let whole = given["Fn::If"].get(1).unwrap_or(given);
+                if whole["Effect"] == "Deny" {
+                    continue;
+                }
                 found.push(Statement { function: name, actions: one_or_many(&whole["Action"]), whole });
             }
         }

@@ -5,7 +5,7 @@ mod policy;
 mod questions;
 mod resolve;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use policy::{Names, Statement, allowed};
 use questions::{Question, Section};
 use resolve::{ACCOUNT, Resolver};
@@ -19,6 +19,19 @@ const QUESTIONS: &str = include_str!("rights/questions.txt");
 const POLICY_MAX: usize = 10_240;
 /// So many clusters with names of ten letters fit into every role, as `infra/README.md` says.
 const CLUSTERS_FIT: usize = 50;
+
+/// The end of the one managed policy of AWS's that roles have, and what it allows: a function's network in a VPC.
+const NETWORK: &str = "policy/service-role/AWSLambdaENIManagementAccess";
+/// What its statement is called here: it is not ours to weaken.
+const OF_AWS: &str = "(AWS's own)";
+const NETWORK_CALLS: &[&str] = &[
+    "ec2:CreateNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:DeleteNetworkInterface",
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:UnassignPrivateIpAddresses",
+];
 
 /// Who or what a policy belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +75,8 @@ pub(super) struct Answers {
 pub(super) fn ask(template: &Value) -> Result<Answers> {
     let sections = questions::parse(QUESTIONS)?;
     let mut answers = Answers { broken: Vec::new(), summary: String::new(), statements: json!({}) };
-    let (mut permissions, mut refusals, mut weakened) = (0, 0, 0);
+    let (mut permissions, mut refusals) = (0, 0);
+    let mut weakened: BTreeMap<String, bool> = BTreeMap::new();
     for (index, Section { parameters, questions }) in sections.iter().enumerate() {
         let resolver = Resolver::new(template, parameters)?;
         let held = held(template, &resolver)?;
@@ -71,16 +85,21 @@ pub(super) fn ask(template: &Value) -> Result<Answers> {
         answers.broken.extend(wrong(&held, questions));
         if index == 0 {
             answers.statements = of_roles(template, &resolver)?;
-            weakened = unnoticed(&held, questions, &mut answers.broken);
+        }
+        // What a parameter gives as well is noticed where that is not set.
+        for (variant, noticed) in tried(&held, questions) {
+            *weakened.entry(variant).or_default() |= noticed;
         }
     }
+    answers.broken.extend(unnoticed(&weakened));
     answers.broken.extend(too_long(template)?);
     if refusals < permissions {
         answers.broken.push(format!("{permissions} questions expect a permission and only {refusals} a refusal"));
     }
     answers.summary = format!(
-        "{} questions to the policies, {permissions} permissions and {refusals} refusals; {weakened} weakened statements noticed",
-        permissions + refusals
+        "{} questions to the policies, {permissions} permissions and {refusals} refusals; {} weakened statements noticed",
+        permissions + refusals,
+        weakened.values().filter(|noticed| **noticed).count()
     );
     Ok(answers)
 }
@@ -96,6 +115,7 @@ fn held(template: &Value, resolver: &Resolver<'_>) -> Result<Vec<Held>> {
                 for policy in properties["Policies"].as_array().into_iter().flatten() {
                     add(&mut held, &Holder::Role(who.clone()), resolver, &policy["PolicyDocument"])?;
                 }
+                managed(&mut held, &Holder::Role(who), resolver, &properties["ManagedPolicyArns"])?;
                 let arn = resolver.resolve(&json!({ "Fn::GetAtt": [name, "Arn"] }))?.unwrap_or_default();
                 let trust = Holder::Trust(arn.as_str().unwrap_or_default().to_owned());
                 add(&mut held, &trust, resolver, &properties["AssumeRolePolicyDocument"])?;
@@ -116,6 +136,19 @@ fn add(held: &mut Vec<Held>, holder: &Holder, resolver: &Resolver<'_>, document:
     for statement in document["Statement"].as_array().into_iter().flatten() {
         let statement = Statement::parse(statement).with_context(|| format!("{holder:?}: {statement}"))?;
         held.push(Held { holder: holder.clone(), statement });
+    }
+    Ok(())
+}
+
+/// What AWS's own policies add to a role. One that is not known here is no answer.
+fn managed(held: &mut Vec<Held>, holder: &Holder, resolver: &Resolver<'_>, arns: &Value) -> Result<()> {
+    let arns = resolver.resolve(arns)?.unwrap_or_default();
+    for arn in arns.as_array().into_iter().flatten() {
+        if !arn.as_str().is_some_and(|arn| arn.ends_with(NETWORK)) {
+            bail!("{holder:?} has {arn}; what that allows is not known here");
+        }
+        let whole = json!({"Sid": OF_AWS, "Effect": "Allow", "Action": NETWORK_CALLS, "Resource": "*"});
+        held.push(Held { holder: holder.clone(), statement: Statement::parse(&whole)? });
     }
     Ok(())
 }
@@ -165,11 +198,10 @@ fn wrong(held: &[Held], questions: &[Question]) -> Vec<String> {
     wrong.map(sentence).collect()
 }
 
-/// Weakens, or cripples, each statement in every way; adds a sentence for each that leaves all answers as they are.
-/// Returns how many were noticed.
-fn unnoticed(held: &[Held], questions: &[Question], broken: &mut Vec<String>) -> usize {
-    let mut noticed = 0;
-    for (index, one) in held.iter().enumerate() {
+/// Weakens, or cripples, each statement in every way: what was done, and whether an answer changed.
+fn tried(held: &[Held], questions: &[Question]) -> Vec<(String, bool)> {
+    let mut tried = Vec::new();
+    for (index, one) in held.iter().enumerate().filter(|(_, one)| one.statement.sid != OF_AWS) {
         let concerned: Vec<&Question> = questions.iter().filter(|question| one.concerns(question)).collect();
         for (what, changed) in variants(&one.statement) {
             let others = held.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
@@ -179,14 +211,14 @@ fn unnoticed(held: &[Held], questions: &[Question], broken: &mut Vec<String>) ->
                 let mine = all.iter().filter(|held| held.concerns(question)).map(|held| &held.statement);
                 allowed(mine, &question.request) != question.allowed
             };
-            if concerned.iter().any(differs) {
-                noticed += 1;
-            } else {
-                broken.push(format!("{:?}, {}: no question notices it {what}", one.holder, one.statement.sid));
-            }
+            tried.push((format!("{:?}, {} {what}", one.holder, one.statement.sid), concerned.iter().any(differs)));
         }
     }
-    noticed
+    tried
+}
+
+fn unnoticed(tried: &BTreeMap<String, bool>) -> Vec<String> {
+    tried.iter().filter(|(_, noticed)| !**noticed).map(|(variant, _)| format!("no question notices {variant}")).collect()
 }
 
 /// The statement without one of its parts, and wider; `None` is the statement gone.
@@ -258,7 +290,7 @@ mod tests {
         let resolver = Resolver::new(&template, &sections[0].parameters).expect("the template is sound");
         let held = held(&template, &resolver).expect("the policies are sound");
         let mut found = wrong(&held, &sections[0].questions);
-        unnoticed(&held, &sections[0].questions, &mut found);
+        found.extend(unnoticed(&tried(&held, &sections[0].questions).into_iter().collect()));
         found
     }
 
@@ -281,9 +313,9 @@ mod tests {
         assert_eq!(
             found(sound, ASKED),
             [
-                "Role(\"launch\"), Send: no question notices it without its condition on a:k",
-                "Role(\"launch\"), Send: no question notices it on every resource",
-                "Role(\"launch\"), Send: no question notices it without the action sqs:PurgeQueue",
+                "no question notices Role(\"launch\"), Send on every resource",
+                "no question notices Role(\"launch\"), Send without its condition on a:k",
+                "no question notices Role(\"launch\"), Send without the action sqs:PurgeQueue",
             ]
         );
     }
