@@ -208,6 +208,8 @@ fn weather(seed: u64) -> Faults {
         clock_skew_ms: part(12, 2001),
         busy_writers: part(13, 100),
         empty_repeats: part(14, 1001),
+        unreadable: part(15, 8),
+        vanished: part(16, 3),
         ..Faults::default()
     }
 }

@@ -125,6 +125,16 @@ fn a_node_claim_answered_at_first_sight_is_noticed() {
 }
 
 #[test]
+fn objects_that_cannot_be_read_and_are_left_out_are_noticed() {
+    check(Mutant::UnreadableDropped, "drain_with_budget", 1, &Faults { unreadable: 200, ..calm() }, "while pod ");
+}
+
+#[test]
+fn an_absence_that_nobody_has_proven_is_noticed() {
+    check(Mutant::AbsenceBelieved, "made_by_hand", 1, &Faults { vanished: 200, ..calm() }, "nobody deleted its Node or its NodeClaim");
+}
+
+#[test]
 fn a_message_acknowledged_before_its_work_is_noticed() {
     let gates = play("spot_loss", 1, &calm(), None).gates;
     let first = 1 + gates.iter().position(|function| *function == Function::Interrupt).expect("notices come");
