@@ -2,9 +2,9 @@
 
 use aws_sdk_sqs::error::DisplayErrorContext;
 use std::sync::Arc;
-use whittle_claims::{Doorbell, Sending};
+use whittle_claims::{CONSOLIDATE_DELAY, Doorbell, Sending};
 use whittle_ports::{Clock, QueueError, Queues};
-use whittle_units::{SignedDuration, Timestamp};
+use whittle_units::SignedDuration;
 
 /// Where each kind of bell hangs; an empty URL means that the role may not ring it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct QueueUrls {
     pub nodes: String,
     pub refresh: String,
     pub sweep: String,
+    /// By how much the queue of plans delays its messages.
+    pub plan_delay: SignedDuration,
 }
 
 impl QueueUrls {
@@ -30,6 +32,14 @@ impl QueueUrls {
             Doorbell::Terminate { .. } => &self.terminate,
             Doorbell::Refresh { .. } => &self.refresh,
             Doorbell::Sweep { .. } => &self.sweep,
+        }
+    }
+
+    /// By how much the FIFO queue of a bell delays its messages.
+    const fn delay_of(&self, bell: &Doorbell) -> SignedDuration {
+        match bell {
+            Doorbell::Consolidate { .. } => CONSOLIDATE_DELAY,
+            _ => self.plan_delay,
         }
     }
 }
@@ -52,16 +62,6 @@ impl SqsQueues {
     }
 }
 
-/// Bells of one kind and cluster within one second are one bell.
-pub(crate) fn deduplication_id(bell: &Doorbell, now: Timestamp) -> String {
-    let kind = match bell {
-        Doorbell::Schedule { .. } => "schedule",
-        Doorbell::Consolidate { .. } => "consolidate",
-        _ => "other",
-    };
-    format!("{}-{kind}-{}", bell.cluster(), now.as_second())
-}
-
 impl Queues for SqsQueues {
     async fn ring(&self, bell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
         let failed = |reason: String| QueueError { cluster: bell.cluster().to_string(), reason };
@@ -74,7 +74,8 @@ impl Queues for SqsQueues {
         let request = match bell.sending(delay) {
             Sending::LeftToTick => return Ok(()),
             Sending::InTurn => {
-                request.message_group_id(bell.cluster().as_str()).message_deduplication_id(deduplication_id(&bell, self.clock.now()))
+                let id = bell.deduplication_id(self.urls.delay_of(&bell), self.clock.now(), || self.clock.unique());
+                request.message_group_id(bell.cluster().as_str()).message_deduplication_id(id)
             }
             Sending::Delayed(delay) => request.delay_seconds(i32::try_from(delay.as_secs().clamp(0, DELAY_MAX)).unwrap_or_default()),
         };

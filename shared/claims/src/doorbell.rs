@@ -1,12 +1,14 @@
 //! Messages between functions. They only say "look again"; whoever reads one looks at the state and nothing else.
 
 use serde::{Deserialize, Serialize};
-use whittle_units::{ClaimName, ClusterName, SignedDuration};
+use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 /// The queue of plans collects for a second, so that the pods of one burst are one plan.
 pub const PLAN_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// The queue of `consolidate` lets ten seconds pass, which is how often a cluster with machines is looked at.
 pub const CONSOLIDATE_DELAY: SignedDuration = SignedDuration::from_secs(10);
+/// Doorbells of one queue and cluster within this are one message, at most: a burst of pods is a burst of doorbells.
+const SAME_DOORBELL_MAX: SignedDuration = SignedDuration::from_secs(1);
 /// A bell that is due so soon after its queue's own delay is sent all the same: too early costs a look, the tick up to a minute.
 const TOO_EARLY_MAX: SignedDuration = SignedDuration::from_secs(3);
 
@@ -53,13 +55,32 @@ impl Doorbell {
             | Self::Sweep { cluster } => cluster,
         }
     }
-    /// The delay of the FIFO queue that it belongs to; `None` for a standard queue.
+    /// The delay of the FIFO queue that it belongs to, unless the deployment sets another; `None` for a standard queue.
     pub const fn queue_delay(&self) -> Option<SignedDuration> {
         match self {
             Self::Schedule { .. } => Some(PLAN_DELAY),
             Self::Consolidate { .. } => Some(CONSOLIDATE_DELAY),
             _ => None,
         }
+    }
+    /// The id under which a FIFO queue that delays its messages by `queue_delay` takes this doorbell, sent at `now`: it drops
+    /// what repeats an id. `unique` is a name that no other doorbell has.
+    ///
+    /// A dropped doorbell must never have come after the run that the first one started. So those of one id are sent within
+    /// half the queue's delay, and the other half is what the clocks of two senders may differ by. A queue without a delay
+    /// delivers at once: there every doorbell is a message of its own.
+    #[must_use]
+    pub fn deduplication_id(&self, queue_delay: SignedDuration, now: Timestamp, unique: impl FnOnce() -> String) -> String {
+        let kind = match self {
+            Self::Schedule { .. } => "schedule",
+            Self::Consolidate { .. } => "consolidate",
+            _ => "other",
+        };
+        let window = SAME_DOORBELL_MAX.min(queue_delay / 2).as_millis();
+        if window <= 0 {
+            return format!("{kind}-{}", unique());
+        }
+        format!("{kind}-{}", i128::from(now.as_millisecond()).div_euclid(window) * window)
     }
     /// How it is sent when it is due in `delay`.
     #[must_use]
@@ -69,5 +90,58 @@ impl Doorbell {
             Some(own) if delay <= own + TOO_EARLY_MAX => Sending::InTurn,
             Some(_) => Sending::LeftToTick,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name that no other has.
+    fn uuid_like() -> String {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_string()
+    }
+
+    fn id(bell: &Doorbell, delay_ms: i64, now_ms: i64) -> String {
+        let now = Timestamp::from_millisecond(1_800_000_000_000 + now_ms).expect("in range");
+        bell.deduplication_id(SignedDuration::from_millis(delay_ms), now, uuid_like)
+    }
+
+    /// Whatever the delay: of two doorbells with one id, the second was sent before the first one could be read, also where
+    /// the clock of either sender is wrong by a quarter of the delay.
+    #[test]
+    fn a_doorbell_is_never_taken_for_one_that_was_read_already() {
+        let bell = Doorbell::Schedule { cluster: "demo".into() };
+        for delay in [0, 1, 2, 100, 1_000, 2_000, 5_000, 60_000] {
+            for first in (0..4_000).step_by(50) {
+                for later in (0..4_000).step_by(50).filter(|later| *later >= delay) {
+                    for skew in [-delay / 4, 0, delay / 4] {
+                        let (left, right) = (id(&bell, delay, first + skew), id(&bell, delay, first + later - skew));
+                        assert_ne!(left, right, "delay {delay}: rung at {first}, and {later} later, clocks off by {skew}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_burst_of_doorbells_is_few_messages() {
+        let bell = Doorbell::Schedule { cluster: "demo".into() };
+        for (delay, expected) in [(1_000, 4), (2_000, 2), (60_000, 2)] {
+            let ids: std::collections::BTreeSet<String> = (0..2_000).map(|at| id(&bell, delay, at)).collect();
+            assert_eq!(ids.len(), expected, "two seconds of doorbells on a queue that waits {delay} ms");
+        }
+        let consolidate = Doorbell::Consolidate { cluster: "demo".into() };
+        assert_ne!(id(&bell, 10_000, 0), id(&consolidate, 10_000, 0));
+    }
+
+    /// What SQS takes.
+    #[test]
+    fn an_id_is_short() {
+        let bell = Doorbell::Consolidate { cluster: "c".repeat(100).as_str().into() };
+        let now = Timestamp::from_millisecond(1_800_000_000_000).expect("in range");
+        assert!(bell.deduplication_id(SignedDuration::ZERO, now, || "u".repeat(32)).len() <= 128);
+        assert!(bell.deduplication_id(CONSOLIDATE_DELAY, now, String::new).len() <= 128);
     }
 }

@@ -15,6 +15,6 @@ pub struct QueueError {
 /// Sends doorbells to the queue of their kind.
 pub trait Queues: Sync {
     /// Rings after `delay` (up to 15 minutes; zero for at once). Schedule and Consolidate bells of one cluster that
-    /// come within a second are one.
+    /// come within a second, and before the first of them can have been read, are one.
     fn ring(&self, bell: Doorbell, delay: SignedDuration) -> impl Answer<(), QueueError>;
 }

@@ -3,7 +3,7 @@
 use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
 use whittle_aws::QueueUrls;
 use whittle_ports::{Scheduling, Settings};
-use whittle_units::ClusterName;
+use whittle_units::{ClusterName, SignedDuration};
 
 /// Name of the DynamoDB table.
 pub const TABLE: &str = "WHITTLE_TABLE";
@@ -13,6 +13,8 @@ pub const CLUSTERS: &str = "WHITTLE_CLUSTERS";
 pub const MODE: &str = "WHITTLE_MODE";
 /// URL of the FIFO queue that wakes `schedule`.
 pub const QUEUE_PLAN: &str = "WHITTLE_QUEUE_PLAN";
+/// By how many seconds that queue delays its messages. Optional; 0 when unset, which merges no doorbells.
+pub(crate) const PLAN_DELAY_SECONDS: &str = "WHITTLE_PLAN_DELAY_SECONDS";
 /// URL of the FIFO queue that wakes `consolidate`.
 pub const QUEUE_CONSOLIDATE: &str = "WHITTLE_QUEUE_CONSOLIDATE";
 /// URL of the queue that wakes `launch`.
@@ -65,8 +67,21 @@ pub enum EnvironmentError {
     Missing(&'static str),
     #[error("{name} is {value:?}, which is not one of {allowed}")]
     Unknown { name: &'static str, value: String, allowed: &'static str },
+    #[error("{name} is {value:?}, which is no whole number of seconds from 0 to 900")]
+    NoSeconds { name: &'static str, value: String },
     #[error("WHITTLE_SCHEDULER_CONFIG cannot be used")]
     SchedulerConfig(#[source] SchedulerConfigError),
+}
+
+/// The longest delay of a queue.
+const DELAY_SECONDS_MAX: u16 = 900;
+
+fn seconds(name: &'static str, value: Option<String>) -> Result<SignedDuration, EnvironmentError> {
+    let Some(value) = value else { return Ok(SignedDuration::ZERO) };
+    match value.parse::<u16>() {
+        Ok(seconds) if seconds <= DELAY_SECONDS_MAX => Ok(SignedDuration::from_secs(i64::from(seconds))),
+        _ => Err(EnvironmentError::NoSeconds { name, value }),
+    }
 }
 
 impl Environment {
@@ -96,6 +111,7 @@ impl Environment {
                 nodes: needed(QUEUE_NODES)?,
                 refresh: needed(QUEUE_REFRESH)?,
                 sweep: needed(QUEUE_SWEEP)?,
+                plan_delay: seconds(PLAN_DELAY_SECONDS, optional(PLAN_DELAY_SECONDS))?,
             },
             relay_secret_parameter: optional(RELAY_SECRET),
             settings: Settings {
@@ -175,6 +191,18 @@ mod tests {
         assert_eq!(read(&variables).expect("it is in order").settings.scheduling.default_spread[0].max_skew, 2);
         variables.insert(SCHEDULER_CONFIG, r#"{"podTopologySpred":{}}"#);
         assert!(matches!(read(&variables), Err(EnvironmentError::SchedulerConfig(_))));
+    }
+
+    #[test]
+    fn the_delay_of_plans_is_that_of_the_queue() {
+        let mut variables = complete();
+        assert_eq!(read(&variables).expect("it is optional").queues.plan_delay, SignedDuration::ZERO);
+        variables.insert(PLAN_DELAY_SECONDS, "2");
+        assert_eq!(read(&variables).expect("it is a number").queues.plan_delay, SignedDuration::from_secs(2));
+        for odd in ["1.5", "-1", "901", "soon"] {
+            variables.insert(PLAN_DELAY_SECONDS, odd);
+            assert!(matches!(read(&variables), Err(EnvironmentError::NoSeconds { .. })), "{odd}");
+        }
     }
 
     #[test]

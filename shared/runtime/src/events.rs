@@ -45,6 +45,15 @@ pub struct Asked {
     pub messages: Vec<String>,
 }
 
+/// A doorbell that is rung in place of work: each cluster has an invocation of its own, so that one whose objects fill the
+/// memory or whose API server hangs takes no other with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToRing {
+    pub bell: Doorbell,
+    /// What asked for it; none when a schedule did.
+    pub messages: Vec<String>,
+}
+
 /// A message that cannot be work: it comes back until it rests in the dead-letter queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Poison {
@@ -55,7 +64,9 @@ pub struct Poison {
 /// An event, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
+    /// Of the functions that look at clusters as a whole, all of one cluster.
     pub asked: Vec<Asked>,
+    pub to_ring: Vec<ToRing>,
     pub poison: Vec<Poison>,
     /// Whether the answer has to name the messages that failed.
     pub is_batch: bool,
@@ -74,21 +85,7 @@ struct Message {
 /// Errors with a sentence when the event is none of them.
 pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Result<Decoded, String> {
     if let Some(records) = event.get("Records").and_then(Value::as_array) {
-        let mut decoded = Decoded { is_batch: true, ..Decoded::default() };
-        for record in records {
-            let message = Message::deserialize(record).map_err(|error| format!("a record is no message of SQS: {error}"))?;
-            if is_of_the_region(function, &message.body) {
-                for work in clusters.iter().filter_map(|cluster| tick(function, cluster)) {
-                    ask(&mut decoded.asked, work, Some(message.message_id.clone()));
-                }
-                continue;
-            }
-            match work_of_message(function, &message.body, clusters) {
-                Ok(work) => ask(&mut decoded.asked, work, Some(message.message_id)),
-                Err(reason) => decoded.poison.push(Poison { message: message.message_id, reason }),
-            }
-        }
-        return Ok(decoded);
+        return batch(function, records, clusters);
     }
     if event.get("detail-type").is_some() && function == Function::Interrupt {
         let work = Work::Notice(event.to_string());
@@ -103,16 +100,48 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
     }
     // The kind of a tick is for people who read the schedule: handlers look at the state.
     if event.get("kind").is_some_and(Value::is_string) {
-        let asked = clusters.iter().filter_map(|cluster| tick(function, cluster)).map(|work| Asked { work, messages: vec![] }).collect();
-        return Ok(Decoded { asked, ..Decoded::default() });
+        let bells = clusters.iter().filter_map(|cluster| own_bell(function, cluster.clone()));
+        return Ok(Decoded { to_ring: bells.map(|bell| ToRing { bell, messages: vec![] }).collect(), ..Decoded::default() });
     }
     Err("the event is neither a batch of SQS, nor a schedule's input such as {\"kind\":\"tick\"}, nor an EventBridge envelope".to_owned())
 }
 
-fn ask(asked: &mut Vec<Asked>, work: Work, message: Option<String>) {
+fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Result<Decoded, String> {
+    let mut decoded = Decoded { is_batch: true, ..Decoded::default() };
+    for record in records {
+        let message = Message::deserialize(record).map_err(|error| format!("a record is no message of SQS: {error}"))?;
+        if is_of_the_region(function, &message.body) {
+            for cluster in clusters {
+                ask(&mut decoded.asked, Work::Cluster(cluster.clone()), message.message_id.clone());
+            }
+            continue;
+        }
+        match work_of_message(function, &message.body, clusters) {
+            Ok(work) => ask(&mut decoded.asked, work, message.message_id),
+            Err(reason) => decoded.poison.push(Poison { message: message.message_id, reason }),
+        }
+    }
+    hand_on(function, &mut decoded);
+    Ok(decoded)
+}
+
+fn ask(asked: &mut Vec<Asked>, work: Work, message: String) {
     match asked.iter_mut().find(|known| known.work == work) {
-        Some(known) => known.messages.extend(message),
-        None => asked.push(Asked { work, messages: message.into_iter().collect() }),
+        Some(known) => known.messages.push(message),
+        None => asked.push(Asked { work, messages: vec![message] }),
+    }
+}
+
+/// Keeps the work for the first cluster of a batch; the others' doorbells are rung again, for invocations of their own.
+fn hand_on(function: Function, decoded: &mut Decoded) {
+    let first = decoded.asked.first().and_then(|asked| asked.work.cluster()).cloned();
+    let (mine, others): (Vec<Asked>, Vec<Asked>) = std::mem::take(&mut decoded.asked)
+        .into_iter()
+        .partition(|asked| !matches!(asked.work, Work::Cluster(_)) || asked.work.cluster() == first.as_ref());
+    decoded.asked = mine;
+    for Asked { work, messages } in others {
+        let bell = work.cluster().and_then(|cluster| own_bell(function, cluster.clone()));
+        decoded.to_ring.extend(bell.map(|bell| ToRing { bell, messages }));
     }
 }
 
@@ -121,13 +150,17 @@ fn is_of_the_region(function: Function, body: &str) -> bool {
     function == Function::Register && serde_json::from_str::<Value>(body).is_ok_and(|body| body.get("detail-type").is_some())
 }
 
-fn tick(function: Function, cluster: &ClusterName) -> Option<Work> {
+/// The doorbell of a function's own queue that says "look at this cluster": what a tick rings. `cargo xtask ci --only template`
+/// reads the arms to know which function may send where.
+fn own_bell(function: Function, cluster: ClusterName) -> Option<Doorbell> {
     match function {
-        Function::Schedule | Function::Consolidate | Function::Register | Function::Refresh | Function::Sweep => {
-            Some(Work::Cluster(cluster.clone()))
-        }
-        Function::Launch => Some(Work::Launch(cluster.clone(), vec![])),
-        // Both work on what a message names; the sweep rings for what was lost.
+        Function::Schedule => Some(Doorbell::Schedule { cluster }),
+        Function::Consolidate => Some(Doorbell::Consolidate { cluster }),
+        Function::Launch => Some(Doorbell::Launch { cluster, claims: vec![] }),
+        Function::Register => Some(Doorbell::Register { cluster }),
+        Function::Refresh => Some(Doorbell::Refresh { cluster }),
+        Function::Sweep => Some(Doorbell::Sweep { cluster }),
+        // They work on what a message names; the sweep rings for what was lost.
         Function::Terminate | Function::Interrupt | Function::Relay => None,
     }
 }
@@ -181,26 +214,58 @@ mod tests {
         assert_eq!((decoded.asked, decoded.poison), (expected, vec![]));
     }
 
-    #[test]
-    fn the_same_work_is_done_once_for_all_its_messages() {
-        let bell = |cluster: &str| serde_json::to_string(&Doorbell::Schedule { cluster: cluster.into() }).expect("plain data");
-        let event = batch(&[&bell("a"), &bell("b"), &bell("a")]);
-        check(Function::Schedule, &event, &[(Work::Cluster("a".into()), &["m0", "m2"]), (Work::Cluster("b".into()), &["m1"])]);
+    #[track_caller]
+    fn check_rung(function: Function, event: &Value, expected: &[(Doorbell, &[&str])]) {
+        let decoded = decode(function, event, &clusters()).expect("the event can be decoded");
+        let rung: Vec<(Doorbell, Vec<&str>)> =
+            decoded.to_ring.iter().map(|rung| (rung.bell.clone(), rung.messages.iter().map(String::as_str).collect())).collect();
+        assert_eq!(rung, expected.iter().map(|(bell, messages)| (bell.clone(), messages.to_vec())).collect::<Vec<_>>());
+    }
+
+    fn body(bell: &Doorbell) -> String {
+        serde_json::to_string(bell).expect("plain data")
     }
 
     #[test]
-    fn a_tick_is_for_every_cluster() {
+    fn the_same_work_is_done_once_for_all_its_messages() {
+        let bell = body(&Doorbell::Schedule { cluster: "a".into() });
+        check(Function::Schedule, &batch(&[&bell, &bell]), &[(Work::Cluster("a".into()), &["m0", "m1"])]);
+    }
+
+    #[test]
+    fn an_invocation_never_looks_at_two_clusters() {
+        let schedule = |cluster: &str| Doorbell::Schedule { cluster: cluster.into() };
+        let event = batch(&[&body(&schedule("b")), &body(&schedule("a")), &body(&schedule("b")), &body(&schedule("a"))]);
+        check(Function::Schedule, &event, &[(Work::Cluster("b".into()), &["m0", "m2"])]);
+        check_rung(Function::Schedule, &event, &[(schedule("a"), &["m1", "m3"])]);
+        // What names claims is small, and stays together.
+        let end = |cluster: &str| Doorbell::Terminate { cluster: cluster.into(), claim: "x".into() };
+        let event = batch(&[&body(&end("a")), &body(&end("b"))]);
+        let work = |cluster: &str| Work::Terminate(ClaimKey { cluster: cluster.into(), name: "x".into() });
+        check(Function::Terminate, &event, &[(work("a"), &["m0"]), (work("b"), &["m1"])]);
+    }
+
+    #[test]
+    fn a_tick_only_rings_once_for_every_cluster() {
         let tick = json!({ "kind": "tick" });
-        check(Function::Sweep, &tick, &[(Work::Cluster("a".into()), &[]), (Work::Cluster("b".into()), &[])]);
-        check(Function::Launch, &tick, &[(Work::Launch("a".into(), vec![]), &[]), (Work::Launch("b".into(), vec![]), &[])]);
-        check(Function::Terminate, &tick, &[]);
-        check(Function::Refresh, &json!({ "kind": "catalog" }), &[(Work::Cluster("a".into()), &[]), (Work::Cluster("b".into()), &[])]);
+        for function in [Function::Schedule, Function::Consolidate, Function::Launch, Function::Register, Function::Refresh, Function::Sweep] {
+            check(function, &tick, &[]);
+            let bells = ["a", "b"].map(|cluster| own_bell(function, cluster.into()).expect("it has a doorbell"));
+            check_rung(function, &tick, &bells.map(|bell| (bell, &[][..])));
+            let decoded = decode(function, &batch(&[&body(&own_bell(function, "a".into()).expect("it has a doorbell"))]), &clusters());
+            let decoded = decoded.expect("its own doorbell can be read");
+            assert_eq!((decoded.asked.len(), decoded.poison), (1, vec![]), "{function:?} works on what its tick rings");
+        }
+        check_rung(Function::Terminate, &tick, &[]);
+        check_rung(Function::Refresh, &json!({ "kind": "catalog" }), &["a", "b"].map(|cluster| (Doorbell::Refresh { cluster: cluster.into() }, &[][..])));
     }
 
     #[test]
     fn a_started_instance_may_belong_to_any_cluster() {
         let running = r#"{"detail-type":"EC2 Instance State-change Notification","detail":{"state":"running"}}"#;
-        check(Function::Register, &batch(&[running]), &[(Work::Cluster("a".into()), &["m0"]), (Work::Cluster("b".into()), &["m0"])]);
+        let event = batch(&[running, running]);
+        check(Function::Register, &event, &[(Work::Cluster("a".into()), &["m0", "m1"])]);
+        check_rung(Function::Register, &event, &[(Doorbell::Register { cluster: "b".into() }, &["m0", "m1"])]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::Function;
 use crate::clock::InvocationClock;
 use crate::environment::Environment;
-use crate::events::{self, Asked, Work};
+use crate::events::{self, Asked, Decoded, ToRing, Work};
 use crate::telemetry;
 use crate::wiring::{Connections, Shell};
 use base64::Engine;
@@ -12,10 +12,10 @@ use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Instant;
-use whittle_ports::{Clock, Disposition, HandleError, Report};
+use whittle_ports::{Clock, Disposition, HandleError, Queues, Report};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Pieces of one event that are worked on at once: a batch holds ten messages, and a tick a few clusters.
+/// Pieces of one event that are worked on at once: a batch holds ten messages.
 const AT_ONCE_MAX: usize = 10;
 /// Work that is started with less time than this only ends in the middle.
 const WORK_MIN: SignedDuration = SignedDuration::from_millis(500);
@@ -41,29 +41,9 @@ where
                 return Err(diagnostic("Unreadable", reason));
             }
         };
-        let mut failed: Vec<String> = Vec::new();
-        for poison in decoded.poison {
-            tracing::error!(message = %poison.message, reason = %poison.reason, "a message is left for the dead-letter queue");
-            failed.push(poison.message);
-        }
-        let works = stream::iter(decoded.asked).map(|asked| run(function, &shell, asked, handler));
-        let ended: Vec<Ended> = works.buffer_unordered(AT_ONCE_MAX).collect().await;
-        let mut broken = None;
-        let mut told = Vec::new();
-        for ended in ended {
-            told.extend(ended.told);
-            if ended.comes_back {
-                failed.extend(ended.messages);
-            }
-            broken = broken.or(ended.broken);
-        }
-        match broken {
-            // A batch names what comes back; a tick has no other way to be counted as failed.
-            Some(reason) if !decoded.is_batch => Err(diagnostic("Failed", reason)),
-            _ if decoded.is_batch => Ok(events::batch_answer(&failed)),
-            // Nobody but a person who invokes the function reads this.
-            _ => Ok(json!({ "told": told })),
-        }
+        let is_batch = decoded.is_batch;
+        let ended = work_off(function, &shell, decoded, handler).await;
+        answer(is_batch, ended)
     }))
     .await
 }
@@ -74,14 +54,78 @@ fn diagnostic(error_type: &str, reason: String) -> Diagnostic {
 }
 
 /// How a piece of work ended.
+#[derive(Debug, Default)]
 struct Ended {
     messages: Vec<String>,
     /// The messages have to be delivered again.
     comes_back: bool,
-    /// What a person has to look at.
-    broken: Option<String>,
+    /// Why it did not come to its end.
+    failed: Option<Failed>,
     /// What was decided, in words.
     told: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Failed {
+    disposition: Disposition,
+    reason: String,
+}
+
+/// Rings what is for other invocations, then does the work.
+async fn work_off<H>(function: Function, shell: &Shell, decoded: Decoded, handler: &H) -> Vec<Ended>
+where
+    H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
+{
+    let mut all = Vec::new();
+    for poison in decoded.poison {
+        tracing::error!(message = %poison.message, reason = %poison.reason, "a message is left for the dead-letter queue");
+        all.push(Ended { messages: vec![poison.message], comes_back: true, ..Ended::default() });
+    }
+    let rung = stream::iter(decoded.to_ring).map(|to_ring| hand_on(&shell.queues, to_ring));
+    all.extend(rung.buffer_unordered(AT_ONCE_MAX).collect::<Vec<_>>().await);
+    let works = stream::iter(decoded.asked).map(|asked| run(function, shell, asked, handler));
+    all.extend(works.buffer_unordered(AT_ONCE_MAX).collect::<Vec<_>>().await);
+    all
+}
+
+/// Rings a doorbell in place of work; one that cannot be rung fails what asked for it.
+async fn hand_on(queues: &impl Queues, to_ring: ToRing) -> Ended {
+    let ToRing { bell, messages } = to_ring;
+    let outcome = queues.ring(bell, SignedDuration::ZERO).await;
+    let failed = outcome.err().map(|error| {
+        let reason = telemetry::chain(&error);
+        tracing::error!(%reason, "a doorbell could not be rung");
+        Failed { disposition: Disposition::RetryLater, reason }
+    });
+    Ended { messages, comes_back: failed.is_some(), failed, told: Vec::new() }
+}
+
+/// What Lambda is told. A batch names the messages that come back; who calls the function directly (a tick, `whittle uninstall`)
+/// has no other way to learn of a failure than that the call fails.
+///
+/// Work that failed for good fails the call of a batch too, once all messages have been dealt with: an error that only a log
+/// line tells of raises no alarm. Lambda would then deliver the whole batch again, so it does only where no message is done.
+fn answer(is_batch: bool, ended: Vec<Ended>) -> Result<Value, Diagnostic> {
+    let mut back = Vec::new();
+    let mut failures = Vec::new();
+    let mut told = Vec::new();
+    let mut some_done = false;
+    for ended in ended {
+        some_done |= !ended.comes_back;
+        told.extend(ended.told);
+        failures.extend(ended.failed);
+        if ended.comes_back {
+            back.extend(ended.messages);
+        }
+    }
+    let for_good = failures.iter().find(|failed| failed.disposition == Disposition::Fail);
+    match (is_batch, for_good.or(failures.first())) {
+        (true, Some(failed)) if failed.disposition == Disposition::Fail && !some_done => Err(diagnostic("Failed", failed.reason.clone())),
+        (true, _) => Ok(events::batch_answer(&back)),
+        (false, Some(failed)) => Err(diagnostic("Failed", format!("{} ({})", failed.reason, failed.disposition.as_str()))),
+        // Nobody but a person who invokes the function reads this.
+        (false, None) => Ok(json!({ "told": told })),
+    }
 }
 
 async fn run<H>(function: Function, shell: &Shell, asked: Asked, handler: &H) -> Ended
@@ -90,7 +134,8 @@ where
 {
     let Asked { work, messages } = asked;
     if !shell.clock.deadline().has(shell.clock.now(), WORK_MIN) {
-        return Ended { messages, comes_back: true, broken: None, told: Vec::new() };
+        let reason = "the invocation has no time left to begin".to_owned();
+        return Ended { messages, comes_back: true, failed: Some(Failed { disposition: Disposition::RetryLater, reason }), told: Vec::new() };
     }
     let start = Instant::now();
     let outcome = handler(shell, &work).await;
@@ -103,20 +148,23 @@ where
                 tracing::info!(subject = %decision.subject, kind = ?decision.kind, "{}", decision.message);
             }
             let told = report.decisions.into_iter().map(|decision| decision.message).collect();
-            Ended { messages, comes_back: false, broken: None, told }
+            Ended { messages, told, ..Ended::default() }
         }
-        Err(error) => {
-            let reason = telemetry::chain(&error);
-            let disposition = error.disposition();
-            tracing::warn!(%reason, disposition = disposition.as_str(), "the work stopped");
-            Ended {
-                messages,
-                comes_back: matches!(disposition, Disposition::RetryLater | Disposition::Fail),
-                broken: (disposition == Disposition::Fail).then_some(reason),
-                told: Vec::new(),
-            }
-        }
+        Err(error) => stopped(messages, &error),
     }
+}
+
+/// Work that did not come to its end.
+fn stopped(messages: Vec<String>, error: &HandleError) -> Ended {
+    let reason = telemetry::chain(error);
+    let disposition = error.disposition();
+    if disposition == Disposition::Fail {
+        tracing::error!(%reason, disposition = disposition.as_str(), "the work stopped");
+    } else {
+        tracing::warn!(%reason, disposition = disposition.as_str(), "the work stopped");
+    }
+    let comes_back = matches!(disposition, Disposition::RetryLater | Disposition::Fail);
+    Ended { messages, comes_back, failed: Some(Failed { disposition, reason }), told: Vec::new() }
 }
 
 /// A call of a Function URL.
@@ -216,6 +264,85 @@ fn url_answer(status: u16, body: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
+    use whittle_claims::Doorbell;
+    use whittle_ports::{QueueError, StoreError};
+
+    fn done(message: &str) -> Ended {
+        Ended { messages: vec![message.to_owned()], told: vec![format!("did {message}")], ..Ended::default() }
+    }
+
+    fn failing(disposition: Disposition) -> HandleError {
+        let what = "the record".to_owned();
+        match disposition {
+            Disposition::RetryLater => HandleError::Store(StoreError::Throttled { what }),
+            Disposition::Replan => HandleError::Store(StoreError::Conflict { what }),
+            Disposition::Drop => HandleError::Unreadable { what, reason: "r".to_owned() },
+            Disposition::Fail => HandleError::PlanRefused { cluster: "a".to_owned(), reason: "r".to_owned() },
+        }
+    }
+
+    const ALL: [Disposition; 4] = [Disposition::RetryLater, Disposition::Replan, Disposition::Drop, Disposition::Fail];
+
+    #[test]
+    fn a_direct_call_that_failed_is_never_answered_as_done() {
+        for disposition in ALL {
+            let error = failing(disposition);
+            assert_eq!(error.disposition(), disposition);
+            let ended = vec![Ended { messages: vec![], ..done("x") }, stopped(vec![], &error)];
+            let answer = answer(false, ended).expect_err("nobody else learns of it");
+            assert!(answer.error_message.contains(disposition.as_str()), "{}", answer.error_message);
+        }
+        assert_eq!(answer(false, vec![done("x")]).expect("nothing failed"), json!({ "told": ["did x"] }));
+    }
+
+    #[test]
+    fn of_a_batch_only_what_failed_comes_back() {
+        for disposition in ALL {
+            let comes_back = matches!(disposition, Disposition::RetryLater | Disposition::Fail);
+            let ended = vec![done("m0"), stopped(vec!["m1".to_owned()], &failing(disposition))];
+            let answer = answer(true, ended).expect("one message is done: it must not come again");
+            let back = answer["batchItemFailures"].as_array().map(Vec::len);
+            assert_eq!(back, Some(usize::from(comes_back)), "{disposition:?}");
+        }
+    }
+
+    /// The alarm on errors stands on calls that fail.
+    #[test]
+    fn work_that_failed_for_good_fails_the_call() {
+        let lone = |disposition| answer(true, vec![stopped(vec!["m0".to_owned()], &failing(disposition))]);
+        assert!(lone(Disposition::Fail).is_err());
+        for disposition in [Disposition::RetryLater, Disposition::Replan, Disposition::Drop] {
+            assert!(lone(disposition).is_ok(), "{disposition:?}");
+        }
+    }
+
+    /// Rings, or refuses to.
+    struct Bells(Mutex<Vec<Doorbell>>, bool);
+
+    impl Queues for Bells {
+        async fn ring(&self, bell: Doorbell, _: SignedDuration) -> Result<(), QueueError> {
+            if self.1 {
+                return Err(QueueError { cluster: bell.cluster().to_string(), reason: "throttled".to_owned() });
+            }
+            self.0.lock().expect("nobody panics").push(bell);
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_doorbell_that_cannot_be_rung_fails_what_asked_for_it() {
+        let bell = Doorbell::Sweep { cluster: "a".into() };
+        let to_ring = |messages: &[&str]| ToRing { bell: bell.clone(), messages: messages.iter().map(|&id| id.to_owned()).collect() };
+        let bells = Bells(Mutex::default(), false);
+        let rung = hand_on(&bells, to_ring(&["m0"])).await;
+        assert!(!rung.comes_back && rung.failed.is_none());
+        assert_eq!(*bells.0.lock().expect("nobody panics"), std::slice::from_ref(&bell));
+        let refused = hand_on(&Bells(Mutex::default(), true), to_ring(&["m0"])).await;
+        assert_eq!(answer(true, vec![refused]).expect("it is a batch"), events::batch_answer(&["m0".to_owned()]));
+        let tick = hand_on(&Bells(Mutex::default(), true), to_ring(&[])).await;
+        assert!(answer(false, vec![tick]).is_err(), "a tick that rang nothing is no success");
+    }
 
     #[test]
     fn a_signed_call_names_its_caller() {

@@ -16,14 +16,50 @@ const QUEUES: &[(&str, &str)] = &[
     ("Sweep", "SweepQueue"),
 ];
 
+/// Where it is told what a tick rings.
+const EVENTS: &str = "shared/runtime/src/events.rs";
+
 /// One sentence for each queue that a function rings and may not, or may and does not ring.
 pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result<Vec<String>> {
     let mut broken = Vec::new();
+    let path = root.join(EVENTS);
+    let events = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
     for function in functions {
         let source = source(&root.join("functions").join(function).join("src"))?;
-        broken.extend(compare(function, &rung(&source), &allowed(template, function)));
+        let own = own_queue(&events, function);
+        if own.is_none() && has_tick(template, function) {
+            broken.push(format!("{function} has a schedule, and {EVENTS} names no doorbell that its tick rings"));
+        }
+        let mut rung = rung(&source);
+        rung.extend(own);
+        broken.extend(compare(function, &rung, &allowed(template, function)));
     }
     Ok(broken)
+}
+
+/// The queue of the doorbell that a tick of this function rings, and with which it hands on what is another cluster's: it
+/// stands in the arms of `own_bell`.
+fn own_queue(events: &str, function: &str) -> Option<String> {
+    let arm = format!("Function::{} => Some(Doorbell::", title(function));
+    let (_, rest) = events.split_once(&arm)?;
+    let bell: String = rest.chars().take_while(char::is_ascii_alphanumeric).collect();
+    QUEUES.iter().find(|(known, _)| *known == bell).map(|(_, queue)| (*queue).to_owned())
+}
+
+/// Whether a schedule of the transformed template calls the function.
+fn has_tick(template: &Value, function: &str) -> bool {
+    let name = title(function);
+    let resources = template["Resources"].as_object();
+    resources.into_iter().flatten().any(|(_, resource)| {
+        resource["Type"] == "AWS::Scheduler::Schedule" && resource["Properties"]["Target"]["Arn"]["Fn::GetAtt"][0] == name.as_str()
+    })
+}
+
+/// A function's logical name.
+fn title(function: &str) -> String {
+    let mut name = function.to_owned();
+    name[..1].make_ascii_uppercase();
+    name
 }
 
 /// The text of a function's modules, tests left out.
@@ -49,9 +85,7 @@ fn rung(source: &str) -> BTreeSet<String> {
 
 /// The queues that the function's role may send to.
 fn allowed(template: &Value, function: &str) -> BTreeSet<String> {
-    let mut name = function.to_owned();
-    name[..1].make_ascii_uppercase();
-    let policies = template["Resources"][format!("{name}Role")]["Properties"]["Policies"].as_array();
+    let policies = template["Resources"][format!("{}Role", title(function))]["Properties"]["Policies"].as_array();
     policies
         .into_iter()
         .flatten()
@@ -75,6 +109,16 @@ fn compare(function: &str, rung: &BTreeSet<String>, allowed: &BTreeSet<String>) 
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_tick_rings_the_functions_own_queue() {
+        let events = "Function::Sweep => Some(Doorbell::Sweep { cluster }),\nFunction::Relay => None,";
+        assert_eq!(own_queue(events, "sweep").as_deref(), Some("SweepQueue"));
+        assert_eq!(own_queue(events, "relay"), None);
+        let template = json!({"Resources": {"SweepTick": {"Type": "AWS::Scheduler::Schedule",
+            "Properties": {"Target": {"Arn": {"Fn::GetAtt": ["Sweep", "Arn"]}}}}}});
+        assert!(has_tick(&template, "sweep") && !has_tick(&template, "relay"));
+    }
 
     #[test]
     fn rights_follow_the_bells() {

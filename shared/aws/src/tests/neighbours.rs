@@ -1,5 +1,4 @@
 use super::*;
-use crate::queues::deduplication_id;
 use crate::{EksAccess, Explorer, Isolation, QueueUrls, SqsQueues};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -156,7 +155,8 @@ fn a_token_is_a_signed_question_for_one_cluster() {
 fn bells_ring_in_the_queue_of_their_kind() {
     let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
     let wire = Wire::answering([(200, &sent), (200, &sent)]);
-    let urls = QueueUrls { plan: "https://sqs/1/plan.fifo".into(), terminate: "https://sqs/1/terminate".into(), ..QueueUrls::default() };
+    let plan_delay = SignedDuration::from_secs(1);
+    let urls = QueueUrls { plan: "https://sqs/1/plan.fifo".into(), terminate: "https://sqs/1/terminate".into(), plan_delay, ..QueueUrls::default() };
     let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
     let bell = Doorbell::Schedule { cluster: "demo".into() };
     run(queues.ring(bell.clone(), SignedDuration::ZERO)).unwrap();
@@ -166,7 +166,8 @@ fn bells_ring_in_the_queue_of_their_kind() {
     let bodies: Vec<Value> = wire.bodies().iter().map(|body| serde_json::from_str(body).unwrap()).collect();
     assert_eq!(bodies.len(), 2, "a FIFO queue takes no bell for later");
     assert_eq!((&bodies[0]["QueueUrl"], &bodies[0]["MessageGroupId"]), (&json!("https://sqs/1/plan.fifo"), &json!("demo")));
-    assert_eq!(bodies[0]["MessageDeduplicationId"], json!(deduplication_id(&bell, NOW.parse().unwrap())));
+    let id = bell.deduplication_id(plan_delay, NOW.parse().unwrap(), || panic!("a queue with a delay merges doorbells"));
+    assert_eq!(bodies[0]["MessageDeduplicationId"], json!(id));
     assert_eq!(bodies[0].get("DelaySeconds"), None, "FIFO queues delay as a whole");
     assert_eq!((&bodies[1]["QueueUrl"], &bodies[1]["DelaySeconds"]), (&json!("https://sqs/1/terminate"), &json!(900)));
     let body: Doorbell = serde_json::from_str(bodies[0]["MessageBody"].as_str().unwrap()).unwrap();
@@ -190,14 +191,4 @@ fn a_fifo_bell_for_in_a_moment_rings_now_and_one_for_later_is_left_to_the_tick()
         // One that has a group may not have a delay.
         assert!(wire.bodies().iter().all(|body| !body.contains("DelaySeconds")), "{bell:?}");
     }
-}
-
-#[test]
-fn schedule_and_consolidate_bells_of_one_second_are_one_each() {
-    let at = |text: &str| text.parse().unwrap();
-    let schedule = Doorbell::Schedule { cluster: "demo".into() };
-    let consolidate = Doorbell::Consolidate { cluster: "demo".into() };
-    assert_eq!(deduplication_id(&schedule, at("2026-03-01T12:00:00.1Z")), deduplication_id(&schedule, at("2026-03-01T12:00:00.9Z")));
-    assert_ne!(deduplication_id(&schedule, at(NOW)), deduplication_id(&schedule, at("2026-03-01T12:00:01Z")));
-    assert_ne!(deduplication_id(&schedule, at(NOW)), deduplication_id(&consolidate, at(NOW)));
 }

@@ -55,7 +55,7 @@ fn a_message_that_fails_takes_no_other_with_it() {
 }
 
 #[test]
-fn bells_of_one_second_are_one_and_stay_one_for_five_minutes() {
+fn bells_that_come_together_are_one_and_stay_one_for_five_minutes() {
     let mut simulation = simulation(1);
     for _ in 0..3 {
         ring(&simulation, schedule(), 0);
@@ -64,7 +64,25 @@ fn bells_of_one_second_are_one_and_stay_one_for_five_minutes() {
     assert_eq!(invocations(&simulation), 1);
     ring(&simulation, schedule(), 0);
     seconds(&mut simulation, 30);
-    assert_eq!(invocations(&simulation), 2, "a later second is another bell");
+    assert_eq!(invocations(&simulation), 2, "a later moment is another bell");
+}
+
+/// Whatever the parameter `PlanDelaySeconds` says.
+#[test]
+fn a_bell_is_never_swallowed_by_one_that_was_read_already() {
+    for delay in [0, 1, 2] {
+        let mut simulation = simulation(1);
+        simulation.world().queues.plan_delay = SignedDuration::from_secs(delay);
+        for _ in 0..40 {
+            ring(&simulation, schedule(), 0);
+            let rung_at = simulation.world().now();
+            let waits = |simulation: &Simulation| simulation.world().queues.waiting().any(|message| message.reader.is_none());
+            assert!(waits(&simulation), "delay {delay}: nobody will look after {rung_at}");
+            simulation.run_for(SignedDuration::from_millis(130));
+        }
+        seconds(&mut simulation, 30);
+        assert!(simulation.world().is_quiet());
+    }
 }
 
 #[test]
@@ -103,20 +121,35 @@ fn a_group_waits_for_the_message_that_is_in_flight() {
 }
 
 #[test]
-fn a_tick_waits_behind_no_message_and_is_not_repeated() {
+fn a_tick_is_a_message_like_any_other() {
     let mut simulation = simulation(1);
     simulation.world().switch_on();
     seconds(&mut simulation, 50);
     let next = simulation.world().counts.gates + 1;
     simulation.world().faults.crash_at_gate = Some(next);
     ring(&simulation, schedule(), 0);
-    seconds(&mut simulation, 12);
-    // One refresh at the beginning, the run that died, and one tick for each of the four functions that have one a minute.
-    assert_eq!(invocations(&simulation), 1 + 1 + 4, "although the group of the plans is held");
+    seconds(&mut simulation, 22);
+    // One refresh at the beginning, the run that died, and a tick for each of the four functions that have one a minute.
+    assert_eq!(invocations(&simulation), 1 + 1 + 3, "the group of the plans is held");
+    seconds(&mut simulation, 35);
+    assert_eq!(invocations(&simulation), 5 + 2, "the message came again, and the tick behind it");
     let next = simulation.world().counts.gates + 1;
     simulation.world().faults.crash_at_gate = Some(next);
+    seconds(&mut simulation, 20);
+    let again = simulation.world().queues.waiting().filter(|message| message.receives == 1).count();
+    assert_eq!(again, 1, "a tick's run that died is taken up again");
+}
+
+#[test]
+fn a_tick_that_cannot_ring_is_made_up_for_by_the_next() {
+    let mut simulation = simulation(1);
+    simulation.world().switch_on();
+    simulation.world().faults.throttles = 1000;
     seconds(&mut simulation, 65);
-    assert_eq!(invocations(&simulation), 6 + 1 + 4, "the message came again; of four more ticks one died and did not");
+    assert_eq!(invocations(&simulation), 0);
+    simulation.world().faults.throttles = 0;
+    seconds(&mut simulation, 70);
+    assert_eq!(invocations(&simulation), 4);
 }
 
 #[test]

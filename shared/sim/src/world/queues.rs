@@ -3,7 +3,7 @@
 use crate::{Function, Input, TaskId};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_claims::{Doorbell, Sending};
+use whittle_claims::{Doorbell, PLAN_DELAY, Sending};
 use whittle_units::InstanceId;
 
 /// How long SQS remembers a deduplication id.
@@ -21,12 +21,10 @@ pub struct Message {
     pub reader: Option<TaskId>,
     /// Why its last reader did not finish it.
     pub reason: Option<String>,
-    /// A schedule's call of a function: it waits behind nothing, and the next one is its repetition.
-    pub is_tick: bool,
 }
 
 /// All queues; each function reads from its own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MessageQueues {
     sequence: u64,
     messages: BTreeMap<u64, Message>,
@@ -35,6 +33,21 @@ pub struct MessageQueues {
     pub parked: Vec<Message>,
     /// A notice of EC2 is gone as soon as it is received: a mutant that the checkers must catch.
     pub forget_early: bool,
+    /// By how much the queue of plans delays its messages: the template's `PlanDelaySeconds`.
+    pub plan_delay: SignedDuration,
+}
+
+impl Default for MessageQueues {
+    fn default() -> Self {
+        Self {
+            sequence: 0,
+            messages: BTreeMap::new(),
+            deduplication: BTreeMap::new(),
+            parked: Vec::new(),
+            forget_early: false,
+            plan_delay: PLAN_DELAY,
+        }
+    }
 }
 
 impl MessageQueues {
@@ -45,13 +58,14 @@ impl MessageQueues {
         let span = match bell.sending(delay) {
             Sending::LeftToTick => return None,
             Sending::Delayed(delay) => delay,
-            Sending::InTurn => bell.queue_delay().unwrap_or_default(),
+            Sending::InTurn => self.delay_of(&bell),
         };
         // Each function has its own queue: groups of two queues do not wait for each other.
         let group = bell.queue_delay().map(|_| format!("{}/{}", function.word(), bell.cluster()));
         if let Some(group) = &group {
             self.deduplication.retain(|_, since| now.duration_since(*since) < DEDUPLICATION);
-            let id = format!("{group}/{}", now.as_second());
+            let own = bell.deduplication_id(span, now, || self.sequence.to_string());
+            let id = format!("{group}/{own}");
             if self.deduplication.contains_key(&id) {
                 return None;
             }
@@ -67,11 +81,11 @@ impl MessageQueues {
         self.put(function, input, None, visible_at);
     }
 
-    /// A schedule calls the function of a doorbell.
-    pub fn call(&mut self, bell: Doorbell, at: Timestamp) {
-        let number = self.put(Function::of(&bell), Input::Bell(bell), None, at);
-        if let Some(message) = self.messages.get_mut(&number) {
-            message.is_tick = true;
+    /// By how much the FIFO queue of a bell delays its messages.
+    fn delay_of(&self, bell: &Doorbell) -> SignedDuration {
+        match bell {
+            Doorbell::Schedule { .. } => self.plan_delay,
+            _ => bell.queue_delay().unwrap_or_default(),
         }
     }
 
@@ -83,11 +97,10 @@ impl MessageQueues {
         }
     }
 
-    fn put(&mut self, function: Function, input: Input, group: Option<String>, visible_at: Timestamp) -> u64 {
+    fn put(&mut self, function: Function, input: Input, group: Option<String>, visible_at: Timestamp) {
         self.sequence += 1;
-        let message = Message { function, input, group, visible_at, receives: 0, reader: None, reason: None, is_tick: false };
+        let message = Message { function, input, group, visible_at, receives: 0, reader: None, reason: None };
         self.messages.insert(self.sequence, message);
-        self.sequence
     }
 
     /// Messages to be delivered now, taken in turn. FIFO groups give at most one, and nothing while one is being read.
@@ -139,9 +152,8 @@ impl MessageQueues {
         self.messages.retain(|_, message| message.reader != Some(reader));
     }
 
-    /// The reader failed or died: its message comes back when its visibility timeout ends, a schedule's call does not.
+    /// The reader failed or died: its message comes back when its visibility timeout ends.
     pub fn give_back(&mut self, reader: TaskId, reason: &str) {
-        self.messages.retain(|_, message| !message.is_tick || message.reader != Some(reader));
         for message in self.messages.values_mut().filter(|message| message.reader == Some(reader)) {
             message.reader = None;
             message.reason = Some(reason.to_owned());
