@@ -11,8 +11,8 @@ use ending::{Ending, unless_changed};
 use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Stored, Uninstall};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Queues, Records, RegionStore, Report, Scope,
-    Settings, StatusWriter, StoreError, World,
+    ClaimStore, Clock, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Queues, Records, RegionStore,
+    Report, Scope, Settings, StatusWriter, StoreError, World,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -36,7 +36,7 @@ where
 {
     let mut report = Report::default();
     let catalog = catalog(world, cluster, &mut report).await;
-    let info = world.cloud.cluster_info(cluster).await?;
+    let info = world.cloud.cluster_info(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
     keep(world, cluster, &ClusterRecord { info: info.clone() }, &mut report).await?;
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
     let mut failure = None;

@@ -274,7 +274,7 @@ where
             // The rest has to wait as well.
             Err(ClusterError::Throttled { .. }) => break,
             // So is everything else when nobody answers.
-            Err(error @ ClusterError::Unavailable { .. }) => return Err(error.into()),
+            Err(error @ (ClusterError::Unavailable { .. } | ClusterError::NoAccess { .. })) => return Err(error.into()),
             Err(error) => failed.push(error),
         }
     }

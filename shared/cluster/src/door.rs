@@ -18,13 +18,29 @@ const REQUEST_MAX: Duration = Duration::from_secs(20);
 /// Tokens are good for 14 minutes on EKS, and must outlive the invocation that takes one from the cache.
 const TOKEN_KEPT: SignedDuration = SignedDuration::from_mins(8);
 
+/// A cluster that could not be opened is not tried again within this: all requests of a run ask at once.
+const FAILURE_SHARED: SignedDuration = SignedDuration::from_secs(1);
+/// How often a read is tried again that was throttled or whose connection broke.
+const READ_AGAIN_MAX: u32 = 2;
+/// What a read must have left beyond its pause to be tried again.
+const READ_MIN: Duration = Duration::from_secs(1);
+
 /// An open door: kept for all invocations of an execution environment.
 #[derive(Clone)]
 struct Door {
     client: Client,
-    token: String,
+    token: Arc<str>,
     token_since: Timestamp,
 }
+
+/// The door of one cluster. Whoever finds it closed opens it, and the others wait for that.
+#[derive(Default)]
+struct Slot {
+    door: Option<Door>,
+    failed: Option<(Timestamp, ClusterError)>,
+}
+
+type Slots = BTreeMap<ClusterName, Arc<tokio::sync::Mutex<Slot>>>;
 
 /// When each event was last published, by cluster and key.
 pub(crate) type Published = BTreeMap<(ClusterName, String), Timestamp>;
@@ -32,7 +48,7 @@ pub(crate) type Published = BTreeMap<(ClusterName, String), Timestamp>;
 /// The clusters of an account and region, as one invocation sees them: requests end before the clock's deadline.
 pub struct Clusters<A> {
     access: Arc<A>,
-    doors: Arc<Mutex<BTreeMap<ClusterName, Door>>>,
+    doors: Arc<Mutex<Slots>>,
     pub(crate) published: Arc<Mutex<Published>>,
     pub(crate) convert: Arc<ConvertOptions>,
     pub(crate) clock: Arc<dyn Clock + Send>,
@@ -57,27 +73,55 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     async fn door(&self, cluster: &ClusterName) -> Result<Door, ClusterError> {
+        let slot = self.slot(cluster);
+        let mut slot = slot.lock().await;
         let now = self.clock.now();
-        let known = self.doors.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned();
-        if let Some(door) = known.as_ref().filter(|door| now.duration_since(door.token_since) < TOKEN_KEPT) {
+        if let Some(door) = slot.door.as_ref().filter(|door| now.duration_since(door.token_since) < TOKEN_KEPT) {
             return Ok(door.clone());
         }
-        let unavailable = |message: String| ClusterError::Unavailable { cluster: cluster.clone(), what: "its address".to_owned(), message };
-        let client = match known {
-            Some(door) => door.client,
-            None => {
-                let info = self.access.door(cluster).await.map_err(|error| unavailable(error.to_string()))?;
-                client_of(&info).map_err(unavailable)?
+        if let Some((at, error)) = &slot.failed
+            && now.duration_since(*at).abs() < FAILURE_SHARED
+        {
+            return Err(error.clone());
+        }
+        match self.open(cluster, slot.door.as_ref()).await {
+            Ok(door) => {
+                *slot = Slot { door: Some(door.clone()), failed: None };
+                Ok(door)
             }
-        };
-        let token = self.access.bearer_token(cluster).await.map_err(|error| unavailable(error.to_string()))?;
-        let door = Door { client, token, token_since: now };
-        self.doors.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.clone(), door.clone());
-        Ok(door)
+            Err(error) => {
+                slot.failed = Some((self.clock.now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 
-    fn forget(&self, cluster: &ClusterName) {
-        self.doors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+    fn slot(&self, cluster: &ClusterName) -> Arc<tokio::sync::Mutex<Slot>> {
+        Arc::clone(self.doors.lock().unwrap_or_else(PoisonError::into_inner).entry(cluster.clone()).or_default())
+    }
+
+    /// A door with a new token; the connections of a known one are kept.
+    async fn open(&self, cluster: &ClusterName, known: Option<&Door>) -> Result<Door, ClusterError> {
+        let client = match known {
+            Some(door) => door.client.clone(),
+            None => {
+                let info = self.access.door(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
+                let odd = |message| ClusterError::NoAccess { cluster: cluster.clone(), message };
+                client_of(&info).map_err(odd)?
+            }
+        };
+        let token = self.access.bearer_token(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
+        Ok(Door { client, token: token.into(), token_since: self.clock.now() })
+    }
+
+    /// Closes a door that led nowhere, so that the next request asks for the address again: the cluster may have been made
+    /// anew under its name. Another that was opened meanwhile stays.
+    async fn forget(&self, cluster: &ClusterName, door: &Door) {
+        let slot = self.slot(cluster);
+        let mut slot = slot.lock().await;
+        if slot.door.as_ref().is_some_and(|known| Arc::ptr_eq(&known.token, &door.token)) {
+            slot.door = None;
+        }
     }
 
     /// The time that the next request may take.
@@ -86,14 +130,27 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     /// Sends a request, once more with a new token when the old one is refused (a cluster's address and authority may
-    /// have changed with it).
+    /// have changed with it). A read is also tried again where that is likely to help.
     pub(crate) async fn send_text(&self, cluster: &ClusterName, ask: &Ask<'_>) -> Result<String, Failed> {
-        match self.send_once(cluster, ask).await {
-            Err(Failed::Answer(failure)) if failure.class == Class::Unauthenticated => {
-                self.forget(cluster);
-                self.send_once(cluster, ask).await
+        let mut is_renewed = false;
+        let mut tried_again = 0;
+        loop {
+            let failed = match self.send_once(cluster, ask).await {
+                Ok(text) => return Ok(text),
+                Err(failed) => failed,
+            };
+            let Failed::Answer(failure) = &failed else { return Err(failed) };
+            if failure.class == Class::Unauthenticated && !is_renewed {
+                is_renewed = true;
+                continue;
             }
-            other => other,
+            match failure.again_after {
+                Some(pause) if ask.method == Method::GET && tried_again < READ_AGAIN_MAX && self.limit() > pause + READ_MIN => {
+                    tried_again += 1;
+                    tokio::time::sleep(pause).await;
+                }
+                _ => return Err(failed),
+            }
         }
     }
 
@@ -110,10 +167,15 @@ impl<A: ClusterAccess> Clusters<A> {
             return Err(Failed::Answer(Failure::unknown("the invocation has no time left")));
         }
         let request = ask.request(&door.token).map_err(|error| Failed::Answer(Failure::unknown(error.to_string())))?;
-        match tokio::time::timeout(limit, door.client.request_text(request)).await {
-            Ok(answer) => answer.map_err(|error| Failed::Answer(error.into())),
-            Err(_) => Err(Failed::Answer(Failure::unknown(format!("no answer within {limit:?}")))),
+        let failure = match tokio::time::timeout(limit, door.client.request_text(request)).await {
+            Ok(Ok(text)) => return Ok(text),
+            Ok(Err(error)) => Failure::from(error),
+            Err(_) => Failure::silent(limit),
+        };
+        if failure.is_of_the_door() {
+            self.forget(cluster, &door).await;
         }
+        Err(Failed::Answer(failure))
     }
 }
 

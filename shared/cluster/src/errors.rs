@@ -1,8 +1,20 @@
 //! What the API server's errors mean: the one place that looks at status codes.
 
 use kube::core::Status;
+use std::error::Error;
+use std::time::Duration;
 use whittle_ports::ClusterError;
 use whittle_units::ClusterName;
+
+/// The pause after a throttle that names none, which is what API servers ask for.
+const THROTTLED_PAUSE: Duration = Duration::from_secs(1);
+/// A longer one is not waited for: the next doorbell comes sooner.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// The pause after a broken connection.
+const BROKEN_PAUSE: Duration = Duration::from_millis(200);
+/// What to do when nobody is there.
+const UNREACHABLE: &str =
+    "is its endpoint private, or closed to the functions' addresses? Then set the stack's parameters VpcSubnets and VpcSecurityGroups";
 
 /// What a failed request says about the change that it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,17 +65,49 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// The object that the API server says it is about; `None` where it speaks of none.
     pub(crate) object: Option<String>,
+    /// The same read may be sent again after this.
+    pub(crate) again_after: Option<Duration>,
+    /// Nobody answered.
+    is_silence: bool,
 }
 
 impl Failure {
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
-        Self { class: Class::Unknown, message: message.into(), object: None }
+        Self { class: Class::Unknown, message: message.into(), object: None, again_after: None, is_silence: false }
+    }
+
+    /// No answer in time.
+    pub(crate) fn silent(limit: Duration) -> Self {
+        Self { is_silence: true, ..Self::unknown(format!("no answer within {limit:?} ({UNREACHABLE})")) }
+    }
+
+    /// There is no connection, or it broke, or whoever is at its end has not the cluster's certificate.
+    fn broken(error: &dyn Error) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            let text = inner.to_string();
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            cause = inner.source();
+        }
+        Self { again_after: Some(BROKEN_PAUSE), is_silence: true, ..Self::unknown(format!("{message} ({UNREACHABLE})")) }
+    }
+
+    /// Whether another address, certificate or token may help.
+    pub(crate) fn is_of_the_door(&self) -> bool {
+        self.is_silence || self.class == Class::Unauthenticated
     }
 
     fn of_status(status: &Status) -> Self {
         let causes: Vec<&str> = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.reason.as_str()).collect();
         let object = status.details.as_ref().map(|details| details.name.clone()).filter(|name| !name.is_empty());
-        Self { class: class_of(status.code, &status.reason, &causes, &status.message), message: status.message.clone(), object }
+        let class = class_of(status.code, &status.reason, &causes, &status.message);
+        let asked = status.details.as_ref().map_or(0, |details| u64::from(details.retry_after_seconds));
+        let pause = if asked == 0 { THROTTLED_PAUSE } else { Duration::from_secs(asked) };
+        let again_after = (class == Class::Throttled && pause <= PAUSE_MAX).then_some(pause);
+        Self { class, message: status.message.clone(), object, again_after, is_silence: false }
     }
 
     /// The port's word for it. `what` names the object, such as `Node "ip-10-0-0-1"`.
@@ -77,7 +121,7 @@ impl Failure {
             Class::Invalid => ClusterError::Invalid { what, message },
             Class::Unauthenticated => {
                 let remedy = "does the cluster have an access entry for the function's role?";
-                ClusterError::Invalid { what, message: format!("{message} ({remedy})") }
+                ClusterError::NoAccess { cluster: cluster.clone(), message: format!("{what}: {message} ({remedy})") }
             }
             Class::Expired | Class::Unknown => ClusterError::Unavailable { cluster: cluster.clone(), what, message },
         }
@@ -88,6 +132,7 @@ impl From<kube::Error> for Failure {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::of_status(&status),
+            broken @ (kube::Error::HyperError(_) | kube::Error::Service(_)) => Self::broken(&broken),
             other => Self::unknown(other.to_string()),
         }
     }

@@ -12,6 +12,8 @@ mod nodes;
 mod path;
 mod read;
 mod status;
+#[cfg(test)]
+mod tests;
 mod workloads;
 
 pub use door::Clusters;

@@ -1,6 +1,6 @@
 //! The Kubernetes API, one trait per right.
 
-use crate::{Answer, ClusterEvent};
+use crate::{Answer, CloudError, CloudErrorKind, ClusterEvent};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{PodSource, PodSourceKind, Taint, Workloads};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
@@ -25,9 +25,32 @@ pub enum ClusterError {
     /// What we sent can never be accepted.
     #[error("{what} was refused: {message}")]
     Invalid { what: String, message: String },
+    /// The cluster cannot be opened as things are set up: a person has to mend it.
+    #[error("cluster {cluster} cannot be used: {message}")]
+    NoAccess { cluster: ClusterName, message: String },
     /// Unreachable, or it is not known whether the call happened.
     #[error("the API server of {cluster} did not answer for {what}: {message}")]
     Unavailable { cluster: ClusterName, what: String, message: String },
+}
+
+impl ClusterError {
+    /// What it means that EKS did not tell a cluster's address, or that there is no token for it.
+    pub fn of_access(cluster: &ClusterName, error: &CloudError) -> Self {
+        let remedy = match error.kind {
+            CloudErrorKind::NotFound => {
+                "there is no cluster of that name in this account and region: correct the stack's parameter Clusters"
+            }
+            CloudErrorKind::Unauthorized => {
+                "the function's role may not call eks:DescribeCluster: look for a service control policy or a permissions boundary"
+            }
+            CloudErrorKind::Invalid => "EKS refuses the name: correct the stack's parameter Clusters",
+            _ => {
+                let (cluster, what) = (cluster.clone(), "its address".to_owned());
+                return Self::Unavailable { cluster, what, message: error.to_string() };
+            }
+        };
+        Self::NoAccess { cluster: cluster.clone(), message: format!("{remedy} ({error})") }
+    }
 }
 
 /// How much of a cluster a reader needs.

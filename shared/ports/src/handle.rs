@@ -273,7 +273,7 @@ impl HandleError {
             | Self::Queue(_)
             | Self::Contended { .. } => Disposition::RetryLater,
             Self::Store(StoreError::Unreadable { .. }) | Self::PlanRefused { .. } => Disposition::Fail,
-            Self::Cluster(ClusterError::Invalid { .. }) => Disposition::Fail,
+            Self::Cluster(ClusterError::Invalid { .. } | ClusterError::NoAccess { .. }) => Disposition::Fail,
             Self::Cluster(_) => Disposition::RetryLater,
             Self::Cloud(error) => match error.kind {
                 CloudErrorKind::Unauthorized | CloudErrorKind::Invalid => Disposition::Fail,
