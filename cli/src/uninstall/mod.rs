@@ -87,8 +87,15 @@ pub fn run(args: &Args, aws: &OsString, out: &mut dyn Write, err: &mut dyn Write
         writeln!(err, "error: the function could not be invoked: {}", String::from_utf8_lossy(&answer.stderr).trim())?;
         return Ok(ExitCode::from(2));
     }
-    let Some(lines) = told(&answer.stdout) else {
-        writeln!(err, "error: the function failed: {}", String::from_utf8_lossy(&answer.stdout).trim())?;
+    answered(args, &answer.stdout, out, err)
+}
+
+/// Tells what the function answered.
+fn answered(args: &Args, stdout: &[u8], out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
+    // A function that did its work, or looked at what there is to do, says what is left, be it nothing.
+    let Some(lines) = told(stdout).filter(|lines| !lines.is_empty()) else {
+        let said = String::from_utf8_lossy(stdout);
+        writeln!(err, "error: the function failed, and nothing may have been begun: run this again. It said: {}", said.trim())?;
         return Ok(ExitCode::from(1));
     };
     for line in &lines {

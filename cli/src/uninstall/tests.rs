@@ -52,3 +52,20 @@ fn the_functions_answer_is_told_line_by_line_and_an_error_is_none() {
     assert_eq!(told(br#"{"errorMessage":"no"}"#), None);
     assert_eq!(told(b""), None);
 }
+
+#[test]
+fn an_uninstallation_that_was_not_begun_is_never_reported_as_under_way() {
+    for (answer, begun) in [
+        (r#"{"told":["still there: 2 claims"]}{"StatusCode": 200}"#, true),
+        (r#"{"told":[]}"#, false),
+        (r#"{"errorMessage":"the store stopped the work: the table throttles uninstall","errorType":"Failed"}"#, false),
+        ("null", false),
+    ] {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = answered(&args(|args| args.yes = true), answer.as_bytes(), &mut out, &mut err).unwrap();
+        let (out, err) = (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap());
+        assert_eq!(code == ExitCode::SUCCESS, begun, "{answer}: {out}{err}");
+        assert_eq!(out.contains("goes on with it"), begun, "{answer}: {out}");
+        assert_eq!(err.contains("run this again"), !begun, "{answer}: {err}");
+    }
+}
