@@ -56,6 +56,9 @@ impl Discovery for Cleaner {
     async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
         self.0.ensure_instance_profile(cluster, class, role).await
     }
+    async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {
+        self.0.profile_role(profile).await
+    }
     async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         self.0.release_class(cluster, class).await
     }

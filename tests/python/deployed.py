@@ -7,6 +7,7 @@ function, the relay is called at its URL; one tick is waited for. Karpenter's ow
 itself: an error that names a back end which is not there is an answer, a crash or a time-out is none.
 """
 
+import hmac
 import json
 import sys
 import time
@@ -250,7 +251,8 @@ def check_relay(stack: Stack) -> None:
             "object": {"reason": "FailedScheduling", "regarding": {"kind": "Pod", "name": "p", "namespace": "default"}},
         },
     }
-    for secret, wanted in [("wrong", range(400, 500)), (SECRET, range(200, 300))]:
+    own = hmac.new(SECRET.encode(), stack.cluster.encode(), "sha256").hexdigest()
+    for kind, secret, wanted in [("wrong", "wrong", range(400, 500)), ("stored", SECRET, range(400, 500)), ("own", own, range(200, 300))]:
         request = urllib.request.Request(
             f"{stack.endpoint}/{secret}/{stack.cluster}",
             data=json.dumps(review).encode(),
@@ -262,9 +264,9 @@ def check_relay(stack: Stack) -> None:
                 status, body = response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             status, body = error.code, error.read().decode()
-        stack.tell("Relay", f"its URL, {secret} secret", f"{status} {body}")
+        stack.tell("Relay", f"its URL, {kind} secret", f"{status} {body}")
         if status not in wanted:
-            stack.failures.append(f"Relay answered {status} to the {secret} secret")
+            stack.failures.append(f"Relay answered {status} to the {kind} secret")
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ const STACK: &str = "whittle";
 const SECOND: &str = "whittle-second";
 /// No cluster has this name anywhere.
 const CLUSTER: &str = "test-cluster";
-/// What the relay compares the path with; `tests/python/deployed.py` knows it too.
+/// What the relay's paths follow from; `tests/python/deployed.py` knows it too.
 const SECRET: &str = "test-secret";
 const SECRET_NAME: &str = "/whittle/relay-secret";
 

@@ -46,9 +46,11 @@ const METRICS: &str = "docs/metrics.md";
 /// Metrics that functions have and the page has not, and the other way round.
 fn metrics(root: &Path, files: &[String]) -> Result<Vec<String>> {
     let mut shown = BTreeSet::new();
-    for name in files.iter().filter(|name| name.starts_with("functions/") && name.ends_with(".rs") && !name.ends_with("tests.rs")) {
+    let of_runs = |name: &String| name.starts_with("functions/") || name.starts_with("shared/runtime/");
+    for name in files.iter().filter(|name| of_runs(name) && name.ends_with(".rs") && !name.ends_with("tests.rs")) {
         let text = std::fs::read_to_string(root.join(name)).with_context(|| format!("{name} cannot be read"))?;
-        shown.extend(metric_names(&text, '"'));
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        shown.extend(metric_names(code, '"'));
     }
     let page = std::fs::read_to_string(root.join(METRICS)).with_context(|| format!("{METRICS} cannot be read"))?;
     Ok(compare_metrics(&shown, &metric_names(&page, '`')))

@@ -83,7 +83,7 @@ impl Session {
         let profile = format!("KarpenterNodeInstanceProfile-{}", place.cluster);
         let settings = Settings {
             default_instance_profile: Some(profile),
-            relay_secret: "simulated".to_owned(),
+            relay_secrets: vec!["simulated".to_owned()],
             clusters: vec![place.cluster.as_str().into()],
             ..Settings::default()
         };

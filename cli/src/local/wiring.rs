@@ -63,7 +63,9 @@ async fn run(ports: &SimPorts, settings: &Settings, function: Function, input: I
     let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
     match (function, input) {
         (Function::Relay, Input::Review(body)) => {
-            let path = format!("/{}/{}", settings.relay_secret, ports.cluster());
+            let cluster = ports.cluster();
+            let stored = settings.relay_secrets.first().map_or("", String::as_str);
+            let path = format!("/{}/{cluster}", whittle_relay::cluster_secret(stored, cluster.as_str()));
             let request = whittle_relay::Request { path: &path, body: body.as_bytes(), signed_by: None };
             whittle_relay::handle(world, settings, request).await.map(|(_, report)| report)
         }

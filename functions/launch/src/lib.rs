@@ -133,7 +133,8 @@ where
     let Some(record) = world.store.read::<ClusterRecord>(cluster, ClusterRecord::NAME).await? else { return Ok(None) };
     let catalog = warm::catalog(&blob.value)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
-    let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let classes = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter();
+    let classes: Vec<_> = classes.map(|stored| fenced(stored.value, settings, cluster, &record.value)).collect();
     let now = world.clock.now();
     let stock_outs = world.store.stock_outs(now).await?;
     let enabled = settings.scheduling.reserved_capacity;
@@ -147,6 +148,13 @@ where
     };
     let min_values = if settings.scheduling.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict };
     Ok(Some(Facts { catalog, classes, stock_outs, uses, reserved, access: access_of(&record.value), min_values, now }))
+}
+
+/// The class, not ready if it reaches beyond its cluster: `refresh` says so too, but settings may be newer than its last look.
+fn fenced(mut class: NodeClassRecord, settings: &Settings, cluster: &ClusterName, record: &ClusterRecord) -> NodeClassRecord {
+    let refusals = settings.class_refusals(cluster, &record.info.vpc, &class);
+    class.problems.extend(refusals.iter().map(ToString::to_string));
+    class
 }
 
 fn access_of(record: &ClusterRecord) -> ClusterAccess {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::meta::Condition;
 use whittle_api::{ConditionStatus, conditions, hashes, labels};
-use whittle_claims::NodeClassRecord;
+use whittle_claims::{FenceFacts, NodeClassRecord};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ec2::node_class::{Found, choose_reservations, ssm_images, status};
-use whittle_ports::{CloudError, CloudErrorKind, Discovery, Settings};
+use whittle_ports::{ClassRefusal, CloudError, CloudErrorKind, Discovery, Settings};
 use whittle_units::{ClusterName, Timestamp};
 
 /// The class as it is resolved: one that names neither role nor profile gets the operator's, if there is one.
@@ -21,6 +22,13 @@ pub(crate) fn with_defaults(class: &Ec2NodeClass, settings: &Settings) -> Ec2Nod
     class
 }
 
+/// What was found for a class.
+pub(crate) struct Looked {
+    pub(crate) found: Found,
+    pub(crate) free_addresses: BTreeMap<String, u32>,
+    pub(crate) fence: FenceFacts,
+}
+
 /// Looks up everything that a class names. A failed lookup fails the whole: what is known from before stays.
 pub(crate) async fn find<C: Discovery>(
     cloud: &C,
@@ -28,41 +36,67 @@ pub(crate) async fn find<C: Discovery>(
     info: &ClusterInfo,
     class: &Ec2NodeClass,
     settings: &Settings,
-) -> Result<(Found, BTreeMap<String, u32>), CloudError> {
+) -> Result<Looked, CloudError> {
     let spec = &class.spec;
-    let subnets = cloud.subnets(&spec.subnet_selector_terms).await?;
-    let security_groups = cloud.security_groups(&spec.security_group_selector_terms).await?;
     let aliases = spec.ami_selector_terms.iter().filter_map(|term| term.alias.as_deref());
     let alias_error = aliases.filter_map(|alias| ssm_images(alias, &info.version).err()).next();
-    let images = if alias_error.is_some() { Vec::new() } else { cloud.images(&spec.ami_selector_terms, &info.version).await? };
-    let terms = spec.capacity_reservation_selector_terms.as_deref().unwrap_or_default();
-    let reservations = if settings.scheduling.reserved_capacity { Some(cloud.capacity_reservations(terms).await?) } else { None };
-    let instance_profile = match (&spec.instance_profile, &spec.role) {
-        (Some(name), _) => Some(name.clone()),
+    let images = async { if alias_error.is_some() { Ok(Vec::new()) } else { cloud.images(&spec.ami_selector_terms, &info.version).await } };
+    let reservations = async {
+        let terms = spec.capacity_reservation_selector_terms.as_deref().unwrap_or_default();
+        if settings.scheduling.reserved_capacity { cloud.capacity_reservations(terms).await.map(Some) } else { Ok(None) }
+    };
+    // Launches wait for all of it: what only reads is asked for at once.
+    let subnets = cloud.subnets(&spec.subnet_selector_terms);
+    let security_groups = cloud.security_groups(&spec.security_group_selector_terms);
+    let (subnets, security_groups, images, reservations) = futures::try_join!(subnets, security_groups, images, reservations)?;
+    let (instance_profile, role) = profile(cloud, cluster, class, settings).await?;
+    let free_addresses = subnets.iter().map(|subnet| (subnet.id.clone(), subnet.free_addresses)).collect();
+    let mut vpcs: Vec<String> =
+        subnets.iter().map(|subnet| &subnet.vpc).chain(security_groups.iter().map(|group| &group.vpc)).cloned().collect();
+    vpcs.sort_unstable();
+    vpcs.dedup();
+    let has_service_cidr = !info.service_cidr.is_empty();
+    let found = Found { subnets, security_groups, images, reservations, alias_error, instance_profile, has_service_cidr };
+    Ok(Looked { found, free_addresses, fence: FenceFacts { role, vpcs } })
+}
+
+/// The instance profile of a class, if there is one, and the role that it holds, if that is known. For a role that the cluster
+/// may not have no profile is made.
+async fn profile<C: Discovery>(
+    cloud: &C,
+    cluster: &ClusterName,
+    class: &Ec2NodeClass,
+    settings: &Settings,
+) -> Result<(Option<String>, Option<String>), CloudError> {
+    match (&class.spec.instance_profile, &class.spec.role) {
+        (Some(name), _) => match cloud.profile_role(name).await {
+            Ok(role) => Ok((Some(name.clone()), role)),
+            Err(error) if error.kind == CloudErrorKind::NotFound => Ok((None, Some(String::new()))),
+            Err(error) => Err(error),
+        },
+        (None, Some(role)) if !settings.permits_node_role(cluster, role) => Ok((None, Some(role.clone()))),
         (None, Some(role)) => match cloud.ensure_instance_profile(cluster, &class.metadata.name, role).await {
-            Ok(name) => Some(name),
+            Ok(name) => Ok((Some(name), Some(role.clone()))),
             // The class waits for its profile, and says so; everything else of it is known.
             Err(error) if matches!(error.kind, CloudErrorKind::NotFound | CloudErrorKind::Invalid | CloudErrorKind::Unauthorized) => {
                 tracing::warn!(%error, class = %class.metadata.name, "no instance profile");
-                None
+                Ok((None, Some(role.clone())))
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
         },
-        (None, None) => None,
-    };
-    let free = subnets.iter().map(|subnet| (subnet.id.clone(), subnet.free_addresses)).collect();
-    let has_service_cidr = !info.service_cidr.is_empty();
-    Ok((Found { subnets, security_groups, images, reservations, alias_error, instance_profile, has_service_cidr }, free))
+        (None, None) => Ok((None, None)),
+    }
 }
 
 /// The class with its new status and hash, and the record that launches go by. `now` is when the look began.
 pub(crate) fn resolved(
     class: &Ec2NodeClass,
+    settings: &Settings,
     info: &ClusterInfo,
-    found: Found,
-    free_addresses: BTreeMap<String, u32>,
+    looked: Looked,
     now: Timestamp,
 ) -> (Ec2NodeClass, NodeClassRecord) {
+    let Looked { found, free_addresses, fence } = looked;
     let chosen = choose_reservations(found.reservations.as_deref().unwrap_or_default(), now);
     for sentence in &chosen.unknown {
         tracing::error!(class = %class.metadata.name, "capacity reservation {sentence}");
@@ -72,19 +106,49 @@ pub(crate) fn resolved(
     let hash = hashes::node_class(class, &info.certificate_authority);
     shown.metadata.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), hash.clone());
     shown.metadata.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), hashes::NODE_CLASS_VERSION.to_owned());
-    let record = NodeClassRecord {
+    let mut record = NodeClassRecord {
         subnets: shown.status.subnets.clone(),
         security_groups: shown.status.security_groups.clone(),
         amis: shown.status.amis.clone(),
-        instance_profile: shown.status.instance_profile.clone().unwrap_or_default(),
+        instance_profile: String::new(),
         hash,
-        problems: problems(&shown, class),
+        problems: Vec::new(),
         free_addresses,
         free_reserved: chosen.free,
+        fence: Some(fence),
         resolved_at: now,
-        class: shown.clone(),
+        class: class.clone(),
     };
+    for refusal in settings.class_refusals(&info.name, &info.vpc, &record) {
+        tracing::error!(class = %class.metadata.name, "the class may not be used: {refusal}");
+        refuse(&mut shown, &class.status.conditions, &refusal, now);
+    }
+    record.instance_profile = shown.status.instance_profile.clone().unwrap_or_default();
+    record.problems = problems(&shown, class);
+    record.class = shown.clone();
     (shown, record)
+}
+
+/// Shows on a class that it may not be used.
+fn refuse(shown: &mut Ec2NodeClass, before: &[Condition], refusal: &ClassRefusal, now: Timestamp) {
+    let (part, reason) = match refusal {
+        ClassRefusal::Role { .. } => {
+            shown.status.instance_profile = None;
+            (conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted")
+        }
+        ClassRefusal::Vpc { .. } => (conditions::SUBNETS_READY, "OtherVPC"),
+    };
+    let message = refusal.to_string();
+    let ready = format!("{part}: {message}");
+    for (name, reason, message) in [(part, reason, &message), (conditions::READY, "UnhealthyDependents", &ready)] {
+        conditions::set(&mut shown.status.conditions, name, ConditionStatus::False, reason, message, now);
+        // It may have been something else for the moment between this and the look.
+        let since = conditions::find(before, name).filter(|known| known.status == ConditionStatus::False);
+        let own = shown.status.conditions.iter_mut().find(|condition| condition.type_ == name);
+        if let (Some(since), Some(own)) = (since, own) {
+            own.last_transition_time = since.last_transition_time;
+        }
+    }
 }
 
 /// One sentence per thing that keeps the class from being used.

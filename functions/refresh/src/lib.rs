@@ -46,7 +46,7 @@ where
         // Before EC2 is asked: what is started meanwhile is then surely not left out of both its count and ours.
         let asked_at = world.clock.now();
         match classes::find(world.cloud, cluster, &info, &class, settings).await {
-            Ok(found) => resolve(world, settings, cluster, &info, &class, (found, asked_at), &mut report).await?,
+            Ok(looked) => resolve(world, settings, cluster, &info, &class, (looked, asked_at), &mut report).await?,
             // What was known of the class stays; the next run asks again.
             Err(error) => {
                 report.count("classes_failed");
@@ -129,14 +129,14 @@ async fn resolve<S, C, K, Q, T>(
     cluster: &ClusterName,
     info: &ClusterInfo,
     class: &whittle_api::karpenter::Ec2NodeClass,
-    ((found, free), asked_at): ((whittle_ec2::node_class::Found, std::collections::BTreeMap<String, u32>), Timestamp),
+    (looked, asked_at): (classes::Looked, Timestamp),
     report: &mut Report,
 ) -> Result<(), HandleError>
 where
     S: Records,
     K: StatusWriter,
 {
-    let (shown, record) = classes::resolved(class, info, found, free, asked_at);
+    let (shown, record) = classes::resolved(class, settings, info, looked, asked_at);
     let known = world.store.read::<NodeClassRecord>(cluster, &record.name()).await?;
     let only_time_differs =
         |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;

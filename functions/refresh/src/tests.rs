@@ -415,6 +415,111 @@ fn with_the_gate_off_reservations_are_not_looked_at() {
     assert!(conditions::find(&shown.conditions, conditions::SUBNETS_READY).is_some());
 }
 
+/// A world whose class was never looked at, changed before it is; the settings are of a deployment that serves two clusters.
+fn fenced(change: impl FnOnce(&mut whittle_sim::World)) -> (Simulation, Settings) {
+    let simulation = world();
+    {
+        let mut world = simulation.world();
+        world.region.network.profiles.clear();
+        world.cluster.objects.change::<Ec2NodeClass>("default", |class| {
+            let tags = [("karpenter.sh/discovery".to_owned(), "c".to_owned())];
+            class.spec.ami_selector_terms = vec![AmiSelectorTerm { alias: Some("al2023@latest".into()), ..AmiSelectorTerm::default() }];
+            class.spec.subnet_selector_terms = vec![SubnetSelectorTerm { tags: Some(tags.clone().into()), id: None }];
+            class.spec.security_group_selector_terms =
+                vec![SecurityGroupSelectorTerm { tags: Some(tags.into()), ..SecurityGroupSelectorTerm::default() }];
+        });
+        change(&mut world);
+    }
+    (simulation, Settings { clusters: vec![cluster(), "other".into()], ..Settings::default() })
+}
+
+fn run_under(simulation: &Simulation, settings: &Settings) -> (Ec2NodeClass, NodeClassRecord) {
+    let ports = simulation.ports();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(world, settings, &cluster())).unwrap();
+    (class(simulation).unwrap(), record(simulation).unwrap())
+}
+
+fn with_role(role: &str) -> impl FnOnce(&mut whittle_sim::World) {
+    move |world| {
+        world.cluster.objects.change::<Ec2NodeClass>("default", |class| class.spec.role = Some(role.to_owned()));
+    }
+}
+
+/// The class says why, nothing can be launched with it, and what it says holds the object, the field and the remedy.
+#[track_caller]
+fn check_refused((shown, record): &(Ec2NodeClass, NodeClassRecord), part: &str, reason: &str, words: &[&str]) {
+    assert!(!record.is_ready(), "{record:?}");
+    let condition = conditions::find(&shown.status.conditions, part).unwrap();
+    assert_eq!((condition.status, condition.reason.as_str()), (whittle_api::ConditionStatus::False, reason), "{}", condition.message);
+    let ready = conditions::find(&shown.status.conditions, conditions::READY).unwrap();
+    assert_eq!(ready.status, whittle_api::ConditionStatus::False);
+    for word in words {
+        assert!(condition.message.contains(word) && ready.message.contains(word), "{word}: {}", ready.message);
+        assert!(record.problems.iter().any(|problem| problem.contains(word)), "{word}: {:?}", record.problems);
+    }
+}
+
+#[test]
+fn a_class_never_gets_the_node_role_of_another_cluster() {
+    let (simulation, settings) = fenced(with_role("KarpenterNodeRole-other"));
+    let seen = run_under(&simulation, &settings);
+    let words = ["KarpenterNodeRole-other", "spec.role", "ClusterNodeRoles"];
+    check_refused(&seen, conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted", &words);
+    assert_eq!((seen.1.instance_profile.as_str(), &seen.0.status.instance_profile), ("", &None));
+    assert!(simulation.world().region.network.profiles.is_empty(), "no profile is made for it");
+
+    let (simulation, settings) = fenced(with_role("KarpenterNodeRole-c"));
+    let (_, record) = run_under(&simulation, &settings);
+    assert!(record.is_ready(), "{:?}", record.problems);
+}
+
+#[test]
+fn an_instance_profile_is_no_way_round_the_roles() {
+    for (holds, permitted) in [("admin", false), ("KarpenterNodeRole-other", false), ("", false), ("KarpenterNodeRole-c", true)] {
+        let (simulation, settings) = fenced(|world| {
+            world.region.network.profiles.insert("p".into(), holds.into());
+            world.cluster.objects.change::<Ec2NodeClass>("default", |class| {
+                class.spec.role = None;
+                class.spec.instance_profile = Some("p".into());
+            });
+        });
+        let seen = run_under(&simulation, &settings);
+        if permitted {
+            assert!(seen.1.is_ready(), "{:?}", seen.1.problems);
+        } else {
+            check_refused(&seen, conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted", &["profile p", "spec.instanceProfile"]);
+        }
+    }
+}
+
+#[test]
+fn a_class_never_reaches_into_the_vpc_of_another_cluster() {
+    let words = ["vpc-other", "spec.subnetSelectorTerms", "spec.securityGroupSelectorTerms"];
+    for change in [
+        |world: &mut whittle_sim::World| world.region.network.subnets[0].vpc = "vpc-other".into(),
+        |world: &mut whittle_sim::World| world.region.network.groups[0].vpc = "vpc-other".into(),
+    ] {
+        let (simulation, settings) = fenced(|world| {
+            with_role("KarpenterNodeRole-c")(world);
+            change(world);
+        });
+        check_refused(&run_under(&simulation, &settings), conditions::SUBNETS_READY, "OtherVPC", &words);
+    }
+}
+
+#[test]
+fn a_refusal_stands_still_until_it_is_mended() {
+    let (mut simulation, settings) = fenced(with_role("KarpenterNodeRole-other"));
+    let (first, _) = run_under(&simulation, &settings);
+    simulation.run_for(SignedDuration::from_mins(5));
+    let (second, _) = run_under(&simulation, &settings);
+    assert_eq!(second.status.conditions, first.status.conditions, "no write every five minutes");
+    with_role("KarpenterNodeRole-c")(&mut simulation.world());
+    let (mended, record) = run_under(&simulation, &settings);
+    assert!(record.is_ready() && conditions::is_true(&mended.status.conditions, conditions::READY));
+}
+
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
 
@@ -454,6 +559,9 @@ impl Discovery for Counting<'_> {
     }
     async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
         self.ec2.ensure_instance_profile(cluster, class, role).await
+    }
+    async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {
+        self.ec2.profile_role(profile).await
     }
     async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         self.ec2.release_class(cluster, class).await

@@ -3,8 +3,11 @@
 //! Whatever comes in, the API server is answered "allowed" at once: the relay must never slow or block it. A request
 //! that is not authenticated rings nothing and learns nothing.
 
+mod secret;
 #[cfg(test)]
 mod tests;
+
+pub use secret::cluster_secret;
 
 use serde::Deserialize;
 use whittle_claims::{DecisionKind, Doorbell};
@@ -17,7 +20,7 @@ pub const BODY_BYTES_MAX: usize = 64 * 1024;
 /// A call of the Function URL.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// `/<secret>/<cluster>` from a webhook, `/<cluster>` from a signed caller.
+    /// `/<cluster's secret>/<cluster>` from a webhook, `/<cluster>` from a signed caller.
     pub path: &'a str,
     pub body: &'a [u8],
     /// ARN of the caller, where the URL checked an IAM signature.
@@ -37,10 +40,12 @@ pub struct Response {
 pub enum Refusal {
     #[error("the request is not authenticated: sign it, or use the secret path")]
     NotAuthenticated,
+    #[error("the path holds the stored secret: each cluster has one of its own now, which infra/README.md tells how to make")]
+    OldPath,
     #[error("cluster {0:?} is not served here: add it to the stack's parameter Clusters")]
     UnknownCluster(String),
-    #[error("the body has {0} bytes, more than {BODY_BYTES_MAX}")]
-    TooLarge(usize),
+    #[error("the body has more than {BODY_BYTES_MAX} bytes")]
+    TooLarge,
     #[error("the body is no AdmissionReview: {0}")]
     NotAReview(String),
 }
@@ -49,9 +54,9 @@ impl Refusal {
     /// The HTTP status of the refusal.
     const fn status(&self) -> u16 {
         match self {
-            Self::NotAuthenticated => 403,
+            Self::NotAuthenticated | Self::OldPath => 403,
             Self::UnknownCluster(_) => 404,
-            Self::TooLarge(_) => 413,
+            Self::TooLarge => 413,
             Self::NotAReview(_) => 400,
         }
     }
@@ -102,6 +107,9 @@ where
         Ok(verdict) => verdict,
         Err(refusal) => {
             report.count("refused");
+            if refusal == Refusal::OldPath {
+                tracing::warn!(%refusal, "a webhook of an earlier release calls");
+            }
             let body = serde_json::json!({"message": refusal.to_string()}).to_string();
             return Ok((Response { status: refusal.status(), body }, report));
         }
@@ -124,7 +132,7 @@ pub fn decide(settings: &Settings, request: Request<'_>) -> Result<Verdict, Refu
     // Authentication first: who is not let in learns nothing about clusters or sizes.
     let cluster = authenticated_cluster(settings, request)?;
     if request.body.len() > BODY_BYTES_MAX {
-        return Err(Refusal::TooLarge(request.body.len()));
+        return Err(Refusal::TooLarge);
     }
     let review: Review = serde_json::from_slice(request.body).map_err(|error| Refusal::NotAReview(error.to_string()))?;
     let answer = serde_json::json!({
@@ -153,16 +161,12 @@ fn authenticated_cluster(settings: &Settings, request: Request<'_>) -> Result<Cl
         Some((secret, cluster)) => (Some(secret), cluster),
         None => (None, path),
     };
-    let by_secret = secret.is_some_and(|given| !settings.relay_secret.is_empty() && same_secret(given, &settings.relay_secret));
-    if !by_secret && request.signed_by.is_none() {
-        return Err(Refusal::NotAuthenticated);
+    let by_secret = secret.is_some_and(|given| secret::opens(settings, given, cluster));
+    let by_signature = request.signed_by.is_some_and(|caller| settings.permits_caller(cluster, caller));
+    if !by_secret && !by_signature {
+        let is_old = secret.is_some_and(|given| secret::is_stored(settings, given));
+        return Err(if is_old { Refusal::OldPath } else { Refusal::NotAuthenticated });
     }
     let known = settings.clusters.iter().find(|known| known.as_str() == cluster);
     known.cloned().ok_or_else(|| Refusal::UnknownCluster(cluster.to_owned()))
-}
-
-/// Compares in a time that depends on the lengths alone, so that a guesser learns nothing from the answer's speed.
-fn same_secret(given: &str, secret: &str) -> bool {
-    let differing = given.bytes().zip(secret.bytes()).fold(0u8, |seen, (left, right)| seen | (left ^ right));
-    given.len() == secret.len() && differing == 0
 }

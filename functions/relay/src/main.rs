@@ -1,11 +1,11 @@
 //! Entry point of the relay function. Wiring only.
 
-use whittle_relay::Request;
+use whittle_relay::{BODY_BYTES_MAX, Request};
 use whittle_runtime::{Function, UrlAnswer, serve_url};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_runtime::Error> {
-    serve_url(Function::Relay, async |shell, call| {
+    serve_url(Function::Relay, BODY_BYTES_MAX, async |shell, call| {
         let request = Request { path: &call.path, body: &call.body, signed_by: call.signed_by.as_deref() };
         let (response, report) = whittle_relay::handle(shell.world(&()), &shell.settings, request).await?;
         Ok((UrlAnswer { status: response.status, body: response.body }, report))

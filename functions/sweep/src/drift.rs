@@ -167,6 +167,7 @@ mod tests {
             problems: Vec::new(),
             free_addresses: BTreeMap::new(),
             free_reserved: BTreeMap::new(),
+            fence: None,
             resolved_at: at(0),
         };
         let mut claim = launched();

@@ -70,12 +70,18 @@ pub(crate) fn subnet(entry: &sdk::Subnet) -> Option<Subnet> {
         zone: entry.availability_zone.clone()?,
         zone_id: entry.availability_zone_id.clone().unwrap_or_default(),
         free_addresses: entry.available_ip_address_count.and_then(|count| u32::try_from(count).ok()).unwrap_or_default(),
+        vpc: entry.vpc_id.clone().unwrap_or_default(),
         tags: tags(entry.tags()),
     })
 }
 
 pub(crate) fn security_group(entry: &sdk::SecurityGroup) -> Option<SecurityGroup> {
-    Some(SecurityGroup { id: entry.group_id.clone()?, name: entry.group_name.clone().unwrap_or_default(), tags: tags(entry.tags()) })
+    Some(SecurityGroup {
+        id: entry.group_id.clone()?,
+        name: entry.group_name.clone().unwrap_or_default(),
+        vpc: entry.vpc_id.clone().unwrap_or_default(),
+        tags: tags(entry.tags()),
+    })
 }
 
 /// A reservation; `None` for an entry without id, which EC2 does not send. A negative count is none.

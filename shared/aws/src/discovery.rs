@@ -26,6 +26,8 @@ pub struct Explorer {
     pub(crate) iam: aws_sdk_iam::Client,
     /// In a region that has the price list; `None` where it cannot be reached.
     pub(crate) pricing: Option<aws_sdk_pricing::Client>,
+    /// Whether IAM can be asked.
+    pub(crate) isolation: Isolation,
     pub(crate) region: Region,
     pub(crate) clock: Arc<dyn Clock + Send>,
 }
@@ -58,6 +60,7 @@ impl Explorer {
             eks: aws_sdk_eks::Client::new(config),
             ssm: aws_sdk_ssm::Client::new(config),
             iam: aws_sdk_iam::Client::new(config),
+            isolation: isolated,
             pricing,
             region,
             clock,
@@ -251,6 +254,20 @@ impl Discovery for Explorer {
         Ok(wanted.name)
     }
 
+    async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {
+        if self.isolation == Isolation::Isolated {
+            return Ok(None);
+        }
+        match ask!(self, aws_sdk_iam, "GetInstanceProfile", self.iam.get_instance_profile().instance_profile_name(profile)) {
+            Err(error) if error.kind == CloudErrorKind::Unauthorized => Ok(None),
+            Err(error) => Err(error),
+            Ok(answer) => {
+                let roles = answer.instance_profile.map(|profile| profile.roles).unwrap_or_default();
+                Ok(Some(roles.into_iter().next().map(|role| role.role_name).unwrap_or_default()))
+            }
+        }
+    }
+
     async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         let of_class = vec![
             filter(format!("tag:{}", labels::TAG_CLUSTER), &[cluster.as_str()]),
@@ -369,5 +386,6 @@ pub(crate) fn cluster_info(name: &ClusterName, cluster: Option<aws_sdk_eks::type
         version: cluster.version.unwrap_or_default(),
         service_cidr: cidr.unwrap_or_default(),
         ipv6: family == Some(aws_sdk_eks::types::IpFamily::Ipv6),
+        vpc: cluster.resources_vpc_config.and_then(|config| config.vpc_id).unwrap_or_default(),
     })
 }

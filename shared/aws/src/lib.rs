@@ -19,7 +19,7 @@ pub use access::EksAccess;
 pub use discovery::{Explorer, Isolation};
 pub use machines::Machines;
 pub use queues::{QueueUrls, SqsQueues};
-pub use secret::read_secret;
+pub use secret::{SecretVersion, read_secret};
 
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,7 @@ pub use machine::{Event, IllegalStep, step};
 pub use mirror::{annotations_of, holds, labels_of, mirror};
 pub use phase::Phase;
 pub use pool_health::{LaunchOutcome, PoolHealth, show_health};
-pub use record::{NodeClassRecord, Record, Sighting};
+pub use record::{FenceFacts, NodeClassRecord, Record, Sighting};
 pub use stock_out::{OfferingKey, StockOut};
 pub use timing::{LAUNCH_TIMEOUT, Liveness, REGISTRATION_TIMEOUT, SPOT_NOTICE};
 pub use uninstall::{LeftNodes, Uninstall, UninstallRequest};

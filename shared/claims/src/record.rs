@@ -37,8 +37,20 @@ pub struct NodeClassRecord {
     /// By reservation id, as EC2 said when it was asked: machines that were started since are not taken off.
     #[serde(default)]
     pub free_reserved: std::collections::BTreeMap<String, u32>,
+    /// What the cluster's fences are held against; `None` in records of releases that had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<FenceFacts>,
     /// When EC2 was asked. Moves with every look while the class has reservations, else only when something changed.
     pub resolved_at: Timestamp,
+}
+
+/// What a class reaches beyond its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FenceFacts {
+    /// The role that its nodes would have (empty: none); `None` where nobody could look it up.
+    pub role: Option<String>,
+    /// The VPCs of its subnets and security groups, sorted.
+    pub vpcs: Vec<String>,
 }
 
 /// Stands before the names of classes that came from templates of the old kind.

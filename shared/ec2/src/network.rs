@@ -12,6 +12,8 @@ pub struct Subnet {
     pub zone: String,
     pub zone_id: String,
     pub free_addresses: u32,
+    #[serde(default)]
+    pub vpc: String,
     pub tags: BTreeMap<String, String>,
 }
 
@@ -19,6 +21,8 @@ pub struct Subnet {
 pub struct SecurityGroup {
     pub id: String,
     pub name: String,
+    #[serde(default)]
+    pub vpc: String,
     pub tags: BTreeMap<String, String>,
 }
 
@@ -83,6 +87,9 @@ pub struct ClusterInfo {
     pub version: String,
     pub service_cidr: String,
     pub ipv6: bool,
+    /// Id of the VPC that its nodes are in; empty while it is unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub vpc: String,
 }
 
 impl ClusterInfo {

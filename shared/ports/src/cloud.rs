@@ -77,6 +77,8 @@ pub trait Discovery: Sync {
     fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> impl Answer<Vec<CapacityReservation>, CloudError>;
     /// The instance profile for a role, created if need be; returns its name.
     fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> impl Answer<String, CloudError>;
+    /// The role that an instance profile holds, without its path (empty: none); `None` where we cannot or may not ask.
+    fn profile_role(&self, profile: &str) -> impl Answer<Option<String>, CloudError>;
     /// Deletes what was made for a class: launch templates that carry its tag, and instance profiles under its path.
     /// Profiles that machines run with stay: without one a node loses its rights. Returns their names; success where nothing
     /// is left.

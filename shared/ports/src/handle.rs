@@ -6,6 +6,7 @@
 //! `body: &str`; `relay` takes a `Request` and also answers a `Response`. Handlers append to the decision log themselves;
 //! the report is for the caller's log, metrics and timeline.
 
+use crate::fences::NamePatterns;
 use crate::{ClaimStore, CloudError, CloudErrorKind, ClusterError, QueueError, StoreError};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -56,8 +57,15 @@ pub struct Settings {
     pub static_capacity: bool,
     /// How pods are planned for.
     pub scheduling: Scheduling,
-    /// Secret part of the relay's path; requests that do not name it are refused. Empty refuses all.
-    pub relay_secret: String,
+    /// Names of the roles that nodes may have, with `*` and `?`; empty where IAM alone says so.
+    pub node_roles: Vec<String>,
+    /// The same of single clusters.
+    pub cluster_node_roles: NamePatterns,
+    /// Secrets that those of the clusters' webhooks follow from, newest first; requests that do not name one are refused.
+    /// None refuses all.
+    pub relay_secrets: Vec<String>,
+    /// Names of the roles that may ring for a cluster with a signature; any may where none is named.
+    pub relay_callers: NamePatterns,
 }
 
 /// How pods are planned for, in provisioning and in consolidation alike.
@@ -109,7 +117,10 @@ impl Default for Settings {
             node_repair: false,
             static_capacity: true,
             scheduling: Scheduling::default(),
-            relay_secret: String::new(),
+            node_roles: Vec::new(),
+            cluster_node_roles: NamePatterns::default(),
+            relay_secrets: Vec::new(),
+            relay_callers: NamePatterns::default(),
         }
     }
 }

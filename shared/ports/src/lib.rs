@@ -10,6 +10,7 @@ mod cluster;
 #[cfg(feature = "contracts")]
 pub mod contracts;
 mod event;
+mod fences;
 mod handle;
 mod queue;
 mod record;
@@ -22,6 +23,7 @@ pub use cluster::{
     ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Presence, Scope, Sought, StatusWriter, WorkloadReader,
 };
 pub use event::{ClusterEvent, Involved};
+pub use fences::{ClassRefusal, NamePatterns, NamePatternsError, covers, names_of};
 pub use handle::{Amount, Counted, Disposition, Gauge, HandleError, Report, Scheduling, Settings, World, advance, save};
 pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;

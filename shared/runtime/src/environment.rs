@@ -1,8 +1,8 @@
 //! What a deployment sets: environment variables, each documented here and nowhere else.
 
 use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
-use whittle_aws::QueueUrls;
-use whittle_ports::{Scheduling, Settings};
+use whittle_aws::{Isolation, QueueUrls};
+use whittle_ports::{NamePatterns, NamePatternsError, Scheduling, Settings, names_of};
 use whittle_units::{ClusterName, SignedDuration};
 
 /// Name of the DynamoDB table.
@@ -31,8 +31,19 @@ pub const QUEUE_SWEEP: &str = "WHITTLE_QUEUE_SWEEP";
 pub const DEFAULT_NODE_ROLE: &str = "WHITTLE_DEFAULT_NODE_ROLE";
 /// Instance profile for the same; wins over the role. Optional.
 pub const DEFAULT_INSTANCE_PROFILE: &str = "WHITTLE_DEFAULT_INSTANCE_PROFILE";
-/// Name of the SSM parameter with the secret part of the relay's path. Optional; without it only signed posts are let in.
+/// Name of the SSM parameter with the secret that the relay's paths follow from. Optional; without it only signed posts are
+/// let in.
 pub const RELAY_SECRET: &str = "WHITTLE_RELAY_SECRET";
+/// How the relay's URL lets callers in: `NONE` by the secret, `AWS_IAM` by signature alone. `NONE` when unset.
+pub(crate) const RELAY_AUTH: &str = "WHITTLE_RELAY_AUTH";
+/// Which roles may ring for a cluster with a signature, as in `prod=relay-prod;dev=relay-dev-*`. Optional; any may when unset.
+pub(crate) const RELAY_CALLERS: &str = "WHITTLE_RELAY_CALLERS";
+/// Names of the roles that nodes may have, separated by commas, with `*` and `?`. Optional; IAM alone says so when unset.
+pub(crate) const NODE_ROLES: &str = "WHITTLE_NODE_ROLES";
+/// The same of single clusters, as in `prod=web-*,batch;dev=dev-nodes`. Optional.
+pub(crate) const CLUSTER_NODE_ROLES: &str = "WHITTLE_CLUSTER_NODE_ROLES";
+/// `true` where services without an endpoint in the VPC (IAM, the price list) cannot be reached. Optional.
+pub(crate) const ISOLATED_VPC: &str = "WHITTLE_ISOLATED_VPC";
 /// `true` lets spot nodes be replaced by cheaper spot nodes. Optional.
 pub const SPOT_TO_SPOT: &str = "WHITTLE_SPOT_TO_SPOT";
 /// `true` ends a node on a rebalance recommendation. Optional.
@@ -54,8 +65,9 @@ pub(crate) const SCHEDULER_CONFIG: &str = "WHITTLE_SCHEDULER_CONFIG";
 pub struct Environment {
     pub table: String,
     pub queues: QueueUrls,
-    /// Name of the SSM parameter, not the secret itself.
+    /// Name of the SSM parameter, not the secret itself; `None` where callers sign.
     pub relay_secret_parameter: Option<String>,
+    pub isolation: Isolation,
     /// Everything but the relay's secret, which has to be fetched.
     pub settings: Settings,
 }
@@ -69,6 +81,12 @@ pub enum EnvironmentError {
     Unknown { name: &'static str, value: String, allowed: &'static str },
     #[error("{name} is {value:?}, which is no whole number of seconds from 0 to 900")]
     NoSeconds { name: &'static str, value: String },
+    #[error("{name} cannot be used")]
+    Names {
+        name: &'static str,
+        #[source]
+        source: NamePatternsError,
+    },
     #[error("WHITTLE_SCHEDULER_CONFIG cannot be used")]
     SchedulerConfig(#[source] SchedulerConfigError),
 }
@@ -101,6 +119,13 @@ impl Environment {
             Some(value) if value == off => Ok(false),
             Some(value) => Err(EnvironmentError::Unknown { name, value: value.to_owned(), allowed }),
         };
+        let signed_only = switch(RELAY_AUTH, "AWS_IAM", "NONE", "NONE, AWS_IAM")?;
+        let is_isolated = switch(ISOLATED_VPC, "true", "false", "true, false")?;
+        let patterns = |name: &'static str| {
+            let text = optional(name).unwrap_or_default();
+            NamePatterns::parse(&text, &clusters).map_err(|source| EnvironmentError::Names { name, source })
+        };
+        let (cluster_node_roles, relay_callers) = (patterns(CLUSTER_NODE_ROLES)?, patterns(RELAY_CALLERS)?);
         Ok(Self {
             table: needed(TABLE)?,
             queues: QueueUrls {
@@ -113,8 +138,12 @@ impl Environment {
                 sweep: needed(QUEUE_SWEEP)?,
                 plan_delay: seconds(PLAN_DELAY_SECONDS, optional(PLAN_DELAY_SECONDS))?,
             },
-            relay_secret_parameter: optional(RELAY_SECRET),
+            relay_secret_parameter: optional(RELAY_SECRET).filter(|_| !signed_only),
+            isolation: if is_isolated { Isolation::Isolated } else { Isolation::Reachable },
             settings: Settings {
+                node_roles: names_of(&optional(NODE_ROLES).unwrap_or_default()),
+                cluster_node_roles,
+                relay_callers,
                 clusters,
                 shadow: switch(MODE, "shadow", "active", "active, shadow")?,
                 default_instance_profile: optional(DEFAULT_INSTANCE_PROFILE),
@@ -202,6 +231,33 @@ mod tests {
         for odd in ["1.5", "-1", "901", "soon"] {
             variables.insert(PLAN_DELAY_SECONDS, odd);
             assert!(matches!(read(&variables), Err(EnvironmentError::NoSeconds { .. })), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_relay_that_takes_signatures_alone_asks_for_no_secret() {
+        let mut variables = complete();
+        variables.insert(RELAY_AUTH, "NONE");
+        assert!(read(&variables).expect("it is complete").relay_secret_parameter.is_some());
+        variables.insert(RELAY_AUTH, "AWS_IAM");
+        assert_eq!(read(&variables).expect("it is complete").relay_secret_parameter, None);
+        variables.insert(RELAY_AUTH, "IAM");
+        assert!(matches!(read(&variables), Err(EnvironmentError::Unknown { .. })), "a typo opens nothing");
+    }
+
+    #[test]
+    fn fences_are_read_and_a_typo_in_them_stops_the_function() {
+        let mut variables = complete();
+        variables.extend([(NODE_ROLES, "KarpenterNodeRole-*, web"), (CLUSTER_NODE_ROLES, "a=web"), (ISOLATED_VPC, "true")]);
+        let environment = read(&variables).expect("it is in order");
+        assert_eq!(environment.isolation, Isolation::Isolated);
+        let permits = |cluster: &str, role: &str| environment.settings.permits_node_role(&cluster.into(), role);
+        assert!(permits("a", "web") && permits("b", "KarpenterNodeRole-b"));
+        assert!(!permits("b", "web") && !permits("a", "KarpenterNodeRole-a"));
+        for name in [CLUSTER_NODE_ROLES, RELAY_CALLERS] {
+            let mut odd = variables.clone();
+            odd.insert(name, "elsewhere=web");
+            assert!(matches!(read(&odd), Err(EnvironmentError::Names { .. })), "{name}");
         }
     }
 

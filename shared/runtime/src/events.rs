@@ -248,7 +248,9 @@ mod tests {
     #[test]
     fn a_tick_only_rings_once_for_every_cluster() {
         let tick = json!({ "kind": "tick" });
-        for function in [Function::Schedule, Function::Consolidate, Function::Launch, Function::Register, Function::Refresh, Function::Sweep] {
+        for function in
+            [Function::Schedule, Function::Consolidate, Function::Launch, Function::Register, Function::Refresh, Function::Sweep]
+        {
             check(function, &tick, &[]);
             let bells = ["a", "b"].map(|cluster| own_bell(function, cluster.into()).expect("it has a doorbell"));
             check_rung(function, &tick, &bells.map(|bell| (bell, &[][..])));
@@ -257,7 +259,11 @@ mod tests {
             assert_eq!((decoded.asked.len(), decoded.poison), (1, vec![]), "{function:?} works on what its tick rings");
         }
         check_rung(Function::Terminate, &tick, &[]);
-        check_rung(Function::Refresh, &json!({ "kind": "catalog" }), &["a", "b"].map(|cluster| (Doorbell::Refresh { cluster: cluster.into() }, &[][..])));
+        check_rung(
+            Function::Refresh,
+            &json!({ "kind": "catalog" }),
+            &["a", "b"].map(|cluster| (Doorbell::Refresh { cluster: cluster.into() }, &[][..])),
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod clock;
 mod environment;
 mod events;
+mod secrets;
 mod serve;
 mod telemetry;
 mod wiring;

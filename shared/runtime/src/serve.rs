@@ -4,6 +4,7 @@ use crate::Function;
 use crate::clock::InvocationClock;
 use crate::environment::Environment;
 use crate::events::{self, Asked, Decoded, ToRing, Work};
+use crate::secrets::RelaySecrets;
 use crate::telemetry;
 use crate::wiring::{Connections, Shell};
 use base64::Engine;
@@ -135,7 +136,12 @@ where
     let Asked { work, messages } = asked;
     if !shell.clock.deadline().has(shell.clock.now(), WORK_MIN) {
         let reason = "the invocation has no time left to begin".to_owned();
-        return Ended { messages, comes_back: true, failed: Some(Failed { disposition: Disposition::RetryLater, reason }), told: Vec::new() };
+        return Ended {
+            messages,
+            comes_back: true,
+            failed: Some(Failed { disposition: Disposition::RetryLater, reason }),
+            told: Vec::new(),
+        };
     }
     let start = Instant::now();
     let outcome = handler(shell, &work).await;
@@ -212,49 +218,76 @@ struct UrlCaller {
     user_arn: Option<String>,
 }
 
-/// Reads an event of a Function URL (payload format 2.0).
-fn url_request(event: &Value) -> Result<UrlRequest, String> {
+/// Reads an event of a Function URL (payload format 2.0). Of a longer body than `body_max` one byte more is kept: nobody has
+/// been asked yet who calls.
+fn url_request(event: &Value, body_max: usize) -> Result<UrlRequest, String> {
     let event = UrlEvent::deserialize(event).map_err(|error| format!("the event is no call of a Function URL: {error}"))?;
-    let body = event.body.unwrap_or_default();
-    let body = if event.is_base64_encoded {
-        base64::engine::general_purpose::STANDARD.decode(body).map_err(|error| format!("the body is no base64: {error}"))?
-    } else {
-        body.into_bytes()
-    };
+    let mut body = event.body.unwrap_or_default().into_bytes();
+    if event.is_base64_encoded {
+        // Four letters for three bytes; a body that is cut is cut between such groups.
+        body.truncate((body_max / 3 + 1) * 4);
+        body = base64::engine::general_purpose::STANDARD.decode(body).map_err(|error| format!("the body is no base64: {error}"))?;
+    }
+    body.truncate(body_max + 1);
     let caller = event.request_context.authorizer.and_then(|authorizer| authorizer.iam).and_then(|iam| iam.user_arn);
     Ok(UrlRequest { path: event.raw_path, body, signed_by: caller })
 }
 
-/// Serves a function behind a Function URL. The relay's secret is in the shell's settings.
+/// Serves a function behind a Function URL, of whose bodies at most `body_max` bytes and one are read. The secrets that let
+/// callers in are in the shell's settings.
 ///
 /// Errors when the environment is not complete or the secret cannot be read, before the first call is taken.
-pub async fn serve_url<H>(function: Function, handler: H) -> Result<(), Error>
+pub async fn serve_url<H>(function: Function, body_max: usize, handler: H) -> Result<(), Error>
 where
     H: AsyncFn(&Shell, &UrlRequest) -> Result<(UrlAnswer, Report), HandleError>,
 {
     telemetry::init_logs();
-    let mut connections = Connections::open(Environment::read(|name| std::env::var(name).ok())?).await?;
-    connections.fetch_relay_secret().await?;
-    let connections = &connections;
+    let connections = &Connections::open(Environment::read(|name| std::env::var(name).ok())?).await?;
+    let secrets = &connections.relay_secrets().await?;
     let handler = &handler;
     lambda_runtime::run(service_fn(|event: LambdaEvent<Value>| async move {
-        let shell = connections.shell(InvocationClock::until(event.context.deadline, Timestamp::now()));
-        let request = match url_request(&event.payload) {
+        let mut shell = connections.shell(InvocationClock::until(event.context.deadline, Timestamp::now()));
+        let request = match url_request(&event.payload, body_max) {
             Ok(request) => request,
             Err(reason) => return Ok::<Value, Error>(url_answer(400, &json!({ "message": reason }).to_string())),
         };
         let start = Instant::now();
-        let (answer, outcome) = match handler(&shell, &request).await {
+        shell.settings.relay_secrets = accepted(secrets.as_ref(), false).await;
+        let mut outcome = handler(&shell, &request).await;
+        if is_refused(&outcome) {
+            // The caller may know a secret that is newer than ours.
+            let anew = accepted(secrets.as_ref(), true).await;
+            if anew != shell.settings.relay_secrets {
+                shell.settings.relay_secrets = anew;
+                outcome = handler(&shell, &request).await;
+            }
+        }
+        // The path holds a secret: it is neither logged nor counted. Nor is what strangers send: Lambda counts it for nothing.
+        let is_counted = !is_refused(&outcome);
+        let (answer, outcome) = match outcome {
             Ok((answer, report)) => (url_answer(answer.status, &answer.body), Ok(report)),
             Err(error) => (url_answer(500, &json!({ "message": telemetry::chain(&error) }).to_string()), Err(error)),
         };
-        // The path holds a secret: it is neither logged nor counted.
-        for line in telemetry::lines(shell.clock.now(), function, &Work::Notice(String::new()), start.elapsed(), &outcome) {
-            println!("{line}");
+        if is_counted {
+            for line in telemetry::lines(shell.clock.now(), function, &Work::Notice(String::new()), start.elapsed(), &outcome) {
+                println!("{line}");
+            }
         }
         Ok(answer)
     }))
     .await
+}
+
+async fn accepted(secrets: Option<&RelaySecrets>, was_refused: bool) -> Vec<String> {
+    match secrets {
+        Some(secrets) => secrets.accepted(was_refused).await,
+        None => Vec::new(),
+    }
+}
+
+/// Whether the caller was not let in.
+fn is_refused(outcome: &Result<(UrlAnswer, Report), HandleError>) -> bool {
+    outcome.as_ref().is_ok_and(|(answer, _)| answer.status == 403)
 }
 
 fn url_answer(status: u16, body: &str) -> Value {
@@ -350,7 +383,7 @@ mod tests {
             "version": "2.0", "rawPath": "/prod", "isBase64Encoded": true, "body": "e30=",
             "requestContext": { "authorizer": { "iam": { "userArn": "arn:aws:sts::1:assumed-role/relay/x" } } },
         });
-        let request = url_request(&event).expect("it is a call");
+        let request = url_request(&event, 10).expect("it is a call");
         assert_eq!((request.path.as_str(), request.body.as_slice()), ("/prod", b"{}".as_slice()));
         assert_eq!(request.signed_by.as_deref(), Some("arn:aws:sts::1:assumed-role/relay/x"));
     }
@@ -358,7 +391,32 @@ mod tests {
     #[test]
     fn a_webhook_has_no_caller() {
         let event = json!({ "version": "2.0", "rawPath": "/secret/prod", "isBase64Encoded": false, "body": "{}", "requestContext": { "http": { "method": "POST" } } });
-        assert_eq!(url_request(&event), Ok(UrlRequest { path: "/secret/prod".to_owned(), body: b"{}".to_vec(), signed_by: None }));
-        assert!(url_request(&json!({ "rawPath": 1 })).is_err());
+        assert_eq!(url_request(&event, 10), Ok(UrlRequest { path: "/secret/prod".to_owned(), body: b"{}".to_vec(), signed_by: None }));
+        assert!(url_request(&json!({ "rawPath": 1 }), 10).is_err());
+    }
+
+    #[test]
+    fn a_strangers_megabytes_are_not_decoded() {
+        for max in [0, 1, 2, 3, 10, 100] {
+            for length in 0..150 {
+                let bytes = vec![b'x'; length];
+                let encoded = base64::engine::general_purpose::STANDARD.encode(&bytes);
+                let of = |body: &str, encoded: bool| {
+                    let event = json!({ "rawPath": "/", "body": body, "isBase64Encoded": encoded });
+                    url_request(&event, max).expect("it is a call").body
+                };
+                let plain = String::from_utf8(bytes.clone()).expect("ASCII");
+                for body in [of(&plain, false), of(&encoded, true)] {
+                    assert_eq!(body.len(), length.min(max + 1), "what is too large stays so, and no more of it is kept");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_not_let_in_is_not_counted() {
+        let outcome = |status| Ok((UrlAnswer { status, body: String::new() }, Report::default()));
+        assert!(is_refused(&outcome(403)));
+        assert!(!is_refused(&outcome(200)) && !is_refused(&outcome(404)) && !is_refused(&Err(failing(Disposition::Fail))));
     }
 }

@@ -37,18 +37,13 @@ pub fn chain(error: &dyn Error) -> String {
 }
 
 /// A line of the embedded metric format: `metrics` with these dimensions; the other fields are only logged.
-fn emf(at: Timestamp, dimensions: &[&str], metrics: &[(&str, &str)], fields: Map<String, Value>) -> Value {
-    emf_of_sets(at, &[dimensions], metrics, fields)
-}
-
-/// The same with several sets of dimensions: a series for each.
-fn emf_of_sets(at: Timestamp, dimensions: &[&[&str]], metrics: &[(&str, &str)], mut fields: Map<String, Value>) -> Value {
+fn emf(at: Timestamp, dimensions: &[&str], metrics: &[(&str, &str)], mut fields: Map<String, Value>) -> Value {
     let metrics: Vec<Value> = metrics.iter().map(|(name, unit)| json!({ "Name": name, "Unit": unit })).collect();
     fields.insert(
         "_aws".to_owned(),
         json!({
             "Timestamp": at.as_millisecond(),
-            "CloudWatchMetrics": [{ "Namespace": NAMESPACE, "Dimensions": dimensions, "Metrics": metrics }],
+            "CloudWatchMetrics": [{ "Namespace": NAMESPACE, "Dimensions": [dimensions], "Metrics": metrics }],
         }),
     );
     fields.into()
@@ -89,7 +84,7 @@ pub fn lines(at: Timestamp, function: Function, work: &Work, took: Duration, out
     lines
 }
 
-/// A run that did not end well, for alarms: by cluster, and for all together. That the state had moved on is no failure.
+/// A run that did not end well, for alarms. That the state had moved on is no failure.
 fn failed_line(at: Timestamp, function: Function, cluster: &str, error: &HandleError) -> Value {
     let fields = [
         ("function", json!(function.name())),
@@ -98,7 +93,7 @@ fn failed_line(at: Timestamp, function: Function, cluster: &str, error: &HandleE
         ("whittle_failed_runs", json!(1)),
     ];
     let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    emf_of_sets(at, &[&["cluster"], &[]], &[("whittle_failed_runs", "Count")], fields)
+    emf(at, &["cluster"], &[("whittle_failed_runs", "Count")], fields)
 }
 
 /// Counters of the same name and labels are added up.
@@ -204,10 +199,13 @@ mod tests {
         let lines = lines(Timestamp::UNIX_EPOCH, Function::Launch, &Work::Notice(String::new()), Duration::ZERO, &Err(error));
         assert_eq!((&lines[0]["outcome"], &lines[0]["cluster"]), (&json!("retry_later"), &json!("all")));
         assert_eq!((&lines[1]["whittle_failed_runs"], &lines[1]["cluster"]), (&json!(1), &json!("all")));
-        assert_eq!(lines[1]["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster"], []]));
+        assert_eq!(lines[1]["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster"]]));
         assert_eq!(lines[0]["error"], "the store stopped the work: the table throttles claim prod/x");
         let moved = HandleError::Store(StoreError::Conflict { what: "claim prod/x".to_owned() });
-        assert_eq!(super::lines(Timestamp::UNIX_EPOCH, Function::Launch, &Work::Notice(String::new()), Duration::ZERO, &Err(moved)).len(), 1);
+        assert_eq!(
+            super::lines(Timestamp::UNIX_EPOCH, Function::Launch, &Work::Notice(String::new()), Duration::ZERO, &Err(moved)).len(),
+            1
+        );
         assert_eq!(chain(&QueueError { cluster: "c".to_owned(), reason: "r".to_owned() }), "the doorbell for c could not be rung: r");
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::clock::{InvocationClock, SharedClock};
 use crate::environment::{Environment, EnvironmentError};
+use crate::secrets::RelaySecrets;
 use aws_config::{BehaviorVersion, SdkConfig};
 use std::sync::Arc;
 use whittle_api::legacy::{ConvertOptions, Purpose};
-use whittle_aws::{EksAccess, Explorer, Isolation, Machines, SqsQueues, read_secret};
+use whittle_aws::{EksAccess, Explorer, Isolation, Machines, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{CloudError, Settings, World};
@@ -61,13 +62,11 @@ impl Connections {
         })
     }
 
-    /// Fetches the relay's secret, which the environment only names.
-    pub(crate) async fn fetch_relay_secret(&mut self) -> Result<(), StartError> {
-        if let Some(parameter) = self.environment.relay_secret_parameter.clone() {
-            let secret = read_secret(&self.config, &parameter).await;
-            self.environment.settings.relay_secret = secret.map_err(|source| StartError::Secret { parameter, source })?;
-        }
-        Ok(())
+    /// The relay's secret, which the environment only names; `None` where callers sign.
+    pub(crate) async fn relay_secrets(&self) -> Result<Option<RelaySecrets>, StartError> {
+        let Some(parameter) = self.environment.relay_secret_parameter.clone() else { return Ok(None) };
+        let secrets = RelaySecrets::open(self.config.clone(), parameter.clone()).await;
+        secrets.map(Some).map_err(|source| StartError::Secret { parameter, source })
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -85,6 +84,7 @@ impl Connections {
             clock,
             config: self.config.clone(),
             region: self.region.clone(),
+            isolation: self.environment.isolation,
         }
     }
 }
@@ -101,6 +101,7 @@ pub struct Shell {
     pub settings: Settings,
     config: SdkConfig,
     region: Region,
+    isolation: Isolation,
 }
 
 impl Shell {
@@ -116,6 +117,6 @@ impl Shell {
 
     /// What there is to buy, for `refresh`.
     pub fn explorer(&self) -> Explorer {
-        Explorer::new(&self.config, self.region.clone(), Isolation::Reachable, Arc::new(self.clock))
+        Explorer::new(&self.config, self.region.clone(), self.isolation, Arc::new(self.clock))
     }
 }

@@ -21,6 +21,7 @@ fn class(second: i64, free: &[(&str, u32)]) -> NodeClassRecord {
         problems: Vec::new(),
         free_addresses: BTreeMap::new(),
         free_reserved: free.iter().map(|(id, free)| ((*id).to_owned(), *free)).collect(),
+        fence: None,
         resolved_at: at(second),
     }
 }

@@ -302,7 +302,8 @@ impl<'a> Player<'a> {
             Step::Faults(change) => self.faults(change),
             Step::Image(image) => self.image(image),
             Step::SecurityGroup(group) => {
-                let group = SecurityGroup { id: group.id.clone(), name: group.name.clone(), tags: group.tags.clone() };
+                let vpc = whittle_sim::region::VPC.to_owned();
+                let group = SecurityGroup { id: group.id.clone(), name: group.name.clone(), vpc, tags: group.tags.clone() };
                 self.session.simulation.world().region.network.groups.push(group);
             }
             Step::Ticks(span) => self.session.simulation.world().set_tick(span.span()),

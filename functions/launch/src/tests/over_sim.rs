@@ -100,6 +100,7 @@ fn a_claim_whose_class_is_not_ready_is_given_up_without_an_event() {
         problems: vec!["it names no subnet".to_owned()],
         free_addresses: std::collections::BTreeMap::new(),
         free_reserved: std::collections::BTreeMap::new(),
+        fence: None,
         resolved_at: at(0),
     };
     block_on(simulation.ports().write(&ClusterName::new("c"), &class, Revision::ABSENT)).unwrap();
@@ -133,8 +134,47 @@ pub(super) fn class_in(catalog: &whittle_ec2::facts::Catalog) -> NodeClassRecord
         problems: Vec::new(),
         free_addresses: std::collections::BTreeMap::new(),
         free_reserved: std::collections::BTreeMap::new(),
+        fence: None,
         resolved_at: at(0),
     }
+}
+
+/// Whatever the stored class says of itself: settings may be newer than it.
+#[test]
+fn nothing_is_launched_with_a_role_or_a_vpc_of_another_cluster() {
+    let facts = |role: &str, vpc: &str| Some(whittle_claims::FenceFacts { role: Some(role.into()), vpcs: vec![vpc.into()] });
+    for (fence, launches) in [
+        (facts("KarpenterNodeRole-c", "vpc-c"), true),
+        (facts("KarpenterNodeRole-other", "vpc-c"), false),
+        (facts("KarpenterNodeRole-c", "vpc-other"), false),
+        // A record of an older release: the class itself names the role `r`.
+        (None, false),
+    ] {
+        let record = ClusterRecord { info: ClusterInfo { name: "c".into(), vpc: "vpc-c".into(), ..ClusterInfo::default() } };
+        let blob = without_classes().world().region.catalog_blob();
+        let catalog = whittle_snapshot::warm::catalog(&blob).unwrap();
+        let class = NodeClassRecord { fence: fence.clone(), ..class_in(&catalog) };
+        let settings = Settings { clusters: vec!["c".into(), "other".into()], ..Settings::default() };
+        let fenced = crate::fenced(class, &settings, &"c".into(), &record);
+        assert_eq!(fenced.is_ready(), launches, "{fence:?}: {:?}", fenced.problems);
+    }
+}
+
+#[test]
+fn a_claim_whose_class_reaches_beyond_its_cluster_is_given_up() {
+    let simulation = without_classes();
+    let claim = keep(&simulation, 1);
+    let catalog = whittle_snapshot::warm::catalog(&simulation.world().region.catalog_blob()).unwrap();
+    let class = class_in(&catalog);
+    assert!(class.is_ready());
+    block_on(simulation.ports().write(&ClusterName::new("c"), &class, Revision::ABSENT)).unwrap();
+    let settings = Settings { clusters: vec!["c".into(), "other".into()], ..Settings::default() };
+    let ports = simulation.ports();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(world, &settings, &"c".into(), &[])).unwrap();
+    let after = kept(&simulation, &claim.key);
+    assert_eq!(after.deletion.map(|deletion| deletion.reason), Some(DeletionReason::NodeClassNotReady));
+    assert!(simulation.world().region.machines.is_empty(), "nothing was launched");
 }
 
 /// What a claim comes to that wants `least` different types: how many types the call names, or nothing where it is refused.

@@ -55,7 +55,7 @@ fn subnets_of(simulation: &Simulation) -> BTreeMap<String, usize> {
 fn a_full_subnet_shuts_no_type_of_its_zone_and_the_next_launch_takes_another() {
     let simulation = with_two_subnets(100);
     let first = format!("subnet-{ZONE}");
-    let full = Subnet { id: first.clone(), zone: ZONE.into(), zone_id: String::new(), free_addresses: 0, tags: BTreeMap::new() };
+    let full = Subnet { id: first.clone(), zone: ZONE.into(), ..Subnet::default() };
     simulation.world().region.network.subnets.push(full);
     let refused = keep_as(&simulation, 1, in_zone);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1);

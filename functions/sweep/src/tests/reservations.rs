@@ -56,6 +56,7 @@ fn class() -> NodeClassRecord {
         problems: Vec::new(),
         free_addresses: BTreeMap::new(),
         free_reserved: BTreeMap::new(),
+        fence: None,
         resolved_at: at(90),
     }
 }

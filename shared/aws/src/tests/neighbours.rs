@@ -156,7 +156,12 @@ fn bells_ring_in_the_queue_of_their_kind() {
     let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
     let wire = Wire::answering([(200, &sent), (200, &sent)]);
     let plan_delay = SignedDuration::from_secs(1);
-    let urls = QueueUrls { plan: "https://sqs/1/plan.fifo".into(), terminate: "https://sqs/1/terminate".into(), plan_delay, ..QueueUrls::default() };
+    let urls = QueueUrls {
+        plan: "https://sqs/1/plan.fifo".into(),
+        terminate: "https://sqs/1/terminate".into(),
+        plan_delay,
+        ..QueueUrls::default()
+    };
     let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
     let bell = Doorbell::Schedule { cluster: "demo".into() };
     run(queues.ring(bell.clone(), SignedDuration::ZERO)).unwrap();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use whittle_api::karpenter::{AmiSelectorTerm, ResolvedAmi, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 
 fn subnet(id: &str, free: u32) -> Subnet {
-    Subnet { id: id.into(), zone: "us-east-1a".into(), zone_id: "use1-az1".into(), free_addresses: free, tags: BTreeMap::new() }
+    Subnet { id: id.into(), zone: "us-east-1a".into(), zone_id: "use1-az1".into(), free_addresses: free, ..Subnet::default() }
 }
 
 fn image(id: &str, architecture: &str, created: &str, variant: ImageVariant) -> Image {

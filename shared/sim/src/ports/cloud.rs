@@ -114,6 +114,7 @@ impl Discovery for SimPorts {
                 version: world.cluster.version.clone(),
                 service_cidr: "10.100.0.0/16".to_owned(),
                 ipv6: false,
+                vpc: crate::region::VPC.to_owned(),
             })
         })
         .await
@@ -138,6 +139,14 @@ impl Discovery for SimPorts {
             let name = format!("{cluster}_{class}");
             world.region.network.profiles.insert(name.clone(), role.to_owned());
             Ok(name)
+        })
+        .await
+    }
+    async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {
+        self.call(EC2, "GetInstanceProfile", |world| {
+            // Profiles that nobody made here hold a role of their own name.
+            let known = world.region.network.profiles.get(profile);
+            Ok(Some(known.map_or(profile, String::as_str).to_owned()))
         })
         .await
     }

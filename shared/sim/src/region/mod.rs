@@ -6,7 +6,7 @@ pub mod notices;
 mod reservations;
 mod user_data;
 
-pub use network::Network;
+pub use network::{Network, VPC};
 pub use reservations::Reservation;
 
 use crate::cluster::JoiningMachine;

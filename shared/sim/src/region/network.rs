@@ -10,6 +10,9 @@ use whittle_units::ClusterName;
 /// Tag that the seeds' selectors name.
 const DISCOVERY: &str = whittle_api::labels::TAG_DISCOVERY;
 
+/// The cluster's VPC.
+pub const VPC: &str = "vpc-00000000000000001";
+
 /// Subnets, groups and images of a region.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
@@ -43,9 +46,11 @@ impl Network {
             zone: zone.name.clone(),
             zone_id: zone.id.clone(),
             free_addresses: 8000,
+            vpc: VPC.to_owned(),
             tags: tagged(),
         });
-        let group = SecurityGroup { id: format!("sg-{:017x}", 1), name: format!("eks-cluster-sg-{cluster}"), tags: tagged() };
+        let group =
+            SecurityGroup { id: format!("sg-{:017x}", 1), name: format!("eks-cluster-sg-{cluster}"), vpc: VPC.to_owned(), tags: tagged() };
         let mut network = Self { subnets: subnets.collect(), groups: vec![group], images: Vec::new(), profiles: BTreeMap::new() };
         network.images = family_images(kubernetes_version);
         network

@@ -1,0 +1,277 @@
+//! What a cluster of a deployment may use, so that one cluster's administrators cannot reach another through Whittle.
+
+use crate::Settings;
+use std::collections::BTreeMap;
+use whittle_claims::{FenceFacts, NodeClassRecord};
+use whittle_units::ClusterName;
+
+/// Names with `*` and `?`, as in IAM's policies, for each cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamePatterns(BTreeMap<ClusterName, Vec<String>>);
+
+/// A text that is no list of patterns, in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NamePatternsError {
+    #[error("{0:?} is no entry of the form CLUSTER=NAME,NAME")]
+    NoEntry(String),
+    #[error("cluster {0} is not served here: add it to the stack's parameter Clusters, or take its entry out")]
+    NotServed(ClusterName),
+    #[error("cluster {0} has two entries: write its names into one")]
+    Twice(ClusterName),
+}
+
+impl NamePatterns {
+    /// Reads `CLUSTER=NAME,NAME;CLUSTER=NAME`. A cluster with an entry and no name may use none.
+    pub fn parse(text: &str, served: &[ClusterName]) -> Result<Self, NamePatternsError> {
+        let mut all = BTreeMap::new();
+        for entry in text.split(';').map(str::trim).filter(|entry| !entry.is_empty()) {
+            let (cluster, names) = entry.split_once('=').ok_or_else(|| NamePatternsError::NoEntry(entry.to_owned()))?;
+            let cluster = ClusterName::new(cluster.trim());
+            if !served.contains(&cluster) {
+                return Err(NamePatternsError::NotServed(cluster));
+            }
+            if all.insert(cluster.clone(), names_of(names)).is_some() {
+                return Err(NamePatternsError::Twice(cluster));
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// The patterns of a cluster; `None` where it has no entry.
+    pub fn of(&self, cluster: &ClusterName) -> Option<&[String]> {
+        self.0.get(cluster).map(Vec::as_slice)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What a class reaches for and its cluster may not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClassRefusal {
+    #[error("{}", role_refused(.role.as_deref(), .profile.as_deref()))]
+    Role { role: Option<String>, profile: Option<String> },
+    #[error(
+        "subnets or security groups are in {other}, and the cluster's nodes are in {own}: narrow spec.subnetSelectorTerms and \
+         spec.securityGroupSelectorTerms to the cluster's own"
+    )]
+    Vpc { other: String, own: String },
+}
+
+fn role_refused(role: Option<&str>, profile: Option<&str>) -> String {
+    let remedy = "the operator allows roles by the stack's parameters NodeRoles and ClusterNodeRoles";
+    match (role, profile) {
+        (Some(""), Some(profile)) => format!("instance profile {profile} of spec.instanceProfile does not exist, or holds no role"),
+        (Some(role), Some(profile)) => {
+            format!(
+                "instance profile {profile} of spec.instanceProfile holds role {role}, which nodes of this cluster may not have: {remedy}"
+            )
+        }
+        (Some(role), None) => format!("nodes of this cluster may not have role {role} of spec.role: {remedy}"),
+        (None, profile) => {
+            let profile = profile.unwrap_or_default();
+            format!("it is not known which role instance profile {profile} of spec.instanceProfile holds: use spec.role, or {remedy}")
+        }
+    }
+}
+
+/// Names between commas.
+pub fn names_of(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Whether a pattern covers the name: `*` is any text, `?` one character.
+pub fn covers(pattern: &str, name: &str) -> bool {
+    // The rest of the pattern after the last star, and how much of the name that star covers so far.
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(one) if *one == '?' || *one == name[n] => (p, n) = (p + 1, n + 1),
+            _ => match star {
+                Some((at, covered)) => {
+                    star = Some((at, covered + 1));
+                    (p, n) = (at + 1, covered + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|rest| *rest == '*')
+}
+
+/// The name of a role without its path.
+fn bare(role: &str) -> &str {
+    role.rsplit('/').next().unwrap_or(role)
+}
+
+fn any_covers(patterns: &[String], name: &str) -> bool {
+    patterns.iter().any(|pattern| covers(bare(pattern), name))
+}
+
+impl Settings {
+    /// Whether nodes of the cluster may have this role (its name, with or without path).
+    ///
+    /// The operator's own default role may be had everywhere. Any other must be among `node_roles`, and among the cluster's
+    /// own names. A cluster without such names may have any role of `node_roles` if it is alone in its deployment, and only
+    /// `KarpenterNodeRole-CLUSTER` if it is not.
+    pub fn permits_node_role(&self, cluster: &ClusterName, role: &str) -> bool {
+        let name = bare(role);
+        if name.is_empty() {
+            return false;
+        }
+        if self.default_node_role.as_deref().is_some_and(|default| bare(default) == name) {
+            return true;
+        }
+        if !self.node_roles.is_empty() && !any_covers(&self.node_roles, name) {
+            return false;
+        }
+        match self.cluster_node_roles.of(cluster) {
+            Some(own) => any_covers(own, name),
+            None => self.clusters.len() <= 1 || name == format!("KarpenterNodeRole-{cluster}"),
+        }
+    }
+
+    /// Whether an instance profile whose role nobody could look up may be used: the operator's own default, and any where the
+    /// deployment serves one cluster and names no roles for it, because IAM's rule for `iam:PassRole` is all there is then.
+    pub fn permits_unknown_role(&self, cluster: &ClusterName, profile: &str) -> bool {
+        self.is_default_profile(profile) || (self.clusters.len() <= 1 && self.cluster_node_roles.of(cluster).is_none())
+    }
+
+    /// Why a class may not be used in its cluster, of whose nodes `vpc` is the VPC (empty: unknown): what no machine may be
+    /// launched with.
+    pub fn class_refusals(&self, cluster: &ClusterName, vpc: &str, record: &NodeClassRecord) -> Vec<ClassRefusal> {
+        let spec = &record.class.spec;
+        let named = spec.instance_profile.as_deref();
+        let fence = record.fence.clone().unwrap_or_else(|| FenceFacts { role: spec.role.clone(), vpcs: Vec::new() });
+        let role = match (&fence.role, named) {
+            // A class that names nothing has nothing to refuse: it is not ready for another reason.
+            (None, None) => true,
+            (_, Some(profile)) if self.is_default_profile(profile) => true,
+            (None, Some(profile)) => self.permits_unknown_role(cluster, profile),
+            (Some(role), _) => self.permits_node_role(cluster, role),
+        };
+        let role = (!role).then(|| ClassRefusal::Role { role: fence.role.clone(), profile: named.map(str::to_owned) });
+        let foreign = fence.vpcs.iter().find(|other| !vpc.is_empty() && !other.is_empty() && *other != vpc);
+        let vpc = foreign.map(|other| ClassRefusal::Vpc { other: other.clone(), own: vpc.to_owned() });
+        role.into_iter().chain(vpc).collect()
+    }
+
+    /// Whether the operator set this instance profile for classes that name none.
+    pub fn is_default_profile(&self, profile: &str) -> bool {
+        self.default_instance_profile.as_deref() == Some(profile)
+    }
+
+    /// Whether a signed caller may ring for a cluster: any, unless callers are named.
+    pub fn permits_caller(&self, cluster: &str, arn: &str) -> bool {
+        if self.relay_callers.is_empty() {
+            return true;
+        }
+        let Some(name) = role_of_caller(arn) else { return false };
+        self.relay_callers.of(&ClusterName::new(cluster)).is_some_and(|own| any_covers(own, name))
+    }
+}
+
+/// The role in `arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION`, or the user in `arn:aws:iam::ACCOUNT:user/PATH/USER`.
+fn role_of_caller(arn: &str) -> Option<&str> {
+    let resource = arn.splitn(6, ':').nth(5)?;
+    match resource.split_once('/')? {
+        ("assumed-role", rest) => rest.split('/').next(),
+        (_, rest) => rest.rsplit('/').next(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_covers_as_in_iam() {
+        for (pattern, name, expected) in [
+            ("*", "", true),
+            ("*", "any", true),
+            ("Node-*", "Node-", true),
+            ("Node-*", "Node", false),
+            ("Node-*-x", "Node-a-b-x", true),
+            ("Node-*-x", "Node-a-b-y", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("", "", true),
+            ("", "a", false),
+            ("a*b*c", "a1b2b3c", true),
+            ("é*", "éa", true),
+        ] {
+            assert_eq!(covers(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    fn settings(clusters: &[&str], all: &str, own: &str) -> Settings {
+        let clusters: Vec<ClusterName> = clusters.iter().map(|&name| name.into()).collect();
+        let cluster_node_roles = NamePatterns::parse(own, &clusters).expect("it is in order");
+        Settings { clusters, node_roles: names_of(all), cluster_node_roles, ..Settings::default() }
+    }
+
+    #[test]
+    fn no_cluster_may_have_the_node_role_of_another() {
+        let two = settings(&["prod", "prod-b"], "KarpenterNodeRole-*", "");
+        let permits = |cluster: &str, role: &str| two.permits_node_role(&cluster.into(), role);
+        assert!(permits("prod", "KarpenterNodeRole-prod") && permits("prod-b", "path/KarpenterNodeRole-prod-b"));
+        assert!(!permits("prod", "KarpenterNodeRole-prod-b") && !permits("prod-b", "KarpenterNodeRole-prod"));
+        assert!(!permits("prod", "admin") && !permits("prod", ""));
+        let named = settings(&["prod", "dev"], "*", "prod=web-*,batch;dev=");
+        let permits = |cluster: &str, role: &str| named.permits_node_role(&cluster.into(), role);
+        assert!(permits("prod", "web-1") && permits("prod", "batch"));
+        assert!(!permits("prod", "KarpenterNodeRole-prod"), "its own names are all that it may have");
+        assert!(!permits("dev", "web-1") && !permits("dev", "KarpenterNodeRole-dev"));
+    }
+
+    #[test]
+    fn the_list_of_all_roles_is_a_fence_for_every_cluster() {
+        let one = settings(&["prod"], "KarpenterNodeRole-*, eng/batch", "");
+        let permits = |role: &str| one.permits_node_role(&"prod".into(), role);
+        assert!(permits("KarpenterNodeRole-other") && permits("batch"), "a cluster alone may have all of them");
+        assert!(!permits("admin"));
+        let narrow = settings(&["prod"], "KarpenterNodeRole-*", "prod=admin");
+        assert!(!narrow.permits_node_role(&"prod".into(), "admin"), "IAM would not let it be passed");
+        let default = Settings { default_node_role: Some("path/nodes".to_owned()), ..settings(&["a", "b"], "x", "") };
+        assert!(default.permits_node_role(&"a".into(), "nodes"), "the operator chose it");
+    }
+
+    #[test]
+    fn a_role_that_nobody_could_look_up_is_no_way_round_the_fence() {
+        let one = settings(&["prod"], "", "");
+        assert!(one.permits_unknown_role(&"prod".into(), "p"));
+        assert!(!settings(&["prod"], "", "prod=web").permits_unknown_role(&"prod".into(), "p"));
+        let two = Settings { default_instance_profile: Some("ours".to_owned()), ..settings(&["a", "b"], "", "") };
+        assert!(two.permits_unknown_role(&"a".into(), "ours") && !two.permits_unknown_role(&"a".into(), "p"));
+    }
+
+    #[test]
+    fn a_signed_caller_rings_for_its_own_cluster_alone() {
+        let clusters = ["prod".into(), "dev".into()];
+        let relay_callers = NamePatterns::parse("prod=relay-prod;dev=relay-dev-*", &clusters).expect("it is in order");
+        let named = Settings { relay_callers, ..Settings::default() };
+        let role = "arn:aws:sts::111122223333:assumed-role/relay-prod/relay-dev-1";
+        assert!(named.permits_caller("prod", role));
+        assert!(!named.permits_caller("dev", role), "the name of a session is the caller's own choice");
+        assert!(!named.permits_caller("dev", "arn:aws:sts::111122223333:assumed-role/other/x") && !named.permits_caller("dev", "odd"));
+        assert!(named.permits_caller("dev", "arn:aws:iam::111122223333:user/ops/relay-dev-1"));
+        assert!(!named.permits_caller("elsewhere", role));
+        assert!(Settings::default().permits_caller("prod", role), "where nobody is named, a signature is enough");
+    }
+
+    #[test]
+    fn an_odd_list_is_refused_with_the_entry_that_is_odd() {
+        let served = ["prod".into()];
+        assert_eq!(NamePatterns::parse("prod", &served), Err(NamePatternsError::NoEntry("prod".to_owned())));
+        assert_eq!(NamePatterns::parse("pord=a", &served), Err(NamePatternsError::NotServed("pord".into())));
+        assert_eq!(NamePatterns::parse("prod=a;prod=b", &served), Err(NamePatternsError::Twice("prod".into())));
+        assert!(NamePatterns::parse(" ; ", &served).expect("nothing is in order").is_empty());
+    }
+}

@@ -1,0 +1,132 @@
+//! The relay's stored secret: read now and then, so that a new value is heard of without a new execution environment.
+
+use crate::clock::SharedClock;
+use aws_config::SdkConfig;
+use std::sync::{Mutex, PoisonError};
+use whittle_aws::{SecretVersion, read_secret};
+use whittle_ports::CloudError;
+use whittle_units::{SignedDuration, Timestamp};
+
+/// A value that is this old is read again.
+const KEPT: SignedDuration = SignedDuration::from_mins(5);
+/// A refused caller may know a newer value: it is looked for, but no more often than this, whoever calls.
+const KEPT_WHEN_REFUSED: SignedDuration = SignedDuration::from_mins(1);
+/// How long the value before the newest one is accepted: time to apply the webhooks anew.
+const GRACE: SignedDuration = SignedDuration::from_hours(1);
+
+/// What was read.
+#[derive(Clone, Debug)]
+struct Known {
+    newest: SecretVersion,
+    previous: Option<SecretVersion>,
+    read_at: Timestamp,
+}
+
+impl Known {
+    /// Newest first.
+    fn accepted(&self, now: Timestamp) -> Vec<String> {
+        let previous = self.previous.iter().filter(|_| is_in_grace(&self.newest, now));
+        std::iter::once(&self.newest).chain(previous).map(|secret| secret.value.clone()).filter(|value| !value.is_empty()).collect()
+    }
+
+    fn is_due(&self, now: Timestamp, was_refused: bool) -> bool {
+        let kept = if was_refused { KEPT_WHEN_REFUSED } else { KEPT };
+        now.duration_since(self.read_at) >= kept
+    }
+}
+
+/// Whether the version before this one is still accepted.
+fn is_in_grace(newest: &SecretVersion, now: Timestamp) -> bool {
+    newest.version > 1 && newest.since.is_some_and(|since| now.duration_since(since) < GRACE)
+}
+
+/// The secret of a relay whose URL is open.
+pub(crate) struct RelaySecrets {
+    config: SdkConfig,
+    parameter: String,
+    known: Mutex<Known>,
+}
+
+impl RelaySecrets {
+    /// Reads it for the first time.
+    pub(crate) async fn open(config: SdkConfig, parameter: String) -> Result<Self, CloudError> {
+        let known = read(&config, &parameter).await?;
+        if known.newest.value.is_empty() {
+            tracing::error!(%parameter, "the parameter is empty: no webhook is let in");
+        }
+        Ok(Self { config, parameter, known: Mutex::new(known) })
+    }
+
+    /// The values that are accepted now. What cannot be read anew stays as it was, and is not asked for again at once.
+    pub(crate) async fn accepted(&self, was_refused: bool) -> Vec<String> {
+        let now = Timestamp::now();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if known.is_due(now, was_refused) {
+            match read(&self.config, &self.parameter).await {
+                Ok(read) => known = read,
+                Err(error) => {
+                    tracing::error!(%error, parameter = %self.parameter, "the secret cannot be read anew");
+                    known.read_at = now;
+                }
+            }
+            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known.clone();
+        }
+        known.accepted(now)
+    }
+}
+
+async fn read(config: &SdkConfig, parameter: &str) -> Result<Known, CloudError> {
+    let now = Timestamp::now();
+    let newest = read_secret(config, &SharedClock, parameter, None).await?;
+    let previous = if is_in_grace(&newest, now) {
+        // SSM forgets old versions, and one of another key may not be ours to read.
+        read_secret(config, &SharedClock, parameter, Some(newest.version - 1)).await.ok()
+    } else {
+        None
+    };
+    Ok(Known { newest, previous, read_at: now })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(minutes: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes)
+    }
+
+    fn secret(value: &str, version: i64, since: i64) -> SecretVersion {
+        SecretVersion { value: value.to_owned(), version, since: Some(at(since)) }
+    }
+
+    #[test]
+    fn a_rotation_has_no_gap_and_an_end() {
+        let known = Known { newest: secret("new", 2, 10), previous: Some(secret("old", 1, 0)), read_at: at(10) };
+        assert_eq!(known.accepted(at(10)), ["new", "old"]);
+        assert_eq!(known.accepted(at(69)), ["new", "old"]);
+        assert_eq!(known.accepted(at(70)), ["new"]);
+    }
+
+    #[test]
+    fn an_empty_parameter_lets_nobody_in() {
+        let known = Known { newest: secret("", 2, 0), previous: Some(secret("", 1, 0)), read_at: at(0) };
+        assert_eq!(known.accepted(at(0)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_secret_is_read_every_five_minutes_and_no_more_than_once_a_minute_for_strangers() {
+        let known = Known { newest: secret("s", 1, 0), previous: None, read_at: at(0) };
+        let seconds = |seconds| at(0) + SignedDuration::from_secs(seconds);
+        for (after, was_refused, expected) in
+            [(59, true, false), (60, true, true), (60, false, false), (299, false, false), (300, false, true)]
+        {
+            assert_eq!(known.is_due(seconds(after), was_refused), expected, "{after} {was_refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_holds_no_secret() {
+        let known = Known { newest: secret("s3cret", 1, 0), previous: Some(secret("s3cret", 1, 0)), read_at: at(0) };
+        assert!(!format!("{known:?}").contains("s3cret"));
+    }
+}
