@@ -81,6 +81,11 @@ where
     if let (Some(error), Some(claim)) = (quota, waiting.first()) {
         tell_quota(world, &claim.value, &error.code, &error.message, report).await;
     }
+    let reason_of = |error: &FleetPoolError| CreateReason::of(&format!("{}: {}", error.code, error.message));
+    let refused = answer.errors.iter().find(|error| is_a_persons(reason_of(error)));
+    if let (Some(error), Some(claim)) = (refused, waiting.first()) {
+        tell_refused(world, &claim.value, reason_of(error), &error.message, report).await;
+    }
     match why_nothing(&answer.errors) {
         FleetFailure::InsufficientCapacity(message) => {
             for claim in waiting {
@@ -125,6 +130,41 @@ where
     let text = format!("{advice}; ask for a higher one in Service Quotas, or limit the pool. EC2 says {code}: {message}");
     tracing::warn!(cluster = %claim.key.cluster, nodepool = %claim.spec.node_pool, code, "{advice}");
     let _ = world.cluster.publish(&claim.key.cluster, &ClusterEvent::warning(about, "QuotaExceeded", text)).await;
+}
+
+/// Whether trying again helps nothing before somebody has changed the account, its rights or the node class.
+const fn is_a_persons(reason: CreateReason) -> bool {
+    matches!(
+        reason,
+        CreateReason::SpotSlrCreationFailed
+            | CreateReason::UnauthorizedByBoundary
+            | CreateReason::UnauthorizedByServiceControlPolicy
+            | CreateReason::Unauthorized
+            | CreateReason::AmiAuthorizationFailure
+            | CreateReason::SecurityGroupSubnetVpcMismatch
+            | CreateReason::UserDataSizeLimitExceeded
+            | CreateReason::InvalidAmiId
+            | CreateReason::AmiNotFound
+            | CreateReason::FreeTierIneligible
+            | CreateReason::AccountPendingVerification
+    )
+}
+
+/// A launch that a person has to make possible: an error in the log, a metric for an alarm, and an Event on the NodePool.
+async fn tell_refused<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, reason: CreateReason, said: &str, report: &mut Report)
+where
+    K: StatusWriter,
+{
+    let (about, advice, pool) = (Involved::owner(claim), reason.advice(), claim.spec.node_pool.as_str());
+    let remedy = match reason {
+        CreateReason::SpotSlrCreationFailed => ": aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
+        _ => "",
+    };
+    tracing::error!(cluster = %claim.key.cluster, nodepool = pool, reason = reason.as_str(), "a launch was refused: {advice}{remedy}");
+    report.count("refused");
+    report.metric("whittle_launches_refused_total", [("nodepool", pool), ("reason", reason.as_str())]);
+    let text = format!("{advice}{remedy}. EC2 says {said}");
+    let _ = world.cluster.publish(&claim.key.cluster, &ClusterEvent::warning(about, "LaunchRefused", text)).await;
 }
 
 /// The members that still wait for a machine of this batch.
@@ -316,6 +356,11 @@ where
         }
     }
     let reason = CreateReason::of(&error.to_string());
+    if is_a_persons(reason)
+        && let Some(claim) = waiting(world, cluster, batch).await?.first()
+    {
+        tell_refused(world, &claim.value, reason, &error.to_string(), report).await;
+    }
     keep_waiting(world, cluster, batch, reason, &format!("{}: {error}", reason.advice()), delay).await
 }
 

@@ -138,6 +138,31 @@ fn without_room_for_another_fleet_no_offering_is_shut_and_no_claim_is_given_up()
 }
 
 #[test]
+fn a_launch_that_a_person_has_to_make_possible_reaches_one() {
+    for (code, message, reason, words) in [
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "no role", "SpotSLRCreationFailed", "create-service-linked-role"),
+        ("UnauthorizedOperation", "with an explicit deny in a service control policy", "Unauthorized", "service control policy"),
+    ] {
+        let simulation = with_class();
+        simulation.world().region.refusal = Some((code.into(), message.into()));
+        keep_as(&simulation, 1, |claim| claim.spec.node_pool = "default".into());
+        let report = run_over(&simulation.ports(), &[]);
+        assert_eq!(report.counted("refused"), 1, "{code}");
+        let counted = report.metrics.iter().find(|metric| metric.metric == "whittle_launches_refused_total").unwrap();
+        assert_eq!((counted.labels["reason"].as_str(), counted.labels["nodepool"].as_str()), (reason, "default"));
+        let world = simulation.world();
+        let told = world.cluster.events.iter().find(|kept| kept.event.reason == "LaunchRefused").unwrap();
+        assert_eq!((told.event.kind.as_str(), told.event.warning), ("NodePool", true));
+        assert!(told.event.message.contains(words), "{}", told.event.message);
+    }
+    // What passes by itself is nobody's.
+    let simulation = with_class();
+    simulation.world().region.refusal = Some(("InsufficientInstanceCapacity".into(), "none left".into()));
+    keep(&simulation, 1);
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("refused"), 0);
+}
+
+#[test]
 fn a_full_spread_group_shuts_nothing_for_others() {
     let simulation = with_class();
     let message = "You have reached the limit of instances in this spread placement group";
