@@ -11,12 +11,13 @@ pub mod verdicts;
 use crate::local::scenario::{self, Play, Scenario};
 use crate::local::session::SessionError;
 use clap::{Args, Subcommand};
+use jiff::SignedDuration;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use whittle_sim::Faults;
+use whittle_sim::{Faults, TableLoss};
 
 /// So many of a thousand writes of claims come second to somebody else's, where an invocation is killed.
 const BUSY_WRITERS: u32 = 30;
@@ -206,11 +207,24 @@ fn weather(seed: u64) -> Faults {
         late_messages: part(10, 300),
         doubled_runs: part(11, 150),
         clock_skew_ms: part(12, 2001),
+        table_loss: table_loss(u64::from(part(40, 30_000))),
         busy_writers: part(13, 100),
         empty_repeats: part(14, 1001),
         unreadable: part(15, 8),
         vanished: part(16, 3),
         ..Faults::default()
+    }
+}
+
+/// In one storm of four the table is lost at some moment, or restored to an earlier one.
+fn table_loss(drawn: u64) -> Option<TableLoss> {
+    let (kind, drawn) = (drawn % 6, i64::try_from(drawn / 6).unwrap_or(0));
+    let after = SignedDuration::from_secs(60 + drawn % 420);
+    let ago = SignedDuration::from_secs(20 + drawn % 380);
+    match kind {
+        1 => Some(TableLoss { after, as_of: None }),
+        2 | 3 => Some(TableLoss { after, as_of: Some((after - ago).max(SignedDuration::ZERO)) }),
+        _ => None,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Plays with faults: protections that are missing are noticed, and what a storm found stays mended.
 
 use crate::local::scenario::{self, Play, Scenario};
+use jiff::SignedDuration;
 use std::path::Path;
-use whittle_sim::{Faults, Function, Mutant};
+use whittle_sim::{Faults, Function, Mutant, TableLoss};
 
 fn scenario(name: &str) -> Scenario {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/scenarios/faults/{name}.yaml"));
@@ -59,11 +60,12 @@ fn an_ignored_revision_is_noticed() {
 
 #[test]
 fn a_stale_listing_of_claims_is_noticed() {
+    // Where the API server is newer than the listing, the NodeClaims that it shows are waited for.
     check(
         Mutant::ClaimsReadLate,
         "scale_up",
         2,
-        &Faults { late_messages: 1000, repeated_messages: 1000, ..calm() },
+        &Faults { stale_reads: 1000, late_messages: 1000, repeated_messages: 1000, ..calm() },
         "were planned for already",
     );
 }
@@ -228,4 +230,27 @@ fn a_pod_whose_machine_another_has_taken_is_planned_for_again() {
 fn a_machine_for_pods_that_a_budget_holds_is_not_bought_again_and_again() {
     let outcome = scenario::run(&scenario("../drain_held"), None).unwrap();
     assert_eq!(outcome.failures, Vec::<String>::new());
+}
+
+/// Every scenario with faults, with the table lost at each of these seconds, or put back by so many.
+fn without_its_table(names: &[&str], moments: &[i64], ago: Option<i64>) {
+    let seconds = SignedDuration::from_secs;
+    for name in names {
+        for moment in moments {
+            let loss = TableLoss { after: seconds(*moment), as_of: ago.map(|ago| seconds((moment - ago).max(0))) };
+            let outcome = play(name, 7, &Faults { table_loss: Some(loss), ..calm() }, None);
+            assert_eq!(outcome.failures, Vec::<String>::new(), "{name}: {loss:?}");
+        }
+    }
+}
+
+#[test]
+fn a_table_that_is_empty_again_costs_no_pod_and_leaves_no_machine_behind() {
+    without_its_table(&["scale_up", "scale_down", "drain_with_budget"], &[20, 75, 130, 240], None);
+}
+
+#[test]
+fn a_table_that_is_as_it_was_costs_no_pod_and_leaves_no_machine_behind() {
+    without_its_table(&["scale_up", "scale_down", "drain_with_budget"], &[20, 75, 130, 240], Some(15));
+    without_its_table(&["scale_up", "scale_down", "drain_with_budget"], &[130, 240], Some(100));
 }

@@ -77,6 +77,10 @@ where
 {
     let mut report = Report::default();
     let mut seen = load(world, settings, cluster).await?;
+    if let Some(why) = seen.held(settings) {
+        report.count(why);
+        return Ok(report);
+    }
     if !settings.shadow {
         observe::pod_events(world, &mut seen, &mut report).await?;
     }

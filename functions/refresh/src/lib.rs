@@ -39,6 +39,9 @@ where
     let info = world.cloud.cluster_info(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
     keep(world, cluster, &ClusterRecord { info: info.clone() }, &mut report).await?;
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
+    // Statuses and finalizers are Karpenter's to write while it runs.
+    let beside = objects.running_karpenter(world.clock.now()).is_some();
+    let settings = &Settings { shadow: settings.shadow || beside, ..settings.clone() };
     let mut failure = None;
     let leaves = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|asked| asked.value.nodes);
     for class in objects.node_classes.iter().filter(|class| leaves.is_none() && !class.metadata.is_deleting()) {

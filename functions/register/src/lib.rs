@@ -63,7 +63,9 @@ where
                 }
             }
             // Somebody else was first, or the Node changed since it was read: the next look sees it.
-            Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Cluster(_) | HandleError::Illegal(_)) => {
+            Err(
+                HandleError::Store(StoreError::Conflict { .. }) | HandleError::Cluster(_) | HandleError::Cloud(_) | HandleError::Illegal(_),
+            ) => {
                 tracing::info!(claim = %before.key, "left for the next look");
                 report.count("left_for_later");
                 waiting = true;
@@ -110,7 +112,7 @@ async fn one<S, C, K, Q, T>(
 ) -> Result<Stored<Claim>, HandleError>
 where
     S: ClaimStore,
-    C: Sync,
+    C: Instances,
     K: Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,
@@ -140,6 +142,7 @@ where
     }
     if let Liveness::Overdue(reason) = claim.value.liveness(now)
         && !decide::may_have_joined(&claim.value, objects)
+        && !has_come(world, &claim.value, objects).await?
     {
         let message = format!("no {} in time", if claim.value.machine().is_some() { "node joined" } else { "machine was launched" });
         let deletion = claim.value.deletion_for(reason, message.clone(), now);
@@ -154,6 +157,30 @@ where
         report.count("mirrors_failed");
     }
     Ok(claim)
+}
+
+/// Whether a machine has come for a claim that knows of none: the table may be older than the cluster. `launch` hands it out,
+/// or `sweep` gives it to the claim.
+async fn has_come<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, objects: &ClusterObjects) -> Result<bool, HandleError>
+where
+    S: ClaimStore,
+    C: Instances,
+{
+    if claim.machine().is_some() {
+        return Ok(false);
+    }
+    let shown = objects.node_claims.iter().find(|shown| claim.is_shown_by(shown));
+    let owned = |node: &Node| shown.is_some_and(|shown| node.metadata.owner_references.iter().any(|owner| owner.uid == shown.metadata.uid));
+    if shown.is_some_and(|shown| !shown.status.provider_id.is_empty()) || objects.nodes.iter().any(owned) {
+        return Ok(true);
+    }
+    let Phase::Launching { client_token, .. } = &claim.phase else { return Ok(false) };
+    for instance in world.cloud.tagged(labels::TAG_LAUNCH, client_token).await? {
+        if instance.is_alive() && world.store.by_instance(&instance.id).await?.is_none() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Two Nodes once had this machine's id: registration is not tried again, the timeout decides.

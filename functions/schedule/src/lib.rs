@@ -58,6 +58,11 @@ where
     T: Clock,
 {
     let seen = load(world, settings, cluster).await?;
+    if let Some(why) = seen.held(settings) {
+        let mut report = Report::default();
+        report.count(why);
+        return Ok(report);
+    }
     let now = seen.now;
     let input = seen.input();
     let unplaced = state::read::<Unplaced>(world.store, cluster).await;

@@ -1,7 +1,8 @@
 //! What was found is done, one thing at a time: what fails keeps nothing else from being done.
 
+use crate::adopt::Found;
 use crate::by_hand;
-use crate::collect::collect;
+use crate::collect::{self, collect};
 use crate::health::Consistency;
 use crate::judge::{Ending, Findings, Missing};
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revis
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, Fleets, HandleError, Involved, Leases, Mirrors, NodePatch, Nodes, Presence, Queues,
-    Records, Report, Sought, StatusWriter, StoreError, World, advance, save,
+    Records, RegionStore, Report, Sought, StatusWriter, StoreError, World, advance, save,
 };
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
@@ -33,7 +34,7 @@ pub(crate) struct Act<'a, S, C, K, Q, T> {
 
 impl<S, C, K, Q, T> Act<'_, S, C, K, Q, T>
 where
-    S: ClaimStore + Records + Leases,
+    S: ClaimStore + Records + Leases + RegionStore,
     C: Fleets,
     K: ClusterReader + Mirrors + Nodes + StatusWriter,
     Q: Queues,
@@ -70,6 +71,7 @@ where
                 self.tried(outcome);
             }
         }
+        self.adopt(&findings.adopt, report).await;
         for object in &findings.answer {
             if self.has_time() {
                 let outcome = by_hand::answer(self.world, self.cluster, self.claims, object, report).await;
@@ -82,6 +84,24 @@ where
         self.objects(&findings, report).await;
         self.notes(&findings, report).await;
         self.failure.map_or(Ok(()), Err)
+    }
+
+    /// Machines without a claim get one back, all under one lease.
+    async fn adopt(&mut self, found: &[Found], report: &mut Report) {
+        if found.is_empty() {
+            return;
+        }
+        let (world, cluster) = (self.world, self.cluster);
+        let prices = collect::prices(world).await;
+        let lease = world.store.acquire(cluster, &world.clock.unique(), world.clock.now(), collect::LEASE_OF_MANY).await;
+        let Some(lease) = self.tried(lease) else { return };
+        for one in found {
+            if self.has_time() {
+                let outcome = collect::take_in(world, &lease, self.claims, self.objects, one, prices.as_deref(), report).await;
+                self.tried(outcome);
+            }
+        }
+        let _ = world.store.release(&lease).await;
     }
 
     async fn endings(&mut self, endings: &[Ending], report: &mut Report) {
@@ -155,6 +175,14 @@ where
 
     async fn objects(&mut self, findings: &Findings, report: &mut Report) {
         let (world, cluster) = (self.world, self.cluster);
+        for name in &findings.forsaken {
+            let outcome = self.tried(world.cluster.delete_mirror(cluster, name, "").await);
+            if outcome.is_some() && self.tried(world.cluster.release_mirror(cluster, name, "").await).is_some() {
+                report.count("forsaken_released");
+                let message = "no claim and no machine is behind it: the NodeClaim is let go";
+                report.decide(world.clock.now(), DecisionKind::Kept, format!("nodeclaim/{name}"), message);
+            }
+        }
         for name in &findings.release_mirrors {
             if self.tried(world.cluster.release_mirror(cluster, name, "").await).is_some() {
                 report.count("mirrors_released");

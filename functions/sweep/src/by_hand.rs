@@ -12,7 +12,7 @@ use whittle_units::{ClaimName, ClusterName, Price, SignedDuration, Timestamp};
 /// Making a claim takes a moment under the cluster's lease.
 const LEASE: SignedDuration = SignedDuration::from_secs(10);
 /// What `kubectl apply` keeps for itself.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Whether an object waits for somebody to launch it, and for nobody else but us. A controller that has it in hand shows by
 /// the finalizer, the status or the owner that it gives it.
@@ -46,7 +46,7 @@ pub(crate) fn unanswered(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Fin
 }
 
 /// Whether a class was looked at. One that does not exist is known not to: the launch says so.
-fn is_known(class: &str, seen: &Seen<'_>) -> bool {
+pub(crate) fn is_known(class: &str, seen: &Seen<'_>) -> bool {
     let hidden = seen.objects.is_unreadable(Ec2NodeClass::KIND, class) || seen.objects.lacks_kind(Ec2NodeClass::KIND);
     let there = hidden || seen.objects.node_classes.iter().any(|one| one.metadata.name == class);
     !there || NodeClassRecord::meant(seen.classes, class, false).is_some()
@@ -56,7 +56,7 @@ fn is_known(class: &str, seen: &Seen<'_>) -> bool {
 pub(crate) fn claim_of(shown: &NodeClaim, cluster: &ClusterName, now: Timestamp) -> Claim {
     let (meta, asked) = (&shown.metadata, &shown.spec);
     let mut annotations = meta.annotations.clone();
-    annotations.remove(LAST_APPLIED);
+    annotations.retain(|key, _| key != LAST_APPLIED && key != labels::MANAGED);
     let spec = ClaimSpec {
         node_class: asked.node_class_ref.clone(),
         labels: labels_of(shown),

@@ -1,15 +1,76 @@
 //! Machines that belong to no claim: each gets one that is to end, so that `terminate` drains it.
 
+use crate::adopt::{Found, Place};
+use std::sync::Arc;
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{
     Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Machine, Phase, Stored, step,
 };
+use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
-use whittle_ports::{ClaimStore, Clock, HandleError, Leases, Queues, Report, StoreError, World, save};
+use whittle_ports::{ClaimStore, Clock, HandleError, Leases, Queues, RegionStore, Report, StoreError, World, save};
+use whittle_snapshot::warm;
 use whittle_units::{ClaimName, ClusterName, Price, Resources, SignedDuration, Timestamp};
 
 /// Making a claim for an orphan takes a moment under the cluster's lease.
 const LEASE: SignedDuration = SignedDuration::from_secs(10);
+
+/// Giving machines their claims back takes one lease; a run that takes longer goes on with the next sweep.
+pub(crate) const LEASE_OF_MANY: SignedDuration = SignedDuration::from_secs(30);
+
+/// What machines cost today, as far as that is known.
+pub(crate) async fn prices<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>) -> Option<Arc<Catalog>>
+where
+    S: RegionStore,
+{
+    let blob = world.store.catalog().await.ok().flatten()?;
+    warm::catalog(&blob.value).ok()
+}
+
+/// Gives a machine that serves its claim back: the one that waits for it, one in the place of an ended one of its name, or
+/// one under a name of its own.
+pub(crate) async fn take_in<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    lease: &Lease,
+    claims: &[Stored<Claim>],
+    objects: &ClusterObjects,
+    found: &Found,
+    prices: Option<&Catalog>,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let named = claims.iter().find(|claim| claim.value.key.name == found.name());
+    let place = found.place(named.map(|claim| &claim.value));
+    let name = if named.is_some() && place == Place::New { found.own_name() } else { found.name() };
+    let key = ClaimKey { cluster: lease.cluster.clone(), name: name.clone() };
+    let fresh = || found.claim(key.clone(), world.clock.unique(), objects, prices, now);
+    let kept = match named.filter(|_| place != Place::New) {
+        Some(claim) if place == Place::Waiting => world.store.update(&found.join(&claim.value, prices, now)?, claim.revision).await,
+        Some(claim) => world.store.update(&fresh()?, claim.revision).await,
+        None => world.store.create(lease, &fresh()?).await,
+    };
+    match kept {
+        Ok(_) => {}
+        // Somebody was faster: the next sweep sees what is left to do.
+        Err(StoreError::Conflict { .. }) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    }
+    let id = &found.instance.id;
+    report.count("adopted");
+    report
+        .metric("whittle_nodeclaims_adopted_total", [("nodepool", found.instance.tags.get(labels::NODE_POOL).map_or("", String::as_str))]);
+    report.decide(
+        now,
+        DecisionKind::Kept,
+        format!("nodeclaim/{name}"),
+        format!("instance {id} serves and no claim knew it: it is adopted"),
+    );
+    Ok(())
+}
 
 /// Gives an orphan a claim that is to end: the one that it came for, if that has ended without it, else one of its own.
 pub(crate) async fn collect<S, C, K, Q, T>(
@@ -84,7 +145,7 @@ where
 }
 
 /// A machine that is only known to be ended.
-fn machine(instance: &Instance) -> Machine {
+pub(crate) fn machine(instance: &Instance) -> Machine {
     Machine {
         instance_id: instance.id.clone(),
         provider_id: instance.provider_id(),

@@ -1,5 +1,6 @@
 //! Claims, instances and objects compared: what is due, what was lost, what belongs to nobody. Pure.
 
+use crate::adopt::{self, Found};
 use crate::by_hand;
 use crate::health::{self, Consistency};
 use crate::reservations;
@@ -11,7 +12,7 @@ use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, label
 use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{ClusterEvent, Involved, Sought};
-use whittle_units::{ClaimName, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, InstanceId, SignedDuration, Timestamp};
 
 /// A contradiction is acted on when it is seen again at least this long after it was first seen.
 pub(crate) const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(30);
@@ -91,6 +92,10 @@ pub(crate) struct Findings {
     pub(crate) mirrors: Vec<ClaimName>,
     /// Confirmed: instances that belong to no claim.
     pub(crate) orphans: Vec<Instance>,
+    /// Confirmed: machines that serve and that no claim knows.
+    pub(crate) adopt: Vec<Found>,
+    /// Confirmed: NodeClaims of ours for which there is neither claim nor machine.
+    pub(crate) forsaken: Vec<String>,
     /// Confirmed: mirrors and Nodes that are being deleted, whose claim and machine are gone.
     pub(crate) release_mirrors: Vec<String>,
     pub(crate) release_nodes: Vec<String>,
@@ -156,7 +161,10 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
             lost_pool(claim, seen, &mut sights, &mut out);
         }
         lost(claim, seen, &mut out);
-        mirrored(claim, seen.objects, &mut out);
+        // What the cluster shows of a machine is all that is known of it until its claim has it back.
+        if !adopt::is_behind(claim, seen) {
+            mirrored(claim, seen.objects, &mut out);
+        }
     }
     if !seen.leaves {
         by_hand::unanswered(seen, &mut sights, &mut out);
@@ -170,6 +178,9 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
     health::hydration(seen, &mut out);
     orphans(seen, &mut sights, &mut out);
     left_objects(seen, &mut sights, &mut out);
+    if seen.unreadable.is_empty() && !unreadable::hides_machines(seen.claims, seen.objects) {
+        adopt::forsaken(seen, &mut sights, &mut out);
+    }
     tell_unreadable(seen, &mut sights, &mut out);
     for name in seen.templates {
         if !template_is_used(name, seen) && sights.confirmed(format!("launch template {name} unused"), TEMPLATE_IDLE) {
@@ -285,7 +296,7 @@ pub(crate) fn nodes_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Vec<&'
     objects.nodes.iter().filter(|node| node.spec.provider_id == machine.provider_id.as_str()).collect()
 }
 
-fn is_ready(node: &Node) -> bool {
+pub(crate) fn is_ready(node: &Node) -> bool {
     conditions::find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
@@ -307,7 +318,7 @@ fn lost(claim: &Claim, seen: &Seen<'_>, out: &mut Findings) {
     match (&claim.phase, &claim.deletion) {
         (Phase::Failed { .. } | Phase::Gone { .. }, _) => {}
         (_, Some(deletion)) if overdue(deletion.at) => out.terminate.push(name),
-        (Phase::Planned, None) if !by_hand::is_guarded(claim, &seen.objects.node_claims) => {}
+        (Phase::Planned, None) if !by_hand::is_guarded(claim, &seen.objects.node_claims) || adopt::is_behind(claim, seen) => {}
         (Phase::Planned, None) if overdue(claim.created_at) => out.launch.push(name),
         (Phase::Launching { since, .. }, None) if overdue(*since) => out.launch.push(name),
         _ => {}
@@ -341,7 +352,8 @@ fn differs(shown: &NodeClaim, wanted: &NodeClaim) -> bool {
         || !has(&shown.metadata.annotations, &wanted.metadata.annotations)
 }
 
-/// Instances that carry our tags and that nobody accounts for.
+/// Instances that Whittle started and that no claim accounts for. What Karpenter started carries the same tags but one, and is
+/// Karpenter's to end.
 fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
     // Any instance might belong to a claim, or to another controller's NodeClaim, that cannot be read.
     let unshown = seen.objects.lacks_kind(NodeClaim::KIND) || unreadable::hides_machines(seen.claims, seen.objects);
@@ -358,26 +370,32 @@ fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
             _ => None,
         })
         .collect();
-    // NodeClaims of another controller (a cluster that is being migrated) account for their machines.
     let mut shown: BTreeSet<&str> = seen.objects.node_claims.iter().map(|claim| claim.status.provider_id.as_str()).collect();
     shown.extend(unreadable::machines(seen.objects));
-    // What we did not start another controller's NodeClaims may speak for, which all may be missing from one answer.
-    let doubtful = |instance: &Instance| seen.objects.node_claims.is_empty() && !instance.tags.contains_key(labels::TAG_LAUNCH);
+    let ended: BTreeSet<&str> = seen.claims.iter().filter_map(|claim| claim.value.instance()).map(InstanceId::as_str).collect();
     for instance in seen.instances {
-        let ours = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
+        let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
+        let tagged = tagged && !is_shared(instance) && !crate::uninstall::was_let_go(instance);
         let young = seen.now.duration_since(instance.launched_at) < INSTANCE_GRACE;
         let under_way = instance.tags.get(labels::TAG_LAUNCH).is_some_and(|batch| launching.contains(batch.as_str()));
-        let accounted = named.contains(instance.id.as_str()) || shown.contains(instance.provider_id().as_str());
-        if !ours || is_shared(instance) || crate::uninstall::was_let_go(instance) || young || under_way || accounted || !instance.is_alive()
-        {
+        if !tagged || young || under_way || named.contains(instance.id.as_str()) || !instance.is_alive() {
+            continue;
+        }
+        if !adopt::is_ours(instance, seen.objects) {
+            adopt::of_karpenter(instance, seen, sights, out);
             continue;
         }
         if unreadable::may_be_node(instance.provider_id().as_str(), seen.objects) {
             continue; // nobody knows what runs there
         }
-        let patience = if doubtful(instance) { ALL_MISSING } else { BETWEEN_SIGHTINGS };
-        if sights.confirmed(format!("instance/{} without claim", instance.id), patience) {
-            out.orphans.push(instance.clone());
+        // A machine that ended under its claim and runs all the same is not taken back.
+        match adopt::found(instance, seen.objects).filter(|_| !ended.contains(instance.id.as_str())) {
+            Some(found) => adopt::confirm(found, sights, out),
+            None if shown.contains(instance.provider_id().as_str()) => {}
+            None if sights.confirmed(format!("instance/{} without claim", instance.id), BETWEEN_SIGHTINGS) => {
+                out.orphans.push(instance.clone());
+            }
+            None => {}
         }
     }
 }

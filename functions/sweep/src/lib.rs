@@ -4,6 +4,8 @@
 //! a claim that names them is made or found, and `terminate` drains it.
 
 mod act;
+mod adopt;
+mod beside;
 mod by_hand;
 mod collect;
 mod drift;
@@ -22,8 +24,8 @@ use act::Act;
 use judge::{Seen, judge};
 use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall, mirror};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Leases, Mirrors, Nodes, Queues, Records, Report,
-    Scope, Settings, StatusWriter, StoreError, World, save,
+    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Leases, Mirrors, Nodes, Queues, Records,
+    RegionStore, Report, Scope, Settings, StatusWriter, StoreError, World, save,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
@@ -35,7 +37,7 @@ pub async fn handle<S, C, K, Q, T>(
     cluster: &ClusterName,
 ) -> Result<Report, HandleError>
 where
-    S: ClaimStore + Records + Leases + DecisionLog + Erase,
+    S: ClaimStore + Records + RegionStore + Leases + DecisionLog + Erase,
     C: Instances + Fleets,
     K: ClusterReader + Mirrors + Nodes + StatusWriter,
     Q: Queues,
@@ -58,6 +60,10 @@ where
     let claims = world.store.list(cluster).await?;
     let unreadable = world.store.unreadable(cluster).await?;
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
+    if let Some(object) = objects.running_karpenter(world.clock.now()) {
+        beside::refuse(world, cluster, &objects, object, &mut report).await;
+        return Ok(report);
+    }
     let sightings: Vec<Stored<Sighting>> = world.store.read_all::<Sighting>(cluster).await?;
     let known: Vec<Sighting> = sightings.iter().map(|stored| stored.value.clone()).collect();
     let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();

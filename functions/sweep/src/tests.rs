@@ -1,3 +1,4 @@
+mod adopt;
 mod broken;
 mod by_hand;
 mod leaving;
@@ -59,7 +60,8 @@ fn to_end() -> Event {
 }
 
 fn instance(id: &str) -> Instance {
-    let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "c")];
+    let tags =
+        [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "c"), (labels::TAG_LAUNCH, "lost")];
     Instance {
         id: id.into(),
         state: InstanceState::Running,
@@ -339,6 +341,10 @@ fn an_instance_that_somebody_accounts_for_is_no_orphan() {
     };
     let mut foreign = instance("i-9");
     foreign.tags.remove(labels::EC2_NODE_CLASS);
+    check_orphans(&with(foreign), &[]);
+    // Karpenter's, or one that somebody tagged.
+    let mut foreign = instance("i-9");
+    foreign.tags.remove(labels::TAG_LAUNCH);
     check_orphans(&with(foreign), &[]);
     // Another cluster's as well, by its tags.
     check_orphans(&with(tagged("kubernetes.io/cluster/other", "owned")), &[]);

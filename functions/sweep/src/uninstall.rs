@@ -127,7 +127,7 @@ where
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
     let ours = |instance: &Instance| {
         let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
-        tagged && instance.is_alive() && !was_let_go(instance)
+        tagged && crate::adopt::is_ours(instance, &objects) && instance.is_alive() && !was_let_go(instance)
     };
     let shown = |instance: &Instance| {
         let id = instance.provider_id();

@@ -149,6 +149,12 @@ pub const CONVERTED_FROM: &str = "whittle.dev/converted-from";
 /// On a NodePool: what a consolidation of its nodes must save at least, in dollars per hour (`"0.02"`). Absent: anything.
 pub const MINIMUM_SAVING: &str = "whittle.dev/minimum-saving";
 
+/// `"true"` on a NodeClaim that shows a claim of ours: Karpenter's carry the same labels and the same finalizer.
+pub const MANAGED: &str = "whittle.dev/managed";
+
+/// `"true"` on a NodePool or a NodeClaim: machines that Karpenter started are taken over once Karpenter has gone.
+pub const ADOPT: &str = "whittle.dev/adopt";
+
 /// `"true"` on a NodePool: disruptions of its nodes are decided and recorded, but not carried out.
 pub const SHADOW: &str = "whittle.dev/shadow";
 

@@ -30,7 +30,7 @@ pub use yaml::Mark;
 
 pub use duration::{GoDuration, NillableDuration};
 pub use meta::{Condition, ConditionStatus, LabelSelector, ObjectMeta, OwnerReference, SelectorRequirement};
-pub use objects::ClusterObjects;
+pub use objects::{ClusterObjects, KarpenterSign};
 pub use unreadable::Unreadable;
 
 #[cfg(test)]

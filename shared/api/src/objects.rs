@@ -7,6 +7,7 @@ use crate::k8s::{
 use crate::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use crate::unreadable::Unreadable;
 use serde::{Deserialize, Serialize};
+use whittle_units::{SignedDuration, Timestamp};
 
 /// What a snapshot of a cluster holds. Lists are in no particular order; decisions sort what they need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +37,24 @@ pub struct ClusterObjects {
     /// Kinds that were asked for and that the API server does not serve: that none of their objects is listed says nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent_kinds: Vec<String>,
+    /// What tells of a Karpenter in the cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub karpenter: Vec<KarpenterSign>,
 }
+
+/// Something that only a Karpenter in the cluster has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KarpenterSign {
+    /// The object, as `kubectl` names it.
+    pub object: String,
+    /// When a lease was renewed last; `None` for pods that are ready now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewed_at: Option<Timestamp>,
+}
+
+/// Karpenter renews its lease every few seconds, and gives it up after fifteen. Clocks differ.
+const LEASE_FRESH: SignedDuration = SignedDuration::from_mins(2);
 
 impl ClusterObjects {
     /// What cannot be read of a kind.
@@ -57,6 +75,12 @@ impl ClusterObjects {
     /// Pods that cannot be read, as far as draining them goes.
     pub fn unreadable_pods(&self) -> impl Iterator<Item = &Pod> {
         self.unreadable.iter().filter_map(|odd| odd.pod.as_deref())
+    }
+
+    /// The object that shows that Karpenter runs in the cluster, if it does.
+    pub fn running_karpenter(&self, now: Timestamp) -> Option<&str> {
+        let runs = |sign: &&KarpenterSign| sign.renewed_at.is_none_or(|at| now.duration_since(at) < LEASE_FRESH);
+        self.karpenter.iter().find(runs).map(|sign| sign.object.as_str())
     }
 
     /// Puts every list in the order of namespaces and names, so that not even the words of an answer depend on the order in

@@ -79,7 +79,7 @@ pub fn mirror(claim: &Claim) -> NodeClaim {
             creation_timestamp: Some(claim.created_at),
             deletion_timestamp: claim.deletion.as_ref().map(|deletion| deletion.at),
             labels: labels_of(claim),
-            annotations: annotations_of(claim),
+            annotations: annotations_of(claim).into_iter().chain([(labels::MANAGED.to_owned(), "true".to_owned())]).collect(),
             owner_references: if claim.spec.owner.name.is_empty() { Vec::new() } else { vec![owner] },
             finalizers: if claim.is_live() { vec![labels::TERMINATION_FINALIZER.to_owned()] } else { Vec::new() },
             ..ObjectMeta::default()

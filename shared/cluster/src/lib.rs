@@ -6,6 +6,7 @@
 mod door;
 mod errors;
 mod evictions;
+mod karpenter;
 mod metadata;
 mod mirrors;
 mod nodes;

@@ -283,6 +283,10 @@ impl<A: ClusterAccess> Clusters<A> {
         })
     }
 
+    async fn beside(&self, cluster: &ClusterName, objects: ClusterObjects) -> Result<ClusterObjects, ClusterError> {
+        Ok(ClusterObjects { karpenter: self.karpenter(cluster).await?, ..objects })
+    }
+
     async fn read_nodes(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
         let mut objects = ClusterObjects::default();
         objects.nodes = self.list(cluster, Fresh::Newest, None).await?.into_items(&mut objects.unreadable);
@@ -373,8 +377,8 @@ fn on_node(name: &str) -> String {
 impl<A: ClusterAccess> ClusterReader for Clusters<A> {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
         match (scope, node) {
-            (Scope::All, _) => self.read_all(cluster).await,
-            (Scope::Nodes, _) => self.read_nodes(cluster).await,
+            (Scope::All, _) => self.beside(cluster, self.read_all(cluster).await?).await,
+            (Scope::Nodes, _) => self.beside(cluster, self.read_nodes(cluster).await?).await,
             (Scope::Drain, Some(name)) => self.read_drain(cluster, name).await,
             (Scope::Pods, Some(name)) => self.read_pods(cluster, name).await,
             (Scope::Drain | Scope::Pods, None) => Ok(ClusterObjects::default()),

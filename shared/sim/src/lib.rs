@@ -23,7 +23,7 @@ pub use function::{Function, Functions, Input, TaskId};
 pub use mutants::Mutant;
 pub use ports::SimPorts;
 pub use story::{Line, LineKind, Story};
-pub use world::{Faults, World, WorldOptions};
+pub use world::{Faults, TableLoss, World, WorldOptions};
 
 #[cfg(test)]
 mod tests;

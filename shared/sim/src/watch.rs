@@ -61,6 +61,12 @@ impl World {
         self.region.machines.values().find(of_id).map(|machine| machine.instance.id.clone())
     }
 
+    /// The table was replaced by another.
+    pub(crate) fn watch_other_table(&mut self) {
+        self.watched.lease = None;
+        self.watched.answered.clear();
+    }
+
     /// A claim was created.
     pub(crate) fn watch_created(&mut self, claim: &Claim) {
         if let Some(machine) = claim.machine() {
@@ -70,8 +76,8 @@ impl World {
         if claim.spec.replaces.is_none() && claim.deletion.is_none() {
             self.watch_planned_twice(claim);
         }
-        // A claim that is to end from its beginning buys nothing: it stands for a machine that was there.
-        if claim.deletion.is_none() {
+        // A claim that names a machine from its beginning buys nothing: the machine was there.
+        if claim.deletion.is_none() && claim.machine().is_none() {
             self.watch_static(claim);
         }
         self.watch_answered(claim);

@@ -9,6 +9,8 @@ mod buffers_tests;
 mod catalog;
 #[cfg(test)]
 mod catalog_tests;
+#[cfg(test)]
+mod held_tests;
 mod inflight;
 #[cfg(test)]
 mod inflight_tests;
@@ -62,6 +64,8 @@ pub struct Snapshot {
     going: BTreeSet<ClaimName>,
     /// What the latest planning run expects of machines, by [`machine_key`].
     pub expected: BTreeMap<String, Expectation>,
+    /// NodeClaims of ours whose claims the table does not have: it is behind the cluster until `sweep` has adopted them.
+    pub unclaimed: Vec<String>,
     /// Capacity buffers as they resolve now, none in a cluster that Whittle leaves.
     pub buffers: Buffers,
     workloads: Workloads,
@@ -79,8 +83,9 @@ impl Snapshot {
         let mut overlaid = overlays::apply(&read.node_overlays, &read.node_pools, catalog);
         let catalog = std::mem::take(&mut overlaid.catalog);
         let going = inflight::being_replaced(&claims);
-        let (objects, nodes, expected, buffers, workloads) = Default::default();
-        let mut out = Self { now, read, objects, nodes, claims, classes, catalog, overlaid, going, expected, buffers, workloads };
+        let (objects, nodes, expected, unclaimed, buffers, workloads) = Default::default();
+        let mut out =
+            Self { now, read, objects, nodes, claims, classes, catalog, overlaid, going, expected, unclaimed, buffers, workloads };
         out.join();
         out
     }
@@ -151,6 +156,20 @@ impl Snapshot {
         if self.going.len() > before {
             self.join();
         }
+    }
+
+    /// Why nothing may be decided for the cluster now, as a word for the report. What the table does not know would be bought
+    /// twice, and what another controller owns disrupted.
+    #[must_use]
+    pub fn held(&self, settings: &Settings) -> Option<&'static str> {
+        if settings.shadow {
+            return None;
+        }
+        if self.read.running_karpenter(self.now).is_some() {
+            return Some("held_by_karpenter");
+        }
+        self.unclaimed.first()?;
+        Some("held_for_adoption")
     }
 
     /// Whether somebody asked for the end of a claim's object or Node, which `sweep` may not have put on the claim yet.
@@ -227,6 +246,7 @@ where
         hashed(pool);
     }
     twins::tell_apart(&mut read);
+    let unclaimed = unclaimed(world, cluster, &claims, &read).await?;
     let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let stock_outs = world.store.stock_outs(world.clock.now()).await?;
     let blob = world.store.catalog().await?.map(|stored| stored.value);
@@ -237,8 +257,28 @@ where
     let buffers = buffers::read(world, cluster, &read.capacity_buffers).await?;
     let spread = !settings.scheduling.default_spread.is_empty();
     let workloads = if spread { world.cluster.selectors(cluster).await? } else { Workloads::default() };
-    let seen = Snapshot::of(world.clock.now(), read, claims, classes, catalog);
+    let seen = Snapshot { unclaimed, ..Snapshot::of(world.clock.now(), read, claims, classes, catalog) };
     Ok(seen.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
+}
+
+/// NodeClaims that Whittle made and of which the table knows nothing, not even that it cannot read their claims.
+async fn unclaimed<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    claims: &[Stored<Claim>],
+    read: &ClusterObjects,
+) -> Result<Vec<String>, HandleError>
+where
+    S: ClaimStore,
+{
+    let known: BTreeSet<&str> = claims.iter().map(|claim| claim.value.key.name.as_str()).collect();
+    let ours = read.node_claims.iter().map(|shown| &shown.metadata).filter(|meta| meta.annotation(labels::MANAGED) == Some("true"));
+    let mut names: Vec<String> = ours.map(|meta| meta.name.clone()).filter(|name| !known.contains(name.as_str())).collect();
+    if !names.is_empty() {
+        let unreadable = world.store.unreadable(cluster).await?;
+        names.retain(|name| !unreadable.contains(name));
+    }
+    Ok(names)
 }
 
 /// What the annotation says follows from the template alone, so that decisions need not wait for somebody to write it.

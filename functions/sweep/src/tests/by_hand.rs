@@ -155,7 +155,8 @@ fn the_claim_says_what_the_object_says_and_nothing_of_a_pool() {
     let labels: Vec<(&str, &str)> = shown.metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     // What may be either, and what a machine says of itself, is left to the machine.
     assert_eq!(labels, [("example.com/rack", "r7"), (labels::EC2_NODE_CLASS, "default"), ("team", "a")]);
-    assert_eq!(shown.metadata.annotations, [("note".to_owned(), "keep".to_owned())].into());
+    let annotations = [("note", "keep"), (labels::MANAGED, "true")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(shown.metadata.annotations, annotations.into());
     assert_eq!((shown.metadata.uid.as_str(), shown.metadata.owner_references.len()), ("uid-1", 0));
 }
 
@@ -238,7 +239,7 @@ fn the_object_is_guarded_then_launched_once_however_often_it_is_swept() {
     assert_eq!(sweep(&simulation).unwrap().counted("answered"), 1);
     assert_eq!(stored(&simulation).unwrap().phase, Phase::Planned);
     assert_eq!((current(&simulation).metadata.finalizers, bells(&simulation)), (vec![labels::TERMINATION_FINALIZER.to_owned()], 1));
-    assert_eq!(current(&simulation).metadata.annotations.len(), 2, "what others wrote stays");
+    assert_eq!(current(&simulation).metadata.annotations.len(), 3, "what others wrote stays, beside our mark");
     for _ in 0..2 {
         assert_eq!(sweep(&simulation).unwrap().counted("answered"), 0);
     }

@@ -49,6 +49,8 @@ pub enum ClusterEffect {
 /// A cluster and its inhabitants.
 #[derive(Debug)]
 pub struct Cluster {
+    /// What tells of a Karpenter beside us.
+    pub karpenter: Vec<whittle_api::KarpenterSign>,
     pub name: ClusterName,
     pub version: String,
     pub objects: Objects,
@@ -83,6 +85,7 @@ impl Cluster {
     /// A cluster with nothing in it but its namespaces.
     pub fn new(name: ClusterName, version: &str) -> Self {
         let mut cluster = Self {
+            karpenter: Vec::new(),
             name,
             version: version.to_owned(),
             objects: Objects::default(),

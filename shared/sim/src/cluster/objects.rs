@@ -206,6 +206,7 @@ impl Objects {
             config_maps: all(&self.config_maps),
             unreadable: Vec::new(),
             absent_kinds: Vec::new(),
+            karpenter: Vec::new(),
         }
     }
 

@@ -105,6 +105,9 @@ impl ClusterReader for SimPorts {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
         self.ask(cluster, "a snapshot", |world| {
             let mut seen = world.with_objects(|objects| read(objects, scope, node));
+            if matches!(scope, Scope::All | Scope::Nodes) {
+                seen.karpenter.clone_from(&world.cluster.karpenter);
+            }
             let caller = self.caller(world);
             if caller == Some(Function::Consolidate) && scope == Scope::All {
                 world.watch_look(&seen);

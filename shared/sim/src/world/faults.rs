@@ -2,9 +2,11 @@
 
 use super::World;
 use super::hidden::Hidden;
+use super::store::Store;
 use crate::cluster::Objects;
 use crate::dice::Stream;
 use crate::mutants::Mutant;
+use crate::story::LineKind;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::VecDeque;
 use whittle_claims::{Claim, ClaimKey, Stored};
@@ -22,6 +24,16 @@ const PARTIAL_READ_EVERY: SignedDuration = SignedDuration::from_secs(120);
 const LAG: SignedDuration = SignedDuration::from_secs(15);
 /// States of the cluster that are kept: more than happen in the time of the stalest answer.
 const STATES_MAX: usize = 64;
+
+/// The table is replaced once: by an empty one, or by itself as it was. Functions under way end with the old one, as they do
+/// when a deployment names another table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableLoss {
+    /// So long after the world began.
+    pub after: SignedDuration,
+    /// The time of the copy, counted likewise; `None` for an empty table.
+    pub as_of: Option<SignedDuration>,
+}
 
 /// What goes wrong, per thousand; all zero for a calm world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +83,8 @@ pub struct Faults {
     pub table_throttled_until: Option<Timestamp>,
     /// CreateFleet is refused before this moment.
     pub fleets_throttled_until: Option<Timestamp>,
+    /// The table is lost, or restored to an earlier time.
+    pub table_loss: Option<TableLoss>,
 }
 
 impl Faults {
@@ -88,11 +102,40 @@ pub(crate) struct Past {
     partial_at: Option<Timestamp>,
     /// What cannot be read, and until when.
     pub(super) hidden: Hidden,
+    /// The table that will be restored.
+    table: Option<Store>,
     /// Earlier listings of the claims, for the mutant whose listings lag.
     claims: VecDeque<(Timestamp, Vec<Stored<Claim>>)>,
 }
 
 impl World {
+    /// Replaces the table when its time has come.
+    pub(crate) fn lose_table(&mut self) {
+        let Some(loss) = self.faults.table_loss else { return };
+        let age = self.now().duration_since(self.begun);
+        if loss.as_of.is_some_and(|as_of| as_of <= age) && self.past.table.is_none() {
+            self.past.table = Some(self.store.clone());
+        }
+        if age < loss.after {
+            return;
+        }
+        self.faults.table_loss = None;
+        let was = self.past.table.take();
+        self.tell(LineKind::Fault, if was.is_some() { "the table is as it was a while ago" } else { "the table is empty" });
+        self.replace_table(was.unwrap_or_default());
+    }
+
+    /// Puts another table in the place of the one that is there.
+    pub fn replace_table(&mut self, mut table: Store) {
+        table.ignore_fencing = self.store.ignore_fencing;
+        table.pass(self.now());
+        self.store = table;
+        self.counts.faults += 1;
+        self.watch_other_table();
+        self.past.claims.clear();
+        self.cut_off.extend(self.running.keys());
+    }
+
     /// Counts a fault that happens to a call, if chance wills it.
     pub(crate) fn strikes(&mut self, per_mille: u32) -> bool {
         let strikes = self.dice.happens(per_mille);

@@ -16,8 +16,8 @@ use crate::region::{Region, RegionEffect};
 use crate::story::{LineKind, Story};
 use crate::watch::Watched;
 use agenda::Agenda;
-pub use faults::Faults;
 use faults::Past;
+pub use faults::{Faults, TableLoss};
 use jiff::{SignedDuration, Timestamp};
 use queues::MessageQueues;
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,6 +131,9 @@ pub struct World {
     pub(crate) past: Past,
     running: BTreeMap<TaskId, Running>,
     doomed: BTreeSet<TaskId>,
+    /// Runs that know a table that is not there any more.
+    cut_off: BTreeSet<TaskId>,
+    begun: Timestamp,
     task_sequence: u64,
     unique: u64,
     ticking: bool,
@@ -171,6 +174,8 @@ impl World {
             past: Past::default(),
             running: BTreeMap::new(),
             doomed: BTreeSet::new(),
+            cut_off: BTreeSet::new(),
+            begun: options.start,
             task_sequence: 0,
             unique: 0,
             ticking: false,
@@ -266,7 +271,9 @@ impl World {
     /// Lets the next event happen.
     pub(crate) fn step(&mut self, limit: Timestamp) -> Option<Due> {
         let event = self.agenda.pop(limit)?;
+        self.lose_table();
         Some(match event {
+            Event::Wake { task, .. } if self.cut_off.remove(&task) => Due::Kill(task, "ended with its table"),
             Event::Wake { task, waker } => Due::Wake(task, waker),
             Event::Expire { task } if self.running.contains_key(&task) => Due::Kill(task, "timed out"),
             Event::Expire { .. } => Due::Nothing,

@@ -1,0 +1,325 @@
+//! Machines and NodeClaims that the table does not know any more, and those that are Karpenter's.
+
+use super::over_sim::{create, keep, start_machine, still};
+use super::{Scene, at, begun, change, instance, machine, node, planned, registered, scene, shown};
+use crate::adopt::Place;
+use futures::executor::block_on;
+use whittle_api::conditions::INITIALIZED;
+use whittle_api::k8s::Node;
+use whittle_api::karpenter::{NodeClaim, NodePool, Requirement};
+use whittle_api::{ObjectMeta, labels};
+use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, annotations_of, holds, labels_of, mirror, step};
+use whittle_ec2::instance::Instance;
+use whittle_ports::{ClaimStore, Report, Settings, World};
+use whittle_sim::Simulation;
+use whittle_units::{ClusterName, Quantity, SignedDuration};
+
+/// A claim as a plan and a launch make it, whose node serves.
+fn serving() -> Claim {
+    let mut claim = planned();
+    claim.spec.labels.insert("team".into(), "web".into());
+    claim.spec.annotations.insert(labels::NODE_POOL_HASH.into(), "17".into());
+    claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["m5.large"])];
+    claim.spec.expire_after = whittle_api::NillableDuration::from_secs(86_400);
+    claim.spec.requests.set("cpu", Quantity::from_units(1));
+    let mut machine = machine("i-1");
+    machine.labels = [(labels::INSTANCE_TYPE, "m5.large"), (labels::ZONE, "z"), (labels::CAPACITY_TYPE, "spot")]
+        .map(|(k, v)| (k.into(), v.into()))
+        .into();
+    machine.capacity.set("cpu", Quantity::from_units(2));
+    let events = [Event::FleetAnswered(machine), Event::NodeJoined { node_name: "n".into() }, Event::NodeReady];
+    let mut claim = events.iter().fold(claim, |claim, event| step(&claim, event, at(10)).unwrap());
+    claim.annotations.insert(labels::NODE_CLASS_HASH.into(), "18".into());
+    claim
+}
+
+fn joined() -> Node {
+    let mut node = node(true);
+    node.metadata.labels.extend([(labels::REGISTERED, "true"), (labels::INITIALIZED, "true")].map(|(k, v)| (k.into(), v.into())));
+    node
+}
+
+/// The cluster of a claim that serves, after the table was lost.
+fn lost() -> Scene {
+    change(scene(serving()), |scene| {
+        scene.objects.nodes = vec![joined()];
+        scene.claims.clear();
+    })
+}
+
+fn ids<'f>(found: impl IntoIterator<Item = &'f Instance>) -> Vec<&'f str> {
+    found.into_iter().map(|instance| instance.id.as_str()).collect()
+}
+
+#[test]
+fn a_machine_that_serves_without_a_claim_gets_the_same_claim_back_at_its_second_sight() {
+    let (first, second) = lost().twice(30);
+    assert!(first.adopt.is_empty() && first.orphans.is_empty(), "never at first sight");
+    assert_eq!((ids(second.adopt.iter().map(|found| &found.instance)), second.orphans.len()), (vec!["i-1"], 0));
+    let found = &second.adopt[0];
+    assert_eq!((found.name().as_str(), found.place(None)), ("default-1", Place::New));
+    let key = ClaimKey { cluster: "c".into(), name: found.name() };
+    let back = found.claim(key, "uid".into(), &lost().objects, None, at(130)).unwrap();
+    let before = serving();
+    assert_eq!((labels_of(&back), annotations_of(&back)), (labels_of(&before), annotations_of(&before)), "nothing drifts by it");
+    let (owner, expires) = (&back.spec.owner, back.expires_at());
+    assert_eq!((owner.name.as_str(), owner.uid.as_str(), expires), ("default", "pool-uid", before.expires_at()));
+    assert_eq!((&back.spec.node_class, &back.spec.requirements), (&before.spec.node_class, &before.spec.requirements));
+    assert_eq!((&back.spec.requests, &back.spec.node_pool), (&before.spec.requests, &before.spec.node_pool));
+    assert_eq!((back.phase.word(), back.node_name(), &back.deletion), ("Initialized", Some("n"), &None));
+    assert_eq!(back.machine().unwrap().capacity, before.machine().unwrap().capacity);
+    assert!(holds(&back, INITIALIZED));
+}
+
+#[test]
+fn a_machine_is_adopted_from_its_node_alone() {
+    let bare = change(lost(), |scene| scene.objects.node_claims.clear());
+    let (_, second) = bare.twice(30);
+    let found = &second.adopt[0];
+    let key = ClaimKey { cluster: "c".into(), name: found.name() };
+    let back = found.claim(key, "uid".into(), &bare.objects, None, at(130)).unwrap();
+    assert_eq!((back.key.name.as_str(), back.phase.word()), ("adopted-i-1", "Initialized"));
+    assert_eq!((back.spec.owner.uid.as_str(), back.spec.node_class.name.as_str()), ("pool-uid", "default"));
+    assert!(!labels_of(&back).contains_key(labels::REGISTERED));
+}
+
+#[test]
+fn a_machine_whose_node_has_not_joined_goes_on_from_there() {
+    let coming = change(lost(), |scene| {
+        scene.objects.nodes.clear();
+        scene.objects.node_claims[0].status.node_name.clear();
+    });
+    let (_, second) = coming.twice(30);
+    let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
+    assert_eq!(second.adopt[0].claim(key, "uid".into(), &coming.objects, None, at(130)).unwrap().phase.word(), "Launched");
+}
+
+#[test]
+fn one_answer_without_nodes_and_node_claims_neither_collects_nor_adopts() {
+    let partial = change(lost(), |scene| {
+        scene.objects.nodes.clear();
+        scene.objects.node_claims.clear();
+    });
+    let first = lost().judge(&[], 100);
+    let second = partial.judge(&first.note, 130);
+    assert_eq!((second.orphans.len(), second.adopt.len()), (0, 0), "a machine with pods is no orphan because one answer lacks its Node");
+    let first = partial.judge(&[], 100);
+    let second = lost().judge(&first.note, 130);
+    assert_eq!((second.orphans.len(), second.adopt.len()), (0, 0));
+}
+
+#[test]
+fn what_karpenter_started_is_neither_ended_nor_adopted() {
+    let nothing = |scene: Scene| {
+        let (first, second) = scene.twice(600);
+        for found in [&first, &second] {
+            assert!(found.orphans.is_empty() && found.adopt.is_empty() && found.forsaken.is_empty(), "{found:?}");
+            assert!(found.release_mirrors.is_empty() && found.release_nodes.is_empty(), "{found:?}");
+        }
+    };
+    nothing(change(lost(), karpenters));
+    nothing(change(change(lost(), karpenters), |scene| scene.objects.node_claims.clear()));
+    nothing(change(change(lost(), karpenters), |scene| scene.objects.nodes.clear()));
+    nothing(change(change(lost(), karpenters), |scene| {
+        scene.objects.nodes.clear();
+        scene.objects.node_claims.clear();
+    }));
+    // A claim of Karpenter's that has no machine yet waits for Karpenter.
+    nothing(change(change(lost(), karpenters), |scene| {
+        scene.instances.clear();
+        scene.objects.nodes.clear();
+        scene.objects.node_claims[0].status = whittle_api::karpenter::NodeClaimStatus::default();
+    }));
+}
+
+fn karpenters(scene: &mut Scene) {
+    scene.instances[0].tags.remove(labels::TAG_LAUNCH);
+    for shown in &mut scene.objects.node_claims {
+        shown.metadata.annotations.remove(labels::MANAGED);
+    }
+}
+
+#[test]
+fn a_machine_of_karpenters_is_taken_over_when_the_user_says_so_and_named_when_not() {
+    let left = change(lost(), karpenters).judge(&[], 100);
+    assert_eq!(left.events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["NotAdopted"]);
+    assert!(change(lost(), karpenters).judge(&left.note, 160).events.is_empty(), "once in a while");
+    let by_pool = change(change(lost(), karpenters), |scene| {
+        scene.objects.node_pools[0].metadata.annotations.insert(labels::ADOPT.into(), "true".into());
+    });
+    let by_claim = change(change(lost(), karpenters), |scene| {
+        scene.objects.node_claims[0].metadata.annotations.insert(labels::ADOPT.into(), "true".into());
+    });
+    for asked in [by_pool, by_claim] {
+        let (first, second) = asked.twice(30);
+        assert!(first.adopt.is_empty() && second.orphans.is_empty());
+        let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
+        let claim = second.adopt[0].claim(key, "uid".into(), &asked.objects, None, at(130)).unwrap();
+        assert_eq!((claim.phase.word(), &claim.deletion), ("Initialized", &None));
+        assert_eq!(annotations_of(&claim).get(labels::ADOPT), None);
+    }
+    // Nothing in the cluster stands for it: whose it is, nobody knows.
+    let bare = change(change(lost(), karpenters), |scene| {
+        scene.objects.node_pools[0].metadata.annotations.insert(labels::ADOPT.into(), "true".into());
+        scene.objects.nodes.clear();
+        scene.objects.node_claims.clear();
+    });
+    let (_, second) = bare.twice(600);
+    assert!(second.adopt.is_empty() && second.orphans.is_empty());
+}
+
+#[test]
+fn while_karpenter_runs_a_sweep_changes_nothing_and_says_so() {
+    let mut simulation = world_of(Some(&serving()));
+    let sign = whittle_api::KarpenterSign { object: "lease/karpenter-leader-election in namespace kube-system".into(), renewed_at: None };
+    simulation.world().cluster.karpenter = vec![sign];
+    let before = (claims(&simulation), simulation.world().cluster.objects.node_claims.clone());
+    simulation.run_for(SignedDuration::from_hours(48));
+    for _ in 0..3 {
+        let report = sweep(&simulation);
+        assert_eq!((report.counted("held_by_karpenter"), report.metrics[0].metric), (1, "whittle_held_by_karpenter_total"));
+        simulation.run_for(SignedDuration::from_secs(60));
+    }
+    assert_eq!((claims(&simulation), simulation.world().cluster.objects.node_claims.clone()), before, "expired, and yet not ended");
+    let told = simulation.world().cluster.events.iter().any(|kept| kept.event.reason == "KarpenterRuns" && kept.event.kind == "NodePool");
+    assert!(told);
+    simulation.world().cluster.karpenter.clear();
+    assert_eq!(sweep(&simulation).counted("ended"), 1);
+}
+
+#[test]
+fn a_machine_that_is_said_to_have_ended_is_not_adopted_but_ended_again() {
+    let ended = change(lost(), |scene| {
+        let mut claim = serving();
+        claim.phase = whittle_claims::Phase::Gone { machine: Some(machine("i-1")), since: at(50) };
+        claim.key.name = "another".into();
+        scene.claims = vec![claim];
+        scene.objects.node_claims.clear();
+    });
+    let (_, second) = ended.twice(30);
+    assert_eq!((second.adopt.len(), ids(&second.orphans)), (0, vec!["i-1"]));
+}
+
+#[test]
+fn a_node_claim_that_nobody_is_behind_is_let_go_after_three_minutes_and_one_made_by_hand_is_answered() {
+    let unlaunched = |by_hand: bool| {
+        change(scene(planned()), |scene| {
+            scene.claims.clear();
+            scene.instances.clear();
+            scene.objects.nodes.clear();
+            let meta = &mut scene.objects.node_claims[0].metadata;
+            meta.uid = "object-uid".into();
+            if by_hand {
+                meta.labels.remove(labels::NODE_POOL);
+                meta.owner_references.clear();
+            }
+        })
+    };
+    let (first, early) = unlaunched(false).twice(179);
+    assert!(first.forsaken.is_empty() && early.forsaken.is_empty());
+    let (_, late) = unlaunched(false).twice(180);
+    assert_eq!((late.forsaken.as_slice(), late.answer.len()), (["default-1".to_owned()].as_slice(), 0));
+    let failed = change(unlaunched(false), |scene| scene.objects.node_claims[0].metadata.finalizers.clear());
+    assert_eq!(failed.twice(180).1.forsaken.len(), 1, "one whose launch had failed has no finalizer any more");
+    let (_, late) = unlaunched(true).twice(180);
+    assert_eq!((late.forsaken.len(), late.answer.len()), (0, 1), "a user's object is never deleted");
+    let running = change(unlaunched(false), |scene| {
+        scene.instances = vec![instance("i-1")];
+        scene.instances[0].tags.insert(labels::TAG_NODE_CLAIM.into(), "default-1".into());
+    });
+    let (_, late) = running.twice(180);
+    assert_eq!((late.forsaken.len(), late.adopt.len()), (0, 1), "its machine has come");
+    let unreadable = change(unlaunched(false), |scene| scene.unreadable = vec!["default-1".into()]);
+    assert!(unreadable.twice(600).1.forsaken.is_empty(), "its claim may be one that cannot be read");
+}
+
+#[test]
+fn a_claim_that_is_older_than_its_machine_is_not_launched_again() {
+    let behind = change(scene(serving()), |scene| scene.claims = vec![planned()]);
+    let (_, second) = behind.twice(30);
+    assert!(second.launch.is_empty(), "its machine runs");
+    assert_eq!(second.adopt[0].place(Some(&planned())), Place::Waiting);
+    let mut launching = step(&planned(), &begun(), at(0)).unwrap();
+    launching.look_again_at = None;
+    assert_eq!(second.adopt[0].place(Some(&launching)), Place::Waiting);
+    assert_eq!(second.adopt[0].place(Some(&registered())), Place::New, "that one has a machine");
+}
+
+fn sweep(simulation: &Simulation) -> Report {
+    let ports = simulation.ports();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"))).unwrap()
+}
+
+/// A world in which a claim of this state serves: pool, object, Node and machine are there.
+fn world_of(claim: Option<&Claim>) -> Simulation {
+    let mut simulation = still();
+    let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+    pool.metadata.uid = "pool-uid".into();
+    create(&simulation, pool);
+    create(&simulation, joined());
+    create(&simulation, shown(&serving()));
+    start_machine(&simulation);
+    if let Some(claim) = claim {
+        keep(&simulation, claim);
+    }
+    simulation.run_for(SignedDuration::from_mins(2));
+    simulation
+}
+
+fn claims(simulation: &Simulation) -> Vec<Claim> {
+    let stored = block_on(simulation.ports().list(&ClusterName::new("c"))).unwrap();
+    stored.into_iter().map(|claim| claim.value).collect()
+}
+
+#[test]
+fn an_empty_table_learns_its_machines_again_and_ends_nothing() {
+    let mut simulation = world_of(None);
+    assert_eq!(sweep(&simulation).counted("adopted"), 0);
+    simulation.run_for(SignedDuration::from_secs(60));
+    let report = sweep(&simulation);
+    assert_eq!((report.counted("adopted"), report.counted("collected"), report.counted("ended")), (1, 0, 0));
+    let [claim] = claims(&simulation).try_into().unwrap();
+    assert_eq!((claim.key.name.as_str(), claim.phase.word()), ("default-1", "Initialized"));
+    simulation.run_for(SignedDuration::from_secs(60));
+    let again = sweep(&simulation);
+    assert_eq!((again.counted("adopted"), again.counted("ended"), claims(&simulation).len()), (0, 0, 1), "once");
+}
+
+#[test]
+fn a_table_that_is_older_than_its_machine_takes_it_for_the_claim_that_waits() {
+    let mut simulation = world_of(Some(&planned()));
+    sweep(&simulation);
+    simulation.run_for(SignedDuration::from_secs(60));
+    assert_eq!(sweep(&simulation).counted("adopted"), 1);
+    let [claim] = claims(&simulation).try_into().unwrap();
+    assert_eq!((claim.uid.as_str(), claim.phase.word()), ("uid", "Initialized"), "the claim that was there");
+    let by_instance = block_on(simulation.ports().by_instance(&"i-1".into())).unwrap().unwrap();
+    assert_eq!(by_instance.value.key, claim.key);
+}
+
+#[test]
+fn deleting_a_node_or_node_claim_that_the_table_forgot_finishes() {
+    for node in [true, false] {
+        let mut simulation = world_of(None);
+        {
+            let mut world = simulation.world();
+            let now = world.now();
+            world.cluster.objects.change::<Node>("n", |node| node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()]);
+            if node {
+                world.cluster.objects.delete::<Node>("n", now);
+            } else {
+                world.cluster.objects.delete::<NodeClaim>("default-1", now);
+            }
+        }
+        for _ in 0..2 {
+            sweep(&simulation);
+            simulation.run_for(SignedDuration::from_secs(60));
+        }
+        let report = sweep(&simulation);
+        let [claim] = claims(&simulation).try_into().unwrap();
+        let reason = claim.deletion.as_ref().map(|deletion| deletion.reason);
+        assert_eq!((report.counted("ended"), reason), (1, Some(DeletionReason::Requested)), "terminate drains it and lets go of both");
+        assert_eq!(mirror(&claim).status.node_name, "n");
+    }
+}

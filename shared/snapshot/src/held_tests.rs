@@ -1,0 +1,36 @@
+//! When nothing may be decided.
+
+use crate::Snapshot;
+use std::collections::BTreeMap;
+use whittle_api::{ClusterObjects, KarpenterSign};
+use whittle_ports::Settings;
+use whittle_units::Timestamp;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn beside(renewed_at: Option<i64>) -> Snapshot {
+    let sign = KarpenterSign { object: "lease/karpenter-leader-election in namespace kube-system".into(), renewed_at: renewed_at.map(at) };
+    let objects = ClusterObjects { karpenter: vec![sign], ..ClusterObjects::default() };
+    Snapshot::of(at(0), objects, Vec::new(), Vec::new(), BTreeMap::new())
+}
+
+#[test]
+fn nothing_is_decided_while_karpenter_runs_but_for_a_comparison() {
+    let (active, shadow) = (Settings::default(), Settings { shadow: true, ..Settings::default() });
+    for running in [None, Some(-5), Some(-119), Some(3)] {
+        assert_eq!(beside(running).held(&active), Some("held_by_karpenter"), "{running:?}");
+        assert_eq!(beside(running).held(&shadow), None);
+    }
+    assert_eq!(beside(Some(-120)).held(&active), None, "a lease that nobody renews tells of nobody");
+}
+
+#[test]
+fn nothing_is_decided_while_the_table_does_not_know_what_the_cluster_shows() {
+    let known = Snapshot::of(at(0), ClusterObjects::default(), Vec::new(), Vec::new(), BTreeMap::new());
+    assert_eq!(known.held(&Settings::default()), None);
+    let behind = Snapshot { unclaimed: vec!["default-1".into()], ..known };
+    assert_eq!(behind.held(&Settings::default()), Some("held_for_adoption"));
+    assert_eq!(behind.held(&Settings { shadow: true, ..Settings::default() }), None);
+}
