@@ -216,7 +216,7 @@ fn weather(seed: u64) -> Faults {
     }
 }
 
-/// In one storm of four the table is lost at some moment, or restored to an earlier one.
+/// In one storm of three the table is lost at some moment, or restored to an earlier one.
 fn table_loss(drawn: u64) -> Option<TableLoss> {
     let (kind, drawn) = (drawn % 6, i64::try_from(drawn / 6).unwrap_or(0));
     let after = SignedDuration::from_secs(60 + drawn % 420);

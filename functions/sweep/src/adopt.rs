@@ -1,5 +1,5 @@
 //! Machines and NodeClaims that are Whittle's and that the table does not know, because it was lost, made anew or restored to
-//! an earlier time (ADR 0022). What serves in the cluster gets its claim back, as it is seen; what only stands for a machine
+//! an earlier time (ADR 0025). What serves in the cluster gets its claim back, as it is seen; what only stands for a machine
 //! that never came is let go. Nothing is bought or evicted by that.
 
 use crate::by_hand;

@@ -1,5 +1,5 @@
 //! A Karpenter runs in the cluster. Two that decide for the same pools buy everything twice and end what the other one
-//! needs: Whittle changes nothing there until it is alone, and says so (ADR 0023).
+//! needs: Whittle changes nothing there until it is alone, and says so (ADR 0026).
 
 use whittle_api::ClusterObjects;
 use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, World};
