@@ -11,3 +11,4 @@ mod real_admission;
 mod scenarios;
 mod tools;
 mod uninstall;
+mod unreadable;

@@ -1,0 +1,231 @@
+//! What a real API server takes and our types do not read: a sweep over it ends nothing.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use whittle_api::karpenter::{NodeClassReference, NodePool};
+use whittle_api::{OwnerReference, labels};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, mirror, step};
+use whittle_cluster::Clusters;
+use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ports::{ClaimStore, ClusterReader, Leases, Mirrors, Presence, Report, Scope, Settings, Sought, World, contracts};
+use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
+use whittle_tests::clock::StandingClock;
+use whittle_tests::control_plane::ControlPlane;
+use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, kubectl};
+use whittle_units::{ClusterName, InstanceId, Price, SignedDuration};
+
+const CLASS: &str = "{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: default}, spec: {role: node-role, \
+    amiSelectorTerms: [{alias: al2023@latest}], subnetSelectorTerms: [{tags: {karpenter.sh/discovery: test}}], \
+    securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]}}";
+
+fn pool(name: &str, life: &str, policy: &str) -> String {
+    format!(
+        "{{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {{name: {name}}}, spec: {{disruption: {{consolidationPolicy: {policy}, \
+         consolidateAfter: 30s}}, template: {{spec: {{expireAfter: {life}, requirements: [], nodeClassRef: \
+         {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}}}}}}}"
+    )
+}
+
+/// A NodeClaim of another controller.
+const FOREIGN: &str = "{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {name: theirs, finalizers: [karpenter.sh/termination]}, \
+    spec: {requirements: [], nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}";
+
+struct Nothing;
+
+impl Functions for Nothing {
+    fn call(&self, _: Function, _: SimPorts, _: Input) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'static>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// A real API server beside a simulated table and region.
+struct Stage {
+    plane: ControlPlane,
+    clusters: Clusters<TestAccess>,
+    simulation: Simulation,
+    name: ClusterName,
+}
+
+impl Stage {
+    fn start() -> Option<Self> {
+        let plane = ControlPlane::start()?;
+        let name = ClusterName::new("test");
+        let options = WorldOptions {
+            seed: 1,
+            cluster: name.clone(),
+            region: "us-west-2".into(),
+            kubernetes_version: "1.33".into(),
+            start: StandingClock::new().now,
+        };
+        let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+        Some(Self { clusters: clusters(&plane), plane, simulation, name })
+    }
+
+    /// A machine that runs with our tags.
+    fn start_machine(&self, id: &str) {
+        let machine = contracts::machine(&InstanceId::new(id), StandingClock::new().now - SignedDuration::from_hours(1));
+        let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "test")];
+        let instance = Instance {
+            id: machine.instance_id.clone(),
+            state: InstanceState::Running,
+            instance_type: machine.instance_type,
+            zone: machine.zone,
+            capacity_type: machine.capacity_type,
+            image_id: machine.image_id,
+            subnet_id: "subnet".into(),
+            security_groups: Vec::new(),
+            reservation: None,
+            private_dns_name: String::new(),
+            launched_at: machine.launched_at,
+            tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        };
+        let launch_template = whittle_ec2::fleet::LaunchTemplate::default();
+        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, mute: false };
+        self.simulation.world().region.machines.insert(machine.instance.id.clone(), machine);
+    }
+
+    /// A claim of a pool that serves with a machine, and its mirror.
+    async fn serve(&self, name: &str, owner: OwnerReference) -> ClaimKey {
+        let now = StandingClock::new().now;
+        let id = format!("i-0{name}");
+        self.start_machine(&id);
+        let [group, kind, class] = ["karpenter.k8s.aws", "EC2NodeClass", "default"].map(str::to_owned);
+        let node_class = NodeClassReference { group, kind, name: class };
+        let spec = ClaimSpec { node_pool: owner.name.clone(), owner, node_class, ..ClaimSpec::default() };
+        let planned = Claim { spec, ..contracts::planned_claim(&self.name, name, now) };
+        let machine = contracts::machine(&InstanceId::new(id), now);
+        let claim = step(&planned, &Event::FleetAnswered(machine), now).expect("planned claims are launched");
+        let ports = self.simulation.ports();
+        let lease = ports.acquire(&self.name, "test", now, SignedDuration::from_secs(5)).await.expect("the lease is free");
+        ports.create(&lease, &claim).await.expect("it is new");
+        ports.release(&lease).await.expect("it is held");
+        self.clusters.apply_mirror(&self.name, &mirror(&claim)).await.expect("the API server takes mirrors");
+        claim.key
+    }
+
+    async fn sweep(&self) -> Report {
+        let ports = self.simulation.ports();
+        let world = World { store: &ports, cloud: &ports, cluster: &self.clusters, queues: &ports, clock: &ports };
+        whittle_sweep::handle(world, &Settings::default(), &self.name).await.expect("a sweep")
+    }
+
+    /// Forty minutes of sweeps; which claims there are at the end, and which of them are to end.
+    async fn sweeps(&mut self) -> (Vec<String>, Vec<String>) {
+        for _ in 0..10 {
+            self.sweep().await;
+            self.simulation.run_for(SignedDuration::from_mins(4));
+        }
+        let claims = self.simulation.ports().list(&self.name).await.expect("the table answers");
+        let name = |claim: &Claim| claim.key.name.as_str().to_owned();
+        let ending = claims.iter().filter(|claim| claim.value.deletion.is_some()).map(|claim| name(&claim.value)).collect();
+        (claims.iter().map(|claim| name(&claim.value)).collect(), ending)
+    }
+
+    async fn owner(&self, name: &str) -> OwnerReference {
+        let objects = self.clusters.read(&self.name, Scope::Nodes, None).await.expect("the API server answers");
+        let pool: &NodePool = objects.node_pools.iter().find(|pool| pool.metadata.name == name).expect("it can be read");
+        OwnerReference {
+            api_version: "karpenter.sh/v1".into(),
+            kind: "NodePool".into(),
+            name: name.into(),
+            uid: pool.metadata.uid.clone(),
+            controller: None,
+            block_owner_deletion: Some(true),
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_ends_because_a_real_api_server_takes_what_we_cannot_read() {
+    let Some(mut stage) = Stage::start() else { return };
+    for crd in CRDS {
+        apply(&stage.plane, crd);
+    }
+    let _ = kubectl(&stage.plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
+    apply(&stage.plane, CLASS);
+    for name in ["default", "other"] {
+        apply(&stage.plane, &pool(name, "720h", "WhenEmpty"));
+    }
+    let (default, other) = (stage.owner("default").await, stage.owner("other").await);
+    stage.serve("long", default).await;
+    let doomed = stage.serve("odd", other).await;
+    a_life_of_any_length_is_read(&stage).await;
+    hide_what_is_there(&stage).await;
+    let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
+    let mut odd: Vec<(&str, &str)> = objects.unreadable.iter().map(|odd| (odd.kind.as_str(), odd.field.as_str())).collect();
+    odd.sort_unstable();
+    assert_eq!(odd, [("NodeClaim", "status.capacity.cpu"), ("NodePool", "spec.disruption.consolidationPolicy")]);
+    let (claims, ending) = stage.sweeps().await;
+    assert_eq!((claims.len(), ending), (2, vec![]), "nothing ends, and no machine is an orphan");
+    let told = kubectl(
+        &stage.plane,
+        &["get", "events", "-A", "-o", "jsonpath={range .items[*]}{.reason} {.involvedObject.name} {.message}{'\\n'}{end}"],
+    );
+    let of_pool = told.lines().find(|line| line.starts_with("Unreadable other ")).unwrap_or_else(|| panic!("{told}"));
+    assert!(of_pool.contains("spec.disruption.consolidationPolicy: unknown variant `WhenItSuits`"), "{of_pool}");
+    assert!(told.contains("Unreadable theirs "), "{told}");
+    a_pool_that_cannot_be_read_is_deleted_with_its_claims(&stage, &doomed).await;
+    absence_is_told_from_a_missing_kind(&stage).await;
+}
+
+async fn a_life_of_any_length_is_read(stage: &Stage) {
+    apply(&stage.plane, &pool("default", "99999999999h", "WhenEmpty"));
+    let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
+    assert!(objects.unreadable.is_empty(), "{:?}", objects.unreadable);
+    let life = objects.node_pools.iter().map(|pool| pool.spec.template.spec.expire_after.to_string());
+    assert!(life.into_iter().any(|life| life == "99999999999h"), "its text stays");
+}
+
+/// A word of a newer definition, and a status that no release of ours wrote.
+async fn hide_what_is_there(stage: &Stage) {
+    let newer =
+        CRDS[4].replace("                    - WhenEmpty\n", "                    - WhenEmpty\n                    - WhenItSuits\n");
+    assert_ne!(newer, CRDS[4], "the word has its place");
+    apply(&stage.plane, &newer);
+    // The server goes by its new schema a moment after it has taken it.
+    let odd = pool("other", "720h", "WhenItSuits");
+    let taken = (0..100).any(|_| try_apply(&stage.plane, &odd));
+    assert!(taken, "the new word is served");
+    apply(&stage.plane, FOREIGN);
+    let status = "{\"status\":{\"providerID\":\"aws:///us-west-2a/i-0theirs\",\"capacity\":{\"cpu\":\"1e0.5\"}}}";
+    let _ = kubectl(&stage.plane, &["patch", "nodeclaim", "theirs", "--subresource=status", "--type=merge", "-p", status]);
+    stage.start_machine("i-0theirs");
+}
+
+fn try_apply(plane: &ControlPlane, manifest: &str) -> bool {
+    use std::io::Write as _;
+    use std::process::Stdio;
+    let mut kubectl = plane.kubectl();
+    let kubectl = kubectl.args(["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut kubectl = kubectl.spawn().expect("kubectl runs");
+    kubectl.stdin.take().expect("its input is a pipe").write_all(manifest.as_bytes()).expect("kubectl reads");
+    kubectl.wait().expect("kubectl ends").success()
+}
+
+/// The cluster's own collector deletes the NodeClaims of a pool, which is honoured at the next sweep.
+async fn a_pool_that_cannot_be_read_is_deleted_with_its_claims(stage: &Stage, doomed: &ClaimKey) {
+    let _ = kubectl(&stage.plane, &["delete", "nodepool", "other"]);
+    let deleted = "--for=jsonpath={.metadata.deletionTimestamp}";
+    let _ = kubectl(&stage.plane, &["wait", deleted, "--timeout=60s", "nodeclaim", doomed.name.as_str()]);
+    stage.sweep().await;
+    let claim = stage.simulation.ports().get(doomed).await.expect("the table answers").expect("it is kept").value;
+    assert!(claim.deletion.is_some(), "what a user deletes goes");
+}
+
+async fn absence_is_told_from_a_missing_kind(stage: &Stage) {
+    let seek = |name: &'static str| stage.clusters.seek(&stage.name, Sought::NodePool, name);
+    assert!(matches!(seek("default").await, Ok(Presence::There { uid }) if !uid.is_empty()));
+    assert_eq!(seek("other").await, Ok(Presence::Gone));
+    assert_eq!(stage.clusters.seek(&stage.name, Sought::Provisioner, "other").await, Ok(Presence::KindUnknown));
+    let _ = kubectl(&stage.plane, &["delete", "crd", "nodepools.karpenter.sh"]);
+    // The kind is served a moment longer than its definition is there.
+    let mut answer = seek("default").await;
+    for _ in 0..1000 {
+        if answer != Ok(Presence::KindUnknown) {
+            answer = seek("default").await;
+        }
+    }
+    assert_eq!(answer, Ok(Presence::KindUnknown));
+    let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
+    assert!(objects.lacks_kind("NodePool") && !objects.lacks_kind("NodeClaim"), "{:?}", objects.absent_kinds);
+}
