@@ -100,12 +100,31 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         reached.insert(rule.package.to_owned(), names(rule.package, &printed));
     }
     let mut broken = violations(&reached);
+    broken.extend(mutable(root)?);
     for package in workspace::members(root)?.packages {
         if package.name.starts_with("whittle-") && !UNRULED.contains(&package.name.as_str()) && !reached.contains_key(&package.name) {
             broken.push(format!("{}: no rule says what it may depend on; add one to xtask/src/edges.rs", package.name));
         }
     }
     Ok(broken)
+}
+
+/// Functions are never built so that a safeguard could be switched off (ADR 0027).
+fn mutable(root: &Path) -> Result<Vec<String>> {
+    let features: Vec<String> = FUNCTIONS.iter().map(|package| format!("{package}/lambda")).collect();
+    let features = features.join(",");
+    let mut arguments = vec!["tree", "--locked", "-e", "normal", "--prefix", "none", "--format", "{p} [{f}]", "--features", &features];
+    for package in FUNCTIONS {
+        arguments.extend(["-p", package]);
+    }
+    let printed = shell::read(shell::command(root, "cargo", &arguments))?;
+    let mutable = |line: &&str| line.starts_with("whittle-ports ") && line.rsplit_once('[').is_some_and(|(_, on)| on.contains("mutants"));
+    Ok(printed
+        .lines()
+        .filter(mutable)
+        .take(1)
+        .map(|line| format!("whittle-ports: functions are built with safeguards that can be switched off: {line}"))
+        .collect())
 }
 
 /// The table, functions included.

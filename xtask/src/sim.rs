@@ -17,12 +17,12 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Passes `crash …`, `storm …`, `diurnal …`, `drain …`, `verdicts …` or `burst …` on to the command.
+/// Passes `crash …`, `storm …`, `mutants …`, `diurnal …`, `drain …`, `verdicts …` or `burst …` on to the command.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = workspace::root();
     let mut whittle = Command::new("cargo");
     whittle.current_dir(&root).args(["run", "--release", "--quiet", "-p", "whittle-cli", "--", "sim"]).args(arguments);
-    let plays_scenarios = arguments.first().is_some_and(|command| command == "crash" || command == "storm");
+    let plays_scenarios = arguments.first().is_some_and(|command| ["crash", "storm", "mutants"].contains(&command.as_str()));
     if plays_scenarios && !arguments.iter().any(|argument| argument.ends_with(".yaml")) {
         whittle.args(scenarios(&root.join("tests/scenarios/faults"))?);
     }

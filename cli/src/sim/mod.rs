@@ -4,6 +4,7 @@ pub mod burst;
 pub mod diurnal;
 pub mod drain;
 mod manifests;
+pub mod mutants;
 #[cfg(test)]
 mod tests;
 pub mod verdicts;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use whittle_api::GoDuration;
 use whittle_sim::{Faults, TableLoss};
 
 /// So many of a thousand writes of claims come second to somebody else's, where an invocation is killed.
@@ -35,6 +37,8 @@ pub enum SimCommand {
     Crash(CrashArgs),
     /// Random faults of every kind, then calm
     Storm(StormArgs),
+    /// Storms without one protection after the other: how many pass before somebody notices
+    Mutants(mutants::MutantsArgs),
     /// A day of a workload that follows the sun, against the reference's packing
     Diurnal(diurnal::DiurnalArgs),
     /// Many pods at once in a cluster without a node
@@ -68,6 +72,9 @@ pub struct StormArgs {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     pub from: u64,
+    /// How long each storm goes on after its scenario: `2h`, `48h`
+    #[arg(long)]
+    pub span: Option<GoDuration>,
 }
 
 /// What many plays came to.
@@ -76,6 +83,8 @@ pub struct Tally {
     pub plays: u64,
     pub virtual_seconds: i64,
     pub faults: u64,
+    pub busiest: u64,
+    pub longest_chain: u64,
     /// What was wrong, with what replays it.
     pub violations: Vec<String>,
 }
@@ -86,6 +95,7 @@ pub fn main(args: &SimArgs) -> ExitCode {
     let done = match &args.command {
         SimCommand::Crash(args) => crash_files(args),
         SimCommand::Storm(args) => storm_files(args),
+        SimCommand::Mutants(args) => mutants::run(args),
         SimCommand::Burst(args) => told(burst::run(args)),
         SimCommand::Diurnal(args) => told(diurnal::run(args)),
         SimCommand::Drain(args) => told(drain::run(args)),
@@ -130,14 +140,17 @@ fn crash_files(args: &CrashArgs) -> Result<(String, Tally), String> {
 fn storm_files(args: &StormArgs) -> Result<(String, Tally), String> {
     let scenarios = read(&args.scenarios)?;
     let seeds: Vec<u64> = (args.from..args.from.saturating_add(args.seeds)).collect();
-    let all = storm(&scenarios, &seeds).map_err(|error| error.to_string())?;
+    let span = args.span.as_ref().map(GoDuration::span);
+    let all = storm_for(&scenarios, &seeds, span).map_err(|error| error.to_string())?;
     let days = all.virtual_seconds / 864;
     let line = format!(
-        "storms: {}, simulated days: {}.{:02}, faults: {}, violations: {}",
+        "storms: {}, simulated days: {}.{:02}, faults: {}, doorbells a minute: {}, longest chain: {}, violations: {}",
         all.plays,
         days / 100,
         days % 100,
         all.faults,
+        all.busiest,
+        all.longest_chain,
         all.violations.len()
     );
     Ok((line, all))
@@ -176,11 +189,19 @@ pub fn crash(scenario: &Scenario, points: &[u64]) -> Result<Tally, SessionError>
 /// # Errors
 /// A scenario names something that cannot be done.
 pub fn storm(scenarios: &[Scenario], seeds: &[u64]) -> Result<Tally, SessionError> {
+    storm_for(scenarios, seeds, None)
+}
+
+/// The same, where each goes on for so long after its last step.
+///
+/// # Errors
+/// A scenario names something that cannot be done.
+pub fn storm_for(scenarios: &[Scenario], seeds: &[u64], span: Option<SignedDuration>) -> Result<Tally, SessionError> {
     let mut plays = Vec::new();
     for seed in seeds {
         let index = usize::try_from(*seed).unwrap_or(0) % scenarios.len().max(1);
         let Some(scenario) = scenarios.get(index) else { break };
-        plays.push((scenario, Play::lenient(*seed, weather(*seed)), format!("{} in storm {seed}", scenario.name)));
+        plays.push((scenario, Play { span, ..Play::lenient(*seed, weather(*seed)) }, format!("{} in storm {seed}", scenario.name)));
     }
     play_all(&plays)
 }
@@ -212,6 +233,16 @@ fn weather(seed: u64) -> Faults {
         empty_repeats: part(14, 1001),
         unreadable: part(15, 8),
         vanished: part(16, 3),
+        batched_messages: part(31, 400),
+        loop_stop: if part(32, 1000).is_multiple_of(4) { 16 } else { 0 },
+        lost_ticks: part(33, 200),
+        ec2_lag: part(34, 120),
+        ec2_rates: part(35, 1000).is_multiple_of(2),
+        protected_machines: part(36, 60),
+        silent_kubelets: part(37, 300),
+        odd_claims: part(38, 120),
+        foreign_finalizers: part(39, 200),
+        webhook_refusals: part(40, 30),
         ..Faults::default()
     }
 }
@@ -268,6 +299,8 @@ fn play_all(plays: &[(&Scenario, Play, String)]) -> Result<Tally, SessionError> 
         tally.plays += 1;
         tally.virtual_seconds += outcome.summary.virtual_seconds;
         tally.faults += outcome.summary.faults;
+        tally.busiest = tally.busiest.max(outcome.summary.busiest);
+        tally.longest_chain = tally.longest_chain.max(outcome.summary.longest_chain);
         let what = plays.get(number).map_or("", |(_, _, what)| what.as_str());
         tally.violations.extend(outcome.failures.iter().map(|failure| format!("{what}: {failure}")));
     }
@@ -279,6 +312,8 @@ impl Tally {
         self.plays += other.plays;
         self.virtual_seconds += other.virtual_seconds;
         self.faults += other.faults;
+        self.busiest = self.busiest.max(other.busiest);
+        self.longest_chain = self.longest_chain.max(other.longest_chain);
         self.violations.extend(other.violations);
     }
 }

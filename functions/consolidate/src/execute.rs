@@ -11,8 +11,8 @@ use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, Lease, NOMINATION,
 use whittle_core::disruption::{Command, LedgerEntry, Reason, Removal, without_arrivals};
 use whittle_core::state::StateNode;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterReader, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, Scope,
-    StatusWriter, StoreError, World,
+    ClaimStore, Clock, ClusterError, ClusterReader, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report,
+    Safeguard, Scope, StatusWriter, StoreError, World,
 };
 use whittle_snapshot::{Snapshot, claim_of, machine_key};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
@@ -85,10 +85,11 @@ async fn close<S, C, K, Q, T>(
 where
     K: ClusterReader + Nodes,
 {
-    for removal in &command.removals {
+    for removal in command.removals.iter().filter(|_| Safeguard::ClosedBeforeCommand.stops(true)) {
         taint(world, lease, &removal.node).await?;
     }
-    let looked_at = if command.method.reason() == Reason::Drifted { &[][..] } else { &command.removals };
+    let looks = Safeguard::LookedAtClosed.stops(command.method.reason() != Reason::Drifted);
+    let looked_at = if looks { &command.removals } else { &[][..] };
     let mut pods = Vec::new();
     for some in looked_at.chunks(READS_AT_ONCE) {
         let reads = some.iter().map(|removal| world.cluster.read(&lease.cluster, Scope::Pods, Some(&removal.node)));

@@ -10,7 +10,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Lease, Phase, Stored};
 use whittle_core::disruption::LedgerEntry;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, StatusWriter,
+    ClaimStore, Clock, ClusterError, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, StatusWriter,
     StoreError, World, advance,
 };
 use whittle_snapshot::Snapshot;
@@ -57,7 +57,7 @@ where
         }
     }
     let moved = left.len() < stored.value.running.len();
-    if !moved {
+    if !moved && Safeguard::StraysOpened.stops(true) {
         unmark_strays(world, lease, seen, &stored.value, report).await?;
     }
     stored.value.running = left;
@@ -106,7 +106,7 @@ pub(crate) fn readiness(seen: &Snapshot, running: &Running, patience: SignedDura
             Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }),
         }
     }
-    if all && !is_hidden(seen, running) {
+    if Safeguard::ReplacementsReady.permits(all && !is_hidden(seen, running)) {
         return Readiness::Ready;
     }
     if seen.now.duration_since(running.started_at) > patience {
@@ -145,6 +145,7 @@ where
         execute::mark(world, lease, seen, running).await?;
         execute::launch(world, lease, running).await?;
         running.stored = true;
+        running.shrink();
     }
     match readiness(seen, running, patience) {
         Readiness::Waiting => Ok(Outcome::Waits),

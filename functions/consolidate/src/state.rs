@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_claims::{Claim, DeletionReason, Phase, Record};
+use whittle_claims::{Claim, ClaimSpec, DeletionReason, Phase, Record};
 use whittle_core::disruption::{ClaimFacts, LedgerEntry, Memory, Method, Proposal, Reason};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
@@ -51,7 +51,7 @@ pub struct Running {
     pub started_at: Timestamp,
     /// Claims to end once all replacements are initialized.
     pub removals: Vec<Going>,
-    /// Whole, until they are stored: a run that dies in between loses none.
+    /// Whole, until they are stored: a run that dies in between loses none. Then only their names are asked for.
     pub replacements: Vec<Claim>,
     /// The nodes take no new pods any more. Known to the run alone that closed them.
     #[serde(skip)]
@@ -83,6 +83,19 @@ impl Record for Disruptions {
     const KIND: &'static str = "disruption";
     fn name(&self) -> String {
         NAME.to_owned()
+    }
+}
+
+impl Running {
+    /// Lets go of what replacements are once the claim store has them: the record of all commands is one item of the table,
+    /// which holds 400 KB. What is left reads as ever, so that an older release goes on with it.
+    pub(crate) fn shrink(&mut self) {
+        for claim in &mut self.replacements {
+            let spec = ClaimSpec { node_pool: claim.spec.node_pool.clone(), replaces: claim.spec.replaces.clone(), ..ClaimSpec::default() };
+            claim.spec = spec;
+            claim.conditions.clear();
+            claim.annotations.clear();
+        }
     }
 }
 

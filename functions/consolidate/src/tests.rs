@@ -86,6 +86,22 @@ fn running(replacements: Vec<Claim>) -> Running {
 }
 
 #[test]
+fn the_record_of_many_commands_stays_far_below_what_an_item_of_the_table_holds() {
+    let mut whole = claim("new-1");
+    whole.spec.instance_types = (0..60).map(|number| format!("m5.{number}xlarge")).collect();
+    whole.spec.pods = (0..50).map(|number| whittle_claims::PodKey { name: format!("pod-{number}"), ..Default::default() }).collect();
+    whole.spec.replaces = Some("c1".to_owned());
+    let mut command = running(vec![whole.clone(), Claim { key: claim("new-2").key, ..whole }]);
+    let size = |command: &Running| serde_json::to_string(command).unwrap().len();
+    let before = size(&command);
+    command.shrink();
+    let names: Vec<&str> = command.replacements.iter().map(|claim| claim.key.name.as_str()).collect();
+    assert_eq!(names, ["new-1", "new-2"], "they are still waited for");
+    assert!(command.replacements.iter().all(|claim| claim.spec.replaces.as_deref() == Some("c1")));
+    assert!(size(&command) * 120 < 400_000 && before * 120 > 400_000, "{before} bytes, then {}", size(&command));
+}
+
+#[test]
 fn old_nodes_go_only_when_every_replacement_is_initialized() {
     let young = claim("new");
     let joined = after(&young, &joined());

@@ -11,8 +11,8 @@ use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, StockOut, Stored, mirror};
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Queues, RegionStore, Report, Scope,
-    Settings, StatusWriter, StoreError, World, advance,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Queues, RegionStore, Report, Safeguard,
+    Scope, Settings, StatusWriter, StoreError, World, advance,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -71,7 +71,7 @@ where
             return Ok(());
         }
         match noticed(world, settings, &claim, kind, sent_at, report).await {
-            Err(HandleError::Store(StoreError::Conflict { .. })) => report.count("contended"),
+            Err(HandleError::Store(StoreError::Conflict { .. })) if Safeguard::NoticeTriedAgain.stops(true) => report.count("contended"),
             outcome => return outcome,
         }
     }
@@ -95,7 +95,7 @@ where
     T: Clock,
 {
     let now = world.clock.now();
-    if claim.value.deletion.is_some() && !tightens(&claim.value, kind, now) {
+    if claim.value.deletion.is_some() && !Safeguard::DeadlineTightened.stops(tightens(&claim.value, kind, now)) {
         report.count("repeats");
         // The run that stored it may have died before it rang.
         if kind.ends_claim() && claim.value.is_live() && claim.value.look_again_at.is_none() && !settings.shadow {

@@ -5,7 +5,7 @@ use crate::SOON;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use whittle_claims::{Doorbell, Record, Revision};
-use whittle_ports::{Clock, HandleError, Queues, Records, StoreError, World};
+use whittle_ports::{Clock, HandleError, Queues, Records, Safeguard, StoreError, World};
 use whittle_units::{ClaimName, ClusterName, Timestamp};
 
 /// Runs that note their claims at the same moment; after so many the doorbell rings all the same.
@@ -46,7 +46,7 @@ where
         let known = world.store.read::<NextTry>(cluster, NAME).await?;
         let expected = known.as_ref().map_or(Revision::ABSENT, |known| known.revision);
         if let Some(pending) = known.map(|known| known.value).filter(|known| known.due_at > now) {
-            if claims.is_subset(&pending.claims) {
+            if Safeguard::TryRungOnce.stops(claims.is_subset(&pending.claims)) {
                 return Ok(());
             }
             // This doorbell names them all: the record tells of no other.

@@ -12,7 +12,7 @@ use whittle_ec2::errors::{ApiError, CreateReason};
 use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, FleetPoolError, failure};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, Fleets, HandleError, Involved, Mirrors, Queues, Records, RegionStore,
-    Report, StatusWriter, StoreError, World, save,
+    Report, Safeguard, StatusWriter, StoreError, World, save,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestamp};
 
@@ -206,7 +206,7 @@ where
         _ => None,
     };
     let ended: BTreeSet<InstanceId> = members.iter().filter_map(ended).collect();
-    instances.retain(|instance| !ended.contains(&instance.id));
+    instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
     let (running, mut launched) = (instances.len(), false);
     for instance in instances {
         if world.store.by_instance(&instance.id).await?.is_some() {

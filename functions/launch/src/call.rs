@@ -9,8 +9,8 @@ use whittle_api::labels;
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore, Report, StatusWriter, StoreError,
-    World,
+    ClaimStore, Clock, CloudError, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore, Report, Safeguard, StatusWriter,
+    StoreError, World,
 };
 use whittle_units::{ClusterName, InstanceId};
 
@@ -54,7 +54,7 @@ where
     match world.cloud.create_fleet(&batch.request).await {
         Ok(answer) => {
             let mut answer = told_in_full(world, cluster, batch, answer).await?;
-            answer.instances.retain(|instance| !ended.contains(&instance.id));
+            answer.instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
             let known = answer.instances.len() + ended.len();
             let told = if answer.errors.is_empty() && known < batch.members.len() { Told::InPart } else { Told::InFull };
             settle(world, facts, cluster, batch, &answer, told, report).await

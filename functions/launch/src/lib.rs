@@ -25,7 +25,7 @@ use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, Mirrors, Queues, Records,
-    RegionStore, Report, Settings, StatusWriter, StoreError, World, advance, save,
+    RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, World, advance, save,
 };
 use whittle_snapshot::{Reserved, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -239,7 +239,7 @@ where
     let now = world.clock.now();
     let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
     match world.store.take_tokens(&BucketName(BUCKET.to_owned()), &full, 1, now).await {
-        Ok(taken) => Ok(taken),
+        Ok(taken) => Ok(Safeguard::CallsRated.permits(taken)),
         // Others took theirs at the same moment: ours comes later.
         Err(StoreError::Conflict { .. } | StoreError::Throttled { .. }) => Ok(false),
         Err(error) => Err(error.into()),

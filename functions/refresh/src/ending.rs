@@ -7,8 +7,8 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionKind, LeftNodes, NodeClassRecord, Record, Stored};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, Discovery, HandleError, Involved, Presence, Records, Report, Settings,
-    Sought, StatusWriter, StoreError, World,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, Discovery, HandleError, Involved, Presence, Records, Report, Safeguard,
+    Settings, Sought, StatusWriter, StoreError, World,
 };
 use whittle_units::ClusterName;
 
@@ -156,7 +156,7 @@ impl Ending<'_> {
         if let Some(known) = self.record(name) {
             let record = closed(&known.value, class, now);
             if record != known.value {
-                if class.is_none() && self.leaves.is_none() && !self.is_gone(world, name).await? {
+                if class.is_none() && self.leaves.is_none() && Safeguard::ClassMissedTwice.stops(!self.is_gone(world, name).await?) {
                     report.count("classes_missed");
                     return Ok(());
                 }
@@ -166,7 +166,7 @@ impl Ending<'_> {
             }
         }
         let users = users(name, self.claims, self.objects);
-        if !users.is_empty() {
+        if Safeguard::ClassHeldByClaims.stops(!users.is_empty()) {
             report.count("classes_held");
             if let Some(class) = class.filter(|_| !settings.shadow) {
                 // That nobody can be told stops nothing.

@@ -5,7 +5,7 @@ use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, ConditionStatus, OwnerReference, conditions, labels};
 use whittle_claims::{Claim, annotations_of, labels_of};
 use whittle_core::state::is_ephemeral;
-use whittle_ports::NodePatch;
+use whittle_ports::{NodePatch, Safeguard};
 
 /// The Nodes of a claim's machine.
 pub(crate) fn nodes_of<'a>(claim: &Claim, nodes: &'a [Node]) -> Vec<&'a Node> {
@@ -46,7 +46,9 @@ pub(crate) fn registration(claim: &Claim, node: &Node, mirror_uid: Option<&str>)
         annotations,
         add_taints,
         remove_taints: if has(&unregistered) { vec![unregistered] } else { Vec::new() },
-        add_finalizer: (!node.metadata.finalizers.iter().any(|f| f == finalizer)).then(|| finalizer.to_owned()),
+        add_finalizer: Safeguard::FinalizerSet
+            .stops(!node.metadata.finalizers.iter().any(|f| f == finalizer))
+            .then(|| finalizer.to_owned()),
         owner: mirror_uid.and_then(|uid| owner(claim, node, uid)),
         ..NodePatch::default()
     };

@@ -13,7 +13,7 @@ use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, Doorbell, Event, Liveness, Phase, REGISTRATION_TIMEOUT, Stored, mirror};
 use whittle_ports::{
     ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes,
-    Queues, Records, Report, Scope, Settings, StatusWriter, StoreError, World, advance, save,
+    Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, World, advance, save,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -270,7 +270,7 @@ where
 {
     let now = world.clock.now();
     let lacking = match nodes {
-        [node] => decide::not_initialized(&claim.value, node),
+        [node] => decide::not_initialized(&claim.value, node).filter(|_| Safeguard::InitializedWhenReady.stops(true)),
         _ => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
     };
     if let Some((reason, message)) = lacking {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use whittle_claims::{Doorbell, Record, Revision};
-use whittle_ports::{Clock, HandleError, Queues, Records, World};
+use whittle_ports::{Clock, HandleError, Queues, Records, Safeguard, World};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// Node events ring at once; this is for clusters that have nobody to send them.
@@ -30,7 +30,7 @@ where
 {
     let now = world.clock.now();
     let known = world.store.read::<NextLook>(cluster, "next").await?;
-    if known.as_ref().is_some_and(|known| known.value.due_at > now) {
+    if Safeguard::LookRungOnce.stops(known.as_ref().is_some_and(|known| known.value.due_at > now)) {
         return Ok(());
     }
     let due_at = now.checked_add(EVERY).unwrap_or(now);

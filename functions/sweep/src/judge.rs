@@ -11,7 +11,7 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{ClusterEvent, Involved, Sought};
+use whittle_ports::{ClusterEvent, Involved, Safeguard, Sought};
 use whittle_units::{ClaimName, InstanceId, SignedDuration, Timestamp};
 
 /// A contradiction is acted on when it is seen again at least this long after it was first seen.
@@ -225,7 +225,8 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
         Shown::Missing => {
             let uid = claim.spec.made_by_hand.clone();
             let patience = if seen.objects.node_claims.is_empty() { ALL_MISSING } else { BETWEEN_SIGHTINGS };
-            if uid.is_some() && sights.confirmed(format!("claim/{name} without NodeClaim"), patience) {
+            let seen_twice = uid.is_some() && sights.confirmed(format!("claim/{name} without NodeClaim"), patience);
+            if uid.is_some() && Safeguard::ObjectMissedTwice.permits(seen_twice) {
                 let gone = Missing { sought: Sought::NodeClaim, name: name.to_owned(), uid: uid.unwrap_or_default() };
                 let message = "the NodeClaim that was made by hand does not exist any more";
                 return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, message) });
@@ -250,7 +251,9 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
             }
         }
     }
-    if vanished(claim, &nodes, seen) && sights.confirmed(format!("claim/{name} without instance"), BETWEEN_SIGHTINGS) {
+    if vanished(claim, &nodes, seen)
+        && Safeguard::LossSeenTwice.permits(sights.confirmed(format!("claim/{name} without instance"), BETWEEN_SIGHTINGS))
+    {
         return end(DeletionReason::InstanceGone, "its instance has ended and its Node is not ready");
     }
     if let Some(at) = reservations::block_to_leave(claim, seen) {
@@ -308,7 +311,7 @@ fn vanished(claim: &Claim, nodes: &[&Node], seen: &Seen<'_>) -> bool {
     let listed = seen.instances.iter().any(|instance| instance.id == machine.instance_id && instance.is_alive());
     // What a Node says that cannot be read nobody knows.
     let speaks = matches!(nodes, [node] if is_ready(node)) || unreadable::nodes_of(claim, seen.objects).next().is_some();
-    !listed && !speaks
+    !listed && !Safeguard::SilenceNeeded.stops(speaks)
 }
 
 /// Doorbells that were lost are rung again.
@@ -357,7 +360,7 @@ fn differs(shown: &NodeClaim, wanted: &NodeClaim) -> bool {
 fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
     // Any instance might belong to a claim, or to another controller's NodeClaim, that cannot be read.
     let unshown = seen.objects.lacks_kind(NodeClaim::KIND) || unreadable::hides_machines(seen.claims, seen.objects);
-    if !seen.unreadable.is_empty() || unshown {
+    if Safeguard::UnreadableClaimsHold.stops(!seen.unreadable.is_empty()) || unshown {
         return;
     }
     let named: BTreeSet<&str> =
@@ -378,6 +381,7 @@ fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
         let tagged = tagged && !is_shared(instance) && !crate::uninstall::was_let_go(instance);
         let young = seen.now.duration_since(instance.launched_at) < INSTANCE_GRACE;
         let under_way = instance.tags.get(labels::TAG_LAUNCH).is_some_and(|batch| launching.contains(batch.as_str()));
+        let under_way = Safeguard::LaunchUnderWay.stops(under_way);
         if !tagged || young || under_way || named.contains(instance.id.as_str()) || !instance.is_alive() {
             continue;
         }

@@ -5,6 +5,7 @@ use whittle_api::k8s::{Kind, Pod, Taint, TaintEffect, VolumeAttachment};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::PodKey;
 use whittle_core::pods::{Protection, do_not_disrupt, tolerates};
+use whittle_ports::Safeguard;
 use whittle_units::{SignedDuration, Timestamp};
 
 /// A pod that is still there this long after it should have gone is not waited for.
@@ -53,7 +54,7 @@ fn needs_force(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) -> bool {
     let Some(deadline) = deadline else { return false };
     match pod.metadata.deletion_timestamp {
         Some(at) => at > deadline,
-        None => force_at(pod, deadline).is_some_and(|at| now > at),
+        None => force_at(pod, deadline).is_some_and(|at| Safeguard::ForcedOnlyWhenDue.permits(now > at)),
     }
 }
 
@@ -73,7 +74,9 @@ pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Timestamp>, now: T
     waiting.sort_by_key(|pod| (group(pod), pod.metadata.namespace.clone(), pod.metadata.name.clone()));
     let (force, rest): (Vec<&Pod>, Vec<&Pod>) = waiting.iter().partition(|pod| needs_force(pod, deadline, now));
     let first = rest.first().map(|pod| group(pod));
-    let evict = rest.iter().filter(|pod| Some(group(pod)) == first && !pod.metadata.is_deleting() && !is_protected(pod, now));
+    let is_next =
+        |pod: &&&Pod| Safeguard::GroupsInOrder.permits(Some(group(pod)) == first) && !Safeguard::OwnersAsked.stops(is_protected(pod, now));
+    let evict = rest.iter().filter(|pod| !pod.metadata.is_deleting()).filter(is_next);
     let left = deadline.map_or(0, |deadline| deadline.duration_since(now).as_secs());
     let not_yet = rest.iter().filter(|pod| !pod.metadata.is_deleting());
     Drain {

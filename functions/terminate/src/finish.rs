@@ -7,13 +7,17 @@ use whittle_api::{ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, Event, Machine, Stored, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    Amount, ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, Report, Scope,
-    Terminator, World, advance, save,
+    Amount, ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, Report, Safeguard,
+    Scope, Terminator, World, advance, save,
 };
 use whittle_units::{Price, Resources, SignedDuration, Timestamp};
 
 /// Longer than any launch invocation: after this, a fleet call that nobody answered for has brought what it will bring.
 const LAUNCH_SETTLES: SignedDuration = SignedDuration::from_mins(2);
+/// EC2 shows what has ended for an hour. What it does not show at all has to be missed for so long: its answers may lag.
+const MISSED: SignedDuration = SignedDuration::from_secs(30);
+/// How the claim says since when.
+const MISSED_SINCE: &str = "EC2 has not shown the instance since ";
 /// How soon a claim that was being launched is looked at again.
 const LAUNCH_POLL: SignedDuration = SignedDuration::from_secs(15);
 
@@ -57,11 +61,21 @@ where
 {
     let Some(machine) = claim.value.machine().cloned() else { return Ok(Next::Done) };
     let instance = world.cloud.instance(&machine.instance_id).await?;
-    let unseen_yet = instance.is_none() && world.clock.now().duration_since(machine.launched_at) < LAUNCH_SETTLES;
+    let young = world.clock.now().duration_since(machine.launched_at) < LAUNCH_SETTLES;
+    let unseen_yet = Safeguard::YoungMachineAwaited.stops(instance.is_none() && young);
     if unseen_yet {
         // EC2 may not show a machine that it has only just started: not to see it proves nothing yet.
         world.cloud.terminate(&machine.instance_id).await?;
         return Ok(Next::Again(LATER));
+    }
+    if instance.is_none() && Safeguard::EndSeenTwice.stops(missed_for(&claim.value, world.clock.now()) < MISSED) {
+        if missed_since(&claim.value).is_none() {
+            say(world, claim, &format!("{MISSED_SINCE}{}", world.clock.now())).await?;
+        }
+        return Ok(Next::Again(LATER));
+    }
+    if instance.is_some() && missed_since(&claim.value).is_some() {
+        say(world, claim, "").await?;
     }
     if let Some(instance) = instance.filter(|instance| instance.state != InstanceState::Terminated) {
         if instance.state != InstanceState::ShuttingDown {
@@ -90,6 +104,27 @@ where
     lasted(report, "karpenter_nodeclaims_instance_termination_duration_seconds", &pool, sent_at, now);
     // The claim has ended in any case; `sweep` takes the finalizer off an object that could not be reached now.
     let_go(world, &claim.value).await
+}
+
+/// The first answer of EC2 that did not show the machine, as the claim says.
+fn missed_since(claim: &Claim) -> Option<Timestamp> {
+    find(&claim.conditions, INSTANCE_TERMINATING)?.message.strip_prefix(MISSED_SINCE)?.parse().ok()
+}
+
+/// Says on the claim how its machine ends.
+async fn say<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &mut Stored<Claim>, message: &str) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    T: Clock,
+{
+    let mut next = claim.value.clone();
+    next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, message, world.clock.now());
+    *claim = save(world.store, claim, next).await?;
+    Ok(())
+}
+
+fn missed_for(claim: &Claim, now: Timestamp) -> SignedDuration {
+    missed_since(claim).map_or(SignedDuration::ZERO, |since| now.duration_since(since))
 }
 
 /// How long something lasted of which the beginning is known.
@@ -155,7 +190,7 @@ where
 {
     let now = world.clock.now();
     let asked_at = claim.value.deletion.as_ref().map_or(since, |deletion| deletion.at);
-    if now.duration_since(since.max(asked_at)) < LAUNCH_SETTLES {
+    if Safeguard::LaunchSettles.stops(now.duration_since(since.max(asked_at)) < LAUNCH_SETTLES) {
         return Ok(Next::Again(LAUNCH_POLL));
     }
     for instance in world.cloud.tagged(labels::TAG_LAUNCH, token).await? {

@@ -13,8 +13,8 @@ mod tests;
 use whittle_api::k8s::{Kind, Node};
 use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues,
-    RegionStore, Report, Scope, Settings, StatusWriter, StoreError, Terminator, World, save,
+    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Involved,
+    Mirrors, Nodes, Queues, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, Terminator, World, save,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -22,6 +22,8 @@ use whittle_units::{SignedDuration, Timestamp};
 const SOON: SignedDuration = SignedDuration::from_secs(1);
 /// While EC2 ends the machine, or every pod left is held by a budget or its owner.
 const LATER: SignedDuration = SignedDuration::from_secs(5);
+/// While EC2 refuses to end the machine.
+const REFUSED: SignedDuration = SignedDuration::from_secs(30);
 /// How often the next look is written down against others who write; then it is rung all the same.
 const LOOKS_TRIED_MAX: u32 = 3;
 
@@ -66,6 +68,12 @@ where
             report.count("cloud_unanswered");
             Next::Again(LATER)
         }
+        // Termination protection, or a right that is missing: every try would be refused until somebody mends it.
+        Err(HandleError::Cloud(error)) if matches!(error.kind, CloudErrorKind::Invalid | CloudErrorKind::Unauthorized) => {
+            refused(world, &current.value, &error).await;
+            report.count("refused");
+            Next::Again(REFUSED)
+        }
         Err(error) => return Err(error),
     };
     if let Next::Again(delay) = next {
@@ -77,6 +85,21 @@ where
 /// Whether a call that failed may succeed later by itself. What was refused is for a person, who sees the message parked.
 fn passes(error: &CloudError) -> bool {
     !matches!(error.kind, CloudErrorKind::Unauthorized | CloudErrorKind::Invalid)
+}
+
+/// Tells people that EC2 does not let the machine of a claim end; that they cannot be told stops nothing.
+async fn refused<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, error: &CloudError)
+where
+    K: StatusWriter,
+{
+    let instance = claim.machine().map_or("", |machine| machine.instance_id.as_str());
+    tracing::error!(claim = %claim.key, instance, %error, "EC2 refuses to end the machine");
+    let message = format!(
+        "EC2 refuses the end of instance {instance}: {error}. Switch its termination protection off, or let the terminate role end it"
+    );
+    for about in [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)].into_iter().flatten() {
+        let _ = world.cluster.publish(&claim.key.cluster, &ClusterEvent::warning(about, "FailedTermination", message.clone())).await;
+    }
 }
 
 /// Rings again after `delay`, unless a doorbell is due by then anyway: repeated doorbells must not multiply.
@@ -91,7 +114,7 @@ where
     let key = claim.value.key.clone();
     let mut claim = claim;
     for _ in 0..LOOKS_TRIED_MAX {
-        if claim.value.look_again_at.is_some_and(|known| known > now && known <= due) {
+        if Safeguard::EndingRungOnce.stops(claim.value.look_again_at.is_some_and(|known| known > now && known <= due)) {
             return Ok(());
         }
         let next = Claim { look_again_at: Some(due), ..claim.value.clone() };
@@ -147,8 +170,9 @@ where
         return Ok(Next::Again(LATER)); // it can be neither closed nor told from another machine's
     }
     let Some(found) = objects.nodes.iter().find(|found| found.metadata.name == node) else {
-        // One answer without it proves nothing.
-        if !seek::is_gone(world, claim).await? || steps::pods_contradict(world, claim, node, &objects).await {
+        // One answer without it proves nothing; one that names it has been waited for until the deadline.
+        let named = objects.is_unreadable(Node::KIND, node);
+        if !named && !seek::is_gone(world, claim).await? || steps::pods_contradict(world, claim, node, &objects).await {
             report.count("node_not_seen");
             return Ok(Next::Again(LATER));
         }

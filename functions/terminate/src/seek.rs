@@ -6,7 +6,9 @@ use crate::{LATER, Next, SOON, finish, is_ours};
 use whittle_api::Unreadable;
 use whittle_api::k8s::{Kind, Node};
 use whittle_claims::{Claim, Event, Stored, step};
-use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Instances, Mirrors, Queues, Report, Scope, Terminator, World, save};
+use whittle_ports::{
+    ClaimStore, Clock, ClusterReader, HandleError, Instances, Mirrors, Queues, Report, Safeguard, Scope, Terminator, World, save,
+};
 use whittle_units::SignedDuration;
 
 /// A Node that no look saw for this long is not there: an answer of the API server may be stale or incomplete.
@@ -26,7 +28,8 @@ where
     T: Clock,
 {
     let objects = world.cluster.read(&claim.value.key.cluster, Scope::Nodes, None).await?;
-    if let Some(node) = objects.nodes.iter().find(|node| is_ours(&claim.value, node)) {
+    let found = objects.nodes.iter().find(|node| is_ours(&claim.value, node));
+    if let Some(node) = found.filter(|_| Safeguard::NodeLookedFor.stops(true)) {
         let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
         let next = Claim { node_missing_since: None, ..step(&claim.value, &joined, world.clock.now())? };
         *claim = save(world.store, claim, next).await?;
@@ -38,7 +41,7 @@ where
         odd.provider_id.is_empty() || claim.value.machine().is_some_and(|machine| odd.provider_id == machine.provider_id.as_str())
     };
     let hidden = objects.lacks_kind(Node::KIND) || objects.unreadable_of(Node::KIND).any(of_machine);
-    if hidden && !is_overdue(&claim.value, world.clock.now()) || !is_gone(world, claim).await? {
+    if hidden && !is_overdue(&claim.value, world.clock.now()) || Safeguard::NodeLookedFor.stops(!is_gone(world, claim).await?) {
         report.count("node_not_seen");
         return Ok(Next::Again(LATER));
     }

@@ -11,7 +11,7 @@ use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, Stored, mirror};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes,
-    Queues, RegionStore, Report, StatusWriter, StoreError, Terminator, World, save,
+    Queues, RegionStore, Report, Safeguard, StatusWriter, StoreError, Terminator, World, save,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -56,7 +56,7 @@ where
         }
     }
     if plan.waiting > 0 {
-        if let Some(delay) = held(world, &claim.value, node, objects, now).await? {
+        if let Some(delay) = held(world, &claim.value, node, objects, now).await?.filter(|_| Safeguard::HeldForPlan.stops(true)) {
             report.count("held_for_replacement");
             plan.evict.clear();
             if plan.force.is_empty() {
@@ -68,7 +68,7 @@ where
     }
     let since = find(&claim.value.conditions, DRAINED).and_then(|drained| drained.last_transition_time).unwrap_or(now);
     let watched = now.duration_since(since);
-    if !conditions::is_true(&claim.value.conditions, DRAINED) && watched < DRAIN_AT_LEAST {
+    if !conditions::is_true(&claim.value.conditions, DRAINED) && Safeguard::EmptyNodeWatched.stops(watched < DRAIN_AT_LEAST) {
         return Ok(Next::Again(DRAIN_AT_LEAST - watched));
     }
     if note(world, claim, DRAINED, ConditionStatus::True, DRAINED, now).await? {
@@ -78,7 +78,7 @@ where
     }
     let attached = drain::attached(objects, &node.metadata.name, now);
     let overdue = is_overdue(&claim.value, now);
-    if !attached.is_empty() && !overdue {
+    if Safeguard::VolumesDetached.stops(!attached.is_empty()) && !overdue {
         note(world, claim, VOLUMES_DETACHED, ConditionStatus::Unknown, "AwaitingVolumeDetachment", now).await?;
         let waits = ClusterEvent::normal(Involved::object(node), "AwaitingVolumeDetachment", awaiting(&attached));
         publish(world, &claim.value.key.cluster, waits).await;
@@ -157,7 +157,8 @@ where
     }
     let Some(machine) = claim.value.machine() else { return false };
     match world.cloud.instance(&machine.instance_id).await {
-        Ok(instance) => instance.is_some_and(|instance| instance.is_alive()),
+        // One that EC2 does not show has not ended for that.
+        Ok(instance) => Safeguard::PodsContradict.stops(instance.is_none_or(|instance| instance.is_alive())),
         Err(error) => unanswered(&error),
     }
 }
@@ -169,10 +170,10 @@ where
     C: Instances,
 {
     let ready = find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True);
-    let Some(machine) = claim.value.machine().filter(|_| !ready) else { return false };
+    let Some(machine) = claim.value.machine().filter(|_| Safeguard::KubeletAsked.permits(!ready)) else { return false };
     let runs = |instance: Instance| matches!(instance.state, InstanceState::Pending | InstanceState::Running);
     match world.cloud.instance(&machine.instance_id).await {
-        Ok(instance) => !instance.is_some_and(runs),
+        Ok(instance) => !Safeguard::Ec2Asked.stops(instance.is_some_and(runs)),
         Err(error) => !unanswered(&error),
     }
 }
@@ -193,8 +194,9 @@ where
     let other_effects = node.spec.taints.iter().filter(|there| there.key == taint.key && !there.same(&taint)).cloned().collect();
     let guarded = meta.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER);
     let excluded = meta.label(labels::EXCLUDE_BALANCERS) == Some("karpenter");
+    let open = Safeguard::ClosedBeforeDrain.stops(!node.spec.taints.iter().any(|there| there.same(&taint)));
     let patch = NodePatch {
-        add_taints: if node.spec.taints.iter().any(|there| there.same(&taint)) { Vec::new() } else { vec![taint] },
+        add_taints: if open { vec![taint] } else { Vec::new() },
         remove_taints: other_effects,
         labels: if excluded { BTreeMap::new() } else { BTreeMap::from([(labels::EXCLUDE_BALANCERS.to_owned(), "karpenter".to_owned())]) },
         // A Node without the finalizer would vanish with its pods when it is deleted below.

@@ -1,4 +1,5 @@
 mod over_sim;
+mod refused;
 
 pub(crate) use over_sim::planned;
 

@@ -14,6 +14,7 @@ mod fences;
 mod handle;
 mod queue;
 mod record;
+mod safeguard;
 mod store;
 mod turn;
 
@@ -27,6 +28,7 @@ pub use fences::{ClassRefusal, NamePatterns, NamePatternsError, covers, names_of
 pub use handle::{Amount, Counted, Disposition, Gauge, HandleError, Report, Scheduling, Settings, World, advance, save};
 pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
+pub use safeguard::Safeguard;
 pub use store::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};
 pub use turn::{end_turn, not_my_turn, take_turn};
 

@@ -91,6 +91,11 @@ impl World {
         let claims: Vec<&Claim> = self.store.claims(&cluster).map(|stored| &stored.value).collect();
         self.check_machines(&claims, &mut broken);
         self.check_cluster(&claims, &mut broken);
+        broken.extend(self.closed_for_nothing());
+        let told = |kept: &crate::cluster::KeptEvent| kept.event.reason == "FailedTermination";
+        if self.lag.refused > 0 && !self.cluster.events.iter().any(told) {
+            broken.push("EC2 refused to end a machine and nobody was told".to_owned());
+        }
         broken
     }
 

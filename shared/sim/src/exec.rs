@@ -105,7 +105,11 @@ impl Simulation {
 
     fn kill(&mut self, task: TaskId, why: &str) {
         self.tasks.remove(&task);
-        self.world().died(task, why);
+        let mates = self.world().died(task, why);
+        for mate in mates {
+            self.tasks.remove(&mate);
+            self.world().died(mate, "died with another of its batch");
+        }
     }
 
     /// Tells a line of the timeline.

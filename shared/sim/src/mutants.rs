@@ -1,8 +1,10 @@
 //! Deliberately broken variants: each takes one protection away, and the checkers must notice.
 //!
-//! None of them is in the product. They sit at the ports, where a broken function and a broken adapter look the same.
+//! None of them is in the product. Some sit at the ports, where a broken function and a broken adapter look the same; the
+//! others are the safeguards of handlers, which tests can switch off one at a time (ADR 0027).
 
 use crate::world::World;
+use whittle_ports::Safeguard;
 
 /// One protection that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,11 +43,13 @@ pub enum Mutant {
     UnreadableDropped,
     /// What lists do not show is gone, whatever the API server says when it is asked for it.
     AbsenceBelieved,
+    /// A handler lacks one of its safeguards.
+    Without(Safeguard),
 }
 
 impl Mutant {
-    /// All of them.
-    pub const ALL: [Self; 17] = [
+    /// Those at the ports.
+    const AT_PORTS: [Self; 17] = [
         Self::FencingUnchecked,
         Self::LeaseIgnored,
         Self::RevisionIgnored,
@@ -64,6 +68,43 @@ impl Mutant {
         Self::UnreadableDropped,
         Self::AbsenceBelieved,
     ];
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::AT_PORTS.into_iter().chain(Safeguard::ALL.iter().copied().map(Self::Without))
+    }
+
+    /// What is protected, in a sentence.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::FencingUnchecked => "table: a claim is created only under the newest lease",
+            Self::LeaseIgnored => "table: a lease is given to one at a time",
+            Self::RevisionIgnored => "table: a claim is written only over the revision that was read",
+            Self::ClaimsReadLate => "table: claims are listed as they are",
+            Self::TokenForgotten => "EC2: a fleet call that is repeated brings the same machines",
+            Self::BudgetsUnasked => "eviction API: budgets are asked",
+            Self::RefusedPodsDeleted => "eviction API: a pod that was refused is left alone",
+            Self::FinalizersGoEarly => "terminate: finalizers go after the machine",
+            Self::OrphanAtFirstSight => "sweep: a machine without claim is looked at twice",
+            Self::PoolBudgetsIgnored => "consolidate: disruption budgets of pools are asked",
+            Self::ReplacementNotAhead => "schedule: pods of nodes that end are planned for ahead",
+            Self::EndUnconfirmed => "terminate: a machine that is shutting down has not ended",
+            Self::AcknowledgedEarly => "queue: a message is acknowledged after its work",
+            Self::OneLookBelieved => "sweep: a NodePool is missed twice, a NodeClaim made by hand is seen twice",
+            Self::PriceNotKept => "consolidate: what replaces a machine costs less",
+            Self::UnreadableDropped => "API server: objects that cannot be read are there",
+            Self::AbsenceBelieved => "sweep, refresh: what a list lacks is asked for by name",
+            Self::Without(safeguard) => safeguard.text(),
+        }
+    }
+
+    /// Switches safeguards of handlers for what this thread plays from now on: all on, but for that of a mutant.
+    pub fn switch(mutant: Option<Self>) {
+        Safeguard::switch_off(match mutant {
+            Some(Self::Without(safeguard)) => Some(safeguard),
+            _ => None,
+        });
+    }
 }
 
 impl World {

@@ -1,5 +1,8 @@
 //! What must never happen on the way, looked at from outside at each write and each call that cannot be taken back.
 
+mod ends;
+mod rates;
+
 use crate::check::{is_by_hand, is_in_hand};
 use crate::world::World;
 use jiff::{SignedDuration, Timestamp};
@@ -35,10 +38,13 @@ pub(crate) struct Watched {
     answered: BTreeSet<String>,
     /// The claims of each launch that EC2 started machines for.
     bought_for: BTreeMap<String, BTreeSet<ClaimName>>,
+    /// Nodes as they were last.
+    marks: BTreeMap<String, ends::Mark>,
+    rates: rates::Rates,
 }
 
 impl World {
-    fn broke(&mut self, text: String) {
+    pub(crate) fn broke(&mut self, text: String) {
         if !self.violations.contains(&text) {
             self.violations.push(text);
         }
@@ -72,6 +78,7 @@ impl World {
         if let Some(machine) = claim.machine() {
             let id = machine.instance_id.clone();
             self.watch_orphan(&id);
+            self.watch_collected(&id);
         }
         if claim.spec.replaces.is_none() && claim.deletion.is_none() {
             self.watch_planned_twice(claim);
@@ -191,6 +198,10 @@ impl World {
     /// A claim was changed. `over` is the revision that was there, `expected` the one that the writer had read.
     pub(crate) fn watch_changed(&mut self, old: &Claim, new: &Claim, was_current: bool) {
         self.watch_disruption(old, new);
+        self.watch_abandoned(old, new);
+        if let (Phase::Registered { .. }, Phase::Initialized { .. }) = (&old.phase, &new.phase) {
+            self.watch_initialized(new);
+        }
         let name = &new.key.name;
         if !was_current {
             self.broke(format!("claim {name} was written over a state that the writer had not seen"));
@@ -227,6 +238,7 @@ impl World {
             && let Some(deletion) = &new.deletion
         {
             let reason = deletion.reason;
+            self.watch_ending(new, deletion);
             if let Some(wrong) = self.unfounded(new, reason) {
                 self.broke(format!("claim {name} was ended ({reason:?}) although {wrong}"));
             }
@@ -277,8 +289,12 @@ impl World {
     pub(crate) fn watch_listed(&mut self) {
         let now = self.now();
         let cluster = self.name();
-        let named: BTreeSet<InstanceId> =
-            self.store.claims(&cluster).filter_map(|stored| stored.value.machine()).map(|machine| machine.instance_id.clone()).collect();
+        let named: BTreeSet<InstanceId> = self
+            .store
+            .claims_with_hidden(&cluster)
+            .filter_map(|stored| stored.value.machine())
+            .map(|machine| machine.instance_id.clone())
+            .collect();
         let alive: Vec<InstanceId> =
             self.region.machines.iter().filter(|(_, machine)| machine.instance.is_alive()).map(|(id, _)| id.clone()).collect();
         self.watched.unclaimed.retain(|id, _| !named.contains(id));
@@ -289,6 +305,10 @@ impl World {
 
     /// A claim was made, or woken, only to end a machine that had none.
     fn watch_orphan(&mut self, id: &InstanceId) {
+        // EC2 may still show what has ended.
+        if !self.lives(id) {
+            return;
+        }
         let seen = self.watched.unclaimed.get(id).copied();
         if seen.is_none_or(|since| self.now().duration_since(since) < BETWEEN_SIGHTINGS) {
             self.broke(format!("machine {id} was taken for an orphan at first sight"));
@@ -342,39 +362,6 @@ impl World {
         self.watched.bought_for.insert(launch.clone(), members);
     }
 
-    /// Somebody asks EC2 to end a machine.
-    pub(crate) fn watch_terminated(&mut self, id: &InstanceId) {
-        if !self.region.machines.get(id).is_some_and(|machine| machine.instance.is_alive()) {
-            return;
-        }
-        let text = match self.store.by_instance(id).map(|stored| &stored.value) {
-            None => format!("machine {id} was ended without a claim"),
-            Some(claim) if claim.deletion.is_none() => format!("machine {id} was ended while claim {} served", claim.key.name),
-            Some(claim) => {
-                let node = claim.node_name().map(str::to_owned);
-                let deadline = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
-                let involuntary = claim.deletion.as_ref().is_some_and(|deletion| deletion.reason.is_involuntary());
-                let overdue = deadline.is_some_and(|deadline| deadline <= self.now() + SLACK);
-                let left = node.filter(|_| !overdue && !involuntary).and_then(|node| self.drainable_on(&node));
-                match left {
-                    Some(pod) => format!("machine {id} was ended while pod {pod} ran on it"),
-                    None => return,
-                }
-            }
-        };
-        self.broke(text);
-    }
-
-    /// A pod that a drained node must not hold any more. Those that came in the last moments are not meant.
-    fn drainable_on(&self, node: &str) -> Option<String> {
-        let ready = self.cluster.objects.get::<Node>(node).is_some_and(|node| {
-            whittle_api::conditions::is_true(&node.status.conditions, whittle_api::conditions::READY) && node.metadata.is_deleting()
-        });
-        let owned = |pod: &&Pod| pod.metadata.controller().is_some_and(|owner| owner.kind == "ReplicaSet") && pod.status.phase == "Running";
-        let stays = |pod: &&Pod| !pod.metadata.is_deleting() && pod.spec.tolerations.iter().all(|one| !one.key.is_empty());
-        self.cluster.objects.pods_on(node).filter(|_| ready).filter(owned).find(stays).map(|pod| pod.metadata.key())
-    }
-
     /// Our finalizer is taken off an object that stands for a machine.
     pub(crate) fn watch_let_go(&mut self, what: &str, provider: &ProviderId) {
         let alive = self.machine_of_provider(provider.as_str()).filter(|id| self.lives(id));
@@ -419,7 +406,7 @@ impl World {
     /// meanwhile, unless the notice is still to be read.
     pub(crate) fn watch_reclaimed(&mut self, id: &InstanceId) {
         let Some(noticed) = self.watched.noticed.get(id).copied() else { return };
-        let claim = self.store.by_instance(id).map(|stored| stored.value.clone());
+        let claim = self.store.owner(id).cloned();
         if let Some(claim) = claim.as_ref().filter(|_| !self.queues.hold_notice_of(id)) {
             let by = self.now() + SLACK;
             match &claim.deletion {

@@ -1,6 +1,7 @@
 //! Scenarios: what to do, what to wait for, what to expect, in a file.
 
 mod conditions;
+mod linger;
 mod reservations;
 mod run;
 
@@ -72,6 +73,8 @@ pub enum Step {
     DeleteNewestClaim(Target),
     /// A machine with our tags appears that no claim asked for.
     Stray,
+    /// The same, with a Node of ours that takes pods.
+    StrayNode,
     Scale(Scale),
     Resize(Resize),
     Advance(GoDuration),

@@ -15,7 +15,7 @@ use whittle_api::manifest::{self, Object};
 use whittle_core::disruption::LedgerEntry;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup};
 use whittle_sim::region::notices;
-use whittle_sim::{Faults, Function, Line, LineKind, Mutant, World};
+use whittle_sim::{Faults, Function, Line, Mutant, World};
 use whittle_units::{InstanceId, Timestamp};
 
 /// How long a world may take to come to rest before the invariants are looked at.
@@ -62,6 +62,9 @@ pub struct Summary {
     pub invocations: u64,
     pub await_points: u64,
     pub faults: u64,
+    /// Doorbells for one subject within a minute, and runs of one function in a chain of calls, at most.
+    pub busiest: u64,
+    pub longest_chain: u64,
 }
 
 /// How a scenario is played.
@@ -72,6 +75,8 @@ pub struct Play {
     pub faults: Faults,
     /// Only what is waited for and the invariants count, and waiting may take much longer: a fault costs time.
     pub lenient: bool,
+    /// How long things go on to happen after the last step, with faults.
+    pub span: Option<SignedDuration>,
     /// A protection that is taken away, to see whether anybody notices.
     pub mutant: Option<Mutant>,
 }
@@ -79,7 +84,7 @@ pub struct Play {
 impl Play {
     /// Faults for a scenario of which only the end counts.
     pub fn lenient(seed: u64, faults: Faults) -> Self {
-        Self { seed, faults, lenient: true, mutant: None }
+        Self { seed, faults, lenient: true, span: None, mutant: None }
     }
 }
 
@@ -89,7 +94,7 @@ impl Play {
 /// The file names something that cannot be done; expectations that fail are no error but part of the outcome.
 pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, SessionError> {
     let seed = seed.unwrap_or(scenario.seed);
-    play(scenario, &Play { seed, faults: Faults::default(), lenient: false, mutant: None })
+    play(scenario, &Play { seed, faults: Faults::default(), lenient: false, span: None, mutant: None })
 }
 
 /// Plays a scenario in a fresh world.
@@ -97,6 +102,7 @@ pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, SessionErr
 /// # Errors
 /// As [`run`].
 pub fn play(scenario: &Scenario, play: &Play) -> Result<Outcome, SessionError> {
+    Mutant::switch(play.mutant);
     let mut player = Player::new(scenario, play)?;
     // A region with few types knows not all that a scenario may name.
     if !play.lenient {
@@ -114,6 +120,9 @@ pub fn play(scenario: &Scenario, play: &Play) -> Result<Outcome, SessionError> {
             player.failures.push(format!("line {line}: {failure}"));
             break;
         }
+    }
+    if let Some(span) = play.span {
+        player.linger(span)?;
     }
     Ok(player.finish(scenario, play.seed))
 }
@@ -308,11 +317,10 @@ impl<'a> Player<'a> {
             }
             Step::Ticks(span) => self.session.simulation.world().set_tick(span.span()),
             Step::Stray => {
-                let mut world = self.session.simulation.world();
-                let world = &mut *world;
-                let now = world.now();
-                let Some(id) = world.region.stray(now, &mut world.dice) else { return Ok(Err("no machine runs".to_owned())) };
-                world.tell(LineKind::Step, format!("machine {id} appears, and no claim asked for it"));
+                return Ok(self.session.simulation.world().stray(false).then_some(()).ok_or_else(|| "no machine runs".to_owned()));
+            }
+            Step::StrayNode => {
+                return Ok(self.session.simulation.world().stray(true).then_some(()).ok_or_else(|| "no machine has a Node".to_owned()));
             }
             Step::Annotate(annotation) => {
                 let nodes = self.nodes(&Target { pool: Some(annotation.pool.clone()), ..Target::default() });
@@ -477,7 +485,7 @@ impl<'a> Player<'a> {
         })
     }
 
-    fn run_for(&mut self, span: SignedDuration) {
+    pub(super) fn run_for(&mut self, span: SignedDuration) {
         let limit = self.session.now().checked_add(span).unwrap_or(Timestamp::MAX);
         self.run_until(limit, |_| false);
     }
@@ -542,6 +550,8 @@ impl<'a> Player<'a> {
             invocations: world.counts.invocations,
             await_points: self.await_points,
             faults: world.counts.faults,
+            busiest: world.counts.busiest,
+            longest_chain: world.counts.longest_chain,
         };
         let gates = world.gates.clone().unwrap_or_default();
         let told = world.story.lines();

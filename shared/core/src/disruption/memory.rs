@@ -22,15 +22,24 @@ const REMEMBERED_FOR: SignedDuration = SignedDuration::from_mins(80);
 const MOVES_MAX: u64 = 2;
 /// How long after it began to leave a pod may still be replaced: whoever does so has to notice first.
 const LATE: SignedDuration = SignedDuration::from_secs(30);
+/// How many names of workloads moves keep in all, each twice: what remembers them is one item of a table that holds 400 KB.
+const NAMES_MAX: usize = 1_000;
 /// Creation times are whole seconds.
 const PRECISION: SignedDuration = SignedDuration::from_secs(1);
 /// A pass that found nothing is repeated after this even if nothing changed.
 const NOTHING_HOLDS_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 impl Memory {
-    /// Forgets what is too old to matter.
+    /// Forgets what is too old to matter, and the oldest where there is too much.
     pub(super) fn forget_old(&mut self, now: Timestamp) {
         self.moves.retain(|earlier| now.duration_since(earlier.at) < REMEMBERED_FOR);
+        let mut names = 0;
+        let newest = self.moves.iter().rev().take_while(|earlier| {
+            names += earlier.workloads.len();
+            names <= NAMES_MAX
+        });
+        let kept = newest.count().max(1);
+        self.moves.drain(..self.moves.len().saturating_sub(kept));
     }
 
     /// Notes which moves have not begun, and which are over: their pods have left.
@@ -198,5 +207,33 @@ impl Fnv {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
         self.number(text.len() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_keep_a_bounded_number_of_names_and_the_newest_of_them() {
+        let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).unwrap();
+        let mut memory = Memory::default();
+        for number in 0..100 {
+            let names: BTreeMap<String, u32> = (0..30).map(|one| (format!("default/workload-{number}-{one}"), 1)).collect();
+            memory.moves.push(Move {
+                at: at(number),
+                removed: Vec::new(),
+                nodes: vec![format!("node-{number}")],
+                unmoved_at: None,
+                gone_at: None,
+                launched: vec![format!("claim-{number}")],
+                workloads: names.clone(),
+                times: names,
+            });
+            memory.forget_old(at(number));
+        }
+        assert_eq!(memory.moves.len(), NAMES_MAX / 30);
+        assert_eq!(memory.moves.last().unwrap().at, at(99));
+        assert!(serde_json::to_string(&memory).unwrap().len() < 100_000);
     }
 }

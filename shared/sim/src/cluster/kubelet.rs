@@ -8,6 +8,10 @@ use whittle_api::k8s::{Node, NodeSpec, NodeStatus, NodeSystemInfo, Pod, Taint, T
 use whittle_api::{ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_units::{ProviderId, Resources};
 
+/// The finalizer of somebody else, and for how long it holds a Node that is being deleted.
+const HELD_BY_OTHERS: &str = "example.com/backup";
+const HELD_FOR: SignedDuration = SignedDuration::from_secs(90);
+
 /// Between a kubelet's first report and its network being ready.
 const NETWORK_DELAY: SignedDuration = SignedDuration::from_secs(8);
 
@@ -80,6 +84,37 @@ impl Cluster {
         );
         self.objects.create(node, now);
         self.ready_at.insert(machine.node_name.clone(), now.checked_add(NETWORK_DELAY).unwrap_or(now));
+    }
+
+    /// A kubelet says nothing for a while.
+    pub(crate) fn silence(&mut self, node: &str, now: Timestamp, span: SignedDuration) {
+        if self.lost_at.contains_key(node) || self.ready_at.contains_key(node) {
+            return;
+        }
+        self.objects.change::<Node>(node, |node| {
+            conditions::set(&mut node.status.conditions, conditions::READY, ConditionStatus::Unknown, "NodeStatusUnknown", "", now);
+        });
+        self.ready_at.insert(node.to_owned(), now.checked_add(span).unwrap_or(Timestamp::MAX));
+    }
+
+    /// Somebody else wants to do something before a Node goes.
+    pub(crate) fn hold(&mut self, node: &str) {
+        self.objects.change::<Node>(node, |node| node.metadata.finalizers.push(HELD_BY_OTHERS.to_owned()));
+    }
+
+    /// Finalizers of others go some time after the deletion of their Node.
+    pub(super) fn step_holds(&mut self, now: Timestamp) {
+        let held = |node: &&Node| node.metadata.finalizers.iter().any(|finalizer| finalizer == HELD_BY_OTHERS);
+        let ends = |node: &Node| node.metadata.deletion_timestamp?.checked_add(HELD_FOR).ok();
+        let held: Vec<(String, Timestamp)> =
+            self.objects.nodes.values().filter(held).filter_map(|node| Some((node.metadata.name.clone(), ends(node)?))).collect();
+        for (name, at) in held {
+            if at > now {
+                self.retry(at);
+            } else {
+                self.objects.change::<Node>(&name, |node| node.metadata.finalizers.retain(|finalizer| finalizer != HELD_BY_OTHERS));
+            }
+        }
     }
 
     /// Pods start and stop.

@@ -9,6 +9,7 @@ mod groups;
 mod kubelet;
 pub mod objects;
 mod scheduler;
+mod volumes;
 mod workloads;
 
 pub use apply::{Applied, NoSuchObject};
@@ -74,6 +75,8 @@ pub struct Cluster {
     /// Names of groups' nodes that are being drained.
     shrinking: BTreeSet<String>,
     retry_at: Option<Timestamp>,
+    /// When volumes that nobody uses any more leave their node, by attachment.
+    detached_at: BTreeMap<String, Timestamp>,
     /// The write of workloads after which their controllers had nothing to do, and the one that was told of.
     calm_at: Option<u64>,
     told_at: Option<u64>,
@@ -102,6 +105,7 @@ impl Cluster {
             reviewed: BTreeMap::new(),
             shrinking: BTreeSet::new(),
             retry_at: None,
+            detached_at: BTreeMap::new(),
             calm_at: None,
             told_at: None,
             forced: BTreeSet::new(),
@@ -125,6 +129,8 @@ impl Cluster {
         self.retry_at = None;
         self.step_groups(now, dice, region, &mut effects);
         self.step_nodes(now, &mut effects);
+        self.step_holds(now);
+        self.step_volumes(now);
         self.collect_garbage(now);
         self.step_workloads(now, dice);
         self.step_pods(now);

@@ -28,7 +28,11 @@ impl Fleets for SimPorts {
         .await
     }
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
-        self.call(EC2, "CreateFleet", |world| world.create_fleet(request)).await
+        self.call(EC2, "CreateFleet", |world| {
+            world.watch_fleet_rate();
+            world.create_fleet(request)
+        })
+        .await
     }
     async fn fleet(&self, id: &str, _: &FleetRequest) -> Result<Option<FleetAnswer>, CloudError> {
         self.call(EC2, "DescribeFleets", |world| Ok(world.fleet_seen(id))).await
@@ -85,6 +89,9 @@ impl Instances for SimPorts {
 impl Terminator for SimPorts {
     async fn terminate(&self, id: &InstanceId) -> Result<(), CloudError> {
         self.call(EC2, "TerminateInstances", |world| {
+            if let Some(refused) = world.protects(id) {
+                return Err(refused);
+            }
             world.watch_terminated(id);
             world.terminate(id);
             if world.is(Mutant::FinalizersGoEarly) {

@@ -8,7 +8,7 @@ use crate::world::World;
 use whittle_api::k8s::{Node, PodDisruptionBudget, PodSource, PodSourceKind, Workloads};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::labels::TERMINATION_FINALIZER;
-use whittle_api::{ClusterObjects, conditions};
+use whittle_api::{ClusterObjects, conditions, labels};
 use whittle_claims::PodKey;
 use whittle_ports::{
     ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Presence, Scope, Sought, StatusWriter, WorkloadReader,
@@ -41,6 +41,7 @@ impl SimPorts {
         effect: impl FnOnce(&mut World) -> Result<R, ClusterError>,
     ) -> Result<R, ClusterError> {
         let effect = |world: &mut World| {
+            self.reviewed(world, what)?;
             world.touch_cluster();
             effect(world)
         };
@@ -59,10 +60,21 @@ impl SimPorts {
             if world.cluster.name != there {
                 return Err(ClusterError::NotFound { what: format!("cluster {there}") });
             }
+            self.reviewed(world, what)?;
             world.touch_cluster();
             effect(world)
         })
         .await
+    }
+
+    /// A webhook of somebody else's may refuse what functions write to Nodes and NodeClaims.
+    fn reviewed(&self, world: &mut World, what: &str) -> Result<(), ClusterError> {
+        let asked = self.caller(world).is_some() && matches!(what, "a Node" | "a NodeClaim");
+        if asked && world.strikes(world.faults.webhook_refusals) {
+            let message = "admission webhook \"policy.example.com\" denied the request".to_owned();
+            return Err(ClusterError::Invalid { what: what.to_owned(), message });
+        }
+        Ok(())
     }
 }
 
@@ -295,6 +307,7 @@ impl Nodes for SimPorts {
                 world.watch_let_go(&format!("Node {name}"), &provider);
             }
             world.cluster.objects.change::<Node>(name, |node| patch(node, change));
+            world.watch_nodes();
             Ok(())
         })
         .await
@@ -359,6 +372,10 @@ impl StatusWriter for SimPorts {
     async fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> Result<(), ClusterError> {
         self.change(cluster, "an EC2NodeClass", |world| {
             let key = crate::cluster::objects::key_of(class);
+            let held = |class: &Ec2NodeClass| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER);
+            if world.cluster.objects.get::<Ec2NodeClass>(&key).is_some_and(held) && !held(class) {
+                world.watch_class_let_go(&class.metadata.name);
+            }
             let there = world.cluster.objects.change::<Ec2NodeClass>(&key, |known| {
                 known.status = class.status.clone();
                 known.metadata.annotations.extend(class.metadata.annotations.clone());

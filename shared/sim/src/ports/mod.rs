@@ -190,7 +190,7 @@ impl SimPorts {
             if E::is_cut(&world, what) {
                 world.counts.faults += 1;
                 Err(E::throttled(what))
-            } else if world.strikes(throttles) {
+            } else if world.strikes(throttles) || !world.grants(what) {
                 Err(E::throttled(what))
             } else {
                 effect(&mut world)
@@ -241,12 +241,15 @@ impl Queues for SimPorts {
         let cluster = bell.cluster().to_string();
         self.call(QUEUE, &cluster, |world| {
             // Where every doorbell is lost, those that a sweep finds missing are not: they are what recovers the rest.
+            (world.ringing, world.sender_skew) = (self.task, self.skew);
+            world.watch_rung(&bell);
             let repeats = world.faults.lost_messages >= 1000 && self.caller(world) == Some(Function::Sweep);
             if repeats {
                 world.post(bell, delay)
             } else {
                 world.ring(bell, delay)
             }
+            (world.ringing, world.sender_skew) = (None, SignedDuration::ZERO);
             Ok(())
         })
         .await

@@ -6,7 +6,9 @@ use crate::mutants::Mutant;
 use crate::world::World;
 use crate::world::store::Store;
 use jiff::{SignedDuration, Timestamp};
-use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, Sighting, StockOut, Stored};
+use whittle_claims::{
+    Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, NodeClassRecord, Record, Revision, Sighting, StockOut, Stored,
+};
 use whittle_ports::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};
 use whittle_units::{ClusterName, InstanceId};
 
@@ -49,9 +51,19 @@ impl World {
     }
 }
 
+fn unreadable(name: &str) -> StoreError {
+    StoreError::Unreadable { what: format!("claim {name}"), reason: "a newer release wrote it".to_owned() }
+}
+
 impl ClaimStore for SimPorts {
     async fn get(&self, key: &ClaimKey) -> Result<Option<Stored<Claim>>, StoreError> {
-        self.call(TABLE, "a claim", |world| Ok(world.table().claim(key).cloned())).await
+        self.call(TABLE, "a claim", |world| {
+            if world.store.is_hidden(key) {
+                return Err(unreadable(key.name.as_str()));
+            }
+            Ok(world.table().claim(key).cloned())
+        })
+        .await
     }
     async fn list(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
         self.call(TABLE, "the claims", |world| {
@@ -67,7 +79,11 @@ impl ClaimStore for SimPorts {
         self.call(TABLE, "the claims", |world| Ok(world.store.unreadable(cluster))).await
     }
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
-        self.call(TABLE, "a claim", |world| Ok(world.table().by_instance(id).cloned())).await
+        self.call(TABLE, "a claim", |world| match world.store.hidden_owner(id) {
+            Some(name) => Err(unreadable(&name)),
+            None => Ok(world.table().by_instance(id).cloned()),
+        })
+        .await
     }
     async fn create(&self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
         self.call(TABLE, "a new claim", |world| world.create_claim(lease, claim)).await
@@ -119,6 +135,9 @@ impl Records for SimPorts {
     async fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> Result<Revision, StoreError> {
         self.race(TABLE, R::KIND, |world| {
             let now = world.now();
+            if R::KIND == NodeClassRecord::KIND {
+                world.watch_class_record(&serde_json::to_value(record).unwrap_or_default());
+            }
             world.store.write(cluster, record, expected, now)
         })
         .await

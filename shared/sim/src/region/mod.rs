@@ -379,9 +379,10 @@ impl Region {
     }
 
     /// A machine appears that carries our tags and that no claim ever asked for: what a lost record leaves behind. It is made
-    /// after the first machine that runs; none when there is none.
-    pub fn stray(&mut self, now: Timestamp, dice: &mut Dice) -> Option<InstanceId> {
-        let mut machine = self.machines.values().find(|machine| machine.instance.is_alive())?.clone();
+    /// after the named machine, or the first that runs; none when there is none.
+    pub fn stray(&mut self, like: Option<&InstanceId>, now: Timestamp, dice: &mut Dice) -> Option<InstanceId> {
+        let meant = |machine: &&Machine| machine.instance.is_alive() && like.is_none_or(|id| machine.instance.id == *id);
+        let mut machine = self.machines.values().find(meant)?.clone();
         let id = InstanceId::new(format!("i-{}", dice.hex(17)));
         machine.instance.id = id.clone();
         machine.instance.launched_at = now;

@@ -56,7 +56,7 @@ pub struct Faults {
     pub busy_writers: u32,
     /// Answers of the API server that are up to five seconds old, and answers of EC2 without the youngest machines.
     pub stale_reads: u32,
-    /// Answers of the API server in which all pools, all NodeClaims or all Nodes are missing; never twice in two minutes.
+    /// Answers of the API server in which all pools, classes, NodeClaims or Nodes are missing; never twice in two minutes.
     pub partial_reads: u32,
     /// Answers of the API server from which on an object cannot be read, for up to five minutes.
     pub unreadable: u32,
@@ -75,6 +75,26 @@ pub struct Faults {
     pub late_messages: u32,
     /// Messages that two invocations work on at once, whatever the kind of queue.
     pub doubled_runs: u32,
+    /// Messages that come together: several in one invocation, which is lost as a whole if it dies.
+    pub batched_messages: u32,
+    /// A doorbell comes no more whose function was called so often in one chain of calls; none is lost at zero.
+    pub loop_stop: u32,
+    /// Calls by schedules that fail before they do anything.
+    pub lost_ticks: u32,
+    /// Answers of EC2 that leave out an old machine for some seconds, or show states of up to a minute ago.
+    pub ec2_lag: u32,
+    /// EC2 grants calls at the rates of an account only.
+    pub ec2_rates: bool,
+    /// Machines that somebody protects from being ended, until minutes after it was tried.
+    pub protected_machines: u32,
+    /// Ticks at which a kubelet falls silent for up to 70 seconds.
+    pub silent_kubelets: u32,
+    /// Ticks at which a claim becomes unreadable for up to 200 seconds.
+    pub odd_claims: u32,
+    /// Nodes to which somebody else adds a finalizer, and takes it off some time after their deletion.
+    pub foreign_finalizers: u32,
+    /// Writes of Nodes and NodeClaims that a webhook refuses.
+    pub webhook_refusals: u32,
     /// Each invocation's clock is off by up to this many milliseconds, either way.
     pub clock_skew_ms: u32,
     /// The API server does not answer before this moment.
@@ -212,9 +232,10 @@ impl World {
         }
         self.past.partial_at = Some(now);
         let mut objects = self.cluster.objects.clone();
-        match self.dice.below(Stream::Faults, 3) {
+        match self.dice.below(Stream::Faults, 4) {
             0 => objects.node_pools.clear(),
             1 => objects.node_claims.clear(),
+            2 => objects.node_classes.clear(),
             _ => objects.nodes.clear(),
         }
         Some(objects)
@@ -234,6 +255,7 @@ impl World {
         let now = self.now();
         let shown = |instance: &&Instance| !stale || now.duration_since(instance.launched_at) > UNSEEN_MACHINE;
         let instances = self.region.machines.values().map(|machine| &machine.instance);
-        instances.filter(shown).filter(|instance| wanted(instance)).cloned().collect()
+        let shown = instances.filter(shown).filter(|instance| wanted(instance)).cloned().collect();
+        self.lagging(shown)
     }
 }

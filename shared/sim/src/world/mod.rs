@@ -5,6 +5,7 @@ mod faults;
 mod hidden;
 pub mod queues;
 pub mod store;
+mod trouble;
 
 use crate::allowance::Allowance;
 use crate::check::Foreign;
@@ -19,10 +20,11 @@ use agenda::Agenda;
 use faults::Past;
 pub use faults::{Faults, TableLoss};
 use jiff::{SignedDuration, Timestamp};
-use queues::MessageQueues;
+use queues::{Chain, Message, MessageQueues};
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 use store::Store;
+use trouble::Lag;
 use whittle_claims::{Claim, DecisionRecord, Doorbell, Lease, Revision};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest};
 use whittle_ports::{CloudError, ClusterEvent, StoreError};
@@ -36,6 +38,9 @@ const REFRESH_TICKS: i32 = 5;
 pub(crate) const RESERVE: SignedDuration = SignedDuration::from_secs(2);
 /// Controllers, scheduler and kubelets look at their objects this long after a change.
 const REACTION: SignedDuration = SignedDuration::from_millis(200);
+
+/// Messages that come together do so at multiples of this many milliseconds.
+const TOGETHER_MS: i64 = 2_000;
 
 /// Messages due within this time are work at hand.
 const SOON: SignedDuration = SignedDuration::from_secs(2);
@@ -80,6 +85,10 @@ pub(crate) struct Start {
 #[derive(Debug)]
 struct Running {
     function: Function,
+    /// How often each function ran in the chain of calls that led here.
+    chain: Chain,
+    /// The messages that came in the same invocation.
+    batch: Option<u64>,
 }
 
 /// Counts of a run, for the summary and the fault commands.
@@ -89,6 +98,10 @@ pub struct Counts {
     pub gates: u64,
     pub faults: u64,
     pub failures: u64,
+    /// Doorbells for one subject within a minute, at most.
+    pub busiest: u64,
+    /// How often one function ran in a chain of calls, at most.
+    pub longest_chain: u64,
 }
 
 /// Evictions of a second.
@@ -129,6 +142,11 @@ pub struct World {
     pub(crate) watched: Watched,
     pub(crate) allowance: Allowance,
     pub(crate) past: Past,
+    pub(crate) lag: Lag,
+    /// The run that rings, for the chain of its doorbells.
+    pub(crate) ringing: Option<TaskId>,
+    /// By how much its clock is wrong.
+    pub(crate) sender_skew: SignedDuration,
     running: BTreeMap<TaskId, Running>,
     doomed: BTreeSet<TaskId>,
     /// Runs that know a table that is not there any more.
@@ -136,6 +154,8 @@ pub struct World {
     begun: Timestamp,
     task_sequence: u64,
     unique: u64,
+    /// Counts the batches of messages.
+    batches: u64,
     ticking: bool,
     tick: SignedDuration,
     /// When the next scheduled doorbell and the next refresh are due: others in the agenda are stale.
@@ -172,6 +192,10 @@ impl World {
             watched: Watched::default(),
             allowance: Allowance::default(),
             past: Past::default(),
+            lag: Lag::default(),
+            ringing: None,
+            sender_skew: SignedDuration::ZERO,
+            batches: 0,
             running: BTreeMap::new(),
             doomed: BTreeSet::new(),
             cut_off: BTreeSet::new(),
@@ -291,6 +315,7 @@ impl World {
         }
         let cluster = self.name();
         self.plan_tick(self.tick);
+        self.befall();
         for bell in [
             Doorbell::Sweep { cluster: cluster.clone() },
             Doorbell::Register { cluster: cluster.clone() },
@@ -335,6 +360,7 @@ impl World {
             }
         }
         self.watch_foreign_nodes();
+        self.watch_nodes();
         self.remember_cluster();
         if let Some(at) = self.cluster.next_at(now) {
             self.plan_cluster(at);
@@ -345,8 +371,10 @@ impl World {
     fn region_step(&mut self) -> Due {
         let now = self.now();
         self.region_at = None;
+        self.remember_machines();
         let effects = self.region.step(now, &mut self.dice);
         self.settle_region(effects);
+        self.remember_machines();
         self.touch_region();
         Due::Nothing
     }
@@ -360,6 +388,9 @@ impl World {
                 RegionEffect::Reclaimed(id) => self.watch_reclaimed(&id),
                 RegionEffect::Join(machine) => {
                     self.cluster.join(&machine, now);
+                    if self.strikes(self.faults.foreign_finalizers) {
+                        self.cluster.hold(&machine.node_name);
+                    }
                     self.touch_cluster();
                 }
                 RegionEffect::Lost(id) => {
@@ -397,11 +428,16 @@ impl World {
     /// Puts a doorbell on its queue without fail.
     pub(crate) fn post(&mut self, bell: Doorbell, delay: SignedDuration) {
         let now = self.now();
+        let Some(chain) = self.chain_on(Function::of(&bell)) else {
+            self.counts.faults += 1;
+            return;
+        };
         // A FIFO queue takes no message twice.
         let copies = if bell.queue_delay().is_none() { self.copies() } else { 1 };
         for _ in 0..copies {
             let late = self.lateness();
-            if let Some(at) = self.queues.ring(bell.clone(), delay, now) {
+            if let Some(at) = self.queues.ring(bell.clone(), delay, now, self.sent_at()) {
+                self.queues.chain_last(&chain);
                 self.queues.delay_last(late);
                 self.plan_delivery(at.checked_add(late).unwrap_or(at));
             }
@@ -411,7 +447,7 @@ impl World {
     /// A schedule calls a function, which rings its own doorbell and does nothing else. Where every doorbell is lost this one
     /// is not, because it is what the others are made up for by; a queue that refuses it makes the tick fail.
     fn ring_on_schedule(&mut self, bell: Doorbell) {
-        if self.strikes(self.faults.throttles) {
+        if self.strikes(self.faults.throttles) || self.strikes(self.faults.lost_ticks) {
             self.tell(LineKind::Fault, format!("a tick of {} could not ring", Function::of(&bell)));
         } else {
             self.post(bell, SignedDuration::ZERO);
@@ -425,6 +461,11 @@ impl World {
 
     /// By how much a message comes late: behind others that were sent after it.
     fn lateness(&mut self) -> SignedDuration {
+        if self.strikes(self.faults.batched_messages) {
+            // Until the next even second: several come at once.
+            let into = self.now().as_millisecond().rem_euclid(TOGETHER_MS);
+            return SignedDuration::from_millis(TOGETHER_MS - into);
+        }
         if !self.strikes(self.faults.late_messages) {
             return SignedDuration::ZERO;
         }
@@ -453,6 +494,8 @@ impl World {
         let now = self.now();
         self.delivery_at = self.delivery_at.filter(|planned| *planned > now);
         let mut starts = Vec::new();
+        self.batches += 1;
+        let batched = self.strikes(self.faults.batched_messages);
         for number in self.queues.due(now) {
             self.task_sequence += 1;
             let task = TaskId(self.task_sequence);
@@ -464,9 +507,9 @@ impl World {
                 // A second worker that knows nothing of the first; the message follows the first one's fate.
                 self.task_sequence += 1;
                 let twin = TaskId(self.task_sequence);
-                starts.push(self.begin(twin, message.function, message.input.clone()));
+                starts.push(self.begin(twin, message.clone(), false));
             }
-            starts.push(self.begin(task, message.function, message.input));
+            starts.push(self.begin(task, message, batched));
         }
         if let Some(at) = self.queues.next_visible(now) {
             self.plan_delivery(at);
@@ -482,12 +525,18 @@ impl World {
         count
     }
 
-    fn begin(&mut self, task: TaskId, function: Function, input: Input) -> Start {
+    fn begin(&mut self, task: TaskId, message: Message, batched: bool) -> Start {
+        let Message { function, input, mut chain, group, .. } = message;
+        let ran = chain.entry(function).or_default();
+        *ran += 1;
+        self.counts.longest_chain = self.counts.longest_chain.max(u64::from(*ran));
+        // Messages of a group come one at a time.
+        let batch = (batched && group.is_none()).then_some(self.batches);
         self.counts.invocations += 1;
         let timeout = function.limits().timeout;
         let end = self.now().checked_add(timeout).unwrap_or(Timestamp::MAX);
         self.agenda.at(end, Event::Expire { task });
-        self.running.insert(task, Running { function });
+        self.running.insert(task, Running { function, chain, batch });
         let skew = self.skew();
         Start { task, function, input, deadline: end.checked_sub(RESERVE.min(timeout / 10)).unwrap_or(end), skew }
     }
@@ -505,13 +554,16 @@ impl World {
         self.deliver_soon();
     }
 
-    pub(crate) fn died(&mut self, task: TaskId, why: &str) {
-        let Some(running) = self.running.remove(&task) else { return };
+    /// A run has died. The runs that die with it, because their messages came in the same invocation.
+    pub(crate) fn died(&mut self, task: TaskId, why: &str) -> Vec<TaskId> {
+        let Some(running) = self.running.remove(&task) else { return Vec::new() };
         self.queues.give_back(task, why);
         self.died_at = Some(self.now());
         self.counts.faults += 1;
         self.tell(LineKind::Fault, format!("{} {why}", running.function));
         self.deliver_soon();
+        let same = |other: &Running| other.function == running.function && other.batch.is_some() && other.batch == running.batch;
+        self.running.iter().filter(|(_, other)| same(other)).map(|(task, _)| *task).collect()
     }
 
     fn deliver_soon(&mut self) {
@@ -537,6 +589,18 @@ impl World {
         let until = self.now().checked_add(SignedDuration::from_millis(i64::try_from(millis).unwrap_or(0))).unwrap_or(Timestamp::MAX);
         self.agenda.at(until, Event::Wake { task, waker });
         until
+    }
+
+    /// How often each function ran in the chain that a doorbell goes on with; `None` where the chain is cut off.
+    fn chain_on(&self, next: Function) -> Option<Chain> {
+        let chain = self.ringing.and_then(|task| self.running.get(&task)).map(|running| running.chain.clone()).unwrap_or_default();
+        let cut = self.faults.loop_stop > 0 && chain.get(&next).is_some_and(|ran| *ran >= self.faults.loop_stop);
+        (!cut).then_some(chain)
+    }
+
+    /// The time by the clock of the run that rings.
+    fn sent_at(&self) -> Timestamp {
+        self.now().checked_add(self.sender_skew).unwrap_or(Timestamp::MAX)
     }
 
     /// The function that a task runs.
@@ -616,9 +680,10 @@ impl World {
         self.watch_fleet(request);
         if self.region.machines.len() > known {
             self.watch_bought(request);
-        }
-        if self.region.machines.len() > known {
+            let came: Vec<InstanceId> = answer.instances.iter().map(|started| started.id.clone()).collect();
+            self.watch_wanted(request, &came);
             for started in &answer.instances {
+                self.maybe_protect(&started.id);
                 let price = self.region.machines.get(&started.id).map_or(Price::ZERO, |machine| machine.price);
                 let text = format!(
                     "EC2 starts {}: {} {} in {} at {price}",
@@ -645,10 +710,12 @@ impl World {
     /// Evicts a pod through the eviction API, and checks that no budget is left short by it.
     pub(crate) fn evict(&mut self, key: &str, uid: &str, now: Timestamp) -> Eviction {
         let before = self.cluster.overdrawn();
+        let faults = self.eviction_faults(key);
         let verdict = self.cluster.evict(key, uid, now);
         let requests = self.evictions.entry(now.as_second()).or_default();
         *(if verdict == Eviction::Granted { &mut requests.granted } else { &mut requests.refused }) += 1;
         if verdict == Eviction::Granted {
+            faults.into_iter().for_each(|fault| self.broke(fault));
             for budget in self.cluster.overdrawn().into_iter().filter(|budget| !before.contains(budget)) {
                 self.violations.push(format!("eviction of pod {key} left the disruption budget {budget} short"));
             }

@@ -9,6 +9,9 @@ use whittle_units::InstanceId;
 /// How long SQS remembers a deduplication id.
 const DEDUPLICATION: SignedDuration = SignedDuration::from_mins(5);
 
+/// How often each function ran in the calls that led to a message.
+pub type Chain = BTreeMap<Function, u32>;
+
 /// A message that waits or is being worked on.
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -21,6 +24,7 @@ pub struct Message {
     pub reader: Option<TaskId>,
     /// Why its last reader did not finish it.
     pub reason: Option<String>,
+    pub chain: Chain,
 }
 
 /// All queues; each function reads from its own.
@@ -53,7 +57,8 @@ impl Default for MessageQueues {
 impl MessageQueues {
     /// Sends a doorbell as SQS takes it: a FIFO queue delays all its messages alike and drops what repeats an id. Returns when
     /// it becomes visible, or `None` if it was not sent or not taken.
-    pub fn ring(&mut self, bell: Doorbell, delay: SignedDuration, now: Timestamp) -> Option<Timestamp> {
+    /// Ids are made of the sender's clock.
+    pub fn ring(&mut self, bell: Doorbell, delay: SignedDuration, now: Timestamp, sent_at: Timestamp) -> Option<Timestamp> {
         let function = Function::of(&bell);
         let span = match bell.sending(delay) {
             Sending::LeftToTick => return None,
@@ -64,7 +69,7 @@ impl MessageQueues {
         let group = bell.queue_delay().map(|_| format!("{}/{}", function.word(), bell.cluster()));
         if let Some(group) = &group {
             self.deduplication.retain(|_, since| now.duration_since(*since) < DEDUPLICATION);
-            let own = bell.deduplication_id(span, now, || self.sequence.to_string());
+            let own = bell.deduplication_id(span, sent_at, || self.sequence.to_string());
             let id = format!("{group}/{own}");
             if self.deduplication.contains_key(&id) {
                 return None;
@@ -97,9 +102,16 @@ impl MessageQueues {
         }
     }
 
+    /// Says of what was sent last what led to it.
+    pub(crate) fn chain_last(&mut self, chain: &Chain) {
+        if let Some(mut last) = self.messages.last_entry() {
+            last.get_mut().chain.clone_from(chain);
+        }
+    }
+
     fn put(&mut self, function: Function, input: Input, group: Option<String>, visible_at: Timestamp) {
         self.sequence += 1;
-        let message = Message { function, input, group, visible_at, receives: 0, reader: None, reason: None };
+        let message = Message { function, input, group, visible_at, receives: 0, reader: None, reason: None, chain: Chain::new() };
         self.messages.insert(self.sequence, message);
     }
 

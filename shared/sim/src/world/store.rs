@@ -33,6 +33,8 @@ pub struct Store {
     ended: BTreeSet<(i64, ClaimKey)>,
     now: Timestamp,
     unreadable: BTreeMap<ClusterName, Vec<String>>,
+    /// Claims that cannot be read for a while, as they are, and until when.
+    hidden: BTreeMap<ClaimKey, (Stored<Claim>, Timestamp)>,
     leases: BTreeMap<ClusterName, Lease>,
     /// The newest token ever given: it outlives the lease.
     tokens: BTreeMap<ClusterName, FencingToken>,
@@ -56,7 +58,43 @@ impl Store {
     }
     /// Names of items that cannot be read.
     pub fn unreadable(&self, cluster: &ClusterName) -> Vec<String> {
-        self.unreadable.get(cluster).cloned().unwrap_or_default()
+        let hidden = self.hidden.keys().filter(|key| key.cluster == *cluster).map(|key| key.name.to_string());
+        self.unreadable.get(cluster).into_iter().flatten().cloned().chain(hidden).collect()
+    }
+    /// Whether a claim is there and cannot be read.
+    pub(crate) fn is_hidden(&self, key: &ClaimKey) -> bool {
+        self.hidden.contains_key(key)
+    }
+    /// The claim that has a machine and cannot be read.
+    pub(crate) fn hidden_owner(&self, id: &InstanceId) -> Option<String> {
+        let names = |claim: &Claim| claim.machine().is_some_and(|machine| machine.instance_id == *id);
+        self.hidden.values().find(|(stored, _)| names(&stored.value)).map(|(stored, _)| stored.value.key.name.to_string())
+    }
+    /// The claim of a machine, whether it can be read or not.
+    pub(crate) fn owner(&self, id: &InstanceId) -> Option<&Claim> {
+        let names = |claim: &&Claim| claim.machine().is_some_and(|machine| machine.instance_id == *id);
+        let all = self.claims.values().chain(self.hidden.values().map(|(stored, _)| stored));
+        all.map(|stored| &stored.value).find(names)
+    }
+    /// All claims of a cluster, those that cannot be read among them.
+    pub(crate) fn claims_with_hidden(&self, cluster: &ClusterName) -> impl Iterator<Item = &Stored<Claim>> {
+        let hidden = self.hidden.iter().filter(move |(key, _)| key.cluster == *cluster).map(|(_, (stored, _))| stored);
+        self.claims(cluster).chain(hidden)
+    }
+    /// Makes a claim unreadable for a while, as if a newer release had written it.
+    pub(crate) fn hide(&mut self, key: &ClaimKey, until: Timestamp) {
+        if let Some(stored) = self.claims.remove(key) {
+            self.hidden.insert(key.clone(), (stored, until));
+        }
+    }
+    /// Makes claims readable again whose time has come, or all.
+    pub(crate) fn show_hidden(&mut self, now: Timestamp, all: bool) {
+        let back: Vec<ClaimKey> = self.hidden.iter().filter(|(_, (_, until))| all || *until <= now).map(|(key, _)| key.clone()).collect();
+        for key in back {
+            if let Some((stored, _)) = self.hidden.remove(&key) {
+                self.claims.insert(key, stored);
+            }
+        }
     }
     /// The claim of a machine, as long as it names it.
     pub fn by_instance(&self, id: &InstanceId) -> Option<&Stored<Claim>> {
@@ -85,7 +123,7 @@ impl Store {
         if !self.ignore_fencing && self.is_stale(lease) {
             return Err(StoreError::Fenced { cluster: lease.cluster.clone() });
         }
-        if self.claims.contains_key(&claim.key) {
+        if self.claims.contains_key(&claim.key) || self.hidden.contains_key(&claim.key) {
             return Err(StoreError::Conflict { what: format!("claim {}", claim.key) });
         }
         if let Some(instance) = claim.instance() {
@@ -99,6 +137,10 @@ impl Store {
     /// Replaces a claim if it still has the expected revision.
     pub fn update(&mut self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
         let conflict = || StoreError::Conflict { what: format!("claim {}", claim.key) };
+        // What cannot be read owns its machine all the same.
+        if let Some(machine) = claim.machine().filter(|machine| self.hidden_owner(&machine.instance_id).is_some()) {
+            return Err(StoreError::Conflict { what: format!("the owner of instance {}", machine.instance_id) });
+        }
         let stored = self.claims.get(&claim.key).filter(|stored| stored.revision == expected).ok_or_else(conflict)?;
         // A launch names the instance for the first time, an end gives the pointer its time.
         let points = |instance: &&InstanceId| {

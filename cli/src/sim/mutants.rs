@@ -1,0 +1,103 @@
+//! `whittle sim mutants`: every protection is taken away once, and it is counted how many storms pass before somebody notices.
+
+use super::{Tally, crashing, read, weather};
+use crate::local::scenario::{self, Play, Scenario};
+use clap::Args;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use whittle_sim::{Function, Mutant};
+
+/// `whittle sim mutants`
+#[derive(Debug, Args)]
+pub struct MutantsArgs {
+    /// Scenario files, played in turn
+    #[arg(required = true)]
+    pub scenarios: Vec<PathBuf>,
+    /// How many storms one mutant may outlast
+    #[arg(long, default_value_t = 1000)]
+    pub seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    pub from: u64,
+    /// Only mutants whose sentence contains this
+    #[arg(long)]
+    pub only: Option<String>,
+}
+
+/// How a mutant was noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Noticed {
+    /// In which storm, counted from one, and what was said.
+    Storm(u64, String),
+    /// Where an invocation was killed.
+    Crash(u64, String),
+    Never,
+}
+
+/// The table, with a violation for each mutant that nobody noticed.
+pub(super) fn run(args: &MutantsArgs) -> Result<(String, Tally), String> {
+    let scenarios = read(&args.scenarios)?;
+    let wanted = |mutant: &Mutant| args.only.as_ref().is_none_or(|only| mutant.text().contains(only.as_str()));
+    let mutants: Vec<Mutant> = Mutant::all().filter(wanted).collect();
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let noticed = notice(&scenarios, *mutant, args.from, args.seeds);
+                    println!("{}", line(*mutant, &noticed));
+                    found.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((*mutant, noticed));
+                }
+            });
+        }
+    });
+    let found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let unnoticed = found.iter().filter(|(_, noticed)| *noticed == Noticed::Never);
+    let violations: Vec<String> = unnoticed.map(|(mutant, _)| format!("nobody noticed {mutant:?}: {}", mutant.text().trim())).collect();
+    let line = format!("mutants: {}, noticed: {}", found.len(), found.len() - violations.len());
+    Ok((line, Tally { violations, ..Tally::default() }))
+}
+
+fn line(mutant: Mutant, noticed: &Noticed) -> String {
+    let (when, what) = match noticed {
+        Noticed::Storm(count, what) => (format!("storm {count}"), what.as_str()),
+        Noticed::Crash(point, what) => (format!("crash {point}"), what.as_str()),
+        Noticed::Never => ("never".to_owned(), ""),
+    };
+    format!("{:<90} {mutant:<34?} {when:<12} {what}", mutant.text().trim())
+}
+
+/// Plays storms until one of them fails with the mutant and does not without it, then kills invocations of the function that
+/// handles notices, whose acknowledgement no storm may hit.
+fn notice(scenarios: &[Scenario], mutant: Mutant, from: u64, seeds: u64) -> Noticed {
+    for seed in from..from.saturating_add(seeds) {
+        let Some(scenario) = scenarios.get(usize::try_from(seed).unwrap_or(0) % scenarios.len().max(1)) else { continue };
+        let whole = Play::lenient(seed, weather(seed));
+        if let Some(what) = differs(scenario, mutant, &whole) {
+            return Noticed::Storm(seed - from + 1, what);
+        }
+    }
+    for scenario in scenarios {
+        let calm = Play::lenient(scenario.seed, crashing(None));
+        let Ok(calm) = scenario::play(scenario, &calm) else { continue };
+        let points = calm.gates.iter().enumerate().filter(|(_, function)| **function == Function::Interrupt).map(|(at, _)| at + 1);
+        for point in points.step_by(3).take(40) {
+            let point = u64::try_from(point).unwrap_or(0);
+            let whole = Play::lenient(scenario.seed, crashing(Some(point)));
+            if let Some(what) = differs(scenario, mutant, &whole) {
+                return Noticed::Crash(point, what);
+            }
+        }
+    }
+    Noticed::Never
+}
+
+/// What fails with the mutant and does not fail without.
+fn differs(scenario: &Scenario, mutant: Mutant, whole: &Play) -> Option<String> {
+    let broken = scenario::play(scenario, &Play { mutant: Some(mutant), ..whole.clone() }).ok()?;
+    let what = broken.failures.first()?.clone();
+    let kept = scenario::play(scenario, whole).ok()?;
+    kept.failures.is_empty().then_some(what)
+}

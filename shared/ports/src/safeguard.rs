@@ -1,0 +1,148 @@
+//! Protections of handlers by name, so that a test can take one away and see whether anybody notices.
+//!
+//! A handler asks [`Safeguard::stops`] where a protection holds it back and [`Safeguard::permits`] where one lets it go on.
+//! Without the feature `mutants`, which only the simulator switches on, both answer what they are given and compile to
+//! nothing. With it, a protection that the running thread has switched off answers as if it were not there.
+
+macro_rules! safeguards {
+    ($($(#[doc = $text:literal])+ $name:ident,)*) => {
+        /// What keeps a handler from ending, buying, evicting or saying too much.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Safeguard {
+            $($(#[doc = $text])+ $name,)*
+        }
+
+        impl Safeguard {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// What it does, in a sentence.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($text),+),)*
+                }
+            }
+        }
+    };
+}
+
+safeguards! {
+    /// interrupt: a notice is judged anew when somebody wrote its claim at the same moment
+    NoticeTriedAgain,
+    /// interrupt: a claim that ends already is told the earlier deadline of a notice
+    DeadlineTightened,
+    /// terminate: a machine is not lost while its kubelet speaks, whatever EC2 says
+    KubeletAsked,
+    /// terminate: a machine is not lost while EC2 says that it runs, although its kubelet is silent
+    Ec2Asked,
+    /// terminate: a Node that one answer lacks is there as long as the same answer has its pods
+    PodsContradict,
+    /// terminate: a claim that knows no Node looks for one before its machine ends
+    NodeLookedFor,
+    /// terminate: nodes are closed to new pods before their pods leave
+    ClosedBeforeDrain,
+    /// terminate: pods leave in groups, those of the system last
+    GroupsInOrder,
+    /// terminate: pods whose owner asked for it are not evicted
+    OwnersAsked,
+    /// terminate: pods stay until they are planned for, or until their next machine is ready if it is in time
+    HeldForPlan,
+    /// terminate: pods are deleted without asking their budgets only when the deadline leaves just their grace
+    ForcedOnlyWhenDue,
+    /// terminate: an empty node is watched for a while before its machine ends
+    EmptyNodeWatched,
+    /// terminate: volumes are detached before their machine ends
+    VolumesDetached,
+    /// terminate: a machine that EC2 does not show yet may have only just started
+    YoungMachineAwaited,
+    /// terminate: a machine that EC2 does not show is missed for a while before it has ended
+    EndSeenTwice,
+    /// terminate: a launch that is given up is waited for
+    LaunchSettles,
+    /// terminate: a doorbell that is due anyway is not rung again
+    EndingRungOnce,
+    /// sweep: a claim whose machine EC2 does not list is looked at twice
+    LossSeenTwice,
+    /// sweep: a machine is not gone while its kubelet speaks
+    SilenceNeeded,
+    /// sweep: the object of a claim that was made by hand is missed twice
+    ObjectMissedTwice,
+    /// sweep: machines of a launch that is under way are nobody's orphans
+    LaunchUnderWay,
+    /// sweep: machines that another claim may have are no orphans while a claim cannot be read
+    UnreadableClaimsHold,
+    /// register: a node gets the finalizer with its name
+    FinalizerSet,
+    /// register: a node is not initialized while it lacks something
+    InitializedWhenReady,
+    /// register: the next look is rung once
+    LookRungOnce,
+    /// launch: fleet calls share a rate
+    CallsRated,
+    /// launch: the next try is rung once
+    TryRungOnce,
+    /// launch: a machine that has ended is given to nobody
+    EndedGivenToNobody,
+    /// consolidate: nodes are closed to new pods before a command begins
+    ClosedBeforeCommand,
+    /// consolidate: what came to a node before it was closed is looked at once more
+    LookedAtClosed,
+    /// consolidate: old machines end only when the new ones are ready
+    ReplacementsReady,
+    /// consolidate: nodes of a command that was given up are opened again
+    StraysOpened,
+    /// refresh: a class that an answer lacks is looked for twice
+    ClassMissedTwice,
+    /// refresh: a class stays while claims use it
+    ClassHeldByClaims,
+}
+
+#[cfg(feature = "mutants")]
+thread_local! {
+    static SWITCHED_OFF: std::cell::Cell<Option<Safeguard>> = const { std::cell::Cell::new(None) };
+}
+
+impl Safeguard {
+    /// Whether it holds its handler back, where `reason` is what it holds back for.
+    #[must_use]
+    pub fn stops(self, reason: bool) -> bool {
+        reason && !self.is_off()
+    }
+
+    /// Whether it lets its handler go on, where `proof` is what it asks for.
+    #[must_use]
+    pub fn permits(self, proof: bool) -> bool {
+        proof || self.is_off()
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    #[allow(clippy::unused_self)]
+    const fn is_off(self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "mutants")]
+    fn is_off(self) -> bool {
+        SWITCHED_OFF.get() == Some(self)
+    }
+
+    /// Switches off one protection, or none, for what this thread runs from now on.
+    #[cfg(feature = "mutants")]
+    pub fn switch_off(one: Option<Self>) {
+        SWITCHED_OFF.set(one);
+    }
+}
+
+#[cfg(all(test, not(feature = "mutants")))]
+mod tests {
+    use super::Safeguard;
+
+    #[test]
+    fn without_the_feature_every_protection_answers_what_it_is_given() {
+        for one in Safeguard::ALL {
+            assert!(one.stops(true) && !one.stops(false));
+            assert!(one.permits(true) && !one.permits(false));
+            assert!(one.text().contains(": "), "{one:?} names its function");
+        }
+    }
+}

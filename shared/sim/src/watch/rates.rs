@@ -1,0 +1,90 @@
+//! How much is asked and said: fleet calls a second, doorbells a minute.
+
+use crate::function::Function;
+use crate::world::World;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, VecDeque};
+use whittle_api::labels;
+use whittle_claims::{Claim, Doorbell, Phase};
+use whittle_ec2::fleet::FleetRequest;
+use whittle_units::InstanceId;
+
+/// CreateFleet's limits of an account and region, in thousandths of a call: five at once, two a second. One more at once is
+/// let pass: a call counts when it arrives, not when it was allowed.
+const FLEET_BURST: i64 = 6_000;
+const FLEET_PER_MS: i64 = 2;
+/// Doorbells that functions ring for one subject within a minute: a look a second for a draining claim, with as many again
+/// that come twice, are sent again by sweeps or follow from events.
+const RUNG_MAX: usize = 200;
+/// A claim that was to end so long ago gets no machine any more.
+const ENDED_AGO: SignedDuration = SignedDuration::from_secs(60);
+
+/// What was asked and said lately.
+#[derive(Debug, Default)]
+pub(super) struct Rates {
+    /// Thousandths of fleet calls that may be made, and when that was counted.
+    fleet: Option<(i64, Timestamp)>,
+    rung: BTreeMap<(Function, String), VecDeque<Timestamp>>,
+}
+
+/// Whom a doorbell is about.
+fn subject(bell: &Doorbell) -> String {
+    match bell {
+        Doorbell::Terminate { claim, .. } => format!("claim {claim}"),
+        other => format!("cluster {}", other.cluster()),
+    }
+}
+
+impl World {
+    /// A fleet is asked for.
+    pub(crate) fn watch_fleet_rate(&mut self) {
+        let now = self.now();
+        // Clocks that are ahead refill the bucket early, once.
+        let burst = FLEET_BURST + 2 * FLEET_PER_MS * i64::from(self.faults.clock_skew_ms);
+        let (left, at) = self.watched.rates.fleet.unwrap_or((burst, now));
+        let refilled = i64::try_from(now.duration_since(at).as_millis()).unwrap_or(0).saturating_mul(FLEET_PER_MS);
+        let left = left.saturating_add(refilled).min(burst) - 1_000;
+        self.watched.rates.fleet = Some((left.max(0), now));
+        if left < 0 {
+            self.broke("fleets were asked for faster than EC2 lets".to_owned());
+        }
+    }
+
+    /// Machines came of a fleet call: somebody must still want them.
+    pub(crate) fn watch_wanted(&mut self, request: &FleetRequest, came: &[InstanceId]) {
+        let (cluster, now) = (self.name(), self.now());
+        if came.is_empty() {
+            return;
+        }
+        let launch = request.tags.get(labels::TAG_LAUNCH);
+        let of_call = |claim: &&Claim| matches!(&claim.phase, Phase::Launching { client_token, .. } if Some(client_token) == launch);
+        let waiting: Vec<&Claim> = self.store.claims(&cluster).map(|stored| &stored.value).filter(of_call).collect();
+        let ended = |at: Timestamp| now.duration_since(at) > ENDED_AGO;
+        let unwanted =
+            !waiting.is_empty() && waiting.iter().all(|claim| claim.deletion.as_ref().is_some_and(|deletion| ended(deletion.at)));
+        if unwanted {
+            self.broke(format!("machine {} was bought for claims that were to end long before", came[0]));
+        }
+    }
+
+    /// A function rings.
+    pub(crate) fn watch_rung(&mut self, bell: &Doorbell) {
+        let (now, function) = (self.now(), Function::of(bell));
+        let since = now.checked_sub(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MIN);
+        let about = subject(bell);
+        let rung = self.watched.rates.rung.entry((function, about.clone())).or_default();
+        rung.push_back(now);
+        while rung.front().is_some_and(|at| *at < since) {
+            rung.pop_front();
+        }
+        let count = rung.len();
+        self.counts.busiest = self.counts.busiest.max(u64::try_from(count).unwrap_or(u64::MAX));
+        // All claims of a cluster share the doorbells of its other functions.
+        let cluster = self.name();
+        let live = self.store.claims(&cluster).filter(|stored| stored.value.is_live()).count();
+        let most = if function == Function::Terminate { RUNG_MAX } else { RUNG_MAX + 20 * live };
+        if count > most {
+            self.broke(format!("{function} was rung more than {most} times within a minute for {about}"));
+        }
+    }
+}

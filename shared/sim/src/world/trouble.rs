@@ -1,0 +1,215 @@
+//! What befalls machines, Nodes and claims now and then, without a call that it could be the fault of.
+
+use super::World;
+use crate::dice::Stream;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+use whittle_api::k8s::Node;
+use whittle_api::labels;
+use whittle_claims::ClaimKey;
+use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ports::{CloudError, CloudErrorKind};
+use whittle_units::InstanceId;
+
+/// EC2 leaves a machine out of its answers for so long at most: two looks that are half a minute apart see it.
+const HIDDEN_MAX: u64 = 25;
+/// Between two such gaps of one machine.
+const HIDDEN_EVERY: SignedDuration = SignedDuration::from_secs(120);
+/// How old a machine's state may be in an answer of EC2, in milliseconds.
+const STATE_AGE_MS_MAX: u64 = 60_000;
+/// A machine that is younger is left to the fault of stale reads.
+const OLD: SignedDuration = SignedDuration::from_secs(30);
+/// What EC2 grants of a call: at once, and a second.
+const CALLS: &[(&str, i64, i64)] = &[("CreateFleet", 5, 2), ("DescribeInstances", 100, 20), ("TerminateInstances", 100, 5)];
+/// How long somebody keeps a machine from being ended, from the first refusal.
+const PROTECTED: SignedDuration = SignedDuration::from_mins(4);
+
+/// What EC2's answers are behind by.
+#[derive(Debug, Default)]
+pub(crate) struct Lag {
+    /// Since when a machine has been left out, and until when.
+    hidden: BTreeMap<InstanceId, (Timestamp, Timestamp)>,
+    /// States of machines, oldest first.
+    states: BTreeMap<InstanceId, Vec<(Timestamp, InstanceState)>>,
+    /// Thousandths of calls that EC2 still grants, and when that was counted.
+    granted: BTreeMap<&'static str, (i64, Timestamp)>,
+    /// Machines that must not be ended, and until when once somebody tried.
+    protected: BTreeMap<InstanceId, Option<Timestamp>>,
+    /// Tries that were refused.
+    pub(crate) refused: u64,
+}
+
+impl Lag {
+    /// Whether a machine is left out of answers, or was a moment ago.
+    pub(crate) fn hides(&self, id: &InstanceId, now: Timestamp) -> bool {
+        self.hidden.get(id).is_some_and(|(since, until)| *since <= now && now < *until + SignedDuration::from_secs(12))
+    }
+
+    fn state_then(&self, id: &InstanceId, then: Timestamp) -> Option<InstanceState> {
+        let states = self.states.get(id)?;
+        states.iter().rev().find(|(at, _)| *at <= then).or_else(|| states.first()).map(|(_, state)| *state)
+    }
+}
+
+impl World {
+    /// Keeps how machines stand, for answers that lag.
+    pub(super) fn remember_machines(&mut self) {
+        if self.faults.ec2_lag == 0 && self.lag.states.is_empty() {
+            return;
+        }
+        let now = self.now();
+        for (id, machine) in &self.region.machines {
+            let states = self.lag.states.entry(id.clone()).or_default();
+            if states.last().is_none_or(|(_, state)| *state != machine.instance.state) {
+                states.push((now, machine.instance.state));
+            }
+        }
+    }
+
+    /// What EC2 shows of its machines when its answers lag: one of the older ones is left out for a while, or states are those
+    /// of a moment ago.
+    pub(super) fn lagging(&mut self, mut shown: Vec<Instance>) -> Vec<Instance> {
+        let (lag, now) = (self.faults.ec2_lag, self.now());
+        if lag == 0 {
+            return shown;
+        }
+        self.remember_machines();
+        if self.strikes(lag) {
+            let old: Vec<InstanceId> =
+                shown.iter().filter(|one| now.duration_since(one.launched_at) > OLD).map(|one| one.id.clone()).collect();
+            let chosen = usize::try_from(self.dice.below(Stream::Faults, 64)).unwrap_or(0) % old.len().max(1);
+            let span = i64::try_from(self.dice.between(Stream::Faults, 1, HIDDEN_MAX)).unwrap_or(1);
+            if let Some(id) = old.get(chosen)
+                && self.lag.hidden.get(id).is_none_or(|(_, until)| *until + HIDDEN_EVERY <= now)
+            {
+                self.lag.hidden.insert(id.clone(), (now, now + SignedDuration::from_secs(span)));
+            }
+        }
+        let hidden = |id: &InstanceId| self.lag.hidden.get(id).is_some_and(|(since, until)| *since <= now && now < *until);
+        shown.retain(|one| !hidden(&one.id));
+        if self.strikes(lag) {
+            let age = i64::try_from(self.dice.below(Stream::Faults, STATE_AGE_MS_MAX)).unwrap_or(0);
+            let then = now - SignedDuration::from_millis(age);
+            for one in &mut shown {
+                one.state = self.lag.state_then(&one.id, then).unwrap_or(one.state);
+            }
+        }
+        shown
+    }
+
+    /// Whether EC2 grants a call, by the rate of an account.
+    pub(crate) fn grants(&mut self, call: &str) -> bool {
+        if !self.faults.ec2_rates {
+            return true;
+        }
+        let now = self.now();
+        let Some((call, burst, rate)) = CALLS.iter().find(|(name, ..)| *name == call).copied() else { return true };
+        let (left, at) = self.lag.granted.get(call).copied().unwrap_or((burst * 1_000, now));
+        let refilled = i64::try_from(now.duration_since(at).as_millis()).unwrap_or(0).saturating_mul(rate);
+        let left = left.saturating_add(refilled).min(burst * 1_000) - 1_000;
+        let granted = left >= 0;
+        self.lag.granted.insert(call, (if granted { left } else { left + 1_000 }, now));
+        self.counts.faults += u64::from(!granted);
+        granted
+    }
+
+    /// Somebody switched termination protection on for a machine, and switches it off some minutes after it was in the way.
+    pub(crate) fn protects(&mut self, id: &InstanceId) -> Option<CloudError> {
+        let now = self.now();
+        let until = self.lag.protected.get_mut(id)?.get_or_insert(now + PROTECTED);
+        if *until <= now || self.faults.protected_machines == 0 {
+            return None;
+        }
+        self.lag.refused += 1;
+        let message =
+            format!("The instance '{id}' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again.");
+        Some(CloudError { kind: CloudErrorKind::Invalid, call: "TerminateInstances", code: "OperationNotPermitted".to_owned(), message })
+    }
+
+    /// A machine came: somebody may protect it.
+    pub(super) fn maybe_protect(&mut self, id: &InstanceId) {
+        if self.strikes(self.faults.protected_machines) {
+            self.lag.protected.insert(id.clone(), None);
+        }
+    }
+
+    /// A machine with our tags appears that no claim asked for, by itself or with a Node that takes pods. False where there is no
+    /// machine that it could be like.
+    pub fn stray(&mut self, with_node: bool) -> bool {
+        let now = self.now();
+        let of_machine = |node: &&Node, provider: &str| node.spec.provider_id == provider;
+        let machines = &self.region.machines;
+        let with = |machine: &crate::region::Machine| {
+            let provider = machine.instance.provider_id();
+            self.cluster
+                .objects
+                .nodes
+                .values()
+                .find(|node| of_machine(node, provider.as_str()) && node.metadata.label(labels::REGISTERED).is_some())
+                .cloned()
+        };
+        let like = machines.values().filter(|one| one.instance.is_alive()).find_map(|one| Some((one.instance.id.clone(), with(one)?)));
+        let chosen = if with_node {
+            let Some(like) = like else { return false };
+            Some(like)
+        } else {
+            None
+        };
+        let Some(id) = self.region.stray(chosen.as_ref().map(|(id, _)| id), now, &mut self.dice) else { return false };
+        if let Some((_, node)) = chosen
+            && let Some(machine) = self.region.machines.get(&id)
+        {
+            let (name, provider) = (machine.instance.private_dns_name.clone(), machine.instance.provider_id());
+            let mut metadata = whittle_api::ObjectMeta::named(&name);
+            metadata.labels.clone_from(&node.metadata.labels);
+            metadata.labels.insert("kubernetes.io/hostname".to_owned(), name);
+            metadata.finalizers.clone_from(&node.metadata.finalizers);
+            let mut own = Node { metadata, ..node };
+            own.spec.provider_id = provider.as_str().to_owned();
+            own.spec.taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
+            self.cluster.objects.create(own, now);
+            self.touch_cluster();
+        }
+        self.tell(crate::story::LineKind::Step, format!("machine {id} appears, and no claim asked for it"));
+        true
+    }
+
+    /// Once a tick: claims that a newer release wrote and an older one cannot read for a while, and kubelets that fall silent.
+    pub(super) fn befall(&mut self) {
+        let now = self.now();
+        self.store.show_hidden(now, self.faults.odd_claims == 0);
+        if self.strikes(self.faults.odd_claims) {
+            let cluster = self.name();
+            let keys: Vec<ClaimKey> = self
+                .store
+                .claims(&cluster)
+                .map(|stored| &stored.value)
+                .filter(|claim| claim.is_live())
+                .map(|claim| claim.key.clone())
+                .collect();
+            if let Some(key) = self.one_of(&keys) {
+                let span = i64::try_from(self.dice.between(Stream::Faults, 70, 200)).unwrap_or(70);
+                self.store.hide(&key, now + SignedDuration::from_secs(span));
+            }
+        }
+        if self.strikes(self.faults.silent_kubelets) {
+            let ours = |node: &&Node| node.metadata.label(labels::REGISTERED) == Some("true");
+            let names: Vec<String> = self.cluster.objects.nodes.values().filter(ours).map(|node| node.metadata.name.clone()).collect();
+            if let Some(name) = self.one_of(&names) {
+                let span = i64::try_from(self.dice.between(Stream::Faults, 5, 70)).unwrap_or(5);
+                self.cluster.silence(&name, now, SignedDuration::from_secs(span));
+                self.touch_cluster();
+            }
+        }
+    }
+
+    fn one_of<V: Clone>(&mut self, all: &[V]) -> Option<V> {
+        let at = self.dice.below(Stream::Faults, 1_000_000);
+        all.get(usize::try_from(at).unwrap_or(0) % all.len().max(1)).cloned()
+    }
+
+    /// Whether EC2's answers make a machine seem lost to whoever asks now or asked a moment ago.
+    pub(crate) fn seems_lost(&self, id: &InstanceId) -> bool {
+        self.lag.hides(id, self.now())
+    }
+}
