@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use whittle_api::k8s::{Kind, Node, Taint};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClassReference, NodePool, Requirement};
 use whittle_api::{ClusterObjects, NillableDuration, ObjectMeta, OwnerReference, labels};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, IllegalStep, Machine, Phase, step};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, IllegalStep, Machine, Phase, Sighting, step};
 use whittle_core::state::is_ephemeral;
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
@@ -23,6 +23,8 @@ const OF_NODES: &[&str] = &[labels::REGISTERED, labels::INITIALIZED, labels::HOS
 
 /// Annotations of an object that say nothing of its claim.
 const NOT_KEPT: &[&str] = &[by_hand::LAST_APPLIED, labels::MANAGED, labels::ADOPT, labels::TERMINATION_TIMESTAMP];
+/// How long it is remembered since when a NodeClaim has no claim: longer than any of them should.
+const UNCLAIMED_LASTS: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// How often people are told of a machine that is left alone.
 const REMIND_EVERY: SignedDuration = SignedDuration::from_hours(6);
 
@@ -113,7 +115,12 @@ pub(crate) fn forsaken(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findi
     let stays = |shown: &&NodeClaim| is_marked(shown) && !shown.metadata.is_deleting();
     for shown in seen.objects.node_claims.iter().filter(stays) {
         let name = &shown.metadata.name;
-        if seen.claims.iter().any(|claim| claim.value.key.name.as_str() == name) || has_machine(shown, seen) {
+        if seen.claims.iter().any(|claim| claim.value.key.name.as_str() == name) {
+            continue;
+        }
+        // Plans wait for what is noted here, and stop waiting when it has stood for long.
+        sights.reminds(Sighting::unclaimed(name), UNCLAIMED_LASTS);
+        if has_machine(shown, seen) {
             continue;
         }
         if !sights.confirmed(format!("nodeclaim/{name} without claim and machine"), FORSAKEN_AFTER) {

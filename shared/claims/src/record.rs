@@ -107,6 +107,14 @@ pub struct Sighting {
     pub expires_at: Timestamp,
 }
 
+impl Sighting {
+    /// The subject of a NodeClaim of ours that no claim is behind: plans wait for its adoption, but not for ever.
+    #[must_use]
+    pub fn unclaimed(node_claim: &str) -> String {
+        format!("nodeclaim/{node_claim} unclaimed")
+    }
+}
+
 impl Record for Sighting {
     const KIND: &'static str = "sighting";
     fn name(&self) -> String {

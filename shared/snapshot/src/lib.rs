@@ -36,13 +36,16 @@ use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
-use whittle_claims::{Claim, Expectation, ExpectedPage, NodeClassRecord, Stored, Uninstall};
+use whittle_claims::{Claim, Expectation, ExpectedPage, NodeClassRecord, Sighting, Stored, Uninstall};
 use whittle_core::buffers::Buffer;
 use whittle_core::overlays::{self, Overlaid};
 use whittle_core::schedule::{Assortment, Input, MinValuesPolicy, Options, Packing, PreferencePolicy, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
 use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, Settings, WorkloadReader, World};
-use whittle_units::{ClaimName, ClusterName, Timestamp};
+use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
+
+/// How long plans wait for the adoption of a NodeClaim: three times what it takes.
+const ADOPTION_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// One moment of a cluster. Nothing in it changes while a decision is made.
 #[derive(Debug)]
@@ -261,7 +264,9 @@ where
     Ok(seen.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
 }
 
-/// NodeClaims that Whittle made and of which the table knows nothing, not even that it cannot read their claims.
+/// NodeClaims that Whittle made and of which the table knows nothing, not even that it cannot read their claims. One that is being
+/// deleted is on its way out, and one that `sweep` could not adopt in ten minutes stops nobody: a machine too many is consolidated,
+/// a cluster without plans is not.
 async fn unclaimed<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
@@ -269,16 +274,28 @@ async fn unclaimed<S, C, K, Q, T>(
     read: &ClusterObjects,
 ) -> Result<Vec<String>, HandleError>
 where
-    S: ClaimStore,
+    S: ClaimStore + Records,
+    T: Clock,
 {
     let known: BTreeSet<&str> = claims.iter().map(|claim| claim.value.key.name.as_str()).collect();
     let ours = read.node_claims.iter().map(|shown| &shown.metadata).filter(|meta| meta.annotation(labels::MANAGED) == Some("true"));
+    let ours = ours.filter(|meta| !meta.is_deleting());
     let mut names: Vec<String> = ours.map(|meta| meta.name.clone()).filter(|name| !known.contains(name.as_str())).collect();
     if !names.is_empty() {
         let unreadable = world.store.unreadable(cluster).await?;
         names.retain(|name| !unreadable.contains(name));
     }
+    if !names.is_empty() {
+        let now = world.clock.now();
+        let sightings: Vec<Sighting> = world.store.read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
+        names.retain(|name| !has_waited(&Sighting::unclaimed(name), &sightings, now));
+    }
     Ok(names)
+}
+
+/// Whether something was first seen so long ago that it is no longer waited for.
+fn has_waited(subject: &str, sightings: &[Sighting], now: Timestamp) -> bool {
+    sightings.iter().any(|seen| seen.subject == subject && now.duration_since(seen.first_seen_at) >= ADOPTION_WAIT)
 }
 
 /// What the annotation says follows from the template alone, so that decisions need not wait for somebody to write it.

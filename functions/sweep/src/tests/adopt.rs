@@ -8,7 +8,7 @@ use whittle_api::conditions::INITIALIZED;
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::{NodeClaim, NodePool, Requirement};
 use whittle_api::{ObjectMeta, labels};
-use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, annotations_of, holds, labels_of, mirror, step};
+use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Sighting, annotations_of, holds, labels_of, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{ClaimStore, Report, Settings, World};
 use whittle_sim::Simulation;
@@ -322,4 +322,12 @@ fn deleting_a_node_or_node_claim_that_the_table_forgot_finishes() {
         assert_eq!((report.counted("ended"), reason), (1, Some(DeletionReason::Requested)), "terminate drains it and lets go of both");
         assert_eq!(mirror(&claim).status.node_name, "n");
     }
+}
+
+#[test]
+fn since_when_a_node_claim_has_no_claim_is_noted_once_and_kept() {
+    let (first, second) = lost().twice(3600);
+    let subject = Sighting::unclaimed("default-1");
+    assert!(first.note.iter().any(|noted| noted.subject == subject));
+    assert!(second.note.iter().all(|noted| noted.subject != subject) && !second.forget.contains(&subject));
 }
