@@ -53,6 +53,9 @@ impl Discovery for Cleaner {
     async fn capacity_reservations(&self, _: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
         Ok(Vec::new())
     }
+    fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String {
+        self.0.instance_profile_name(cluster, class, role)
+    }
     async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
         self.0.ensure_instance_profile(cluster, class, role).await
     }
@@ -62,7 +65,7 @@ impl Discovery for Cleaner {
     async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         self.0.release_class(cluster, class).await
     }
-    async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
+    async fn catalog(&self, _: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
         Ok(b"catalog".to_vec())
     }
 }

@@ -4,7 +4,7 @@ use crate::addresses;
 use crate::batch::Batch;
 use crate::plan::{self, Facts};
 use crate::{FIRST_LOOK, LATER, SOON, give_up, machine};
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use std::collections::BTreeSet;
 use whittle_api::{hashes, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, mirror, step};
@@ -18,6 +18,8 @@ use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestam
 
 /// Claims that are read or written at once.
 const AT_ONCE: usize = 16;
+/// What it takes to show some claims.
+const MIRRORED: SignedDuration = SignedDuration::from_secs(3);
 /// How soon EC2 is asked again what became of a fleet.
 const ASKED_AGAIN: SignedDuration = SignedDuration::from_secs(15);
 /// How long a call may stay without any word of its machines: EC2 shows what it has started much sooner.
@@ -207,20 +209,12 @@ where
     };
     let ended: BTreeSet<InstanceId> = members.iter().filter_map(ended).collect();
     instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
-    let (running, mut launched) = (instances.len(), false);
-    for instance in instances {
-        if world.store.by_instance(&instance.id).await?.is_some() {
-            continue;
-        }
-        let taker = give(world, facts, batch, instance, &mut members).await?;
-        let Some(claim) = taker else {
-            // `sweep` sees it twice and ends it.
-            tracing::warn!(instance = %instance.id, batch = %batch.id, "a machine came that no claim waits for");
-            report.count("surplus");
-            continue;
-        };
-        let key = claim.value.key.clone();
-        let (name, now) = (&key.name, world.clock.now());
+    let running = instances.len();
+    // All of them first: what else there is to do about them takes longer, and may fail.
+    let taken = give_all(world, facts, batch, instances, &mut members, report).await?;
+    let mut launched = false;
+    for claim in &taken {
+        let (name, now) = (&claim.value.key.name, world.clock.now());
         if claim.value.deletion.is_some() {
             report.count("came_too_late");
             world.queues.ring(Doorbell::Terminate { cluster: cluster.clone(), claim: name.clone() }, SignedDuration::ZERO).await?;
@@ -235,12 +229,78 @@ where
             );
             report.decide(now, DecisionKind::Launched, format!("nodeclaim/{name}"), message);
         }
-        let _ = world.cluster.apply_mirror(cluster, &mirror(&claim.value)).await;
     }
     if launched {
         world.queues.ring(Doorbell::Register { cluster: cluster.clone() }, FIRST_LOOK).await?;
     }
+    for some in taken.chunks(AT_ONCE) {
+        if !world.clock.deadline().has(world.clock.now(), MIRRORED) {
+            break; // `sweep` shows what is missing
+        }
+        let mirrors: Vec<_> = some.iter().map(|claim| mirror(&claim.value)).collect();
+        let shown = join_all(mirrors.iter().map(|mirror| world.cluster.apply_mirror(cluster, mirror))).await;
+        if shown.iter().all(Result::is_err) {
+            break;
+        }
+    }
     Ok(running)
+}
+
+/// Gives the machines away that nobody names yet, many at once: each to a member of its own, and what that leaves one by one.
+async fn give_all<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    batch: &Batch,
+    instances: Vec<&FleetInstance>,
+    members: &mut [Stored<Claim>],
+    report: &mut Report,
+) -> Result<Vec<Stored<Claim>>, HandleError>
+where
+    S: ClaimStore,
+    T: Clock,
+{
+    let mut unnamed = Vec::new();
+    for some in instances.chunks(AT_ONCE) {
+        let known = try_join_all(some.iter().map(|instance| world.store.by_instance(&instance.id))).await?;
+        unnamed.extend(some.iter().zip(known).filter(|(_, known)| known.is_none()).map(|(instance, _)| *instance));
+    }
+    let waits = |claim: &Stored<Claim>| matches!(&claim.value.phase, Phase::Launching { client_token, .. } if *client_token == batch.id);
+    let waiting: Vec<usize> = members.iter().enumerate().filter(|(_, claim)| waits(claim)).map(|(at, _)| at).collect();
+    let (mut taken, mut left) = (Vec::new(), unnamed.split_off(unnamed.len().min(waiting.len())));
+    let pairs: Vec<(&FleetInstance, usize)> = unnamed.into_iter().zip(waiting).collect();
+    for some in pairs.chunks(AT_ONCE) {
+        let mut nexts = Vec::new();
+        for (instance, at) in some {
+            nexts.push((*instance, *at, taking(facts, batch, instance, &members[*at].value, world.clock.now())?));
+        }
+        let writes = nexts.iter().map(|(_, at, next)| save(world.store, &members[*at], next.clone()));
+        let written = join_all(writes).await;
+        let mut failure = None;
+        for ((instance, at, _), outcome) in nexts.iter().zip(written) {
+            match outcome {
+                Ok(saved) => {
+                    members[*at] = saved.clone();
+                    taken.push(saved);
+                }
+                Err(HandleError::Store(StoreError::Conflict { .. })) => left.push(*instance),
+                Err(error) => failure = Some(error),
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+    }
+    for instance in left {
+        match give(world, facts, batch, instance, members).await? {
+            Some(claim) => taken.push(claim),
+            None => {
+                // `sweep` sees it twice and ends it.
+                tracing::warn!(instance = %instance.id, batch = %batch.id, "a machine came that no claim waits for");
+                report.count("surplus");
+            }
+        }
+    }
+    Ok(taken)
 }
 
 /// The claims of a call, as far as they are there.

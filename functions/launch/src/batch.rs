@@ -44,6 +44,11 @@ impl Record for Batch {
 }
 
 impl Batch {
+    /// Whether its machines start with the EFA interfaces that its claims ask for.
+    pub(crate) fn has_efa(&self) -> bool {
+        let interfaces = self.templates.iter().flat_map(|template| &template.interfaces);
+        interfaces.filter_map(|interface| interface.interface_type.as_deref()).any(|kind| kind.starts_with("efa"))
+    }
     /// The launch, as the rules about its outcome take it.
     pub(crate) fn launch(&self) -> Launch {
         let reservations = self.reservations.iter().map(|(name, zone, id)| ((name.clone(), zone.clone()), id.clone()));

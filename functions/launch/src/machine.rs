@@ -46,7 +46,7 @@ pub(crate) fn machine(facts: &Facts, batch: &Batch, instance: &FleetInstance, no
         reservation: reservation.map(|(_, _, id)| id.clone()),
         tenancy: batch.tenancy.clone(),
         partition: batch.partition,
-        efa: false,
+        efa: batch.has_efa(),
     };
     let learned = machine_facts(&resolved, &instance.id, &instance.zone, &purchase, &context);
     out.labels.extend(learned.labels);

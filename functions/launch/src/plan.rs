@@ -4,6 +4,7 @@ use crate::addresses::{self, Use};
 use crate::batch::Batch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, NodeClassRecord, Record, Stored, mirror};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare, subnets};
@@ -63,6 +64,9 @@ impl Facts {
         let name = &claim.spec.node_class.name;
         let record = self.class_of(claim).filter(|record| !record.class.metadata.is_deleting());
         let record = record.ok_or_else(|| LaunchError::NodeClassGone(name.clone()))?;
+        if !record.is_ready() && is_unknown(record) {
+            return Err(LaunchError::NodeClassUnknown(name.clone()));
+        }
         if !record.is_ready() {
             return Err(LaunchError::NodeClassNotReady { class: name.clone(), message: record.problems.join("; ") });
         }
@@ -71,8 +75,11 @@ impl Facts {
         let parts = ClassParts::of(record, &self.reserved).map_err(failed)?;
         let context = parts.context(&unavailable);
         let types = self.types(&context, claim);
+        let mut claim = mirror(claim);
+        // EC2's own prices stand in the call: as priorities they would only take the choice of spot pools from it (ADR 9).
+        claim.metadata.annotations.remove(labels::PRICE_OVERLAY_APPLIED);
         prepare(&LaunchInput {
-            claim: &mirror(claim),
+            claim: &claim,
             context: &context,
             catalog: &self.catalog,
             types: &types,
@@ -131,6 +138,12 @@ impl Facts {
     }
 }
 
+/// Whether nothing is known to be wrong with a class, only not yet all of it known: its profile may be a moment away.
+fn is_unknown(record: &NodeClassRecord) -> bool {
+    let ready = conditions::find(&record.class.status.conditions, conditions::READY);
+    ready.is_some_and(|ready| ready.status == ConditionStatus::Unknown)
+}
+
 /// Everything of a claim that its launch depends on: claims of one shape are worked out once.
 fn shape(claim: &Claim) -> String {
     let spec = &claim.spec;
@@ -158,7 +171,7 @@ pub(crate) fn batch(id: &str, members: Vec<ClaimName>, node_class: &str, launch:
     let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
     let mut request = batched(launch.request.clone(), id, count);
     if let [only] = members.as_slice() {
-        request.tags.insert(whittle_api::labels::TAG_NODE_CLAIM.to_owned(), only.as_str().to_owned());
+        request.tags.insert(labels::TAG_NODE_CLAIM.to_owned(), only.as_str().to_owned());
         request = batched(request, id, count);
     }
     Batch {

@@ -75,6 +75,10 @@ async fn profile<C: Discovery>(
             Err(error) => Err(error),
         },
         (None, Some(role)) if !settings.permits_node_role(cluster, role) => Ok((None, Some(role.clone()))),
+        // Nothing is made in shadow mode; plans need to know only that there will be one.
+        (None, Some(role)) if settings.shadow => {
+            Ok((Some(cloud.instance_profile_name(cluster, &class.metadata.name, role)), Some(role.clone())))
+        }
         (None, Some(role)) => match cloud.ensure_instance_profile(cluster, &class.metadata.name, role).await {
             Ok(name) => Ok((Some(name), Some(role.clone()))),
             // The class waits for its profile, and says so; everything else of it is known.

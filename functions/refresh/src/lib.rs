@@ -89,8 +89,8 @@ where
         return Ok(());
     }
     let at = world.clock.now();
-    let blob = world.cloud.catalog().await?;
     let known = world.store.catalog().await?;
+    let blob = world.cloud.catalog(known.as_ref().map(|known| known.value.as_slice())).await?;
     if known.as_ref().is_none_or(|known| known.value != blob) {
         let expected = known.map_or(Revision::ABSENT, |known| known.revision);
         match world.store.put_catalog(&blob, expected).await {

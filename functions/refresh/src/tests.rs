@@ -150,6 +150,20 @@ fn a_class_is_held_from_its_first_look_on() {
 }
 
 #[test]
+fn shadow_mode_makes_no_instance_profile_and_plans_as_if_there_were_one() {
+    let options = WorldOptions { seed: 1, cluster: cluster(), region: "us-west-2".into(), kubernetes_version: "1.33".into(), start: now() };
+    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+    let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
+    class.spec.role = Some("node".into());
+    simulation.world().cluster.objects.create(class, now());
+    let ports = simulation.ports();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(world, &Settings { shadow: true, ..Settings::default() }, &cluster())).unwrap();
+    assert_eq!(made(&simulation).1, 0, "nothing was written to IAM");
+    assert_eq!(record(&simulation).unwrap().instance_profile, "c_default");
+}
+
+#[test]
 fn a_class_in_use_is_held_until_its_last_claim_has_ended() {
     let simulation = world();
     let claim = keep_claim(&simulation);
@@ -557,6 +571,9 @@ impl Discovery for Counting<'_> {
         self.reservations.fetch_add(1, Ordering::Relaxed);
         self.ec2.capacity_reservations(terms).await
     }
+    fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String {
+        self.ec2.instance_profile_name(cluster, class, role)
+    }
     async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
         self.ec2.ensure_instance_profile(cluster, class, role).await
     }
@@ -566,9 +583,9 @@ impl Discovery for Counting<'_> {
     async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         self.ec2.release_class(cluster, class).await
     }
-    async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
+    async fn catalog(&self, known: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
         self.catalogs.fetch_add(1, Ordering::Relaxed);
-        Discovery::catalog(self.ec2).await
+        Discovery::catalog(self.ec2, known).await
     }
 }
 

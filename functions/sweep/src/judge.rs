@@ -4,6 +4,7 @@ use crate::adopt::{self, Found};
 use crate::by_hand;
 use crate::health::{self, Consistency};
 use crate::reservations;
+use crate::templates::InUse;
 use crate::unreadable::{self, Pool, Shown};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Kind, Node};
@@ -38,6 +39,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) objects: &'a ClusterObjects,
     pub(crate) instances: &'a [Instance],
     pub(crate) templates: &'a [String],
+    /// Those of calls that are under way.
+    pub(crate) in_use: &'a InUse,
     pub(crate) sightings: &'a [Sighting],
     /// What node classes resolved to at their last look.
     pub(crate) classes: &'a [NodeClassRecord],
@@ -182,8 +185,9 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
         adopt::forsaken(seen, &mut sights, &mut out);
     }
     tell_unreadable(seen, &mut sights, &mut out);
-    for name in seen.templates {
-        if !template_is_used(name, seen) && sights.confirmed(format!("launch template {name} unused"), TEMPLATE_IDLE) {
+    for name in seen.templates.iter().filter(|name| !seen.in_use.names.contains(*name)) {
+        // What may be needed by a call that is not known keeps its clock, and stays.
+        if sights.confirmed(format!("launch template {name} unused"), TEMPLATE_IDLE) && seen.in_use.is_whole {
             out.delete_templates.push(name.clone());
         }
     }
@@ -196,7 +200,12 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
 fn is_unseen(class: &Ec2NodeClass, records: &[NodeClassRecord]) -> bool {
     let name = NodeClassRecord::name_of(class);
     // What is left of an earlier one of its name is marked as deleted.
-    let looked_at = |record: &NodeClassRecord| NodeClassRecord::name_of(&record.class) == name && !record.class.metadata.is_deleting();
+    // Nor is one whose spec was changed since.
+    let generation = class.metadata.generation;
+    let is_current = |record: &NodeClassRecord| generation.is_none() || record.class.metadata.generation >= generation;
+    let looked_at = |record: &NodeClassRecord| {
+        NodeClassRecord::name_of(&record.class) == name && !record.class.metadata.is_deleting() && is_current(record)
+    };
     !class.metadata.is_deleting() && !records.iter().any(looked_at)
 }
 
@@ -204,11 +213,6 @@ fn is_unseen(class: &Ec2NodeClass, records: &[NodeClassRecord]) -> bool {
 fn is_to_go(class: &whittle_api::ObjectMeta, claims: &[Stored<Claim>]) -> bool {
     let held = class.is_deleting() && class.finalizers.iter().any(|finalizer| finalizer == labels::NODE_CLASS_FINALIZER);
     held && !claims.iter().any(|claim| claim.value.is_live() && claim.value.spec.node_class.name == class.name)
-}
-
-/// Templates are named by content; one is in use while any machine might still be launched from it.
-fn template_is_used(_name: &str, seen: &Seen<'_>) -> bool {
-    seen.claims.iter().any(|claim| matches!(claim.value.phase, Phase::Planned | Phase::Launching { .. }))
 }
 
 /// Why a claim that serves has to end now, if it has to.

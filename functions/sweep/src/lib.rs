@@ -13,6 +13,7 @@ mod gauges;
 mod health;
 mod judge;
 mod reservations;
+mod templates;
 #[cfg(test)]
 mod tests;
 mod uninstall;
@@ -59,6 +60,7 @@ where
     let templates = world.cloud.launch_templates(cluster).await?;
     let claims = world.store.list(cluster).await?;
     let unreadable = world.store.unreadable(cluster).await?;
+    let in_use = templates::in_use(world, cluster, &claims, &unreadable).await?;
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
     if let Some(object) = objects.running_karpenter(world.clock.now()) {
         beside::refuse(world, cluster, &objects, object, &mut report).await;
@@ -75,6 +77,7 @@ where
         objects: &objects,
         instances: &instances,
         templates: &templates,
+        in_use: &in_use,
         sightings: &known,
         classes: &classes,
         repair: settings.node_repair,

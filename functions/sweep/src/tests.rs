@@ -7,6 +7,7 @@ mod reservations;
 mod unreadable;
 
 use crate::judge::{Findings, Seen, judge};
+use crate::templates::{InUse, LaunchedFrom};
 use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::k8s::Node;
@@ -95,6 +96,7 @@ struct Scene {
     objects: ClusterObjects,
     instances: Vec<Instance>,
     templates: Vec<String>,
+    in_use: InUse,
     classes: Vec<NodeClassRecord>,
     repair: bool,
     leaves: bool,
@@ -128,6 +130,7 @@ fn scene(claim: Claim) -> Scene {
         unreadable: Vec::new(),
         instances: vec![instance("i-1")],
         templates: Vec::new(),
+        in_use: InUse { is_whole: true, ..InUse::default() },
         classes: Vec::new(),
         repair: false,
         leaves: false,
@@ -143,6 +146,7 @@ impl Scene {
             objects: &self.objects,
             instances: &self.instances,
             templates: &self.templates,
+            in_use: &self.in_use,
             sightings,
             classes: &self.classes,
             repair: self.repair,
@@ -432,6 +436,14 @@ fn a_class_that_nobody_has_looked_at_is_resolved_before_the_next_tick() {
     assert!(refreshes(|s| s.classes.clear()));
     assert!(refreshes(|s| s.classes[0].class.metadata.deletion_timestamp = Some(at(80))), "another of its name was deleted before");
     assert!(refreshes(|s| s.objects.node_classes[0].metadata.name = "other".into()));
+    let edited = |seen: Option<i64>, now: Option<i64>| {
+        let mut scene = due(|_| {});
+        scene.classes[0].class.metadata.generation = seen;
+        scene.objects.node_classes[0].metadata.generation = now;
+        scene.judge(&[], 100).refresh
+    };
+    assert!(edited(Some(1), Some(2)), "its spec was changed since");
+    assert!(!edited(Some(2), Some(2)) && !edited(Some(2), None) && !edited(Some(3), Some(2)));
     for never in [
         (|s: &mut Scene| s.leaves = true) as fn(&mut Scene),
         |s| s.objects.node_classes[0].metadata.deletion_timestamp = Some(at(80)),
@@ -477,8 +489,14 @@ fn launch_templates_go_when_nothing_has_used_them_for_a_while() {
     let idle = change(scene(registered()), |s| s.templates = vec!["t".into()]);
     assert!(idle.twice(599).1.delete_templates.is_empty());
     assert_eq!(idle.twice(600).1.delete_templates, ["t"]);
-    let busy = change(idle, |s| s.claims.push(planned()));
-    assert!(busy.twice(600).1.delete_templates.is_empty());
+    let busy = change(idle.clone(), |s| s.claims.push(planned()));
+    assert_eq!(busy.twice(600).1.delete_templates, ["t"], "although the cluster launches: nothing names it");
+    let named = change(idle.clone(), |s| s.in_use.names = ["t".to_owned()].into());
+    assert!(named.twice(600).1.delete_templates.is_empty(), "a call names it");
+    let unknown = change(idle, |s| s.in_use.is_whole = false);
+    let (first, second) = unknown.twice(600);
+    assert!(second.delete_templates.is_empty(), "somebody may need it");
+    assert!(!second.forget.iter().any(|subject| first.note.iter().any(|noted| noted.subject == *subject)), "its clock goes on");
 }
 
 #[test]
@@ -508,4 +526,14 @@ fn a_sweep_shows_what_pools_have_and_cost() {
             "whittle_nodeclaims [\"default\", \"Registered\"] Count(1)",
         ]
     );
+}
+
+#[path = "../../../tests/golden/records/check.rs"]
+mod golden;
+
+#[test]
+fn the_templates_of_a_call_are_read_from_what_every_release_stored() {
+    use whittle_claims::Record as _;
+    let call = golden::check::<LaunchedFrom>(LaunchedFrom::KIND, LaunchedFrom::VERSION);
+    assert_eq!(call.name(), "b-1");
 }

@@ -23,6 +23,7 @@ pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
 pub const PROVISIONING: &str = "Provisioning";
 pub const AMIS_READY: &str = "AMIsReady";
 pub const SUBNETS_READY: &str = "SubnetsReady";
+pub const PLACEMENT_GROUP_READY: &str = "PlacementGroupReady";
 pub const SECURITY_GROUPS_READY: &str = "SecurityGroupsReady";
 pub const INSTANCE_PROFILE_READY: &str = "InstanceProfileReady";
 pub const CAPACITY_RESERVATIONS_READY: &str = "CapacityReservationsReady";

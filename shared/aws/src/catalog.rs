@@ -20,7 +20,7 @@ const PRICE_PAGE: i32 = 100;
 
 impl Explorer {
     /// The catalog of the region. An empty answer is an error: what was known before must stay.
-    pub(crate) async fn read_catalog(&self) -> Result<Catalog, CloudError> {
+    pub(crate) async fn read_catalog(&self, known: Option<&Catalog>) -> Result<Catalog, CloudError> {
         let types = self.types().await?;
         if types.is_empty() {
             return Err(incomplete("DescribeInstanceTypes", "the answer holds no types"));
@@ -32,12 +32,7 @@ impl Explorer {
         let zones: BTreeSet<&String> = offered.values().flatten().collect();
         let zones = zones.into_iter().map(|name| Zone { name: name.clone(), id: String::new() }).collect();
         let spot = self.spot_prices().await?;
-        let mut on_demand = tables::static_on_demand_prices(self.region.as_str());
-        match self.on_demand_prices().await {
-            Ok(fresh) => on_demand.extend(fresh),
-            // A private network without the price list still has to scale: the tables are close.
-            Err(error) => tracing::warn!(%error, "on-demand prices come from the built-in table"),
-        }
+        let on_demand = on_demand(self.region.as_str(), self.on_demand_prices().await, known);
         Ok(Catalog { region: self.region.clone(), zones, types, offered, on_demand, spot }.normalized())
     }
 
@@ -132,6 +127,32 @@ impl Explorer {
         }
         Ok(found)
     }
+}
+
+/// What machines cost. A list that does not answer leaves the latest prices in force, so that nothing is consolidated because
+/// of a price that nobody named; before the first answer, and in a private network without the list, the built-in table counts.
+fn on_demand(region: &str, fresh: Result<BTreeMap<String, Price>, CloudError>, known: Option<&Catalog>) -> BTreeMap<String, Price> {
+    let failed = match fresh {
+        Ok(fresh) if !fresh.is_empty() => {
+            // The prices of another region are no prices of this one.
+            let table = if tables::has_prices(region) { tables::static_on_demand_prices(region) } else { BTreeMap::new() };
+            return table.into_iter().chain(fresh).collect();
+        }
+        Ok(_) => None,
+        Err(error) => Some(error),
+    };
+    let known = known.filter(|known| known.region.as_str() == region && !known.on_demand.is_empty());
+    if let (Some(error), Some(known)) = (&failed, known) {
+        tracing::warn!(%error, "the price list did not answer: the latest prices stay in force");
+        return known.on_demand.clone();
+    }
+    let reason = failed.map_or_else(|| "it cannot be reached".to_owned(), |error| error.to_string());
+    if tables::has_prices(region) {
+        tracing::warn!(reason, "no price list: on-demand prices come from the built-in table");
+    } else {
+        tracing::error!(region, reason, "no price list, and no built-in table of this region: on-demand prices are those of us-east-1");
+    }
+    tables::static_on_demand_prices(region)
 }
 
 fn price_filters(region: &str, tenancy: &str, family: &str) -> Result<Vec<prices::Filter>, CloudError> {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_api::labels;
+use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, ImageVariant, SecurityGroup, Subnet};
 use whittle_ec2::node_class::{
     InstanceProfile, Query, capacity_reservation_queries, image_queries, instance_profile, matches_tags, profile_path,
@@ -233,6 +234,10 @@ impl Discovery for Explorer {
         Ok(found.into_values().collect())
     }
 
+    fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String {
+        instance_profile(cluster.as_str(), self.region.as_str(), class, role).name
+    }
+
     async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
         let wanted = instance_profile(cluster.as_str(), self.region.as_str(), class, role);
         let roles = match self.profile_roles(&wanted).await? {
@@ -294,8 +299,9 @@ impl Discovery for Explorer {
         Ok(stay)
     }
 
-    async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
-        Ok(self.read_catalog().await?.encode())
+    async fn catalog(&self, known: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
+        let known = known.and_then(|blob| Catalog::decode(blob).ok());
+        Ok(self.read_catalog(known.as_ref()).await?.encode())
     }
 }
 

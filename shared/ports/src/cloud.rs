@@ -75,6 +75,8 @@ pub trait Discovery: Sync {
     fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> impl Answer<Vec<Image>, CloudError>;
     /// Active capacity reservations that one of the terms names; nothing without terms.
     fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> impl Answer<Vec<CapacityReservation>, CloudError>;
+    /// The name that the instance profile for a role has or would have. Asks nobody.
+    fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String;
     /// The instance profile for a role, created if need be; returns its name.
     fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> impl Answer<String, CloudError>;
     /// The role that an instance profile holds, without its path (empty: none); `None` where we cannot or may not ask.
@@ -83,8 +85,9 @@ pub trait Discovery: Sync {
     /// Profiles that machines run with stay: without one a node loses its rights. Returns their names; success where nothing
     /// is left.
     fn release_class(&self, cluster: &ClusterName, class: &str) -> impl Answer<Vec<String>, CloudError>;
-    /// Instance types, zones and prices of the region, as a compressed catalog blob.
-    fn catalog(&self) -> impl Answer<Vec<u8>, CloudError>;
+    /// Instance types, zones and prices of the region, as a compressed catalog blob. `known` is the latest one: its prices count
+    /// on where none can be read.
+    fn catalog(&self, known: Option<&[u8]>) -> impl Answer<Vec<u8>, CloudError>;
 }
 
 /// Opens the door to a cluster: what every role that speaks to the Kubernetes API needs.

@@ -111,6 +111,74 @@ fn a_claim_whose_class_is_not_ready_is_given_up_without_an_event() {
     assert_eq!(counted.labels["reason"], "nodeclass_not_ready");
 }
 
+#[test]
+fn a_class_of_which_not_all_is_known_yet_ends_no_claim() {
+    let simulation = super::repeated::with_class();
+    let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
+    let known = |problems: &[&str]| {
+        block_on(async {
+            let mut stored = ports.read::<NodeClassRecord>(&cluster, "gone").await.unwrap().unwrap();
+            let status = if problems.is_empty() { whittle_api::ConditionStatus::True } else { whittle_api::ConditionStatus::Unknown };
+            let all = &mut stored.value.class.status.conditions;
+            whittle_api::conditions::set(all, whittle_api::conditions::READY, status, "Waiting", "the profile is not known yet", at(0));
+            stored.value.problems = problems.iter().map(|text| (*text).to_owned()).collect();
+            ports.write(&cluster, &stored.value, stored.revision).await.unwrap();
+        });
+    };
+    known(&["the profile is not known yet"]);
+    let claim = keep(&simulation, 1);
+    assert_eq!(run_over(&ports, &[]).counted("retried"), 1);
+    let waits = kept(&simulation, &claim.key);
+    assert_eq!((waits.phase, waits.deletion), (Phase::Planned, None));
+    assert!(simulation.world().region.machines.is_empty());
+    known(&[]);
+    assert_eq!(run_over(&ports, &[]).counted("launched"), 1);
+}
+
+#[test]
+fn a_price_overlay_takes_no_choice_of_spot_pools_from_ec2() {
+    let simulation = super::repeated::with_class();
+    let claim = keep_as(&simulation, 1, |claim| {
+        claim.spec.annotations.insert(labels::PRICE_OVERLAY_APPLIED.into(), "true".into());
+    });
+    run_over(&simulation.ports(), &[]);
+    let token = simulation.world().region.machines.values().next().unwrap().instance.tags[labels::TAG_LAUNCH].clone();
+    let batch = block_on(simulation.ports().read::<crate::batch::Batch>(&claim.key.cluster, &token)).unwrap().unwrap().value;
+    assert_eq!((batch.request.capacity_type.as_str(), batch.request.spot_strategy()), ("spot", Some("price-capacity-optimized")));
+}
+
+#[test]
+fn a_claim_that_asks_for_efa_gets_a_machine_that_has_it_and_no_other_does() {
+    for asks in [true, false] {
+        let simulation = super::repeated::with_class();
+        let claim = keep_as(&simulation, 1, |claim| {
+            claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["c5n.18xlarge"])];
+            if asks {
+                claim.spec.requests.set("vpc.amazonaws.com/efa", whittle_units::Quantity::from_units(1));
+            }
+        });
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
+        let machine = kept(&simulation, &claim.key).machine().unwrap().clone();
+        assert_eq!(machine.capacity.get("vpc.amazonaws.com/efa").units_floor(), i64::from(asks), "{:?}", machine.capacity);
+    }
+}
+
+#[test]
+fn each_machine_of_a_large_answer_is_stored_once() {
+    let simulation = super::repeated::with_class();
+    for number in 0..100 {
+        keep(&simulation, number);
+    }
+    // Every call takes a tenth of a second of the run.
+    let ports = simulation.ports().hurried(SignedDuration::from_millis(50), SignedDuration::from_secs(60));
+    let report = run_over(&ports, &[]);
+    assert_eq!((report.counted("launched"), report.counted("surplus")), (100, 0));
+    let claims = block_on(simulation.ports().list(&ClusterName::new("c"))).unwrap();
+    let machines: std::collections::BTreeSet<_> =
+        claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.instance_id.clone()).collect();
+    assert_eq!((machines.len(), simulation.world().region.started()), (100, 100), "one machine for each, and none twice");
+}
+
 /// A class that is ready in every zone.
 pub(super) fn class_in(catalog: &whittle_ec2::facts::Catalog) -> NodeClassRecord {
     let zones = catalog.zones.iter().map(|zone| ResolvedSubnet {

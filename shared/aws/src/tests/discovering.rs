@@ -164,7 +164,7 @@ fn the_catalog_holds_types_zones_and_prices() {
         (200, &price_list("m5.large", "0.1230000000")),
         (200, &price_list("m5.metal", "5")),
     ]);
-    let blob = run(explorer(&wire, Isolation::Reachable).catalog()).unwrap();
+    let blob = run(explorer(&wire, Isolation::Reachable).catalog(None)).unwrap();
     let catalog = Catalog::decode(&blob).unwrap();
     let live = catalog.facts("m5.large").unwrap();
     let table = whittle_ec2::facts::offline::types().into_iter().find(|facts| facts.name == "m5.large").unwrap();
@@ -182,17 +182,36 @@ fn the_catalog_holds_types_zones_and_prices() {
 fn without_the_price_list_the_tables_count() {
     let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
     let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, SPOT), (400, &denied)]);
-    let blob = run(explorer(&wire, Isolation::Reachable).catalog()).unwrap();
+    let blob = run(explorer(&wire, Isolation::Reachable).catalog(None)).unwrap();
     let table = whittle_ec2::facts::tables::static_on_demand_prices("us-east-1");
     assert_eq!(Catalog::decode(&blob).unwrap().on_demand_price("m5.large"), table.get("m5.large").copied());
+}
+
+#[test]
+fn a_price_list_that_fails_leaves_the_latest_prices_in_force() {
+    let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
+    let known = |region: &str| Catalog {
+        region: region.into(),
+        zones: Vec::new(),
+        types: Vec::new(),
+        offered: [("m5.large".to_owned(), vec!["us-east-1a".to_owned()])].into(),
+        on_demand: [("m5.large".to_owned(), Price::from_dollars(0.5))].into(),
+        spot: std::collections::BTreeMap::new(),
+    };
+    let table = whittle_ec2::facts::tables::static_on_demand_prices("us-east-1");
+    for (region, expected) in [("us-east-1", Some(Price::from_dollars(0.5))), ("eu-west-1", table.get("m5.large").copied())] {
+        let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, SPOT), (400, &denied)]);
+        let blob = run(explorer(&wire, Isolation::Reachable).catalog(Some(&known(region).encode()))).unwrap();
+        assert_eq!(Catalog::decode(&blob).unwrap().on_demand_price("m5.large"), expected, "latest prices of {region}");
+    }
 }
 
 #[test]
 fn an_empty_answer_is_an_error_so_that_old_knowledge_stays() {
     let none = "<DescribeInstanceTypesResponse><instanceTypeSet/></DescribeInstanceTypesResponse>";
     let wire = Wire::answering([(200, none)]);
-    assert_eq!(run(explorer(&wire, Isolation::Isolated).catalog()).unwrap_err().kind, CloudErrorKind::Unknown);
+    assert_eq!(run(explorer(&wire, Isolation::Isolated).catalog(None)).unwrap_err().kind, CloudErrorKind::Unknown);
     let no_prices = "<DescribeSpotPriceHistoryResponse><spotPriceHistorySet/></DescribeSpotPriceHistoryResponse>";
     let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, no_prices)]);
-    assert_eq!(run(explorer(&wire, Isolation::Isolated).catalog()).unwrap_err().call, "DescribeSpotPriceHistory");
+    assert_eq!(run(explorer(&wire, Isolation::Isolated).catalog(None)).unwrap_err().call, "DescribeSpotPriceHistory");
 }

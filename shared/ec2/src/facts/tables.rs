@@ -60,6 +60,11 @@ pub fn static_on_demand_prices(region: &str) -> BTreeMap<String, Price> {
     if prices.is_empty() { of(DEFAULT_REGION) } else { prices }
 }
 
+/// Whether there is a table of a region's own prices.
+pub fn has_prices(region: &str) -> bool {
+    rows(PRICES).any(|row| row.first().is_some_and(|known| *known == region))
+}
+
 /// The region whose price list holds a region's prices; `None` where there is none to ask (spec aws 5).
 pub fn pricing_region(region: &str) -> Option<&'static str> {
     match region.split('-').next() {

@@ -80,6 +80,13 @@ pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClas
     let reservations = found.reservations.is_some().then(|| (conditions::CAPACITY_RESERVATIONS_READY, Verdict::yes()));
     let mut parts = vec![(conditions::AMIS_READY, amis)];
     parts.extend(reservations);
+    // Without this its machines would start outside of the group, and nobody would know.
+    if class.spec.placement_group_selector.is_some() {
+        let message = "spec.placementGroupSelector is not supported yet, so nothing is launched with this class: take it out of the spec";
+        parts.push((conditions::PLACEMENT_GROUP_READY, Verdict::no("PlacementGroupUnsupported", message)));
+    } else {
+        status.conditions.retain(|condition| condition.type_ != conditions::PLACEMENT_GROUP_READY);
+    }
     parts.extend([
         (conditions::SUBNETS_READY, subnets),
         (conditions::SECURITY_GROUPS_READY, groups),

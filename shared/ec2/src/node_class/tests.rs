@@ -199,3 +199,21 @@ fn settings_that_cannot_work_make_a_class_not_ready() {
     let tags = json!({"amiFamily": "AL2", "tags": {"karpenter.sh/nodepool": "x"}});
     assert_eq!(troubles(tags, |_| {}).0, ["ValidationSucceeded=False TagValidationFailed"]);
 }
+
+#[test]
+fn a_class_that_names_a_placement_group_launches_nothing_and_says_why() {
+    let mut class: whittle_api::karpenter::Ec2NodeClass =
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"placementGroupSelector": {"name": "p"}}})).unwrap();
+    let now = "2026-03-01T12:00:00Z".parse().unwrap();
+    let find = |status: &whittle_api::karpenter::Ec2NodeClassStatus, name: &str| {
+        status.conditions.iter().find(|condition| condition.type_ == name).cloned()
+    };
+    class.status = super::status(&class, super::Found::default(), now);
+    let told = find(&class.status, "PlacementGroupReady").unwrap();
+    assert_eq!((told.status, told.reason.as_str()), (whittle_api::ConditionStatus::False, "PlacementGroupUnsupported"));
+    assert!(told.message.contains("spec.placementGroupSelector") && told.message.contains("take it out"), "{}", told.message);
+    assert_eq!(find(&class.status, "Ready").unwrap().status, whittle_api::ConditionStatus::False);
+    class.spec.placement_group_selector = None;
+    let mended = super::status(&class, super::Found::default(), now);
+    assert_eq!(find(&mended, "PlacementGroupReady"), None);
+}

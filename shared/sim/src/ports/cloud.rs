@@ -141,6 +141,9 @@ impl Discovery for SimPorts {
         }
         self.call(EC2, "DescribeCapacityReservations", |world| Ok(world.region.reservations_of(terms))).await
     }
+    fn instance_profile_name(&self, cluster: &ClusterName, class: &str, _: &str) -> String {
+        format!("{cluster}_{class}")
+    }
     async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
         self.call(EC2, "CreateInstanceProfile", |world| {
             let name = format!("{cluster}_{class}");
@@ -172,7 +175,7 @@ impl Discovery for SimPorts {
         })
         .await
     }
-    async fn catalog(&self) -> Result<Vec<u8>, CloudError> {
+    async fn catalog(&self, _: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
         self.call(EC2, "DescribeInstanceTypes", |world| Ok(world.region.catalog_blob())).await
     }
 }
