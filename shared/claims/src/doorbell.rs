@@ -80,7 +80,8 @@ impl Doorbell {
         if window <= 0 {
             return format!("{kind}-{}", unique());
         }
-        format!("{kind}-{}", i128::from(now.as_millisecond()).div_euclid(window) * window)
+        // A queue whose ids are not kept apart by group would take one cluster's doorbell for another's.
+        format!("{}-{kind}-{}", self.cluster(), i128::from(now.as_millisecond()).div_euclid(window) * window)
     }
     /// How it is sent when it is due in `delay`.
     #[must_use]

@@ -81,12 +81,14 @@ async fn bells_of_one_cluster_wait_for_each_other_and_for_no_other_cluster() {
     let Some(ministack) = Ministack::start() else { return };
     let sqs = client(&ministack);
     let plan = fifo(&sqs, "plan.fifo").await;
-    let at = |second: i64| SqsQueues::new(sqs.clone(), QueueUrls { plan: plan.clone(), ..QueueUrls::default() }, Arc::new(Later(second)));
+    let plan_delay = SignedDuration::from_secs(1);
+    let urls = QueueUrls { plan: plan.clone(), plan_delay, ..QueueUrls::default() };
+    let at = |second: i64| SqsQueues::new(sqs.clone(), urls.clone(), Arc::new(Later(second)));
     for second in [0, 0, 1] {
         at(second).ring(schedule("prod"), SignedDuration::ZERO).await.unwrap();
     }
     at(0).ring(schedule("test"), SignedDuration::ZERO).await.unwrap();
-    assert_eq!(count(&sqs, &plan, QueueAttributeName::ApproximateNumberOfMessages).await, "3", "two bells of one second are one");
+    assert_eq!(count(&sqs, &plan, QueueAttributeName::ApproximateNumberOfMessages).await, "3", "two bells of one moment are one");
 
     let first =
         sqs.receive_message().queue_url(&plan).message_system_attribute_names(MessageSystemAttributeName::All).send().await.unwrap();
