@@ -67,10 +67,13 @@ impl World {
         self.region.machines.values().find(of_id).map(|machine| machine.instance.id.clone())
     }
 
-    /// The table was replaced by another.
+    /// The table was replaced by another: what only it knew (leases, notices that were read, what a call was made for) nobody can
+    /// be held to any more.
     pub(crate) fn watch_other_table(&mut self) {
         self.watched.lease = None;
         self.watched.answered.clear();
+        self.watched.noticed.clear();
+        self.watched.bought_for.clear();
     }
 
     /// A claim was created.
@@ -103,7 +106,9 @@ impl World {
         let Some(uid) = claim.spec.made_by_hand.clone() else { return };
         let name = claim.key.name.as_str();
         let object = self.cluster.objects.get::<NodeClaim>(name).filter(|object| object.metadata.uid == uid);
-        if object.is_some_and(|object| !is_by_hand(object) || is_in_hand(object)) {
+        // What we had in hand ourselves is answered again after the table was lost.
+        let ours = |object: &NodeClaim| object.metadata.annotation(labels::MANAGED) == Some("true");
+        if object.is_some_and(|object| (!is_by_hand(object) || is_in_hand(object)) && !ours(object)) {
             self.broke(format!("NodeClaim {name} was answered although another controller has it in hand"));
         }
         if self.watched.waiting.get(&uid).is_some_and(|since| self.now().duration_since(*since) < BETWEEN_SIGHTINGS) {
