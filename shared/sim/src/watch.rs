@@ -41,6 +41,8 @@ pub(crate) struct Watched {
     /// Nodes as they were last.
     marks: BTreeMap<String, ends::Mark>,
     rates: rates::Rates,
+    /// Whether the table was replaced by another.
+    table_lost: bool,
 }
 
 impl World {
@@ -67,9 +69,15 @@ impl World {
         self.region.machines.values().find(of_id).map(|machine| machine.instance.id.clone())
     }
 
+    /// Whether the table is not the one that the world began with: what it says of the past is not all of it.
+    pub fn has_lost_its_table(&self) -> bool {
+        self.watched.table_lost
+    }
+
     /// The table was replaced by another: what only it knew (leases, notices that were read, what a call was made for) nobody can
     /// be held to any more.
     pub(crate) fn watch_other_table(&mut self) {
+        self.watched.table_lost = true;
         self.watched.lease = None;
         self.watched.answered.clear();
         self.watched.noticed.clear();
