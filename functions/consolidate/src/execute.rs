@@ -43,7 +43,7 @@ where
 {
     let Some(command) = &close(world, lease, seen, command, report).await? else { return Ok(false) };
     let id = world.clock.unique();
-    let claim = |new| claim_of(new, &seen.objects, &lease.cluster, &world.clock.unique(), world.clock.unique(), Some(id.clone()), seen.now);
+    let claim = |new| claim_of(new, seen, &lease.cluster, &world.clock.unique(), world.clock.unique(), Some(id.clone()));
     let replacements: Vec<Claim> = command.replacements.iter().map(claim).collect();
     let launched = replacements.iter().map(|claim| claim.key.name.as_str().to_owned()).collect();
     let removals = command.removals.iter().map(|removal| Going { claim: removal.node_claim.as_str().into(), node: removal.node.clone() });

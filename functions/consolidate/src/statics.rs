@@ -147,7 +147,7 @@ where
             report.count("handed_over");
             break;
         }
-        let claim = claim_of(new, &seen.objects, &lease.cluster, &world.clock.unique(), world.clock.unique(), None, seen.now);
+        let claim = claim_of(new, seen, &lease.cluster, &world.clock.unique(), world.clock.unique(), None);
         world.store.create(lease, &claim).await?;
         let message = format!("one of the {} that NodePool {} lacks of its replicas", change.launch.len(), change.node_pool);
         report.decide(seen.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);

@@ -362,7 +362,7 @@ where
 
 /// A claim as it is with a machine. Pure.
 fn taking(facts: &Facts, batch: &Batch, instance: &FleetInstance, claim: &Claim, now: Timestamp) -> Result<Claim, HandleError> {
-    let machine = machine::machine(facts, batch, instance, now);
+    let machine = machine::machine(facts, batch, instance, &claim.spec, now);
     let mut next = step(claim, &Event::FleetAnswered(machine), now)?;
     next.look_again_at = None;
     if let Some(record) = facts.class(&batch.node_class) {

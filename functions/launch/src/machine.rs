@@ -1,10 +1,10 @@
 //! What a claim learns from the machine that came for it. Pure.
 
 use crate::batch::Batch;
-use crate::plan::Facts;
+use crate::plan::{self, Facts};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::labels;
-use whittle_claims::{Machine, OfferingKey, StockOut};
+use whittle_claims::{ClaimSpec, Machine, OfferingKey, StockOut};
 use whittle_ec2::errors::ApiError;
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance, FleetPoolError, Purchase, machine_facts, marks};
 use whittle_ec2::instance::Instance;
@@ -13,7 +13,7 @@ use whittle_snapshot::{EVERY, unavailable};
 use whittle_units::{Price, ProviderId, Resources, Timestamp};
 
 /// The machine as the claim keeps it. A type that the catalog no longer knows has no size; the Node will tell.
-pub(crate) fn machine(facts: &Facts, batch: &Batch, instance: &FleetInstance, now: Timestamp) -> Machine {
+pub(crate) fn machine(facts: &Facts, batch: &Batch, instance: &FleetInstance, planned: &ClaimSpec, now: Timestamp) -> Machine {
     let mut overrides = batch.request.configs.iter().flat_map(|config| &config.overrides);
     let price = overrides.find(|each| each.instance_type == instance.instance_type && each.zone == instance.zone).map(|each| each.price);
     let capacity_type = if instance.capacity_type.is_empty() { &batch.request.capacity_type } else { &instance.capacity_type };
@@ -38,7 +38,8 @@ pub(crate) fn machine(facts: &Facts, batch: &Batch, instance: &FleetInstance, no
     let Some(parts) = facts.parts(&batch.node_class) else { return out };
     let context = parts.context(&known);
     let Some(found) = facts.catalog.facts(&instance.instance_type) else { return out };
-    let Ok(resolved) = instance_type(found, &facts.catalog, &context) else { return out };
+    let Ok(mut resolved) = instance_type(found, &facts.catalog, &context) else { return out };
+    plan::resize(&mut resolved, planned);
     let reservations = &batch.reservations;
     let reservation = reservations.iter().find(|(name, zone, _)| *name == instance.instance_type && *zone == instance.zone);
     let purchase = Purchase {

@@ -4,8 +4,9 @@ use crate::addresses::{self, Use};
 use crate::batch::Batch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use whittle_api::catalog::InstanceType;
 use whittle_api::{ConditionStatus, conditions, labels};
-use whittle_claims::{Claim, NodeClassRecord, Record, Stored, mirror};
+use whittle_claims::{Claim, ClaimSpec, NodeClassRecord, Record, Stored, mirror};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare, subnets};
 use whittle_ec2::instance_types::{Context, resolve_some};
@@ -91,9 +92,11 @@ impl Facts {
 
     /// The types that the plan named; nothing else is ever launched for it. A static pool's claim names none: any type that
     /// its requirements allow will do.
-    fn types(&self, context: &Context<'_>, claim: &Claim) -> Vec<whittle_api::catalog::InstanceType> {
+    fn types(&self, context: &Context<'_>, claim: &Claim) -> Vec<InstanceType> {
         let named: BTreeSet<&str> = claim.spec.instance_types.iter().map(String::as_str).collect();
-        resolve_some(&self.catalog, context, |name| named.is_empty() || named.contains(name)).unwrap_or_default()
+        let mut types = resolve_some(&self.catalog, context, |name| named.is_empty() || named.contains(name)).unwrap_or_default();
+        types.iter_mut().for_each(|each| resize(each, &claim.spec));
+        types
     }
 
     /// Claims in the order of their names; equal launches are grouped.
@@ -138,6 +141,13 @@ impl Facts {
     }
 }
 
+/// A type as the plan of a claim counted on it. NodeOverlays may have changed since; the plan has not.
+pub(crate) fn resize(instance_type: &mut InstanceType, planned: &ClaimSpec) {
+    for (name, amount) in planned.extra_of(&instance_type.name).into_iter().flat_map(|extra| extra.iter()) {
+        instance_type.capacity.set(name, amount);
+    }
+}
+
 /// Whether nothing is known to be wrong with a class, only not yet all of it known: its profile may be a moment away.
 fn is_unknown(record: &NodeClassRecord) -> bool {
     let ready = conditions::find(&record.class.status.conditions, conditions::READY);
@@ -148,7 +158,7 @@ fn is_unknown(record: &NodeClassRecord) -> bool {
 fn shape(claim: &Claim) -> String {
     let spec = &claim.spec;
     let parts = (&spec.node_pool, &spec.node_class, &spec.labels, &spec.annotations, &spec.requirements);
-    let rest = (&spec.instance_types, &spec.taints, &spec.startup_taints, &spec.requests, &spec.owner.kind);
+    let rest = (&spec.instance_types, &spec.extra_capacity, &spec.taints, &spec.startup_taints, &spec.requests, &spec.owner.kind);
     serde_json::to_string(&(parts, rest)).unwrap_or_else(|_| claim.key.name.to_string())
 }
 

@@ -1,4 +1,5 @@
 mod over_sim;
+mod overlaid;
 mod repeated;
 mod used_up;
 

@@ -72,8 +72,7 @@ where
     options.cursor = Turn::joined(turn.iter().map(|page| &page.value)).cursor(input.objects.pods.iter().chain(input.virtual_pods));
     options.settled = unplaced.value.0.settled(&input, &options);
     let begun = world.clock.now();
-    let mut plan = checked(&input, &options, cluster)?;
-    seen.overlaid.annotate(&mut plan.claims);
+    let plan = checked(&input, &options, cluster)?;
     let mut report = Report::default();
     write::gauges(&mut report, &plan, world.clock.now().duration_since(begun));
     let mut created = Vec::new();
@@ -82,7 +81,7 @@ where
             report.count("handed_over");
             break;
         }
-        let claim = claim_of(new, &seen.objects, cluster, &world.clock.unique(), world.clock.unique(), None, now);
+        let claim = claim_of(new, &seen, cluster, &world.clock.unique(), world.clock.unique(), None);
         if !settings.shadow {
             world.store.create(lease, &claim).await?;
         }

@@ -82,6 +82,25 @@ pub struct ClaimSpec {
     /// other is made in its place. `None` where the plan was ours, and so is the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_by_hand: Option<String>,
+    /// What NodeOverlays said of the candidate types: the plan counts on it, and so does the launch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extra_capacity: Vec<ExtraCapacity>,
+}
+
+/// Resources that types have beside, or instead of, what EC2 says of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtraCapacity {
+    /// By name.
+    pub instance_types: Vec<String>,
+    pub resources: Resources,
+}
+
+impl ClaimSpec {
+    /// What the plan counts on of a type that EC2 does not know of.
+    pub fn extra_of(&self, instance_type: &str) -> Option<&Resources> {
+        let named = |extra: &&ExtraCapacity| extra.instance_types.iter().any(|name| name == instance_type);
+        self.extra_capacity.iter().find(named).map(|extra| &extra.resources)
+    }
 }
 
 /// The machine behind a claim, from the moment that EC2 named it.

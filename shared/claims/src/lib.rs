@@ -20,7 +20,7 @@ mod uninstall;
 mod verdict;
 
 pub use bucket::{Bucket, BucketName};
-pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Machine, PodKey, Revision, Stored};
+pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, ExtraCapacity, Machine, PodKey, Revision, Stored};
 pub use decision::{DecisionKind, DecisionRecord};
 pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, Sending};
 pub use expected::{Expectation, ExpectedPage, HELD_BACK, NOMINATION, expected_after};

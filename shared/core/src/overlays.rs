@@ -13,7 +13,7 @@ use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{NodeOverlay, NodePool};
 use whittle_api::labels;
-use whittle_units::{Price, Quantity};
+use whittle_units::{Price, Quantity, Resources};
 
 /// Resources that are facts of a type, on AWS with its own devices.
 const FACTS: [&str; 9] = [
@@ -49,22 +49,42 @@ pub struct Overlaid {
     pub verdicts: BTreeMap<String, Verdict>,
     /// By NodePool: types with a changed price.
     priced: BTreeMap<String, BTreeSet<String>>,
-    /// By NodePool: types with a changed capacity.
-    resized: BTreeMap<String, BTreeSet<String>>,
+    /// By NodePool and type: what was changed of its capacity.
+    resized: BTreeMap<String, BTreeMap<String, Resources>>,
 }
 
 impl Overlaid {
-    /// Notes on each claim whether some type that it may become was changed.
-    pub fn annotate(&self, claims: &mut [NewClaim]) {
-        for claim in claims {
-            for (changed, key) in [(&self.priced, labels::PRICE_OVERLAY_APPLIED), (&self.resized, labels::CAPACITY_OVERLAY_APPLIED)] {
-                let types = changed.get(&claim.node_pool);
-                if types.is_some_and(|types| claim.instance_types.iter().any(|name| types.contains(name))) {
-                    claim.annotations.insert(key.to_owned(), "true".to_owned());
-                }
+    /// The annotations of a claim, which say whether some type that it may become was changed.
+    #[must_use]
+    pub fn annotations(&self, claim: &NewClaim) -> BTreeMap<String, String> {
+        let mut out = claim.annotations.clone();
+        let priced = self.priced.get(&claim.node_pool).is_some_and(|types| types.iter().any(|name| may_become(claim, name)));
+        let resized = self.resized.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| may_become(claim, name)));
+        for (changed, key) in [(priced, labels::PRICE_OVERLAY_APPLIED), (resized, labels::CAPACITY_OVERLAY_APPLIED)] {
+            if changed {
+                out.insert(key.to_owned(), "true".to_owned());
             }
         }
+        out
     }
+
+    /// What was changed of the capacity of types that a claim may become: the changes, each with its types by name.
+    #[must_use]
+    pub fn resized(&self, claim: &NewClaim) -> Vec<(Resources, Vec<String>)> {
+        let mut out: Vec<(Resources, Vec<String>)> = Vec::new();
+        for (name, resources) in self.resized.get(&claim.node_pool).into_iter().flatten().filter(|(name, _)| may_become(claim, name)) {
+            match out.iter_mut().find(|(known, _)| known == resources) {
+                Some((_, names)) => names.push(name.clone()),
+                None => out.push((resources.clone(), vec![name.clone()])),
+            }
+        }
+        out
+    }
+}
+
+/// A claim of a static pool names no types: it may become any of its pool's.
+fn may_become(claim: &NewClaim, instance_type: &str) -> bool {
+    claim.instance_types.is_empty() || claim.instance_types.iter().any(|name| name == instance_type)
 }
 
 /// What one overlay would change of one NodePool.
@@ -198,7 +218,7 @@ fn change<'o>(
             if let Entry::Vacant(untouched) = capacities.entry(key) {
                 t.capacity.set(name, amount.max(Quantity::ZERO));
                 untouched.insert(overlay);
-                out.resized.entry(touch.pool.clone()).or_default().insert(t.name.clone());
+                out.resized.entry(touch.pool.clone()).or_default().entry(t.name.clone()).or_default().set(name, amount.max(Quantity::ZERO));
             }
         }
     }
@@ -236,13 +256,14 @@ pub fn adjusted(price: Price, text: &str) -> Option<Price> {
 #[cfg(test)]
 mod tests {
     use super::{Overlaid, Verdict, adjusted, apply};
+    use crate::schedule::NewClaim;
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use whittle_api::catalog::{InstanceType, Offering};
     use whittle_api::karpenter::{NodePool, Requirement};
     use whittle_api::labels;
-    use whittle_units::{Price, Quantity};
+    use whittle_units::{Price, Quantity, Resources};
 
     #[test]
     fn prices_are_replaced_or_changed_and_never_negative() {
@@ -385,5 +406,28 @@ mod tests {
         assert_eq!((prices["one/a/x/spot"], prices["one/a/y/spot"]), (5.0, 2.0));
         let capacity = &out.catalog["two"][1].capacity;
         assert_eq!((capacity.get("x/a"), capacity.get("x/b")), (Quantity::from_units(1), Quantity::from_units(3)));
+    }
+
+    #[test]
+    fn a_claim_says_what_was_changed_of_the_types_that_it_may_become_and_of_no_others() {
+        let out = with(json!([
+            overlay(
+                "a",
+                2,
+                &json!({"requirements": [r(labels::INSTANCE_TYPE, &["a"]), r(labels::NODE_POOL, &["one"])], "capacity": {"x/a": "1"}})
+            ),
+            overlay("b", 1, &json!({"requirements": [r(labels::NODE_POOL, &["one"])], "capacity": {"x/a": "2", "x/b": "3"}})),
+        ]));
+        let claim = |pool: &str, types: &[&str]| NewClaim {
+            node_pool: pool.to_owned(),
+            instance_types: types.iter().map(|name| (*name).to_owned()).collect(),
+            ..NewClaim::default()
+        };
+        let of = |a, b| Resources::from([("x/a", Quantity::from_units(a)), ("x/b", Quantity::from_units(b))]);
+        assert_eq!(out.resized(&claim("one", &["b"])), [(of(2, 3), vec!["b".to_owned()])]);
+        assert_eq!(out.resized(&claim("one", &[])).len(), 2, "a static pool's may become any");
+        assert!(out.resized(&claim("two", &["a", "b"])).is_empty() && out.resized(&claim("one", &["c"])).is_empty());
+        assert!(out.annotations(&claim("one", &["a"])).contains_key(labels::CAPACITY_OVERLAY_APPLIED));
+        assert!(out.annotations(&claim("two", &["a"])).is_empty());
     }
 }

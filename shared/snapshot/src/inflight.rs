@@ -190,6 +190,7 @@ fn unlaunched(claim: &Claim, objects: &ClusterObjects, rooms: &mut Rooms<'_>) ->
     let mut capacity = Resources::new();
     for instance_type in claim.spec.instance_types.iter().filter_map(|name| rooms.types.get(name.as_str())) {
         capacity.raise_to(&instance_type.capacity);
+        claim.spec.extra_of(&instance_type.name).into_iter().for_each(|extra| capacity.raise_to(extra));
     }
     if let [only] = claim.spec.instance_types.as_slice() {
         out.metadata.labels.insert(labels::INSTANCE_TYPE.to_owned(), only.clone());

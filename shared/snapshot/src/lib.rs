@@ -15,6 +15,8 @@ mod inflight;
 #[cfg(test)]
 mod inflight_tests;
 mod planned;
+#[cfg(test)]
+mod planned_tests;
 mod pool_status;
 mod reservations;
 #[cfg(test)]

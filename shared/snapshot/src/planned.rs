@@ -1,24 +1,16 @@
 //! From a planned machine to its claim. Pure.
 
-use crate::twins;
+use crate::{Snapshot, twins};
+use whittle_api::OwnerReference;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
-use whittle_api::{ClusterObjects, OwnerReference};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, PodKey};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, ExtraCapacity, PodKey};
 use whittle_core::schedule::{NewClaim, PodRef};
-use whittle_units::{ClaimName, ClusterName, Timestamp};
+use whittle_units::{ClaimName, ClusterName, Resources};
 
 /// The claim that a plan asks for. `unique` makes its name; `replaces` names the disruption that it is launched for.
-pub fn claim_of(
-    new: &NewClaim,
-    objects: &ClusterObjects,
-    cluster: &ClusterName,
-    unique: &str,
-    uid: String,
-    replaces: Option<String>,
-    now: Timestamp,
-) -> Claim {
-    let pool = objects.node_pools.iter().find(|pool| pool.metadata.name == new.node_pool);
+pub fn claim_of(new: &NewClaim, seen: &Snapshot, cluster: &ClusterName, unique: &str, uid: String, replaces: Option<String>) -> Claim {
+    let pool = seen.objects.node_pools.iter().find(|pool| pool.metadata.name == new.node_pool);
     let given = NodePool::given_name(&new.node_pool);
     let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(format!("{given}-{unique}")) };
     let spec = ClaimSpec {
@@ -26,7 +18,7 @@ pub fn claim_of(
         owner: pool.map(owner_of).unwrap_or_default(),
         node_class: new.node_class_ref.clone(),
         labels: twins::plain_labels(&new.labels),
-        annotations: new.annotations.clone(),
+        annotations: seen.overlaid.annotations(new),
         requirements: twins::plain_requirements(new.requirements_with_types()),
         instance_types: new.instance_types.to_vec(),
         taints: new.taints.clone(),
@@ -38,8 +30,13 @@ pub fn claim_of(
         price: new.cheapest_price,
         replaces,
         made_by_hand: None,
+        extra_capacity: seen.overlaid.resized(new).into_iter().map(extra).collect(),
     };
-    Claim::planned(key, uid, spec, now)
+    Claim::planned(key, uid, spec, seen.now)
+}
+
+fn extra((resources, instance_types): (Resources, Vec<String>)) -> ExtraCapacity {
+    ExtraCapacity { instance_types, resources }
 }
 
 /// Mirrors belong to the pool's own object: for a converted pool to the Provisioner that the user wrote.

@@ -1,0 +1,45 @@
+//! What a claim takes over from its plan.
+
+use crate::{Snapshot, claim_of};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whittle_api::catalog::{InstanceType, Offering};
+use whittle_api::karpenter::Requirement;
+use whittle_api::{ClusterObjects, labels};
+use whittle_claims::ClaimSpec;
+use whittle_core::schedule::NewClaim;
+use whittle_units::{ClusterName, Quantity, Timestamp};
+
+#[test]
+fn a_claim_keeps_what_overlays_said_of_its_types_when_it_was_planned() {
+    let pool = serde_json::json!({"metadata": {"name": "one"},
+        "spec": {"template": {"spec": {"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}}}}});
+    let overlay = serde_json::json!({"metadata": {"name": "o"}, "spec": {"capacity": {"example.com/device": "4"},
+        "requirements": [{"key": labels::INSTANCE_TYPE, "operator": "In", "values": ["a"]}]}});
+    let read = ClusterObjects {
+        node_pools: vec![serde_json::from_value(pool).unwrap()],
+        node_overlays: vec![serde_json::from_value(overlay).unwrap()],
+        ..ClusterObjects::default()
+    };
+    let of_type = |name: &str| InstanceType {
+        name: name.into(),
+        requirements: vec![Requirement::is_in(labels::INSTANCE_TYPE, [name])],
+        offerings: vec![Offering { available: true, ..Offering::default() }],
+        ..InstanceType::default()
+    };
+    let catalog = BTreeMap::from([("one".to_owned(), Arc::new(vec![of_type("a"), of_type("b")].into()))]);
+    let seen = Snapshot::of(Timestamp::UNIX_EPOCH, read, Vec::new(), Vec::new(), catalog);
+    let planned = |types: &[&str]| {
+        let instance_types = types.iter().map(|name| (*name).to_owned()).collect();
+        let new = NewClaim { node_pool: "one".into(), instance_types, ..NewClaim::default() };
+        claim_of(&new, &seen, &ClusterName::new("c"), "x", "uid".into(), None).spec
+    };
+    let spec = planned(&["a", "b"]);
+    assert_eq!(spec.extra_of("a").unwrap().get("example.com/device"), Quantity::from_units(4));
+    assert_eq!((spec.extra_of("b"), spec.annotations[labels::CAPACITY_OVERLAY_APPLIED].as_str()), (None, "true"));
+    let written = serde_json::to_value(&spec).unwrap();
+    assert_eq!(serde_json::from_value::<ClaimSpec>(written).unwrap(), spec);
+    let other = planned(&["b"]);
+    assert!(other.extra_capacity.is_empty() && other.annotations.is_empty());
+    assert!(!serde_json::to_string(&other).unwrap().contains("extra_capacity"), "nothing is stored where nothing was added");
+}
