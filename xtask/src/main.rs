@@ -7,6 +7,7 @@ mod bench;
 mod ci;
 mod deploy;
 mod edges;
+mod emitted;
 mod environment;
 mod licences;
 mod quotes;

@@ -6,6 +6,7 @@ mod promises;
 mod rights;
 mod rules;
 
+use crate::emitted::Emitted;
 use crate::{artifacts, environment, shell};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -43,6 +44,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let mut broken = promises::broken(&value);
     broken.extend(promises::without_reservations(&value));
     broken.extend(rules::broken(&value));
+    broken.extend(Emitted::of(root)?.unmet(&value));
     broken.extend(promises::wider_than(&value, &std::fs::read_to_string(root.join(REFERENCE))?));
     broken.extend(bells::check(root, &value, artifacts::FUNCTIONS)?);
     broken.extend(items::check(root, &value, artifacts::FUNCTIONS)?);

@@ -1,0 +1,243 @@
+//! Which metrics the functions emit, with which dimensions, as their code says; and whether what an alarm watches is among them.
+//! An alarm on a name or on dimensions that nobody emits never rings, and nothing says so.
+
+use crate::workspace;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// CloudWatch's namespace of our own metrics.
+const NAMESPACE: &str = "Whittle";
+/// Calls that emit a metric: its name comes first, its labels second.
+const CALLS: &[&str] = &[".metric(", ".metric_by(", ".gauge("];
+/// The dimension that all of them have.
+const CLUSTER: &str = "cluster";
+
+/// Of each metric the sets of dimensions that it comes with.
+#[derive(Default)]
+pub(crate) struct Emitted {
+    dimensions: BTreeMap<String, BTreeSet<BTreeSet<String>>>,
+    /// All text, for the values that dimensions may have.
+    code: String,
+}
+
+impl Emitted {
+    /// What the workspace's functions emit.
+    pub(crate) fn of(root: &Path) -> Result<Self> {
+        let mut emitted = Self::default();
+        let is_code = |name: &&String| {
+            (name.starts_with("functions/") || name.starts_with("shared/")) && name.ends_with(".rs") && !name.ends_with("tests.rs")
+        };
+        for name in workspace::files(root)?.iter().filter(is_code) {
+            let text = std::fs::read_to_string(root.join(name)).with_context(|| format!("{name} cannot be read"))?;
+            emitted.take(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default());
+        }
+        Ok(emitted)
+    }
+
+    fn take(&mut self, code: &str) {
+        self.code.push_str(code);
+        for call in CALLS {
+            for (at, _) in code.match_indices(call) {
+                let (before, arguments) = (&code[..at], code[at + call.len()..].trim_start());
+                if let Some((name, rest)) = name_in(arguments, before)
+                    && let Some(labels) = labels_in(rest, before)
+                {
+                    self.note(&name, labels.into_iter().chain([CLUSTER.to_owned()]));
+                }
+            }
+        }
+        // Lines that are written as such.
+        for (at, _) in code.match_indices("emf(at, &[") {
+            let mut lists = code[at..].split("&[").skip(1).map(|list| quoted(list.split(']').next().unwrap_or_default()));
+            let dimensions = lists.next().unwrap_or_default();
+            for name in lists.next().unwrap_or_default() {
+                self.note(&name, dimensions.clone());
+            }
+        }
+    }
+
+    fn note(&mut self, name: &str, dimensions: impl IntoIterator<Item = String>) {
+        self.dimensions.entry(name.to_owned()).or_default().insert(dimensions.into_iter().collect());
+    }
+
+    /// One sentence for each alarm of the transformed template that watches one of our metrics as nobody emits it.
+    pub(crate) fn unmet(&self, template: &Value) -> Vec<String> {
+        let alarms = template["Resources"].as_object().into_iter().flatten();
+        let alarms = alarms.filter(|(_, resource)| resource["Type"] == "AWS::CloudWatch::Alarm");
+        alarms
+            .flat_map(|(name, alarm)| self.of_alarm(&alarm["Properties"]).into_iter().map(move |fault| format!("{name} {fault}")))
+            .collect()
+    }
+
+    fn of_alarm(&self, properties: &Value) -> Vec<String> {
+        let mut faults = Vec::new();
+        let parts: Vec<&Value> = properties["Metrics"].as_array().into_iter().flatten().collect();
+        let plain = parts.iter().map(|part| &part["MetricStat"]["Metric"]).chain([properties]);
+        for metric in plain.filter(|metric| metric["Namespace"] == NAMESPACE) {
+            let dimensions = metric["Dimensions"].as_array().into_iter().flatten();
+            let dimensions = dimensions.filter_map(|dimension| dimension["Name"].as_str()).map(str::to_owned).collect();
+            faults.extend(self.fault(metric["MetricName"].as_str().unwrap_or_default(), &dimensions));
+        }
+        for part in parts {
+            let query = part["Expression"].as_str().unwrap_or_default();
+            if query.contains("SELECT") {
+                faults.extend(self.of_query(query));
+                if part["Period"].as_u64().is_none() {
+                    faults.push(format!("asks `{query}` without a Period, which CloudWatch refuses"));
+                }
+            }
+        }
+        faults
+    }
+
+    /// What is wrong with a query of CloudWatch's: one alarm for all clusters needs GROUP BY and ORDER BY.
+    fn of_query(&self, query: &str) -> Vec<String> {
+        let Some((name, dimensions)) = asked(query) else {
+            return vec![format!(
+                "asks `{query}`; write SELECT F(metric) FROM SCHEMA(\"{NAMESPACE}\", dimensions) … GROUP BY {CLUSTER} ORDER BY F() DESC"
+            )];
+        };
+        let mut faults: Vec<String> = self.fault(&name, &dimensions).into_iter().collect();
+        if !query.contains(&format!("GROUP BY {CLUSTER} ORDER BY ")) {
+            faults.push(format!("asks `{query}`, which does not say which {CLUSTER}"));
+        }
+        if let Some((column, value)) = query.split_once(" WHERE ").and_then(|(_, after)| after.split_once(" = '")) {
+            let value = value.split('\'').next().unwrap_or_default();
+            if !dimensions.contains(column) || !self.code.contains(&format!("\"{value}\"")) {
+                faults.push(format!("asks for {column} = '{value}', which no function says"));
+            }
+        }
+        faults
+    }
+
+    fn fault(&self, name: &str, dimensions: &BTreeSet<String>) -> Option<String> {
+        let known = self.dimensions.get(name);
+        if known.is_some_and(|known| known.contains(dimensions)) {
+            return None;
+        }
+        let known = known.map_or_else(|| "no function emits it".to_owned(), |known| format!("functions emit it with {known:?}"));
+        Some(format!("watches {name} with {dimensions:?}; {known}"))
+    }
+}
+
+/// The metric and the dimensions that a query names.
+fn asked(query: &str) -> Option<(String, BTreeSet<String>)> {
+    let (function, rest) = query.strip_prefix("SELECT ")?.split_once('(')?;
+    let (name, rest) = rest.split_once(") FROM SCHEMA(\"")?;
+    let (namespace, rest) = rest.split_once("\", ")?;
+    let (dimensions, rest) = rest.split_once(')')?;
+    let ordered = rest.ends_with(&format!("ORDER BY {function}() DESC"));
+    (namespace == NAMESPACE && ordered).then(|| (name.to_owned(), dimensions.split(", ").map(str::to_owned).collect()))
+}
+
+/// The metric that a call names, by a text, a constant or a variable; and what follows.
+fn name_in<'c>(arguments: &'c str, before: &str) -> Option<(String, &'c str)> {
+    if let Some(text) = arguments.strip_prefix('"') {
+        let (name, rest) = text.split_once('"')?;
+        return Some((name.to_owned(), rest));
+    }
+    let (variable, rest) = arguments.split_once(',')?;
+    let (_, value) =
+        before.rsplit_once(&format!("let {variable} = \"")).or_else(|| before.rsplit_once(&format!("const {variable}: &str = \"")))?;
+    Some((value.split('"').next()?.to_owned(), rest))
+}
+
+/// The labels of a call: a list, or a variable that holds one.
+fn labels_in(rest: &str, before: &str) -> Option<Vec<String>> {
+    let rest = rest.trim_start_matches([',', ' ', '\n']);
+    let list = match rest.strip_prefix('[') {
+        Some(list) => list,
+        None => {
+            let variable = rest.split([',', ')']).next()?.trim();
+            let (_, value) = before.rsplit_once(&format!("let {variable} ="))?;
+            value.trim_start().strip_prefix('[')?
+        }
+    };
+    let mut open = 1;
+    let end = list.find(|letter| {
+        open += i32::from(letter == '[') - i32::from(letter == ']');
+        open == 0
+    })?;
+    let pairs = list[..end].split("(\"").skip(1).filter_map(|pair| pair.split_once("\","));
+    Some(pairs.map(|(label, _)| label.to_owned()).filter(|label| is_name(label)).collect())
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+/// The first text of each pair, or each text, of a list.
+fn quoted(list: &str) -> Vec<String> {
+    if list.contains('(') {
+        return list.split("(\"").skip(1).filter_map(|pair| pair.split('"').next()).map(str::to_owned).collect();
+    }
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const CODE: &str = r#"
+        const TIMES: &str = "whittle_times_total";
+        report.metric("whittle_a_total", [("nodepool", pool), ("reason", tags.get("x").map_or("", str))]);
+        let labels = [("kind", kind)];
+        report.gauge("whittle_b", labels, Amount::Count(1));
+        report.metric_by(TIMES, [], 0);
+        let metric = "whittle_c";
+        report.gauge(metric, [("why", "late")], Amount::Count(1));
+        emf(at, &["function", "cluster"], &[("duration_ms", "Milliseconds"), ("runs", "Count")], fields)
+    "#;
+
+    fn faults(alarm: Value) -> Vec<String> {
+        let mut emitted = Emitted::default();
+        emitted.take(CODE);
+        emitted.unmet(&json!({"Resources": {"Alarm": {"Type": "AWS::CloudWatch::Alarm", "Properties": alarm}}}))
+    }
+
+    fn asking(query: &str) -> Vec<String> {
+        faults(json!({"Metrics": [{"Id": "a", "Period": 300, "Expression": query}]}))
+    }
+
+    #[test]
+    fn what_functions_emit_may_be_watched() {
+        for query in [
+            r#"SELECT SUM(whittle_a_total) FROM SCHEMA("Whittle", cluster, nodepool, reason) GROUP BY cluster ORDER BY SUM() DESC"#,
+            r#"SELECT MAX(whittle_b) FROM SCHEMA("Whittle", cluster, kind) GROUP BY cluster ORDER BY MAX() DESC"#,
+            r#"SELECT SUM(whittle_times_total) FROM SCHEMA("Whittle", cluster) GROUP BY cluster ORDER BY SUM() DESC"#,
+            r#"SELECT MAX(whittle_c) FROM SCHEMA("Whittle", cluster, why) WHERE why = 'late' GROUP BY cluster ORDER BY MAX() DESC"#,
+        ] {
+            assert_eq!(asking(query), Vec::<String>::new());
+        }
+        let runs = json!({"Namespace": "Whittle", "MetricName": "runs", "Dimensions": [{"Name": "function"}, {"Name": "cluster"}]});
+        assert_eq!(faults(runs), Vec::<String>::new());
+        assert_eq!(faults(json!({"Namespace": "AWS/SQS", "MetricName": "x"})), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_alarm_on_what_nobody_emits_is_found() {
+        for (query, fault) in [
+            (r#"SELECT SUM(whittle_z_total) FROM SCHEMA("Whittle", cluster) GROUP BY cluster ORDER BY SUM() DESC"#, "no function emits it"),
+            (
+                r#"SELECT SUM(whittle_a_total) FROM SCHEMA("Whittle", cluster) GROUP BY cluster ORDER BY SUM() DESC"#,
+                "functions emit it with",
+            ),
+            (r#"SELECT MAX(whittle_b) FROM SCHEMA("Whittle", cluster, kind) ORDER BY MAX() DESC"#, "which cluster"),
+            (r#"SELECT MAX(whittle_b) FROM SCHEMA("Whittle", cluster, kind) GROUP BY cluster"#, "write SELECT"),
+            (
+                r#"SELECT MAX(whittle_c) FROM SCHEMA("Whittle", cluster, why) WHERE why = 'never' GROUP BY cluster ORDER BY MAX() DESC"#,
+                "no function says",
+            ),
+        ] {
+            let found = asking(query);
+            assert!(found.len() == 1 && found[0].starts_with("Alarm ") && found[0].contains(fault), "{found:?}");
+        }
+        let runs = json!({"Namespace": "Whittle", "MetricName": "runs", "Dimensions": [{"Name": "cluster"}]});
+        assert_eq!(faults(runs).len(), 1);
+        let query = r#"SELECT MAX(whittle_b) FROM SCHEMA("Whittle", cluster, kind) GROUP BY cluster ORDER BY MAX() DESC"#;
+        assert_eq!(faults(json!({"Metrics": [{"Id": "a", "Expression": query}]})).len(), 1, "without a period");
+    }
+}
