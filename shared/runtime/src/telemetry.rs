@@ -13,6 +13,8 @@ use whittle_units::Timestamp;
 
 /// CloudWatch's namespace of all our metrics.
 const NAMESPACE: &str = "Whittle";
+/// The characters that a dimension's value may have.
+const DIMENSION_MAX: usize = 1024;
 
 /// Logs as JSON lines on standard output, at the level of `RUST_LOG` (`info` when unset).
 pub fn init_logs() {
@@ -47,6 +49,15 @@ fn emf(at: Timestamp, dimensions: &[&str], metrics: &[(&str, &str)], mut fields:
         }),
     );
     fields.into()
+}
+
+/// A label's value as CloudWatch takes it. One that is empty would cost the metric all its dimensions, and with them every alarm
+/// that names them; one that is too long, the metric.
+fn dimension(value: &str) -> String {
+    match value.trim() {
+        "" => "none".to_owned(),
+        value => value.chars().take(DIMENSION_MAX).collect(),
+    }
 }
 
 /// The lines of one piece of work: one that tells how it went, and one per set of labels that was counted.
@@ -103,7 +114,7 @@ fn counted_lines(at: Timestamp, cluster: &str, counted: &[Counted]) -> Vec<Value
         *sums.entry((one.metric, &one.labels)).or_default() += one.by;
     }
     let line = |((metric, labels), sum): ((&str, &BTreeMap<&str, String>), u64)| {
-        let mut fields: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect();
+        let mut fields: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).to_owned(), dimension(value).into())).collect();
         fields.insert("cluster".to_owned(), cluster.into());
         fields.insert(metric.to_owned(), sum.into());
         let dimensions: Vec<&str> = std::iter::once("cluster").chain(labels.keys().copied()).collect();
@@ -119,7 +130,7 @@ fn gauge_lines(at: Timestamp, cluster: &str, gauges: &[Gauge]) -> Vec<Value> {
         by_labels.entry(&gauge.labels).or_default().insert(gauge.metric, gauge.amount);
     }
     let line = |(labels, amounts): (&BTreeMap<&str, String>, BTreeMap<&str, Amount>)| {
-        let mut fields: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect();
+        let mut fields: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).to_owned(), dimension(value).into())).collect();
         fields.insert("cluster".to_owned(), cluster.into());
         let mut metrics = Vec::new();
         for (metric, amount) in amounts {
@@ -173,6 +184,16 @@ mod tests {
         let counts: Vec<&Value> = lines[1..].iter().map(|line| &line["karpenter_nodeclaims_created_total"]).collect();
         assert_eq!(counts, [2, 1]);
         assert_eq!(lines[1]["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster", "nodepool"]]));
+    }
+
+    #[test]
+    fn no_dimension_is_empty_or_too_long() {
+        let mut report = Report::default();
+        report.metric("whittle_launches_refused_total", [("nodepool", ""), ("reason", "Unauthorized")]);
+        report.gauge("whittle_saved_dollars_per_hour", [("nodepool", &"pool,".repeat(1_000))], Amount::Count(1));
+        let lines = lines(Timestamp::UNIX_EPOCH, Function::Launch, &Work::Cluster("prod".into()), Duration::ZERO, &Ok(report));
+        assert_eq!((&lines[1]["nodepool"], &lines[1]["reason"]), (&json!("none"), &json!("Unauthorized")));
+        assert_eq!(lines[2]["nodepool"].as_str().map(str::len), Some(1024));
     }
 
     #[test]
