@@ -5,6 +5,7 @@
 mod drain;
 mod finish;
 mod hold;
+mod refused;
 mod seek;
 mod steps;
 #[cfg(test)]
@@ -13,8 +14,8 @@ mod tests;
 use whittle_api::k8s::{Kind, Node};
 use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Involved,
-    Mirrors, Nodes, Queues, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, Terminator, World, save,
+    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues,
+    RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, Terminator, World, save,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -63,15 +64,14 @@ where
             Next::Again(LATER)
         }
         // Nothing is lost by asking later; to fail would cost minutes, and park the message in the end.
-        Err(HandleError::Cloud(error)) if passes(&error) => {
+        Err(HandleError::Cloud(error)) if !is_refused(&error) => {
             tracing::warn!(%error, claim = %claim, "EC2 did not answer: asked again with the next look");
             report.count("cloud_unanswered");
             Next::Again(LATER)
         }
         // Termination protection, or a right that is missing: every try would be refused until somebody mends it.
-        Err(HandleError::Cloud(error)) if matches!(error.kind, CloudErrorKind::Invalid | CloudErrorKind::Unauthorized) => {
-            refused(world, &current.value, &error).await;
-            report.count("refused");
+        Err(HandleError::Cloud(error)) => {
+            refused::tell(world, &current.value, &error, &mut report).await;
             Next::Again(REFUSED)
         }
         Err(error) => return Err(error),
@@ -82,24 +82,9 @@ where
     Ok(report)
 }
 
-/// Whether a call that failed may succeed later by itself. What was refused is for a person, who sees the message parked.
-fn passes(error: &CloudError) -> bool {
-    !matches!(error.kind, CloudErrorKind::Unauthorized | CloudErrorKind::Invalid)
-}
-
-/// Tells people that EC2 does not let the machine of a claim end; that they cannot be told stops nothing.
-async fn refused<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, error: &CloudError)
-where
-    K: StatusWriter,
-{
-    let instance = claim.machine().map_or("", |machine| machine.instance_id.as_str());
-    tracing::error!(claim = %claim.key, instance, %error, "EC2 refuses to end the machine");
-    let message = format!(
-        "EC2 refuses the end of instance {instance}: {error}. Switch its termination protection off, or let the terminate role end it"
-    );
-    for about in [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)].into_iter().flatten() {
-        let _ = world.cluster.publish(&claim.key.cluster, &ClusterEvent::warning(about, "FailedTermination", message.clone())).await;
-    }
+/// Whether a call will fail until a person has mended what it was refused for; every other failure may pass by itself.
+fn is_refused(error: &CloudError) -> bool {
+    matches!(error.kind, CloudErrorKind::Unauthorized | CloudErrorKind::Invalid)
 }
 
 /// Rings again after `delay`, unless a doorbell is due by then anyway: repeated doorbells must not multiply.

@@ -142,7 +142,7 @@ impl Scene {
         block_on(crate::handle(world, &Settings::default(), &planned().key))
     }
 
-    fn claim(&self) -> Claim {
+    pub(super) fn claim(&self) -> Claim {
         block_on(self.simulation.ports().get(&planned().key)).unwrap().unwrap().value
     }
 
@@ -573,35 +573,35 @@ fn nodes_that_are_drained_together_share_what_the_api_server_bears() {
 }
 
 /// EC2 as it answers when it does none of what is asked.
-pub(super) struct Refusing(pub(super) CloudErrorKind);
+/// EC2 with this answer to every call, and its code.
+pub(super) struct Refusing(pub(super) CloudErrorKind, pub(super) &'static str);
 
 impl Refusing {
-    const UNAVAILABLE: Self = Self(CloudErrorKind::Unknown);
+    const UNAVAILABLE: Self = Self(CloudErrorKind::Unknown, "InternalError");
 
-    fn error(&self) -> CloudError {
-        let (code, message) = ("InternalError".to_owned(), "an internal error has occurred".to_owned());
-        CloudError { kind: self.0, call: "EC2", code, message }
+    fn error<A>(&self, call: &'static str) -> Result<A, CloudError> {
+        Err(CloudError { kind: self.0, call, code: self.1.to_owned(), message: "EC2 says no".to_owned() })
     }
 }
 
 impl Instances for Refusing {
     async fn of_cluster(&self, _: &ClusterName) -> Result<Vec<Instance>, CloudError> {
-        Err(self.error())
+        self.error("DescribeInstances")
     }
     async fn instance(&self, _: &InstanceId) -> Result<Option<Instance>, CloudError> {
-        Err(self.error())
+        self.error("DescribeInstances")
     }
     async fn tagged(&self, _: &str, _: &str) -> Result<Vec<Instance>, CloudError> {
-        Err(self.error())
+        self.error("DescribeInstances")
     }
     async fn tag(&self, _: &InstanceId, _: &[(String, String)]) -> Result<(), CloudError> {
-        Err(self.error())
+        self.error("CreateTags")
     }
 }
 
 impl Terminator for Refusing {
     async fn terminate(&self, _: &InstanceId) -> Result<(), CloudError> {
-        Err(self.error())
+        self.error("TerminateInstances")
     }
 }
 

@@ -2,22 +2,68 @@
 
 use super::at;
 use super::over_sim::{Refusing, Scene, serving};
-use whittle_claims::{Deletion, DeletionReason, Event, step};
+use whittle_claims::{Claim, Deletion, DeletionReason, Event, step};
 use whittle_ec2::instance::InstanceState;
-use whittle_ports::CloudErrorKind;
+use whittle_ports::{CloudErrorKind, Report};
+
+fn draining() -> Claim {
+    let deletion = Deletion { reason: DeletionReason::Underutilized, at: at(0), deadline: None, message: String::new() };
+    step(&serving(), &Event::DeletionAsked(deletion), at(0)).unwrap()
+}
+
+/// A drained claim whose machine EC2 does not let end.
+fn refused(by: &Refusing) -> (Scene, Report) {
+    let mut scene = Scene::of(&draining());
+    scene.run();
+    scene.set_time(6);
+    let report = scene.run_without_ec2(by).unwrap();
+    (scene, report)
+}
 
 #[test]
 fn a_machine_that_somebody_protects_is_told_of_and_tried_again() {
-    let deletion = Deletion { reason: DeletionReason::Underutilized, at: at(0), deadline: None, message: String::new() };
-    let draining = step(&serving(), &Event::DeletionAsked(deletion), at(0)).unwrap();
-    let mut scene = Scene::of(&draining);
-    scene.run();
-    scene.set_time(6);
-    let report = scene.run_without_ec2(&Refusing(CloudErrorKind::Invalid)).unwrap();
+    let (scene, report) = refused(&Refusing(CloudErrorKind::Invalid, "OperationNotPermitted"));
     assert_eq!((report.counted("refused"), scene.state()), (1, InstanceState::Running));
     let told = scene.told("FailedTermination");
     assert!(told[0].contains("EC2 refuses") && told[0].contains("termination protection"), "{told:?}");
     let rung = scene.simulation.world().queues.waiting().map(|message| message.visible_at).max();
     assert_eq!(rung, Some(at(36)), "half a minute later, without failing");
     assert!(scene.is_held());
+}
+
+#[test]
+fn no_refused_end_of_a_machine_is_silent() {
+    for (kind, code, reason, words) in [
+        (CloudErrorKind::Invalid, "OperationNotPermitted", "TerminationProtection", "termination protection"),
+        (CloudErrorKind::Unauthorized, "UnauthorizedOperation", "Unauthorized", "no identity policy allows the call"),
+        (CloudErrorKind::Unauthorized, "UnauthorizedOperation", "Unauthorized", "put them back"),
+        (CloudErrorKind::Invalid, "SomethingNew", "Refused", "SomethingNew"),
+    ] {
+        let (scene, report) = refused(&Refusing(kind, code));
+        let counted = report.metrics.iter().find(|metric| metric.metric == "whittle_terminations_refused_total").unwrap();
+        assert_eq!((counted.labels["nodepool"].as_str(), counted.labels["reason"].as_str()), ("default", reason));
+        let told = scene.told("FailedTermination");
+        assert!(told.iter().all(|said| said.contains("i-1") && said.contains(words)) && !told.is_empty(), "{told:?}");
+    }
+}
+
+/// A right to see instances that is missing keeps no tags from anybody.
+#[test]
+fn a_refused_look_at_the_machine_names_the_call_and_not_the_tags() {
+    let sent = step(&draining(), &Event::TerminationSent, at(0)).unwrap();
+    let scene = Scene::of(&sent);
+    let report = scene.run_without_ec2(&Refusing(CloudErrorKind::Unauthorized, "UnauthorizedOperation")).unwrap();
+    assert!(report.metrics.iter().any(|metric| metric.metric == "whittle_terminations_refused_total"));
+    let told = scene.told("FailedTermination");
+    assert!(told[0].contains("DescribeInstances") && !told[0].contains("put them back"), "{told:?}");
+    assert!(scene.is_held() && scene.claim().phase == sent.phase);
+}
+
+#[test]
+fn what_passes_by_itself_is_nobodys() {
+    for kind in [CloudErrorKind::Throttled, CloudErrorKind::Unknown] {
+        let (scene, report) = refused(&Refusing(kind, "RequestLimitExceeded"));
+        assert!(report.metrics.iter().all(|metric| metric.metric != "whittle_terminations_refused_total"), "{:?}", report.metrics);
+        assert_eq!(scene.told("FailedTermination"), Vec::<String>::new());
+    }
 }

@@ -1,0 +1,43 @@
+//! EC2 refuses, and goes on refusing until somebody mends it: what is said, to whom, and what they can do.
+
+use whittle_claims::Claim;
+use whittle_ec2::errors::CreateReason;
+use whittle_ports::{CloudError, CloudErrorKind, ClusterEvent, Involved, Report, StatusWriter, World};
+
+/// EC2's code where an instance has termination protection.
+const PROTECTED: &str = "OperationNotPermitted";
+/// The call whose refusal the instance itself may be the cause of.
+const END: &str = "TerminateInstances";
+
+/// Why, as the metric has it, and what a person can do about it.
+fn cause(error: &CloudError) -> (&'static str, String) {
+    let role = "let the role of terminate make this call";
+    match (&error.kind, error.code.as_str(), error.call) {
+        (_, PROTECTED, _) => ("TerminationProtection", "switch the instance's termination protection off".to_owned()),
+        (CloudErrorKind::Unauthorized, _, call) => {
+            let said = CreateReason::of(&format!("{}: {}", error.code, error.message)).advice();
+            let tags =
+                "; it may end instances that carry eks:eks-cluster-name and karpenter.sh/nodepool as Whittle set them: put them back";
+            ("Unauthorized", format!("{said}: {role}{}", if call == END { tags } else { "" }))
+        }
+        _ => ("Refused", "see what EC2 says, or end the instance by hand".to_owned()),
+    }
+}
+
+/// Tells people that EC2 does not let the machine of a claim end: an error in the log, a metric for an alarm, and an Event on
+/// NodeClaim and Node. That they cannot be told stops nothing.
+pub(crate) async fn tell<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, error: &CloudError, report: &mut Report)
+where
+    K: StatusWriter,
+{
+    let machine = claim.machine().map(|machine| format!("instance {}", machine.instance_id));
+    let what = machine.unwrap_or_else(|| format!("what was launched for NodeClaim {}", claim.key.name));
+    let (reason, remedy) = cause(error);
+    tracing::error!(claim = %claim.key, what, reason, %error, remedy, "EC2 refuses to end the machine");
+    report.count("refused");
+    report.metric("whittle_terminations_refused_total", [("nodepool", claim.spec.node_pool.as_str()), ("reason", reason)]);
+    let message = format!("EC2 refuses the end of {what}: {error}. To do: {remedy}");
+    for about in [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)].into_iter().flatten() {
+        let _ = world.cluster.publish(&claim.key.cluster, &ClusterEvent::warning(about, "FailedTermination", message.clone())).await;
+    }
+}
