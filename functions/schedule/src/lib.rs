@@ -75,6 +75,7 @@ where
     let plan = checked(&input, &options, cluster)?;
     let mut report = Report::default();
     write::gauges(&mut report, &plan, world.clock.now().duration_since(begun));
+    write::longest_wait(&mut report, &seen, &plan);
     let mut created = Vec::new();
     for new in &plan.claims {
         if !world.clock.deadline().has(world.clock.now(), ANNOUNCED) {

@@ -89,6 +89,35 @@ fn gauges_tell_apart_who_is_ignored_who_waits_and_who_has_no_place() {
     }
 }
 
+/// How long the longest wait is shown to be, in seconds.
+fn longest_wait(pods: Vec<Pod>) -> Option<i64> {
+    use whittle_ports::{Amount, Report};
+    let seen = snapshot(pods);
+    let plan = checked(&seen.input(), &whittle_snapshot::options(&Settings::default()), &ClusterName::new("c")).unwrap();
+    let mut report = Report::default();
+    write::longest_wait(&mut report, &seen, &plan);
+    report.gauges.iter().find(|gauge| gauge.metric == "whittle_pods_longest_wait_seconds").map(|gauge| match gauge.amount {
+        Amount::Time(waited) => waited.as_secs(),
+        ref other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn no_pod_that_waits_is_hidden_by_another_or_by_its_plan() {
+    let waiting = |name: &str, cpu: i64, seconds: i64| {
+        let mut pod = pod(name, cpu);
+        pod.status.conditions[0].last_transition_time = Some(now() - whittle_units::SignedDuration::from_secs(seconds));
+        pod.metadata.creation_timestamp = Some(now() - whittle_units::SignedDuration::from_secs(9_000));
+        pod
+    };
+    assert_eq!(longest_wait(vec![waiting("large", 40, 1_000), waiting("small", 1, 30)]), Some(1_000), "one has no place");
+    assert_eq!(longest_wait(vec![waiting("small", 1, 2_000), waiting("other", 1, 30)]), Some(2_000), "planned for, over and over");
+    assert_eq!(longest_wait(vec![]), None);
+    let mut bound = waiting("bound", 1, 5_000);
+    bound.spec.node_name = "n".into();
+    assert_eq!(longest_wait(vec![bound]), None);
+}
+
 #[test]
 fn who_asked_to_be_left_alone_gets_no_warning() {
     let shunning = |name: &str| {

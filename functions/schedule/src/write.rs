@@ -1,6 +1,7 @@
 //! From a plan to claims, events and decision records. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::Pod;
 use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, Expectation, HELD_BACK, NOMINATION, expected_after};
 use whittle_core::buffers;
@@ -9,6 +10,8 @@ use whittle_ports::{Amount, ClusterEvent, Involved, Report};
 use whittle_snapshot::{Buffers, Snapshot, machine_key, pod_key};
 use whittle_units::{SignedDuration, Timestamp};
 
+/// The condition of a pod that tells whether the scheduler has found it a node.
+const POD_SCHEDULED: &str = "PodScheduled";
 /// Events of one run; the rest is in the decision log.
 pub(crate) const EVENTS_MAX: usize = 100;
 /// Pods left out whose reason is recorded in one run: the same few reasons repeat from there on.
@@ -45,6 +48,20 @@ pub(crate) fn gauges(report: &mut Report, plan: &Plan, took: SignedDuration) {
     let unschedulable = left_out(|category| !["ignored", "reserved", "out-of-budget"].contains(&category));
     report.gauge("karpenter_scheduler_unschedulable_pods_count", labels, unschedulable);
     report.gauge("karpenter_scheduler_scheduling_duration_seconds", labels, Amount::Time(took));
+}
+
+/// Shows how long the pod has waited that has waited longest of those that the plan has to do with; nothing while none waits.
+pub(crate) fn longest_wait(report: &mut Report, seen: &Snapshot, plan: &Plan) {
+    let left = plan.left_out.iter().filter(|left| left.reason.category() != "ignored").map(|left| &left.pod);
+    let placed = plan.claims.iter().flat_map(|new| &new.pods).chain(plan.placements.iter().flat_map(|placement| &placement.pods));
+    let waiting: BTreeSet<&str> = left.chain(placed).map(|pod| pod.uid.as_str()).collect();
+    let pods = seen.objects.pods.iter().filter(|pod| pod.spec.node_name.is_empty() && waiting.contains(pod.metadata.uid.as_str()));
+    // Since the scheduler first failed on it; before that nobody could have helped.
+    let since = |pod: &Pod| pod.condition(POD_SCHEDULED).and_then(|found| found.last_transition_time).or(pod.metadata.creation_timestamp);
+    if let Some(first) = pods.filter_map(since).min() {
+        let waited = seen.now.duration_since(first).max(SignedDuration::ZERO);
+        report.gauge("whittle_pods_longest_wait_seconds", [], Amount::Time(waited));
+    }
 }
 
 /// Why a pod has no place: per NodePool the cause, which constraint rules out how many types, and the nearest miss.

@@ -19,8 +19,8 @@ pub(crate) async fn refuse<S, C, K, Q, T>(
     K: StatusWriter,
 {
     let message = format!(
-        "Karpenter runs in this cluster ({object}): Whittle changes nothing here. Scale Karpenter to zero, or set ShadowMode to see \
-         what Whittle would do"
+        "Karpenter runs in this cluster ({object}): Whittle changes nothing here. Scale Karpenter to zero, or set the stack's \
+         parameter Mode to shadow, to see what Whittle would do"
     );
     tracing::error!(%cluster, "{message}");
     report.count("held_by_karpenter");

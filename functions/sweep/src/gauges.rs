@@ -5,7 +5,10 @@ use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, Stored};
 use whittle_ports::{Amount, Report};
-use whittle_units::Price;
+use whittle_units::{Price, Timestamp};
+
+/// A claim in the table that cannot be read, among the kinds of objects that cannot.
+const STORED: &str = "stored NodeClaim";
 
 /// Shows each pool's usage, limits, cost and machines, and how many claims are in which phase. `pools` carry the status of
 /// this moment.
@@ -33,11 +36,27 @@ pub(crate) fn show(report: &mut Report, pools: &[NodePool], claims: &[Stored<Cla
     }
 }
 
-/// Shows what cannot be read, kinds that are not served although claims go by them, and claims whose pool is not there.
-pub(crate) fn unseen(report: &mut Report, objects: &ClusterObjects, without_pool: &BTreeMap<String, u64>) {
+/// Shows claims that stand in one phase for too long.
+pub(crate) fn stuck(report: &mut Report, claims: &[Stored<Claim>], now: Timestamp) {
+    let mut stuck: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_stuck(now)) {
+        *stuck.entry((claim.spec.node_pool.as_str(), claim.phase.word())).or_default() += 1;
+        tracing::warn!(claim = %claim.key, phase = claim.phase.word(), "a NodeClaim is stuck");
+    }
+    for ((pool, phase), count) in stuck {
+        report.gauge("whittle_nodeclaims_stuck", [("nodepool", pool), ("phase", phase)], Amount::Count(count));
+    }
+}
+
+/// Shows what cannot be read, in the cluster or of `stored` claims in the table, kinds that are not served although claims go by
+/// them, and claims whose pool is not there.
+pub(crate) fn unseen(report: &mut Report, objects: &ClusterObjects, stored: usize, without_pool: &BTreeMap<String, u64>) {
     let mut unreadable: BTreeMap<&str, u64> = BTreeMap::new();
     for odd in &objects.unreadable {
         *unreadable.entry(odd.kind.as_str()).or_default() += 1;
+    }
+    if stored > 0 {
+        unreadable.insert(STORED, u64::try_from(stored).unwrap_or(u64::MAX));
     }
     for (kind, count) in unreadable {
         report.gauge("whittle_objects_unreadable", [("kind", kind)], Amount::Count(count));

@@ -88,7 +88,8 @@ where
         tracing::warn!(?unreadable, "claims cannot be read: orphans are not looked for");
         report.count("unreadable");
     }
-    gauges::unseen(&mut report, &objects, &findings.without_pool);
+    gauges::unseen(&mut report, &objects, unreadable.len(), &findings.without_pool);
+    gauges::stuck(&mut report, &claims, now);
     let act = Act { world, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
     let outcome = act.run(findings, &mut report).await;
     let noted = drifted(world, drift::judge(&claims, &objects, &classes, &instances, now), &mut report).await;

@@ -528,6 +528,33 @@ fn a_sweep_shows_what_pools_have_and_cost() {
     );
 }
 
+#[test]
+fn nothing_that_stands_still_or_cannot_be_read_is_left_out_of_what_alarms_watch() {
+    let mut report = whittle_ports::Report::default();
+    let mut nameless = planned();
+    nameless.spec.node_pool.clear();
+    let claims = [planned(), registered(), nameless];
+    let claims = claims.map(|value| Stored { value, revision: Revision(1) });
+    crate::gauges::stuck(&mut report, &claims, at(899));
+    assert_eq!(report.gauges, []);
+    crate::gauges::stuck(&mut report, &claims, at(3_600));
+    crate::gauges::unseen(&mut report, &ClusterObjects::default(), 2, &BTreeMap::new());
+    let shown: Vec<String> = report
+        .gauges
+        .iter()
+        .map(|gauge| format!("{} {:?} {:?}", gauge.metric, gauge.labels.values().collect::<Vec<_>>(), gauge.amount))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "whittle_nodeclaims_stuck [\"\", \"Planned\"] Count(1)",
+            "whittle_nodeclaims_stuck [\"default\", \"Planned\"] Count(1)",
+            "whittle_nodeclaims_stuck [\"default\", \"Registered\"] Count(1)",
+            "whittle_objects_unreadable [\"stored NodeClaim\"] Count(2)",
+        ]
+    );
+}
+
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
 

@@ -233,6 +233,34 @@ fn a_registration_that_turned_false_restarts_its_clock() {
 }
 
 #[track_caller]
+fn check_stuck(events: &[Event], deadline: Option<i64>, from: Option<i64>) {
+    let mut claim = run(events).unwrap();
+    if let Some(deletion) = &mut claim.deletion {
+        deletion.deadline = deadline.map(at);
+    }
+    match from {
+        Some(from) => assert_eq!((claim.is_stuck(at(from - 1)), claim.is_stuck(at(from))), (false, true), "{:?}", claim.phase),
+        None => assert!(!claim.is_stuck(at(90_000)), "{:?}", claim.phase),
+    }
+}
+
+#[test]
+fn no_claim_stands_for_ever_in_a_phase_that_should_end() {
+    let sent = || Event::TerminationSent;
+    check_stuck(&[], None, Some(300 + 600));
+    check_stuck(&[begun()], None, Some(300 + 600));
+    check_stuck(&[begun(), asked()], None, Some(50 + 600));
+    check_stuck(&[begun(), answered()], None, Some(900 + 600));
+    check_stuck(&[begun(), answered(), joined()], None, Some(20 + 900 + 600));
+    // In that phase since second 20 and 30.
+    check_stuck(&[begun(), answered(), asked()], None, Some(20 + 3_600));
+    check_stuck(&[begun(), answered(), asked()], Some(7_200), Some(7_200 + 600));
+    check_stuck(&[begun(), answered(), asked(), sent()], Some(40), Some(30 + 1_800));
+    check_stuck(&[failed()], None, None);
+    check_stuck(&[begun(), answered(), joined(), Event::NodeReady], None, None);
+}
+
+#[track_caller]
 fn check_deadline(grace: Option<i64>, reason: DeletionReason, expected: Option<i64>) {
     let mut claim = claim();
     claim.spec.termination_grace_period = grace.map(GoDuration::from_secs);

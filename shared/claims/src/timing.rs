@@ -9,6 +9,12 @@ use whittle_units::{SignedDuration, Timestamp};
 pub const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 /// A claim whose node has not joined is given up after this long.
 pub const REGISTRATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
+/// A claim that was to be given up and still stands after this long is stuck: several ticks have looked at it.
+const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// How long pods without a deadline may take to leave before somebody should look: a budget, or an owner, holds them.
+const LONG_DRAIN: SignedDuration = SignedDuration::from_hours(1);
+/// How long EC2 takes at most to end a machine; those without a hypervisor take a quarter of an hour.
+const LONG_END: SignedDuration = SignedDuration::from_mins(30);
 /// What EC2 leaves between the spot warning and the loss of the machine.
 pub const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
 /// How long an ended claim is kept: late answers of EC2 and `whittle explain` still find it.
@@ -39,6 +45,26 @@ impl Claim {
         };
         let elapsed = now.duration_since(start);
         if elapsed >= limit { Liveness::Overdue(reason) } else { Liveness::Waiting(limit - elapsed) }
+    }
+
+    /// Whether the claim stands in its phase for longer than anything that goes well takes. Nothing is decided by it: people
+    /// are told.
+    pub fn is_stuck(&self, now: Timestamp) -> bool {
+        let longer = |since: Timestamp, span: SignedDuration| now.duration_since(since) >= span;
+        match &self.phase {
+            Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } => match &self.deletion {
+                Some(deletion) => longer(deletion.at, STUCK_AFTER),
+                None => now.checked_sub(STUCK_AFTER).is_ok_and(|before| matches!(self.liveness(before), Liveness::Overdue(_))),
+            },
+            // The node joined, and never was ready for pods.
+            Phase::Registered { since, .. } => longer(*since, REGISTRATION_TIMEOUT + STUCK_AFTER),
+            Phase::Draining { since, .. } => match self.deletion.as_ref().and_then(|deletion| deletion.deadline) {
+                Some(deadline) => longer(deadline.max(*since), STUCK_AFTER),
+                None => longer(*since, LONG_DRAIN),
+            },
+            Phase::Terminating { since, .. } => longer(*since, LONG_END),
+            Phase::Initialized { .. } | Phase::Failed { .. } | Phase::Gone { .. } => false,
+        }
     }
 
     /// When the table may forget the claim; `None` while it lives.
