@@ -2,7 +2,7 @@
 //! can be one in a region, small quotas, functions that cannot reach a private endpoint.
 
 use super::promises::{functions, of_type, one_or_many, resources, statements, target};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ticks older than this are none: the next one is due.
@@ -20,6 +20,7 @@ pub(super) fn broken(template: &Value) -> Vec<String> {
     concurrency(template, &mut broken);
     network(template, &mut broken);
     encrypted(template, &mut broken);
+    own_key(template, &mut broken);
     alarms(template, &mut broken);
     broken
 }
@@ -164,6 +165,26 @@ fn encrypted(template: &Value, broken: &mut Vec<String>) {
     for (name, _) in of_type(template, "AWS::SQS::Queue") {
         if !safe.contains(name) {
             broken.push(format!("{name} takes messages that are not encrypted on their way"));
+        }
+    }
+}
+
+/// What keeps state or tells of it takes the customer's key where there is one, and only then.
+fn own_key(template: &Value, broken: &mut Vec<String>) {
+    for (kind, property) in
+        [("AWS::DynamoDB::Table", "SSESpecification"), ("AWS::SQS::Queue", "KmsMasterKeyId"), ("AWS::Logs::LogGroup", "KmsKeyId")]
+    {
+        for (name, resource) in of_type(template, kind) {
+            let choice = &resource["Properties"][property]["Fn::If"];
+            let taken = choice[0] == "HasDataKey" && choice[1].to_string().contains(r#"{"Ref":"DataKey"}"#);
+            if !taken || choice[2] != json!({"Ref": "AWS::NoValue"}) {
+                broken.push(format!("{name} is not encrypted with DataKey where that is given; set {property}"));
+            }
+            // SQS refuses a queue with both kinds of keys, and without either its messages lie in the clear.
+            let own = &resource["Properties"]["SqsManagedSseEnabled"]["Fn::If"];
+            if kind == "AWS::SQS::Queue" && *own != json!(["HasDataKey", {"Ref": "AWS::NoValue"}, true]) {
+                broken.push(format!("{name} is not encrypted with SQS's own key where there is no DataKey"));
+            }
         }
     }
 }

@@ -21,6 +21,11 @@ fn sound() -> Value {
         json!({"Type": "AWS::CloudWatch::Alarm", "Properties": {"MetricName": "ApproximateAgeOfOldestMessage",
             "Dimensions": [{"Value": {"Fn::GetAtt": [queue, "QueueName"]}}], "AlarmActions": ["a"], "OKActions": ["a"]}})
     };
+    let by_key = |with: Value, without: Value| json!({"Fn::If": ["HasDataKey", with, without]});
+    let none = || json!({"Ref": "AWS::NoValue"});
+    let key = || by_key(json!({"Ref": "DataKey"}), none());
+    let queue =
+        || json!({"Type": "AWS::SQS::Queue", "Properties": {"KmsMasterKeyId": key(), "SqsManagedSseEnabled": by_key(none(), json!(true))}});
     let mut sweep = function("Sweep", 60, "ReserveSweep");
     sweep["Properties"]["RecursiveLoop"] = json!("Allow");
     let small = json!({"Fn::And": [{"Fn::Not": [{"Condition": "IsSmall"}]}]});
@@ -35,14 +40,15 @@ fn sound() -> Value {
             "InterruptRole": role(json!([{"Action": "sqs:SendMessage", "Resource": [{"Fn::GetAtt": ["SweepQueue", "Arn"]}]}])),
             "RelayRole": role(json!([])),
             "SweepMapping": mapping("SweepQueue", "Sweep"), "InterruptMapping": mapping("InterruptQueue", "Interrupt"),
-            "SweepQueue": {"Type": "AWS::SQS::Queue"}, "InterruptQueue": {"Type": "AWS::SQS::Queue"},
+            "SweepQueue": queue(), "InterruptQueue": queue(),
+            "Table": {"Type": "AWS::DynamoDB::Table", "Properties": {"SSESpecification": by_key(json!({"KMSMasterKeyId": {"Ref": "DataKey"}}), none())}},
             "Policy": {"Type": "AWS::SQS::QueuePolicy", "Properties": {"Queues": [{"Ref": "SweepQueue"}, {"Ref": "InterruptQueue"}],
                 "PolicyDocument": {"Statement": [{"Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Resource": "*",
                     "Condition": {"Bool": {"aws:SecureTransport": "false"}}}]}}},
             "Once": {"Type": "AWS::Lambda::EventInvokeConfig", "Properties": {"FunctionName": {"Ref": "Sweep"}, "MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60}},
             "Tick": {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Arn": {"Fn::GetAtt": ["Sweep", "Arn"]}, "RoleArn": {"Fn::GetAtt": ["TickRole", "Arn"]}}}},
             "TickRole": {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {"Condition": {"x": {"aws:SourceAccount": "a", "aws:SourceArn": "b"}}}}},
-            "Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": {"Fn::Sub": "/w/${AWS::StackName}"}}},
+            "Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": {"Fn::Sub": "/w/${AWS::StackName}"}, "KmsKeyId": key()}},
             "SweepAge": age("SweepQueue"), "InterruptAge": age("InterruptQueue"),
             "Throttles": of_both("Throttles", "SUM(METRICS())"),
             "Recursion": of_both("RecursiveInvocationsDropped", "SUM(METRICS())"),
@@ -82,6 +88,14 @@ fn a_chain_of_doorbells_that_comes_back_is_never_taken_for_a_loop() {
 }
 
 #[test]
+fn nothing_that_is_kept_escapes_the_customers_key() {
+    check("/Resources/SweepQueue/Properties/KmsMasterKeyId", Value::Null, "SweepQueue is not encrypted with DataKey");
+    check("/Resources/Table/Properties/SSESpecification", json!({"SSEEnabled": true}), "Table is not encrypted with DataKey");
+    check("/Resources/Logs/Properties/KmsKeyId", json!({"Ref": "DataKey"}), "Logs is not encrypted with DataKey");
+    check("/Resources/SweepQueue/Properties/SqsManagedSseEnabled", json!(true), "SweepQueue is not encrypted with SQS's own key");
+}
+
+#[test]
 fn a_tick_that_fails_is_never_repeated() {
     check("/Resources/Once/Properties/MaximumRetryAttempts", json!(2), "repeats a tick of Tick");
     check("/Resources/Once/Properties/MaximumEventAgeInSeconds", json!(21600), "repeats a tick of Tick");
@@ -97,7 +111,7 @@ fn schedules_of_another_account_never_use_our_role() {
 fn a_second_stack_never_meets_the_names_of_the_first() {
     check("/Resources/Tick/Properties/Name", json!("ScheduleTick"), "fixed Name");
     check("/Resources/Logs/Properties/LogGroupName", json!("/w/sweep"), "fixed LogGroupName");
-    check("/Resources/SweepQueue/Properties", json!({"QueueName": {"Fn::Sub": "${Clusters}"}}), "fixed QueueName");
+    check("/Resources/SweepQueue/Properties/QueueName", json!({"Fn::Sub": "${Clusters}"}), "fixed QueueName");
 }
 
 #[test]
