@@ -214,7 +214,7 @@ async fn a_pool_that_cannot_be_read_is_deleted_with_its_claims(stage: &Stage, do
 
 async fn absence_is_told_from_a_missing_kind(stage: &Stage) {
     let seek = |name: &'static str| stage.clusters.seek(&stage.name, Sought::NodePool, name);
-    assert!(matches!(seek("default").await, Ok(Presence::There { uid }) if !uid.is_empty()));
+    assert!(matches!(seek("default").await, Ok(Presence::There { uid, .. }) if !uid.is_empty()));
     assert_eq!(seek("other").await, Ok(Presence::Gone));
     assert_eq!(stage.clusters.seek(&stage.name, Sought::Provisioner, "other").await, Ok(Presence::KindUnknown));
     let _ = kubectl(&stage.plane, &["delete", "crd", "nodepools.karpenter.sh"]);

@@ -8,6 +8,7 @@ mod again;
 mod answer;
 mod batch;
 mod call;
+mod classes;
 mod machine;
 mod plan;
 #[cfg(test)]
@@ -17,15 +18,15 @@ use addresses::{SubnetUse, has_choice};
 use batch::Batch;
 use call::{Call, call};
 use plan::{Facts, Group};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{
     Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored, mirror,
 };
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, Mirrors, Queues, Records,
-    RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, World, advance, save,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, Mirrors, Queues,
+    Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, World, advance, save,
 };
 use whittle_snapshot::{Reserved, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -40,6 +41,8 @@ const ABANDONED: SignedDuration = SignedDuration::from_secs(30);
 const SOON: SignedDuration = SignedDuration::from_secs(2);
 /// How soon a launch is tried again whose cause a person has to mend.
 const LATER: SignedDuration = SignedDuration::from_secs(30);
+/// How soon it is looked whether a class that was changed has been looked up.
+const LOOKED_UP: SignedDuration = SignedDuration::from_secs(5);
 /// What a fleet call takes with its templates and its answer.
 const ONE_CALL: SignedDuration = SignedDuration::from_secs(10);
 /// What it takes to give a claim up and to say so.
@@ -57,7 +60,7 @@ pub async fn handle<S, C, K, Q, T>(
 where
     S: ClaimStore + Records + RegionStore + DecisionLog,
     C: Fleets + Instances,
-    K: Mirrors + StatusWriter,
+    K: ClusterReader + Mirrors + StatusWriter,
     Q: Queues,
     T: Clock,
 {
@@ -69,7 +72,7 @@ where
     if due.is_empty() {
         return Ok(report);
     }
-    let facts = match load(world, settings, cluster).await? {
+    let mut facts = match load(world, settings, cluster).await? {
         Some(facts) => facts,
         None => {
             // `refresh` has not run yet; the launch timeout bounds the wait.
@@ -78,6 +81,8 @@ where
             return Ok(report);
         }
     };
+    facts.changed = classes::changed(world, cluster, &facts, &due, &mut report).await;
+    classes::look(world, cluster, &facts, &due).await?;
     let outcome = launch_all(world, &facts, cluster, due, &mut report).await;
     if !report.decisions.is_empty() {
         world.store.append(cluster, &report.decisions).await?;
@@ -147,7 +152,8 @@ where
         false => Vec::new(),
     };
     let min_values = if settings.scheduling.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict };
-    Ok(Some(Facts { catalog, classes, stock_outs, uses, reserved, access: access_of(&record.value), min_values, now }))
+    let changed = BTreeSet::new();
+    Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, reserved, access: access_of(&record.value), min_values, now }))
 }
 
 /// The class, not ready if it reaches beyond its cluster: `refresh` says so too, but settings may be newer than its last look.
@@ -185,6 +191,7 @@ where
 {
     let (fresh, begun): (Vec<_>, Vec<_>) = due.into_iter().partition(|claim| matches!(claim.value.phase, Phase::Planned));
     let mut left: Vec<ClaimName> = Vec::new();
+    let mut later = Later::new();
     let mut by_batch: BTreeMap<String, Vec<Stored<Claim>>> = BTreeMap::new();
     for claim in begun {
         if let Phase::Launching { client_token, .. } = &claim.value.phase {
@@ -197,12 +204,12 @@ where
             left.extend(claims.into_iter().map(|claim| claim.value.key.name));
             continue;
         }
-        left.extend(resume(world, facts, cluster, &id, claims, report).await?);
+        left.extend(resume(world, facts, cluster, &id, claims, &mut later, report).await?);
     }
     let plan = facts.plan(fresh);
     for (claim, error) in plan.refused {
         if world.clock.deadline().has(world.clock.now(), ONE_REFUSAL) {
-            refuse(world, claim, &error, report).await?;
+            refuse(world, claim, &error, &mut later, report).await?;
         } else {
             report.count("handed_over");
             left.push(claim.value.key.name);
@@ -219,11 +226,17 @@ where
             left.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
         }
     }
+    for (delay, names) in later {
+        answer::ring_again(world, cluster, names, delay).await?;
+    }
     if !left.is_empty() {
         again::ring(world, cluster, left).await?;
     }
     Ok(())
 }
+
+/// Claims that are tried again, by when.
+type Later = BTreeMap<SignedDuration, Vec<ClaimName>>;
 
 /// A call is begun only if its answer can still be handed out; what is left goes to the next invocation.
 fn has_time(clock: &impl Clock) -> bool {
@@ -305,6 +318,7 @@ async fn resume<S, C, K, Q, T>(
     cluster: &ClusterName,
     id: &str,
     claims: Vec<Stored<Claim>>,
+    later: &mut Later,
     report: &mut Report,
 ) -> Result<Vec<ClaimName>, HandleError>
 where
@@ -345,7 +359,7 @@ where
     }
     let plan = facts.plan(taken);
     for (claim, error) in plan.refused {
-        refuse(world, claim, &error, report).await?;
+        refuse(world, claim, &error, later, report).await?;
     }
     let mut groups = plan.groups.into_iter();
     if let Some(group) = groups.next() {
@@ -367,6 +381,7 @@ async fn refuse<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     claim: Stored<Claim>,
     error: &LaunchError,
+    later: &mut Later,
     report: &mut Report,
 ) -> Result<(), HandleError>
 where
@@ -386,11 +401,13 @@ where
         }
         LaunchDisposition::NodeClassNotReady => give_up(world, claim, DeletionReason::NodeClassNotReady, &message, report).await,
         LaunchDisposition::Retry(reason) => {
-            let key = claim.value.key.clone();
+            let name = claim.value.key.name.clone();
             let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
             answer::unless_moved(advance(world.store, &claim, &event, world.clock.now()).await)?;
             report.count("retried");
-            answer::ring_again(world, &key.cluster, vec![key.name], LATER).await
+            let delay = if matches!(error, LaunchError::NodeClassChanged(_)) { LOOKED_UP } else { LATER };
+            later.entry(delay).or_default().push(name);
+            Ok(())
         }
     }
 }

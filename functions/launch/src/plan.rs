@@ -21,6 +21,8 @@ const BATCH_MAX: usize = 100;
 pub(crate) struct Facts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) classes: Vec<NodeClassRecord>,
+    /// Names of those records whose class is another by now.
+    pub(crate) changed: BTreeSet<String>,
     pub(crate) stock_outs: Vec<whittle_claims::StockOut>,
     /// Addresses that earlier launches took.
     pub(crate) uses: Vec<Use>,
@@ -56,7 +58,7 @@ impl Facts {
         ClassParts::of(self.class(name)?, &self.reserved).ok()
     }
     /// The class that a claim means.
-    fn class_of(&self, claim: &Claim) -> Option<&NodeClassRecord> {
+    pub(crate) fn class_of(&self, claim: &Claim) -> Option<&NodeClassRecord> {
         NodeClassRecord::meant(&self.classes, &claim.spec.node_class.name, claim.spec.owner.kind == "Provisioner")
     }
 
@@ -65,6 +67,9 @@ impl Facts {
         let name = &claim.spec.node_class.name;
         let record = self.class_of(claim).filter(|record| !record.class.metadata.is_deleting());
         let record = record.ok_or_else(|| LaunchError::NodeClassGone(name.clone()))?;
+        if self.changed.contains(&record.name()) {
+            return Err(LaunchError::NodeClassChanged(name.clone()));
+        }
         if !record.is_ready() && is_unknown(record) {
             return Err(LaunchError::NodeClassUnknown(name.clone()));
         }

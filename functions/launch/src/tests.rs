@@ -1,3 +1,4 @@
+mod changed;
 mod over_sim;
 mod overlaid;
 mod repeated;

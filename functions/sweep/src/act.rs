@@ -136,7 +136,7 @@ where
         let gone = match self.tried(answer) {
             Some(Presence::Gone) => true,
             // Another object of its name.
-            Some(Presence::There { uid }) => !uid.is_empty() && !missing.uid.is_empty() && uid != missing.uid,
+            Some(Presence::There { uid, .. }) => !uid.is_empty() && !missing.uid.is_empty() && uid != missing.uid,
             Some(Presence::KindUnknown) | None => false,
         };
         asked.insert(missing.clone(), gone);

@@ -162,7 +162,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
     async fn send_once(&self, cluster: &ClusterName, ask: &Ask<'_>) -> Result<String, Failed> {
         let door = self.door(cluster).await.map_err(Failed::Door)?;
-        let limit = self.limit();
+        let limit = self.limit().min(ask.longest);
         if limit.is_zero() {
             return Err(Failed::Answer(Failure::unknown("the invocation has no time left")));
         }
@@ -229,23 +229,32 @@ pub(crate) struct Ask<'a> {
     /// Path and query.
     pub(crate) path: String,
     pub(crate) body: Body<'a>,
+    /// What each try may take of the invocation.
+    longest: Duration,
 }
 
 impl<'a> Ask<'a> {
+    const fn new(method: Method, path: String, body: Body<'a>) -> Self {
+        Self { method, path, body, longest: REQUEST_MAX }
+    }
     pub(crate) fn get(path: String) -> Self {
-        Self { method: Method::GET, path, body: Body::None }
+        Self::new(Method::GET, path, Body::None)
     }
     pub(crate) fn post(path: String, body: &'a serde_json::Value) -> Self {
-        Self { method: Method::POST, path: with_manager(&path), body: Body::Json(body) }
+        Self::new(Method::POST, with_manager(&path), Body::Json(body))
     }
     pub(crate) fn delete(path: String, options: &'a serde_json::Value) -> Self {
-        Self { method: Method::DELETE, path, body: Body::Json(options) }
+        Self::new(Method::DELETE, path, Body::Json(options))
     }
     pub(crate) fn merge(path: String, patch: &'a serde_json::Value) -> Self {
-        Self { method: Method::PATCH, path: with_manager(&path), body: Body::MergePatch(patch) }
+        Self::new(Method::PATCH, with_manager(&path), Body::MergePatch(patch))
     }
     pub(crate) fn apply(path: String, object: &'a serde_json::Value) -> Self {
-        Self { method: Method::PATCH, path: format!("{}&force=true", with_manager(&path)), body: Body::Apply(object) }
+        Self::new(Method::PATCH, format!("{}&force=true", with_manager(&path)), Body::Apply(object))
+    }
+    /// The request, given up sooner.
+    pub(crate) fn within(self, longest: Duration) -> Self {
+        Self { longest, ..self }
     }
 
     fn request(&self, token: &str) -> Result<Request<Vec<u8>>, http::Error> {

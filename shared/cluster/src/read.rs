@@ -7,6 +7,7 @@ use futures::try_join;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::time::Duration;
 use whittle_api::k8s::{Kind, Node, Pod, VolumeAttachment};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::legacy::{self, AwsNodeTemplate, BetaNodeClaim, BetaNodeClass, BetaNodePool, LegacyObject, Provisioner};
@@ -19,6 +20,8 @@ use whittle_units::ClusterName;
 const PAGE: u32 = 1000;
 /// A list that takes longer than the server keeps its revision starts again; twice in a row means that it never ends.
 const RESTARTS_MAX: u32 = 2;
+/// One small object by its name comes at once, or is not waited for.
+const ONE_OBJECT_MAX: Duration = Duration::from_secs(3);
 
 /// How fresh a list has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,8 +354,12 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     async fn sought_in<K: Kind>(&self, cluster: &ClusterName, name: &str) -> Result<Presence, ClusterError> {
-        match self.send::<Value>(cluster, &Ask::get(path::object::<K>("", name))).await {
-            Ok(found) => Ok(Presence::There { uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned() }),
+        match self.send::<Value>(cluster, &Ask::get(path::object::<K>("", name)).within(ONE_OBJECT_MAX)).await {
+            Ok(found) => {
+                let meta = &found["metadata"];
+                let uid = meta["uid"].as_str().unwrap_or_default().to_owned();
+                Ok(Presence::There { uid, generation: meta["generation"].as_i64() })
+            }
             // Only an answer that names the object is about the object: a kind that is not served has no such words.
             Err(failed) if failed.class() == Some(Class::NotFound) => {
                 Ok(if failed.object() == Some(name) { Presence::Gone } else { Presence::KindUnknown })

@@ -80,7 +80,11 @@ pub enum Sought {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// It is there, readable or not.
-    There { uid: String },
+    There {
+        uid: String,
+        /// Of its spec: another one is another spec, or the object is being deleted.
+        generation: Option<i64>,
+    },
     /// There is none of that name.
     Gone,
     /// The kind is not served: that says nothing of its objects.

@@ -4,6 +4,7 @@ use super::{at, planned};
 use crate::plan::Facts;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use whittle_api::ObjectMeta;
 use whittle_api::karpenter::{Ec2NodeClass, Operator, Requirement, ResolvedAmi, ResolvedSecurityGroup, ResolvedSubnet};
@@ -42,6 +43,16 @@ pub(super) fn without_classes() -> Simulation {
 
 pub(super) fn keep(simulation: &Simulation, number: usize) -> Claim {
     keep_as(simulation, number, |_| {})
+}
+
+/// Puts a class into the cluster and what was found for it into the table.
+pub(super) fn know(simulation: &Simulation, mut record: NodeClassRecord) {
+    let name = record.class.metadata.name.clone();
+    let mut world = simulation.world();
+    world.cluster.objects.create(record.class.clone(), at(0));
+    record.class = world.cluster.objects.get::<Ec2NodeClass>(&name).unwrap().clone();
+    drop(world);
+    block_on(simulation.ports().write(&ClusterName::new("c"), &record, Revision::ABSENT)).unwrap();
 }
 
 /// A claim with some changes.
@@ -103,7 +114,7 @@ fn a_claim_whose_class_is_not_ready_is_given_up_without_an_event() {
         fence: None,
         resolved_at: at(0),
     };
-    block_on(simulation.ports().write(&ClusterName::new("c"), &class, Revision::ABSENT)).unwrap();
+    know(&simulation, class);
     let report = run_over(&simulation.ports(), &[]);
     assert_eq!(kept(&simulation, &claim.key).deletion.map(|deletion| deletion.reason), Some(DeletionReason::NodeClassNotReady));
     assert!(simulation.world().cluster.events.is_empty());
@@ -235,7 +246,7 @@ fn a_claim_whose_class_reaches_beyond_its_cluster_is_given_up() {
     let catalog = whittle_snapshot::warm::catalog(&simulation.world().region.catalog_blob()).unwrap();
     let class = class_in(&catalog);
     assert!(class.is_ready());
-    block_on(simulation.ports().write(&ClusterName::new("c"), &class, Revision::ABSENT)).unwrap();
+    know(&simulation, class);
     let settings = Settings { clusters: vec!["c".into(), "other".into()], ..Settings::default() };
     let ports = simulation.ports();
     let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
@@ -259,7 +270,17 @@ fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
         dns_address: Some("10.0.0.10".into()),
     };
     let reserved = whittle_snapshot::Reserved::for_launches(false, &[], &[], &[], at(0));
-    let facts = Facts { catalog, classes: vec![class], stock_outs: Vec::new(), uses: Vec::new(), reserved, access, min_values, now: at(0) };
+    let facts = Facts {
+        catalog,
+        classes: vec![class],
+        changed: BTreeSet::new(),
+        stock_outs: Vec::new(),
+        uses: Vec::new(),
+        reserved,
+        access,
+        min_values,
+        now: at(0),
+    };
     let mut claim = planned();
     claim.spec.node_class.name = "gone".into();
     claim.spec.requirements = vec![

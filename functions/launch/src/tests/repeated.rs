@@ -1,9 +1,9 @@
 //! A call that is repeated because nobody knows its answer, after some of its machines have ended.
 
 use super::at;
-use super::over_sim::{class_in, keep, kept, run_over, without_classes};
+use super::over_sim::{class_in, keep, kept, know, run_over, without_classes};
 use futures::executor::block_on;
-use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, Phase, Revision, step};
+use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, Phase, step};
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{ClaimStore, ClusterRecord, Records};
@@ -25,8 +25,8 @@ pub(super) fn with_class() -> Simulation {
     block_on(async {
         let stored = ports.read::<ClusterRecord>(&cluster, ClusterRecord::NAME).await.unwrap().unwrap();
         ports.write(&cluster, &ClusterRecord { info }, stored.revision).await.unwrap();
-        ports.write(&cluster, &class_in(&catalog), Revision::ABSENT).await.unwrap();
     });
+    know(&simulation, class_in(&catalog));
     simulation
 }
 

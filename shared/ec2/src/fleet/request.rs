@@ -12,10 +12,8 @@ use crate::user_data::{self, Bootstrap, ClusterAccess, UserDataError};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::{InstanceType, Offering};
-use whittle_api::conditions;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, ResolvedAmi};
 use whittle_api::labels;
-use whittle_api::meta::ConditionStatus;
 use whittle_units::Price;
 
 /// Everything that a launch depends on.
@@ -42,6 +40,8 @@ pub enum LaunchError {
     NodeClassNotReady { class: String, message: String },
     #[error("it is not known yet whether node class {0} is ready")]
     NodeClassUnknown(String),
+    #[error("node class {0} was changed: what it names is looked up anew")]
+    NodeClassChanged(String),
     #[error("nothing can be bought for the claim")]
     Insufficient(#[from] FilterError),
     #[error("no instance type fits the images of node class {0}")]
@@ -71,7 +71,7 @@ impl LaunchError {
         match self {
             Self::NodeClassGone(_) | Self::Insufficient(_) => LaunchDisposition::InsufficientCapacity,
             Self::NodeClassNotReady { .. } | Self::UserData(UserDataError::NoServiceCidr { .. }) => LaunchDisposition::NodeClassNotReady,
-            Self::NodeClassUnknown(_) => LaunchDisposition::Retry(CreateReason::NodeClassReadinessUnknown),
+            Self::NodeClassUnknown(_) | Self::NodeClassChanged(_) => LaunchDisposition::Retry(CreateReason::NodeClassReadinessUnknown),
             Self::NoSubnet(_) => LaunchDisposition::Retry(CreateReason::SubnetResolutionFailed),
             Self::Kubelet { .. } => LaunchDisposition::Retry(CreateReason::InstanceTypeResolutionFailed),
             Self::UserData(UserDataError::TooLarge { .. }) => LaunchDisposition::Retry(CreateReason::UserDataSizeLimitExceeded),
@@ -94,28 +94,6 @@ pub struct Launch {
     pub reservations: BTreeMap<(String, String), String>,
     /// Addresses to take off each chosen subnet until the launch is over (spec aws 14.2).
     pub addresses_in_flight: u32,
-}
-
-/// Whether claims of a class may be launched at all (spec aws 7.1).
-pub fn check_class(name: &str, class: Option<&Ec2NodeClass>) -> Result<(), LaunchError> {
-    let class = match class {
-        Some(class) if !class.metadata.is_deleting() => class,
-        _ => return Err(LaunchError::NodeClassGone(name.to_owned())),
-    };
-    let not_ready = |message: &str| LaunchError::NodeClassNotReady { class: name.to_owned(), message: message.to_owned() };
-    let Some(ready) = conditions::find(&class.status.conditions, conditions::READY) else {
-        return Err(LaunchError::NodeClassUnknown(name.to_owned()));
-    };
-    match ready.status {
-        ConditionStatus::False => Err(not_ready(&ready.message)),
-        ConditionStatus::Unknown => Err(LaunchError::NodeClassUnknown(name.to_owned())),
-        ConditionStatus::True => match ready.observed_generation {
-            Some(seen) if class.metadata.generation.is_some_and(|generation| generation != seen) => {
-                Err(not_ready("its status is of an older generation of its spec"))
-            }
-            _ => Ok(()),
-        },
-    }
 }
 
 /// The tags of everything that a claim of a pool and class creates (spec aws 9.4, seeds 12.1).
@@ -143,7 +121,7 @@ pub fn is_reserved_tag(key: &str) -> bool {
     RESERVED.contains(&key) || key.strip_prefix(labels::TAG_CLUSTER_OWNED_PREFIX).is_some_and(|cluster| !cluster.is_empty())
 }
 
-/// Plans the launch of one machine. The class must have passed [`check_class`].
+/// Plans the launch of one machine. The class must be ready, and what it names as its spec says now.
 pub fn prepare(input: &LaunchInput<'_>) -> Result<Launch, LaunchError> {
     let class = input.context.class;
     let tags = tags(&input.cluster.name, input.claim, class)?;

@@ -89,28 +89,6 @@ fn the_lowest_partition_is_chosen_by_number_and_full_ones_are_passed_over() {
 }
 
 #[test]
-fn classes_are_launched_from_only_when_ready() {
-    use LaunchDisposition::{InsufficientCapacity, NodeClassNotReady, Retry};
-    let class = |patch: Value| {
-        let mut value = json!({"metadata": {"name": "default", "generation": 2}, "status": {}});
-        value["metadata"].as_object_mut().unwrap().extend(patch["metadata"].as_object().cloned().unwrap_or_default());
-        value["status"]["conditions"] =
-            json!([{"type": "Ready", "status": patch["ready"], "message": "no subnets", "observedGeneration": patch["seen"]}]);
-        serde_json::from_value::<whittle_api::karpenter::Ec2NodeClass>(value).unwrap()
-    };
-    let answer = |patch: Value| check_class("default", Some(&class(patch))).map_err(|error| error.disposition());
-    assert_eq!(check_class("default", None).map_err(|error| error.disposition()), Err(InsufficientCapacity));
-    assert_eq!(
-        answer(json!({"ready": "True", "seen": 2, "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
-        Err(InsufficientCapacity)
-    );
-    assert_eq!(answer(json!({"ready": "False", "seen": 2})), Err(NodeClassNotReady));
-    assert_eq!(answer(json!({"ready": "True", "seen": 1})), Err(NodeClassNotReady));
-    assert_eq!(answer(json!({"ready": "Unknown", "seen": 2})), Err(Retry(crate::errors::CreateReason::NodeClassReadinessUnknown)));
-    assert_eq!(answer(json!({"ready": "True", "seen": 2})), Ok(()));
-}
-
-#[test]
 fn fleet_errors_close_what_they_name() {
     let case = on_demand();
     let launch = prepared(&case).unwrap();

@@ -172,7 +172,7 @@ impl World {
             Sought::NodeClass => objects.get::<Ec2NodeClass>(name).map(|class| &class.metadata),
             Sought::NodeTemplate => objects.get::<Ec2NodeClass>(&format!("AWSNodeTemplate/{name}")).map(|class| &class.metadata),
         };
-        found.map_or(Presence::Gone, |meta| Presence::There { uid: meta.uid.clone() })
+        found.map_or(Presence::Gone, |meta| Presence::There { uid: meta.uid.clone(), generation: meta.generation })
     }
 
     /// The mutant that lets objects go before their machine has ended.

@@ -1,0 +1,95 @@
+//! A class that somebody changes after it was looked at.
+
+use super::at;
+use super::over_sim::{keep, kept, run_over};
+use super::repeated::with_class;
+use futures::executor::block_on;
+use whittle_api::karpenter::Ec2NodeClass;
+use whittle_claims::{NodeClassRecord, Phase};
+use whittle_ports::Records;
+use whittle_sim::{Function, Simulation};
+use whittle_units::ClusterName;
+
+/// A change of the class, as the API server keeps it.
+fn edit(simulation: &Simulation, change: impl FnOnce(&mut Ec2NodeClass)) {
+    assert!(simulation.world().cluster.objects.change::<Ec2NodeClass>("gone", change));
+}
+
+fn another_spec(class: &mut Ec2NodeClass) {
+    class.spec.role = Some("another".into());
+    class.metadata.generation = class.metadata.generation.map(|known| known + 1);
+}
+
+/// The class is looked at again.
+fn look(simulation: &Simulation) {
+    let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
+    let class = simulation.world().cluster.objects.get::<Ec2NodeClass>("gone").unwrap().clone();
+    block_on(async {
+        let known = ports.read::<NodeClassRecord>(&cluster, "gone").await.unwrap().unwrap();
+        ports.write(&cluster, &NodeClassRecord { class, hash: "new".into(), ..known.value }, known.revision).await.unwrap();
+    });
+}
+
+fn rung(simulation: &Simulation, function: Function) -> usize {
+    simulation.world().queues.waiting().filter(|message| message.function == function).count()
+}
+
+#[test]
+fn nothing_is_launched_as_a_class_was_before_its_change_and_its_claims_wait_for_the_next_look() {
+    let mut simulation = with_class();
+    let claims = [1, 2].map(|number| keep(&simulation, number));
+    edit(&simulation, another_spec);
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("retried"), 2);
+    assert!(simulation.world().region.machines.is_empty());
+    for claim in &claims {
+        let waits = kept(&simulation, &claim.key);
+        assert_eq!((waits.phase, waits.deletion), (Phase::Planned, None));
+    }
+    assert_eq!((rung(&simulation, Function::Refresh), rung(&simulation, Function::Launch)), (1, 1));
+    simulation.run_until(at(5));
+    run_over(&simulation.ports(), &[]);
+    assert_eq!(rung(&simulation, Function::Refresh), 0, "it was asked for once");
+    look(&simulation);
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 2);
+    let hash = &kept(&simulation, &claims[0].key).annotations[whittle_api::labels::NODE_CLASS_HASH];
+    assert_eq!(hash, "new", "of the class that it was launched from");
+}
+
+#[test]
+fn a_class_that_was_deleted_or_made_anew_launches_nothing_before_it_is_looked_at() {
+    let changes: [fn(&mut Ec2NodeClass); 2] = [
+        |class| class.metadata.uid = "another".into(),
+        |class| {
+            class.metadata.deletion_timestamp = Some(at(0));
+            class.metadata.generation = class.metadata.generation.map(|known| known + 1);
+            class.metadata.finalizers = vec!["somebody/holds-it".into()];
+        },
+    ];
+    for change in changes {
+        let simulation = with_class();
+        keep(&simulation, 1);
+        edit(&simulation, change);
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("retried"), 1);
+    }
+    let simulation = with_class();
+    keep(&simulation, 1);
+    simulation.world().cluster.objects.delete::<Ec2NodeClass>("gone", at(0));
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("retried"), 1);
+    assert!(simulation.world().region.machines.is_empty());
+}
+
+#[test]
+fn neither_a_status_nor_an_api_server_that_is_away_keeps_a_machine_from_being_launched() {
+    let simulation = with_class();
+    keep(&simulation, 1);
+    edit(&simulation, |class| {
+        class.status.instance_profile = Some("p".into());
+        class.metadata.annotations.insert("note".into(), "x".into());
+    });
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
+    keep(&simulation, 2);
+    edit(&simulation, another_spec);
+    simulation.world().cluster.name = "unreachable".into();
+    let report = run_over(&simulation.ports(), &[]);
+    assert_eq!((report.counted("launched"), report.counted("classes_unseen")), (1, 1));
+}
