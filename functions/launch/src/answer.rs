@@ -17,7 +17,7 @@ use whittle_ports::{
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// Claims that are read or written at once.
-const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
 /// What it takes to show some claims.
 const MIRRORED: SignedDuration = SignedDuration::from_secs(3);
 /// How soon EC2 is asked again what became of a fleet.
@@ -90,10 +90,7 @@ where
     }
     match why_nothing(&answer.errors) {
         FleetFailure::InsufficientCapacity(message) => {
-            for claim in waiting {
-                give_up(world, claim, DeletionReason::InsufficientCapacity, &message, report).await?;
-            }
-            Ok(())
+            give_up(world, waiting, DeletionReason::InsufficientCapacity, &message, report).await
         }
         FleetFailure::Create { reason, message } => {
             // The same token would be given the same answer: the next try is a new call.
@@ -398,10 +395,7 @@ where
         if let Some(claim) = waiting.first().filter(|_| known.is_vcpu_quota()) {
             tell_quota(world, &claim.value, &error.code, &error.message, report).await;
         }
-        for claim in waiting {
-            give_up(world, claim, DeletionReason::InsufficientCapacity, &error.to_string(), report).await?;
-        }
-        return Ok(());
+        return give_up(world, waiting, DeletionReason::InsufficientCapacity, &error.to_string(), report).await;
     }
     let delay = match error.kind {
         _ if known.is_fleet_quota() => LATER,

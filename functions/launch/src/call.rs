@@ -4,6 +4,7 @@ use crate::answer::{self, Told, settle};
 use crate::batch::Batch;
 use crate::machine;
 use crate::plan::Facts;
+use futures::future::join_all;
 use std::collections::BTreeSet;
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance};
@@ -13,6 +14,9 @@ use whittle_ports::{
     StoreError, World,
 };
 use whittle_units::{ClusterName, InstanceId};
+
+/// Launch templates that are made at once: EC2 takes few such calls a second.
+const TEMPLATES_AT_ONCE: usize = 5;
 
 /// Whether this call may have been made before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +50,9 @@ where
         }
         ended = shown.ended;
     }
-    for template in &batch.templates {
-        if let Err(error) = world.cloud.ensure_launch_template(template).await {
+    for some in batch.templates.chunks(TEMPLATES_AT_ONCE) {
+        let made = join_all(some.iter().map(|template| world.cloud.ensure_launch_template(template))).await;
+        if let Some(error) = made.into_iter().find_map(Result::err) {
             return answer::failed(world, facts, cluster, batch, error, report).await;
         }
     }

@@ -15,8 +15,10 @@ mod plan;
 mod tests;
 
 use addresses::{SubnetUse, has_choice};
+use answer::AT_ONCE;
 use batch::Batch;
 use call::{Call, call};
+use futures::future::{join_all, try_join_all};
 use plan::{Facts, Group};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{
@@ -276,22 +278,41 @@ where
 {
     let tokens: Vec<ClaimName> = group.claims.iter().map(|claim| plan::token_of(&claim.value)).collect();
     let id = plan::id_of(cluster, &tokens);
-    let mut members = Vec::new();
-    for claim in &group.claims {
-        let event = Event::LaunchBegun { client_token: id.clone() };
-        match advance(world.store, claim, &event, world.clock.now()).await {
-            Ok(moved) => members.push(moved.value.key.name),
-            // Deleted meanwhile, or another run has it: the call goes without it.
-            Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Illegal(_)) => report.count("lost_to_others"),
-            Err(error) => return Err(error),
-        }
-    }
+    let begun = Event::LaunchBegun { client_token: id.clone() };
+    let now = world.clock.now();
+    let moved = group.claims.iter().map(|claim| advance(world.store, claim, &begun, now)).collect();
+    // Deleted meanwhile, or another run has it: the call goes without it.
+    let members: Vec<ClaimName> = at_once(moved, report).await?.into_iter().map(|claim| claim.value.key.name).collect();
     if members.is_empty() {
         return Ok(());
     }
     let batch = plan::batch(&id, members, &group.node_class, &group.launch, world.clock.now());
     let Some(batch) = store_batch(world, cluster, batch).await? else { return Ok(()) };
     call(world, facts, cluster, &batch, Call::First, report).await
+}
+
+/// Claims that are written for one call, some at a time. Those that others have moved are counted and left out; every write
+/// that was begun has ended before an error is told.
+async fn at_once(
+    writes: Vec<impl Future<Output = Result<Stored<Claim>, HandleError>>>,
+    report: &mut Report,
+) -> Result<Vec<Stored<Claim>>, HandleError> {
+    let mut done = Vec::new();
+    let mut writes = writes.into_iter().peekable();
+    while writes.peek().is_some() {
+        let mut failure = None;
+        for outcome in join_all(writes.by_ref().take(AT_ONCE)).await {
+            match answer::unless_moved(outcome) {
+                Ok(Some(claim)) => done.push(claim),
+                Ok(None) => report.count("lost_to_others"),
+                Err(error) => failure = Some(error),
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+    }
+    Ok(done)
 }
 
 /// Stores a call that nobody has made yet. If another run stored it first, theirs is the one to make; they make it.
@@ -334,17 +355,14 @@ where
         return Ok(names);
     }
     // Counting the attempt first keeps a second run of the same doorbell off.
-    let mut taken = Vec::new();
-    for claim in claims {
-        let now = world.clock.now();
-        let mut next = whittle_claims::step(&claim.value, &Event::LaunchBegun { client_token: id.to_owned() }, now)?;
+    let (begun, now) = (Event::LaunchBegun { client_token: id.to_owned() }, world.clock.now());
+    let mut writes = Vec::new();
+    for claim in &claims {
+        let mut next = whittle_claims::step(&claim.value, &begun, now)?;
         next.look_again_at = now.checked_add(ABANDONED).ok();
-        match save(world.store, &claim, next).await {
-            Ok(claim) => taken.push(claim),
-            Err(HandleError::Store(StoreError::Conflict { .. })) => report.count("lost_to_others"),
-            Err(error) => return Err(error),
-        }
+        writes.push(save(world.store, claim, next));
     }
+    let taken = at_once(writes, report).await?;
     if taken.is_empty() {
         return Ok(Vec::new());
     }
@@ -397,9 +415,9 @@ where
             if matches!(error, LaunchError::NodeClassGone(_)) {
                 publish(world, &claim.value, "", "Failed resolving NodeClass").await;
             }
-            give_up(world, claim, reason, &message, report).await
+            give_up(world, vec![claim], reason, &message, report).await
         }
-        LaunchDisposition::NodeClassNotReady => give_up(world, claim, DeletionReason::NodeClassNotReady, &message, report).await,
+        LaunchDisposition::NodeClassNotReady => give_up(world, vec![claim], DeletionReason::NodeClassNotReady, &message, report).await,
         LaunchDisposition::Retry(reason) => {
             let name = claim.value.key.name.clone();
             let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
@@ -422,10 +440,10 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Ends a claim that gets no machine; its pods are planned anew.
+/// Ends claims that get no machine; their pods are planned anew.
 pub(crate) async fn give_up<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
-    claim: Stored<Claim>,
+    claims: Vec<Stored<Claim>>,
     reason: DeletionReason,
     message: &str,
     report: &mut Report,
@@ -438,29 +456,55 @@ where
 {
     let now = world.clock.now();
     let event = Event::LaunchFailed { reason, message: message.to_owned() };
-    let Some(failed) = answer::unless_moved(advance(world.store, &claim, &event, now).await)? else { return Ok(()) };
-    let key = failed.value.key.clone();
-    if !matches!(failed.value.phase, Phase::Failed { .. }) {
-        return Ok(());
+    for some in claims.chunks(AT_ONCE) {
+        let mut failure = None;
+        let mut failed = Vec::new();
+        for outcome in join_all(some.iter().map(|claim| advance(world.store, claim, &event, now))).await {
+            match answer::unless_moved(outcome) {
+                Ok(moved) => failed.extend(moved.filter(|claim| matches!(claim.value.phase, Phase::Failed { .. }))),
+                Err(error) => failure = Some(error),
+            }
+        }
+        failed.iter().for_each(|claim| tell_failed(&claim.value, reason, message, now, report));
+        if let Some(first) = failed.first() {
+            world.queues.ring(Doorbell::Schedule { cluster: first.value.key.cluster.clone() }, SignedDuration::ZERO).await?;
+        }
+        let ended = failed.iter().map(|claim| {
+            let ClaimKey { cluster, name } = claim.value.key.clone();
+            world.queues.ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO)
+        });
+        try_join_all(ended).await?;
+        join_all(failed.iter().map(|claim| show_failed(world, &claim.value, reason, message))).await;
+        if let Some(error) = failure {
+            return Err(error);
+        }
     }
-    report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{}", key.name), message);
+    Ok(())
+}
+
+fn tell_failed(claim: &Claim, reason: DeletionReason, message: &str, now: Timestamp, report: &mut Report) {
+    report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{}", claim.key.name), message);
     report.count("failed");
     let labels = [
         ("reason", reason.metric_reason().unwrap_or_default()),
-        ("nodepool", &claim.value.spec.node_pool),
+        ("nodepool", &claim.spec.node_pool),
         ("capacity_type", ""),
         ("consolidation_policy", ""),
-        ("termination_mode", claim.value.termination_mode()),
+        ("termination_mode", claim.termination_mode()),
     ];
     report.metric("karpenter_nodeclaims_disrupted_total", labels);
-    world.queues.ring(Doorbell::Schedule { cluster: key.cluster.clone() }, SignedDuration::ZERO).await?;
-    world.queues.ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
+}
+
+/// In the cluster; that it cannot be shown stops nothing.
+async fn show_failed<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, reason: DeletionReason, message: &str)
+where
+    K: Mirrors + StatusWriter,
+{
     if reason == DeletionReason::InsufficientCapacity {
-        let message = format!("NodeClaim {} event: {}", failed.value.key.name, cut(message));
-        publish(world, &failed.value, "InsufficientCapacityError", &message).await;
+        let message = format!("NodeClaim {} event: {}", claim.key.name, cut(message));
+        publish(world, claim, "InsufficientCapacityError", &message).await;
     }
-    let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&failed.value)).await;
-    Ok(())
+    let _ = world.cluster.apply_mirror(&claim.key.cluster, &mirror(claim)).await;
 }
 
 /// Longest text of a failed launch in an event; more is cut off (lifecycle 20).

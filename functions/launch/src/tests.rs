@@ -1,4 +1,5 @@
 mod changed;
+mod many;
 mod over_sim;
 mod overlaid;
 mod repeated;

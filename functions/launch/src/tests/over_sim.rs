@@ -27,10 +27,15 @@ impl Functions for Nothing {
 
 /// A world whose types are known, and no node class.
 pub(super) fn without_classes() -> Simulation {
+    with_functions(Arc::new(Nothing))
+}
+
+/// The same, in which something runs by itself.
+pub(super) fn with_functions(functions: Arc<dyn Functions>) -> Simulation {
     let cluster = ClusterName::new("c");
     let options =
         WorldOptions { seed: 1, cluster: cluster.clone(), region: "us-west-2".into(), kubernetes_version: "1.33".into(), start: at(0) };
-    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+    let simulation = Simulation::new(whittle_sim::World::new(&options), functions);
     let ports = simulation.ports();
     let record = ClusterRecord { info: ClusterInfo { name: cluster.clone(), ..ClusterInfo::default() } };
     block_on(ports.write(&cluster, &record, Revision::ABSENT)).unwrap();

@@ -12,7 +12,11 @@ use whittle_units::{ClusterName, InstanceId};
 
 /// A world in which machines can be started.
 pub(super) fn with_class() -> Simulation {
-    let simulation = without_classes();
+    ready(without_classes())
+}
+
+/// The world with a class that is ready.
+pub(super) fn ready(simulation: Simulation) -> Simulation {
     let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
     let catalog = whittle_snapshot::warm::catalog(&simulation.world().region.catalog_blob()).unwrap();
     let info = ClusterInfo {

@@ -1,0 +1,67 @@
+//! Many claims of one call, where every call to table, cluster, queue and EC2 takes its time.
+
+use super::at;
+use super::over_sim::{keep_as, with_functions};
+use super::repeated::ready;
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use whittle_api::karpenter::Requirement;
+use whittle_api::labels;
+use whittle_claims::{Claim, Doorbell, Phase};
+use whittle_ports::{ClaimStore, Queues, Settings, World};
+use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
+use whittle_units::{ClusterName, SignedDuration};
+
+const TYPE: &str = "m5.large";
+
+struct Launches;
+
+impl Functions for Launches {
+    fn call(&self, _: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
+        Box::pin(async move {
+            let Input::Bell(Doorbell::Launch { cluster, claims }) = input else { return Ok(()) };
+            let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+            crate::handle(world, &Settings::default(), &cluster, &claims).await.map(|_| ()).map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// A hundred claims and the doorbell for them.
+fn hundred() -> Simulation {
+    let simulation = ready(with_functions(Arc::new(Launches)));
+    let of_one_type = |claim: &mut Claim| {
+        let asked = [(labels::INSTANCE_TYPE, TYPE), (labels::CAPACITY_TYPE, "on-demand")];
+        claim.spec.requirements = asked.map(|(key, value)| Requirement::is_in(key, [value])).to_vec();
+    };
+    let claims = (0..100).map(|number| keep_as(&simulation, number, of_one_type).key.name).collect();
+    block_on(simulation.ports().ring(Doorbell::Launch { cluster: ClusterName::new("c"), claims }, SignedDuration::ZERO)).unwrap();
+    simulation
+}
+
+fn claims(simulation: &Simulation) -> Vec<Claim> {
+    block_on(simulation.ports().list(&ClusterName::new("c"))).unwrap().into_iter().map(|stored| stored.value).collect()
+}
+
+#[test]
+fn a_hundred_machines_are_asked_for_and_given_away_within_the_time_of_one_call() {
+    let mut simulation = hundred();
+    simulation.run_for(SignedDuration::from_secs(20));
+    assert_eq!(simulation.world().region.started(), 100);
+    let machines: Vec<_> = claims(&simulation).iter().filter_map(|claim| claim.machine().cloned()).collect();
+    let last = machines.iter().map(|machine| machine.launched_at).max().unwrap();
+    assert_eq!(machines.len(), 100);
+    assert!(last.duration_since(at(0)) < SignedDuration::from_millis(2_500), "{last}");
+}
+
+#[test]
+fn a_hundred_claims_that_get_no_machine_are_given_up_soon_and_each_is_told_once() {
+    let mut simulation = hundred();
+    let zones = ["a", "b", "c", "d"].map(|zone| format!("us-west-2{zone}"));
+    simulation.world().region.out_of_stock.extend(zones.map(|zone| (TYPE.to_owned(), zone, "on-demand".to_owned())));
+    simulation.run_for(SignedDuration::from_millis(2_500));
+    let failed = claims(&simulation).iter().filter(|claim| matches!(claim.phase, Phase::Failed { .. })).count();
+    let world = simulation.world();
+    let told = world.cluster.events.iter().filter(|kept| kept.event.reason == "InsufficientCapacityError").count();
+    assert_eq!((failed, told, world.region.started()), (100, 100, 0));
+}
