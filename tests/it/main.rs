@@ -4,6 +4,7 @@
 mod cluster_api;
 mod dynamo_faults;
 mod dynamo_store;
+mod forgotten;
 mod golden_consolidation;
 mod golden_scheduling;
 mod infra;

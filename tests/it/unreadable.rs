@@ -12,7 +12,7 @@ use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions
 use whittle_tests::clock::StandingClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, kubectl};
-use whittle_units::{ClusterName, InstanceId, Price, SignedDuration};
+use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
 
 const CLASS: &str = "{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: default}, spec: {role: node-role, \
     amiSelectorTerms: [{alias: al2023@latest}], subnetSelectorTerms: [{tags: {karpenter.sh/discovery: test}}], \
@@ -39,32 +39,48 @@ impl Functions for Nothing {
 }
 
 /// A real API server beside a simulated table and region.
-struct Stage {
-    plane: ControlPlane,
-    clusters: Clusters<TestAccess>,
-    simulation: Simulation,
-    name: ClusterName,
+pub(crate) struct Stage {
+    pub(crate) plane: ControlPlane,
+    pub(crate) clusters: Clusters<TestAccess>,
+    pub(crate) simulation: Simulation,
+    pub(crate) name: ClusterName,
 }
 
 impl Stage {
     fn start() -> Option<Self> {
+        Self::start_at(StandingClock::new().now)
+    }
+
+    /// The same, with our kinds, where the table and the region have this time.
+    pub(crate) fn with_kinds_at(now: Timestamp) -> Option<Self> {
+        let stage = Self::start_at(now)?;
+        for crd in CRDS {
+            apply(&stage.plane, crd);
+        }
+        let _ = kubectl(&stage.plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
+        apply(&stage.plane, CLASS);
+        apply(&stage.plane, &pool("default", "720h", "WhenEmpty"));
+        Some(stage)
+    }
+
+    fn start_at(start: Timestamp) -> Option<Self> {
         let plane = ControlPlane::start()?;
         let name = ClusterName::new("test");
-        let options = WorldOptions {
-            seed: 1,
-            cluster: name.clone(),
-            region: "us-west-2".into(),
-            kubernetes_version: "1.33".into(),
-            start: StandingClock::new().now,
-        };
+        let options = WorldOptions { seed: 1, cluster: name.clone(), region: "us-west-2".into(), kubernetes_version: "1.33".into(), start };
         let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
         Some(Self { clusters: clusters(&plane), plane, simulation, name })
     }
 
     /// A machine that runs with our tags.
     fn start_machine(&self, id: &str) {
-        let machine = contracts::machine(&InstanceId::new(id), StandingClock::new().now - SignedDuration::from_hours(1));
+        self.run_machine(id, StandingClock::new().now - SignedDuration::from_hours(1), &[]);
+    }
+
+    /// One that was started then, with further tags.
+    pub(crate) fn run_machine(&self, id: &str, launched_at: Timestamp, further: &[(&str, &str)]) {
+        let machine = contracts::machine(&InstanceId::new(id), launched_at);
         let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "test")];
+        let tags = tags.iter().chain(further);
         let instance = Instance {
             id: machine.instance_id.clone(),
             state: InstanceState::Running,
@@ -77,7 +93,7 @@ impl Stage {
             reservation: None,
             private_dns_name: String::new(),
             launched_at: machine.launched_at,
-            tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            tags: tags.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         };
         let launch_template = whittle_ec2::fleet::LaunchTemplate::default();
         let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, mute: false };
@@ -103,7 +119,7 @@ impl Stage {
         claim.key
     }
 
-    async fn sweep(&self) -> Report {
+    pub(crate) async fn sweep(&self) -> Report {
         let ports = self.simulation.ports();
         let world = World { store: &ports, cloud: &ports, cluster: &self.clusters, queues: &ports, clock: &ports };
         whittle_sweep::handle(world, &Settings::default(), &self.name).await.expect("a sweep")
@@ -121,7 +137,7 @@ impl Stage {
         (claims.iter().map(|claim| name(&claim.value)).collect(), ending)
     }
 
-    async fn owner(&self, name: &str) -> OwnerReference {
+    pub(crate) async fn owner(&self, name: &str) -> OwnerReference {
         let objects = self.clusters.read(&self.name, Scope::Nodes, None).await.expect("the API server answers");
         let pool: &NodePool = objects.node_pools.iter().find(|pool| pool.metadata.name == name).expect("it can be read");
         OwnerReference {

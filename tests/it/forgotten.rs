@@ -1,0 +1,138 @@
+//! Objects with our finalizer and no claim, on a real API server: `kubectl delete` of each ends, and none is let go while its
+//! machine runs.
+
+use crate::unreadable::Stage;
+use std::time::SystemTime;
+use whittle_api::karpenter::NodeClassReference;
+use whittle_api::labels;
+use whittle_claims::{Claim, ClaimSpec, Event, Machine, mirror, step};
+use whittle_ec2::instance::Instance;
+use whittle_ports::{ClaimStore, Mirrors, Settings, World, contracts};
+use whittle_tests::kubernetes::{apply, kubectl};
+use whittle_units::{InstanceId, ProviderId, SignedDuration, Timestamp};
+
+/// Longer than two sightings are apart.
+const ROUND: SignedDuration = SignedDuration::from_secs(35);
+/// Rounds in which everything ends that can.
+const ROUNDS: usize = 12;
+
+impl Stage {
+    /// A NodeClaim as a claim that is lost left it; with a machine, if that runs.
+    async fn show(&self, name: &str, runs: bool, now: Timestamp) {
+        let id = InstanceId::new(format!("i-0{name}"));
+        if runs {
+            self.run_machine(id.as_str(), now - SignedDuration::from_hours(1), &[(labels::TAG_LAUNCH, "lost")]);
+        }
+        let [group, kind, class] = ["karpenter.k8s.aws", "EC2NodeClass", "default"].map(str::to_owned);
+        let spec = ClaimSpec {
+            node_pool: "default".into(),
+            owner: self.owner("default").await,
+            node_class: NodeClassReference { group, kind, name: class },
+            ..ClaimSpec::default()
+        };
+        let planned = Claim { spec, ..contracts::planned_claim(&self.name, name, now) };
+        let known = contracts::machine(&id, now);
+        let machine = Machine { provider_id: ProviderId::of_instance(&known.zone, &id), ..known };
+        let claim = step(&planned, &Event::FleetAnswered(machine), now).unwrap();
+        self.clusters.apply_mirror(&self.name, &mirror(&claim)).await.unwrap();
+    }
+
+    /// A Node of a machine, whose kubelet speaks or does not.
+    fn join(&self, name: &str, ready: bool) {
+        let zone = contracts::machine(&InstanceId::new("i-0"), Timestamp::UNIX_EPOCH).zone;
+        let silent = if ready { "" } else { "annotations: {test/ready-after: 1h}, " };
+        apply(
+            &self.plane,
+            &format!(
+                "{{apiVersion: v1, kind: Node, metadata: {{name: {name}, {silent}finalizers: [{}], labels: {{{}: 'true', {}: 'true', \
+                 {}: default}}}}, spec: {{providerID: 'aws:///{zone}/i-0{name}'}}, status: {{allocatable: {{cpu: 4, memory: 8Gi, pods: 10}}}}}}",
+                labels::TERMINATION_FINALIZER,
+                labels::REGISTERED,
+                labels::INITIALIZED,
+                labels::NODE_POOL
+            ),
+        );
+        if ready {
+            let _ = kubectl(&self.plane, &["wait", &format!("node/{name}"), "--for=condition=Ready", "--timeout=60s"]);
+        }
+    }
+
+    /// A pod on a Node that its budget keeps there.
+    fn guard(&self, node: &str) {
+        apply(
+            &self.plane,
+            &format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: on-{node}, namespace: default, labels: {{app: {node}}}}}, spec: {{nodeName: {node}, \
+                 containers: [{{name: c, image: fake}}]}}}}"
+            ),
+        );
+        apply(
+            &self.plane,
+            &format!(
+                "{{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {{name: on-{node}, namespace: default}}, spec: {{minAvailable: 1, \
+                 selector: {{matchLabels: {{app: {node}}}}}}}}}"
+            ),
+        );
+        let healthy = "--for=jsonpath={.status.currentHealthy}=1";
+        let _ = kubectl(&self.plane, &["wait", &format!("pdb/on-{node}"), healthy, "--timeout=60s"]);
+    }
+
+    /// One tick of those who take part.
+    async fn round(&mut self) {
+        self.sweep().await;
+        let ports = self.simulation.ports();
+        let world = World { store: &ports, cloud: &ports, cluster: &self.clusters, queues: &ports, clock: &ports };
+        for claim in ports.list(&self.name).await.unwrap() {
+            whittle_terminate::handle(world, &Settings::default(), &claim.value.key).await.unwrap();
+        }
+        self.simulation.run_for(ROUND);
+    }
+
+    /// The objects with our finalizer.
+    fn held(&self) -> Vec<String> {
+        let each = "jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.finalizers}{'\\n'}{end}";
+        let listed = kubectl(&self.plane, &["get", "nodes,nodeclaims", "-o", each]);
+        let ours = listed.lines().filter(|line| line.contains(labels::TERMINATION_FINALIZER));
+        let mut held: Vec<String> = ours.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
+        held.sort_unstable();
+        held
+    }
+
+    fn running(&self) -> usize {
+        self.simulation.world().region.machines.values().filter(|machine| Instance::is_alive(&machine.instance)).count()
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_claims_can_be_deleted_and_is_not_let_go_before_its_pods_have_left() {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let now = Timestamp::UNIX_EPOCH + SignedDuration::try_from(since).unwrap();
+    let Some(mut stage) = Stage::with_kinds_at(now) else { return };
+    for name in ["by-claim", "by-node"] {
+        stage.show(name, true, now).await;
+        stage.join(name, true);
+        stage.guard(name);
+    }
+    stage.show("ended", false, now).await;
+    stage.join("alone", false);
+    let _ = kubectl(&stage.plane, &["delete", "--wait=false", "nodeclaim", "by-claim", "ended"]);
+    let _ = kubectl(&stage.plane, &["delete", "--wait=false", "node", "by-node", "alone"]);
+
+    for _ in 0..ROUNDS {
+        stage.round().await;
+        let held = stage.held();
+        for kept in ["Node/by-claim", "Node/by-node", "NodeClaim/by-claim", "NodeClaim/by-node"] {
+            assert!(held.iter().any(|known| known == kept), "{kept} was let go while its pod is there: {held:?}");
+        }
+        assert_eq!(stage.running(), 2, "nor has a machine ended");
+    }
+    assert_eq!(stage.held().len(), 4, "what stands for no machine has gone: {:?}", stage.held());
+    let _ = kubectl(&stage.plane, &["get", "pod", "on-by-claim", "on-by-node"]);
+
+    let _ = kubectl(&stage.plane, &["delete", "pdb", "--all"]);
+    for _ in 0..ROUNDS {
+        stage.round().await;
+    }
+    assert_eq!((stage.held(), stage.running()), (vec![], 0));
+    assert_eq!(kubectl(&stage.plane, &["get", "nodes,nodeclaims", "-o", "name"]), "");
+}
