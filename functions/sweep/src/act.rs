@@ -11,8 +11,8 @@ use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revision, Sighting, Stored, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, Fleets, HandleError, Involved, Leases, Mirrors, NodePatch, Nodes, Presence, Queues,
-    Records, RegionStore, Report, Sought, StatusWriter, StoreError, World, advance, save,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, Fleets, HandleError, Instances, Involved, Leases, Mirrors, NodePatch, Nodes, Presence,
+    Queues, Records, RegionStore, Report, Sought, StatusWriter, StoreError, World, advance, save,
 };
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
@@ -35,7 +35,7 @@ pub(crate) struct Act<'a, S, C, K, Q, T> {
 impl<S, C, K, Q, T> Act<'_, S, C, K, Q, T>
 where
     S: ClaimStore + Records + Leases + RegionStore,
-    C: Fleets,
+    C: Fleets + Instances,
     K: ClusterReader + Mirrors + Nodes + StatusWriter,
     Q: Queues,
     T: Clock,

@@ -8,7 +8,7 @@ use whittle_claims::{
 };
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
-use whittle_ports::{ClaimStore, Clock, HandleError, Leases, Queues, RegionStore, Report, StoreError, World, save};
+use whittle_ports::{ClaimStore, Clock, HandleError, Instances, Leases, Queues, RegionStore, Report, StoreError, World, save};
 use whittle_snapshot::warm;
 use whittle_units::{ClaimName, ClusterName, Price, Resources, SignedDuration, Timestamp};
 
@@ -17,6 +17,9 @@ const LEASE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Giving machines their claims back takes one lease; a run that takes longer goes on with the next sweep.
 pub(crate) const LEASE_OF_MANY: SignedDuration = SignedDuration::from_secs(30);
+
+/// What stands in the place of a launch on machines that somebody else started: `terminate` may end none without that tag.
+const ADOPTED: &str = "adopted";
 
 /// What machines cost today, as far as that is known.
 pub(crate) async fn prices<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>) -> Option<Arc<Catalog>>
@@ -40,8 +43,14 @@ pub(crate) async fn take_in<S, C, K, Q, T>(
 ) -> Result<(), HandleError>
 where
     S: ClaimStore,
+    C: Instances,
     T: Clock,
 {
+    let id = &found.instance.id;
+    if found.instance.tags.get(labels::TAG_LAUNCH).is_none_or(String::is_empty) {
+        // Before the claim: one whose machine nobody may end would drain it and get no further.
+        world.cloud.tag(id, &[(labels::TAG_LAUNCH.to_owned(), ADOPTED.to_owned())]).await?;
+    }
     let now = world.clock.now();
     let named = claims.iter().find(|claim| claim.value.key.name == found.name());
     let place = found.place(named.map(|claim| &claim.value));
@@ -59,7 +68,6 @@ where
         Err(StoreError::Conflict { .. }) => return Ok(()),
         Err(error) => return Err(error.into()),
     }
-    let id = &found.instance.id;
     report.count("adopted");
     report
         .metric("whittle_nodeclaims_adopted_total", [("nodepool", found.instance.tags.get(labels::NODE_POOL).map_or("", String::as_str))]);

@@ -10,7 +10,7 @@ use whittle_api::karpenter::{NodeClaim, NodePool, Requirement};
 use whittle_api::{ObjectMeta, labels};
 use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Sighting, annotations_of, holds, labels_of, mirror, step};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{ClaimStore, Report, Settings, World};
+use whittle_ports::{ClaimStore, Leases, Report, Settings, World};
 use whittle_sim::Simulation;
 use whittle_units::{ClusterName, Quantity, SignedDuration};
 
@@ -284,6 +284,55 @@ fn an_empty_table_learns_its_machines_again_and_ends_nothing() {
     simulation.run_for(SignedDuration::from_secs(60));
     let again = sweep(&simulation);
     assert_eq!((again.counted("adopted"), again.counted("ended"), claims(&simulation).len()), (0, 0, 1), "once");
+}
+
+/// Karpenter's machine and NodeClaim, which the user hands over.
+fn handed_over() -> Simulation {
+    let simulation = world_of(None);
+    let mut world = simulation.world();
+    world.region.machines.values_mut().for_each(|machine| {
+        machine.instance.tags.remove(labels::TAG_LAUNCH);
+    });
+    world.cluster.objects.change::<NodeClaim>("default-1", |shown| {
+        shown.metadata.annotations.remove(labels::MANAGED);
+        shown.metadata.annotations.insert(labels::ADOPT.into(), "true".into());
+    });
+    drop(world);
+    simulation
+}
+
+#[test]
+fn a_machine_that_is_handed_over_is_marked_as_ours_so_that_it_may_be_ended() {
+    let mut simulation = handed_over();
+    let mark = |simulation: &Simulation| {
+        simulation.world().region.machines.values().next().unwrap().instance.tags.get(labels::TAG_LAUNCH).cloned()
+    };
+    sweep(&simulation);
+    assert_eq!((claims(&simulation).len(), mark(&simulation)), (0, None), "not at first sight");
+    simulation.run_for(SignedDuration::from_secs(60));
+    assert_eq!(sweep(&simulation).counted("adopted"), 1);
+    assert_eq!(mark(&simulation).as_deref(), Some("adopted"));
+    let launched = world_of(None);
+    let before = mark(&launched);
+    assert!(before.is_some());
+    sweep(&launched);
+    assert_eq!(mark(&launched), before, "the name of a launch is never replaced");
+}
+
+#[test]
+fn a_machine_that_cannot_be_marked_gets_no_claim() {
+    let simulation = handed_over();
+    let (objects, ports) = (simulation.world().cluster.objects.snapshot(), simulation.ports());
+    let instance = simulation.world().region.machines.values().next().unwrap().instance.clone();
+    let found = crate::adopt::found(&instance, &objects).unwrap();
+    simulation.world().region.machines.clear();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let (cluster, now) = (ClusterName::new("c"), simulation.world().now());
+    let outcome = block_on(async {
+        let lease = ports.acquire(&cluster, "test", now, SignedDuration::from_secs(5)).await.unwrap();
+        crate::collect::take_in(world, &lease, &[], &objects, &found, None, &mut Report::default()).await
+    });
+    assert!(outcome.is_err() && claims(&simulation).is_empty(), "{outcome:?}");
 }
 
 #[test]
