@@ -8,7 +8,7 @@ mod tests;
 
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
-use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, StockOut, Stored, mirror};
+use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, Phase, StockOut, Stored, mirror};
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Queues, RegionStore, Report, Safeguard,
@@ -19,6 +19,9 @@ use whittle_units::{InstanceId, SignedDuration, Timestamp};
 /// So often a notice is judged anew because somebody wrote its claim at the same moment: those who write one claim are few.
 /// Then the message comes again.
 const TRIES_MAX: u32 = 5;
+/// So long after it was sent a notice comes again that names a machine which nobody knows: a call whose answer was lost is
+/// repeated by then, and the queue, which brings a message back after a minute, does not give it up as poisoned.
+const AWAITED: SignedDuration = SignedDuration::from_secs(90);
 
 /// Handles the body of one message of the interruption queue. Text that is no event is an `Unreadable` error, to be dropped.
 pub async fn handle<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &Settings, body: &str) -> Result<Report, HandleError>
@@ -63,6 +66,10 @@ where
     for _ in 0..TRIES_MAX {
         let Some(claim) = world.store.by_instance(instance).await? else {
             report.count("unknown_instances");
+            let waits = kind.ends_claim() && !settings.shadow && is_young(sent_at, world.clock.now());
+            if waits && has_launches(world, settings).await? {
+                return Err(HandleError::NotYet { what: format!("the claim of {instance}") });
+            }
             return Ok(());
         };
         let named = claim.value.machine().is_some_and(|machine| machine.instance_id == *instance);
@@ -76,6 +83,26 @@ where
         }
     }
     Err(HandleError::Contended { what: format!("the claim of {instance}"), tries: TRIES_MAX })
+}
+
+/// Whether a notice may be about a machine of which its launch has not heard yet.
+fn is_young(sent_at: Option<Timestamp>, now: Timestamp) -> bool {
+    sent_at.is_some_and(|sent| now.duration_since(sent) < AWAITED)
+}
+
+/// Whether any claim waits for EC2 to name its machine. Most notices of machines that nobody knows are other people's: they are
+/// dropped at once.
+async fn has_launches<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &Settings) -> Result<bool, HandleError>
+where
+    S: ClaimStore,
+{
+    for cluster in &settings.clusters {
+        let claims = world.store.list(cluster).await?;
+        if claims.iter().any(|claim| matches!(claim.value.phase, Phase::Launching { .. })) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Does what a notice asks of a claim as it was read. `Conflict` when somebody else has written it meanwhile: then nothing

@@ -1,4 +1,5 @@
 mod contended;
+mod early;
 
 use crate::{advice, reason, short_of, tightens};
 use whittle_api::karpenter::NodePool;

@@ -270,6 +270,9 @@ pub enum HandleError {
     /// Others wrote what was to be written at every try. The message says what no later read would: it has to come again.
     #[error("{what} was written by others at each of {tries} tries")]
     Contended { what: String, tries: u32 },
+    /// What the message is about may be known in a moment. The message says what no later read would: it has to come again.
+    #[error("{what} is not known yet")]
+    NotYet { what: String },
     /// The checker found the plan wrong: nothing of it was done.
     #[error("the plan for cluster {cluster} was refused by the checker: {reason}")]
     PlanRefused { cluster: String, reason: String },
@@ -282,7 +285,8 @@ impl HandleError {
             Self::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. }) | Self::Illegal(_) => Disposition::Replan,
             Self::Store(StoreError::Held { .. } | StoreError::Throttled { .. } | StoreError::Unavailable { .. })
             | Self::Queue(_)
-            | Self::Contended { .. } => Disposition::RetryLater,
+            | Self::Contended { .. }
+            | Self::NotYet { .. } => Disposition::RetryLater,
             Self::Store(StoreError::Unreadable { .. }) | Self::PlanRefused { .. } => Disposition::Fail,
             Self::Cluster(ClusterError::Invalid { .. } | ClusterError::NoAccess { .. }) => Disposition::Fail,
             Self::Cluster(_) => Disposition::RetryLater,

@@ -16,7 +16,7 @@ use whittle_sim::region::notices;
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClusterName, InstanceId, Price, ProviderId, Resources, SignedDuration, Timestamp};
 
-struct Nothing;
+pub(super) struct Nothing;
 
 impl Functions for Nothing {
     fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
@@ -84,11 +84,11 @@ impl DecisionLog for Busy {
     }
 }
 
-fn key() -> ClaimKey {
+pub(super) fn key() -> ClaimKey {
     ClaimKey { cluster: "c".into(), name: "default-1".into() }
 }
 
-fn serving() -> Claim {
+pub(super) fn serving() -> Claim {
     let id = InstanceId::new("i-1");
     let machine = Machine {
         provider_id: ProviderId::of_instance("z", &id),

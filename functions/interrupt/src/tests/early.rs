@@ -1,0 +1,82 @@
+//! A notice that is quicker than the answer of the launch.
+
+use super::at;
+use super::contended::{Nothing, key, serving};
+use futures::executor::block_on;
+use std::sync::Arc;
+use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, step};
+use whittle_ports::{ClaimStore, Clock, Disposition, HandleError, Leases, Report, Settings, World};
+use whittle_sim::region::notices;
+use whittle_sim::{Function, SimPorts, Simulation, WorldOptions};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+fn planned() -> Claim {
+    Claim::planned(key(), "uid".into(), ClaimSpec::default(), at(-10))
+}
+
+fn launching() -> Claim {
+    step(&planned(), &Event::LaunchBegun { client_token: "t".into() }, at(-5)).unwrap()
+}
+
+fn holding(claim: &Claim) -> Simulation {
+    let options = WorldOptions {
+        seed: 1,
+        cluster: ClusterName::new("c"),
+        region: "us-west-2".into(),
+        kubernetes_version: "1.33".into(),
+        start: at(0),
+    };
+    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+    let ports = simulation.ports();
+    block_on(async {
+        let lease = ports.acquire(&key().cluster, "test", at(0), SignedDuration::from_secs(5)).await.unwrap();
+        ports.create(&lease, claim).await.unwrap();
+    });
+    simulation
+}
+
+fn told(ports: &SimPorts, sent_at: Timestamp) -> Result<Report, HandleError> {
+    let world = World { store: ports, cloud: &(), cluster: ports, queues: ports, clock: ports };
+    let settings = Settings { clusters: vec![key().cluster], ..Settings::default() };
+    block_on(crate::handle(world, &settings, &notices::spot_interruption("i-1", sent_at)))
+}
+
+#[test]
+fn a_notice_of_a_machine_whose_launch_is_under_way_reaches_its_claim_when_it_comes_again() {
+    let mut simulation = holding(&launching());
+    let ports = simulation.ports();
+    let sent_at = ports.now();
+    assert_eq!(told(&ports, sent_at).unwrap_err().disposition(), Disposition::RetryLater);
+    let known = serving().machine().unwrap().clone();
+    block_on(async {
+        let read = ports.get(&key()).await.unwrap().unwrap();
+        let launched = step(&read.value, &Event::FleetAnswered(known), at(1)).unwrap();
+        ports.update(&launched, read.revision).await.unwrap();
+    });
+    simulation.run_for(SignedDuration::from_secs(60));
+    assert_eq!(told(&ports, sent_at).unwrap().counted("ended"), 1);
+    let deletion = block_on(ports.get(&key())).unwrap().unwrap().value.deletion.unwrap();
+    assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::SpotInterruption, Some(at(120))), "it counts from when it was sent");
+}
+
+#[test]
+fn a_notice_of_a_machine_that_is_not_ours_ends_nothing_and_is_dropped() {
+    for (claim, age) in [(launching(), 90), (planned(), 0), (serving(), 0)] {
+        let serves = claim.machine().is_some();
+        let mut claim = claim;
+        if let whittle_claims::Phase::Registered { machine, .. } = &mut claim.phase {
+            machine.instance_id = "i-2".into();
+        }
+        let simulation = holding(&claim);
+        let ports = simulation.ports();
+        let report = told(&ports, at(-age)).unwrap();
+        assert_eq!((report.counted("unknown_instances"), report.counted("ended")), (1, 0), "{serves}");
+        assert_eq!(block_on(ports.get(&key())).unwrap().unwrap().value, claim);
+        let rung: Vec<Function> = simulation.world().queues.waiting().map(|message| message.function).collect();
+        assert!(rung.is_empty(), "{rung:?}");
+    }
+    let simulation = holding(&launching());
+    assert!(told(&simulation.ports(), at(0)).is_err());
+    let claim = block_on(simulation.ports().get(&key())).unwrap().unwrap().value;
+    assert_eq!(claim, launching(), "a claim that waits is not ended for a machine that may be anybody's");
+}
