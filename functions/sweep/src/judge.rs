@@ -362,8 +362,8 @@ fn differs(shown: &NodeClaim, wanted: &NodeClaim) -> bool {
 /// Instances that Whittle started and that no claim accounts for. What Karpenter started carries the same tags but one, and is
 /// Karpenter's to end.
 fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
-    // Any instance might belong to a claim, or to another controller's NodeClaim, that cannot be read.
-    let unshown = seen.objects.lacks_kind(NodeClaim::KIND) || unreadable::hides_machines(seen.claims, seen.objects);
+    // Any instance might belong to a claim that cannot be read, or to another controller's NodeClaim.
+    let unshown = seen.objects.lacks_kind(NodeClaim::KIND);
     if Safeguard::UnreadableClaimsHold.stops(!seen.unreadable.is_empty()) || unshown {
         return;
     }
@@ -388,6 +388,9 @@ fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
         let under_way = Safeguard::LaunchUnderWay.stops(under_way);
         if !tagged || young || under_way || named.contains(instance.id.as_str()) || !instance.is_alive() {
             continue;
+        }
+        if unreadable::may_be_hidden(instance, seen.claims, seen.objects, seen.now) {
+            continue; // nor may it be taken over
         }
         if !adopt::is_ours(instance, seen.objects) {
             adopt::of_karpenter(instance, seen, sights, out);

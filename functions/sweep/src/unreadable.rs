@@ -3,13 +3,17 @@
 use crate::judge::{ALL_MISSING, BETWEEN_SIGHTINGS, Missing, owner_of};
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
-use whittle_api::{ClusterObjects, ObjectMeta, Unreadable};
+use whittle_api::{ClusterObjects, ObjectMeta, Unreadable, labels};
 use whittle_claims::{Claim, Stored};
+use whittle_ec2::instance::Instance;
 use whittle_ports::Sought;
-use whittle_units::SignedDuration;
+use whittle_units::{SignedDuration, Timestamp};
 
 /// The kind of old pools.
 const PROVISIONER: &str = "Provisioner";
+
+/// A machine whose node has not joined by then has been given up by whoever started it: registration may take 15 minutes.
+const UNNAMED_SPARED: SignedDuration = SignedDuration::from_hours(1);
 
 /// How a claim's pool stands.
 pub(crate) enum Pool {
@@ -89,9 +93,28 @@ pub(crate) fn machines(objects: &ClusterObjects) -> impl Iterator<Item = &str> {
     objects.unreadable_of(NodeClaim::KIND).map(|odd| odd.provider_id.as_str()).filter(|id| !id.is_empty())
 }
 
-/// Whether any machine may belong to a NodeClaim that nobody can read. Of those that show our own claims the claims know more.
+/// Whether any machine may belong to a NodeClaim that nobody can read.
 pub(crate) fn hides_machines(claims: &[Stored<Claim>], objects: &ClusterObjects) -> bool {
+    hidden(claims, objects).next().is_some()
+}
+
+/// NodeClaims of which nobody can read whose machine they name. Of those that show our own claims the claims know more.
+fn hidden<'o>(claims: &'o [Stored<Claim>], objects: &'o ClusterObjects) -> impl Iterator<Item = &'o Unreadable> {
     let is_ours = |odd: &Unreadable| claims.iter().any(|claim| claim.value.key.name.as_str() == odd.metadata.name);
-    let hides = |odd: &Unreadable| odd.provider_id.is_empty() && !is_ours(odd);
-    objects.unreadable_of(NodeClaim::KIND).any(hides)
+    objects.unreadable_of(NodeClaim::KIND).filter(move |odd| odd.provider_id.is_empty() && !is_ours(odd))
+}
+
+/// Whether this machine may belong to a NodeClaim that nobody can read: the one that its tag names, or that owns its Node. One
+/// that has neither may be any's, until it should have joined long ago.
+pub(crate) fn may_be_hidden(instance: &Instance, claims: &[Stored<Claim>], objects: &ClusterObjects, now: Timestamp) -> bool {
+    let id = instance.provider_id();
+    let nodes: Vec<&Node> = objects.nodes.iter().filter(|node| node.spec.provider_id == id.as_str()).collect();
+    let owns = |odd: &Unreadable| nodes.iter().flat_map(|node| &node.metadata.owner_references).any(|owner| owner.uid == odd.metadata.uid);
+    let unnamed = now.duration_since(instance.launched_at) < UNNAMED_SPARED;
+    let named = instance.tags.get(labels::TAG_NODE_CLAIM);
+    let may_own = |odd: &Unreadable| {
+        let name = &odd.metadata.name;
+        name.is_empty() || owns(odd) || named.map_or(unnamed, |named| named == name)
+    };
+    hidden(claims, objects).any(may_own)
 }

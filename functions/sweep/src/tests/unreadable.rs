@@ -190,11 +190,48 @@ fn a_machine_that_may_be_somebodys_is_no_orphan() {
     check_orphans(&beside(named(odd::<NodeClaim>("theirs", "u"), "aws:///z/i-8")), &["i-9"]);
     // Whose machine it names cannot be read: it may be any.
     check_orphans(&beside(Some(odd::<NodeClaim>("theirs", "u"))), &[]);
+    // Unless its own tag names another's.
+    let tagged = |name: &str| {
+        change(beside(Some(odd::<NodeClaim>("theirs", "u"))), |s| {
+            for orphan in s.instances.iter_mut().filter(|instance| instance.id.as_str() == "i-9") {
+                orphan.tags.insert(labels::TAG_NODE_CLAIM.into(), name.into());
+            }
+        })
+    };
+    check_orphans(&tagged("theirs"), &[]);
+    check_orphans(&tagged("default-9"), &["i-9"]);
     // Of one that shows a claim of ours the claim knows the machine.
     check_orphans(&beside(Some(odd::<NodeClaim>("default-1", "u"))), &["i-9"]);
     // Its Node would have to be drained, and cannot be.
     check_orphans(&beside(named(odd::<Node>("theirs", "u"), "aws:///z/i-9")), &[]);
     check_orphans(&change(beside(None), |s| s.objects.absent_kinds = vec!["NodeClaim".into()]), &[]);
+}
+
+#[test]
+fn a_node_claim_that_cannot_be_read_spares_no_machine_for_ever_but_those_that_are_its_own() {
+    let aged = |minutes: i64, change_it: fn(&mut Scene)| {
+        let mut late = change(scene(registered()), |s| {
+            let mut orphan = instance("i-9");
+            orphan.launched_at = at(100 - minutes * 60);
+            s.instances.push(orphan);
+            s.objects.unreadable = vec![odd::<NodeClaim>("theirs", "u")];
+        });
+        change_it(&mut late);
+        late
+    };
+    check_orphans(&aged(58, |_| {}), &[]);
+    check_orphans(&aged(60, |_| {}), &["i-9"]);
+    check_orphans(&aged(600, |s| s.objects.unreadable[0].metadata.name.clear()), &[]);
+    let owned = |s: &mut Scene| {
+        let mut theirs = node(true);
+        theirs.metadata.name = "theirs".into();
+        theirs.spec.provider_id = "aws:///z/i-9".into();
+        theirs.metadata.labels.insert(labels::REGISTERED.into(), "true".into());
+        theirs.metadata.owner_references = vec![whittle_api::OwnerReference { uid: "u".into(), ..whittle_api::OwnerReference::default() }];
+        s.objects.nodes.push(theirs);
+    };
+    let (_, second) = aged(600, owned).twice(60);
+    assert!(second.orphans.is_empty() && second.adopt.is_empty(), "it owns the Node");
 }
 
 #[test]
