@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use whittle_claims::{FenceFacts, NodeClassRecord};
 use whittle_units::ClusterName;
 
+/// What the names of clusters' node roles begin with in Karpenter's set-up.
+const NODE_ROLE: &str = "KarpenterNodeRole-";
+
 /// Names with `*` and `?`, as in IAM's policies, for each cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamePatterns(BTreeMap<ClusterName, Vec<String>>);
@@ -119,8 +122,8 @@ impl Settings {
     /// Whether nodes of the cluster may have this role (its name, with or without path).
     ///
     /// The operator's own default role may be had everywhere. Any other must be among `node_roles`, and among the cluster's
-    /// own names. A cluster without such names may have any role of `node_roles` if it is alone in its deployment, and only
-    /// `KarpenterNodeRole-CLUSTER` if it is not.
+    /// own names. A cluster without such names may have `KarpenterNodeRole-CLUSTER`, and if it is alone in its deployment any
+    /// other role of `node_roles` that has not the name of another cluster's.
     pub fn permits_node_role(&self, cluster: &ClusterName, role: &str) -> bool {
         let name = bare(role);
         if name.is_empty() {
@@ -134,8 +137,16 @@ impl Settings {
         }
         match self.cluster_node_roles.of(cluster) {
             Some(own) => any_covers(own, name),
-            None => self.clusters.len() <= 1 || name == format!("KarpenterNodeRole-{cluster}"),
+            None if name == format!("{NODE_ROLE}{cluster}") => true,
+            None => self.clusters.len() <= 1 && !self.may_be_of_another(name),
         }
+    }
+
+    /// Whether a role has the name that Karpenter's set-up gives the node role of a cluster. Which clusters of the account other
+    /// deployments serve nobody here knows: a pattern is no reason to let it be had, its name written out is.
+    fn may_be_of_another(&self, name: &str) -> bool {
+        let written_out = self.node_roles.is_empty() || self.node_roles.iter().any(|role| bare(role) == name);
+        name.starts_with(NODE_ROLE) && !written_out
     }
 
     /// Whether an instance profile whose role nobody could look up may be used: the operator's own default, and any where the
@@ -235,12 +246,24 @@ mod tests {
     fn the_list_of_all_roles_is_a_fence_for_every_cluster() {
         let one = settings(&["prod"], "KarpenterNodeRole-*, eng/batch", "");
         let permits = |role: &str| one.permits_node_role(&"prod".into(), role);
-        assert!(permits("KarpenterNodeRole-other") && permits("batch"), "a cluster alone may have all of them");
+        assert!(permits("KarpenterNodeRole-prod") && permits("batch"), "a cluster alone may have all of them");
         assert!(!permits("admin"));
         let narrow = settings(&["prod"], "KarpenterNodeRole-*", "prod=admin");
         assert!(!narrow.permits_node_role(&"prod".into(), "admin"), "IAM would not let it be passed");
         let default = Settings { default_node_role: Some("path/nodes".to_owned()), ..settings(&["a", "b"], "x", "") };
         assert!(default.permits_node_role(&"a".into(), "nodes"), "the operator chose it");
+    }
+
+    #[test]
+    fn a_cluster_alone_never_has_the_node_role_of_a_cluster_of_another_deployment() {
+        let one = settings(&["prod"], "KarpenterNodeRole-*", "");
+        assert!(!one.permits_node_role(&"prod".into(), "KarpenterNodeRole-dev"), "by the default of the stack");
+        assert!(!one.permits_node_role(&"prod".into(), "path/KarpenterNodeRole-prod-b"));
+        let written_out = settings(&["prod"], "KarpenterNodeRole-*,KarpenterNodeRole-shared", "");
+        assert!(written_out.permits_node_role(&"prod".into(), "KarpenterNodeRole-shared"));
+        let by_entry = settings(&["prod"], "KarpenterNodeRole-*", "prod=KarpenterNodeRole-*");
+        assert!(by_entry.permits_node_role(&"prod".into(), "KarpenterNodeRole-dev"), "the operator says so of this cluster");
+        assert!(settings(&["prod"], "", "").permits_node_role(&"prod".into(), "KarpenterNodeRole-dev"), "IAM alone says so");
     }
 
     #[test]
