@@ -164,6 +164,8 @@ pub const ACT_ON_REBALANCE: &str = "whittle.dev/act-on-rebalance";
 /// EC2 tags of everything that we create.
 pub const TAG_CLUSTER: &str = "eks:eks-cluster-name";
 pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";
+/// Tags by which Whittle tells its own machines apart; nobody else sets them.
+pub const OWN_TAGS: &str = "whittle.dev/";
 /// Names the fleet call that an instance came from: how a repeated launch finds its machines.
 pub const TAG_LAUNCH: &str = "whittle.dev/launch";
 /// Says since when a machine that Whittle started runs on unmanaged; no sweep takes it for an orphan.

@@ -118,7 +118,9 @@ pub fn tags(cluster: &str, claim: &NodeClaim, class: &Ec2NodeClass) -> Result<BT
 /// Tag keys that the user may not set.
 pub fn is_reserved_tag(key: &str) -> bool {
     const RESERVED: &[&str] = &[labels::NODE_POOL, labels::TAG_CLUSTER, labels::EC2_NODE_CLASS, labels::TAG_NODE_CLAIM];
-    RESERVED.contains(&key) || key.strip_prefix(labels::TAG_CLUSTER_OWNED_PREFIX).is_some_and(|cluster| !cluster.is_empty())
+    RESERVED.contains(&key)
+        || key.starts_with(labels::OWN_TAGS)
+        || key.strip_prefix(labels::TAG_CLUSTER_OWNED_PREFIX).is_some_and(|cluster| !cluster.is_empty())
 }
 
 /// Plans the launch of one machine. The class must be ready, and what it names as its spec says now.

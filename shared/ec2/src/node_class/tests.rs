@@ -196,8 +196,11 @@ fn settings_that_cannot_work_make_a_class_not_ready() {
     assert_eq!(of("Bottlerocket", json!({"podsPerCore": 2})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
     assert_eq!(of("AL2", json!({"podsPerCore": 2})), [""; 0]);
     assert_eq!(of("AL2", json!({"clusterDNS": ["10.0.0.1", "10.0.0.2"]})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
-    let tags = json!({"amiFamily": "AL2", "tags": {"karpenter.sh/nodepool": "x"}});
-    assert_eq!(troubles(tags, |_| {}).0, ["ValidationSucceeded=False TagValidationFailed"]);
+    // A machine with the last one would be nobody's for good.
+    for tag in ["karpenter.sh/nodepool", "whittle.dev/launch", "whittle.dev/let-go"] {
+        let tags = json!({"amiFamily": "AL2", "tags": {tag: "x"}});
+        assert_eq!(troubles(tags, |_| {}).0, ["ValidationSucceeded=False TagValidationFailed"], "{tag}");
+    }
 }
 
 #[test]
