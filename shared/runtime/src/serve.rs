@@ -218,9 +218,10 @@ struct UrlCaller {
     user_arn: Option<String>,
 }
 
-/// Reads an event of a Function URL (payload format 2.0). Of a longer body than `body_max` one byte more is kept: nobody has
+/// Reads an event of a Function URL (payload format 2.0), whose callers `sign` where the URL checks signatures; where it does not,
+/// nobody is taken at his word. Of a longer body than `body_max` one byte more is kept: nobody has
 /// been asked yet who calls.
-fn url_request(event: &Value, body_max: usize) -> Result<UrlRequest, String> {
+fn url_request(event: &Value, body_max: usize, sign: bool) -> Result<UrlRequest, String> {
     let event = UrlEvent::deserialize(event).map_err(|error| format!("the event is no call of a Function URL: {error}"))?;
     let mut body = event.body.unwrap_or_default().into_bytes();
     if event.is_base64_encoded {
@@ -230,7 +231,7 @@ fn url_request(event: &Value, body_max: usize) -> Result<UrlRequest, String> {
     }
     body.truncate(body_max + 1);
     let caller = event.request_context.authorizer.and_then(|authorizer| authorizer.iam).and_then(|iam| iam.user_arn);
-    Ok(UrlRequest { path: event.raw_path, body, signed_by: caller })
+    Ok(UrlRequest { path: event.raw_path, body, signed_by: caller.filter(|_| sign) })
 }
 
 /// Serves a function behind a Function URL, of whose bodies at most `body_max` bytes and one are read. The secrets that let
@@ -247,7 +248,7 @@ where
     let handler = &handler;
     lambda_runtime::run(service_fn(|event: LambdaEvent<Value>| async move {
         let mut shell = connections.shell(InvocationClock::until(event.context.deadline, Timestamp::now()));
-        let request = match url_request(&event.payload, body_max) {
+        let request = match url_request(&event.payload, body_max, secrets.is_none()) {
             Ok(request) => request,
             Err(reason) => return Ok::<Value, Error>(url_answer(400, &json!({ "message": reason }).to_string())),
         };
@@ -378,12 +379,13 @@ mod tests {
     }
 
     #[test]
-    fn a_signed_call_names_its_caller() {
+    fn a_signed_call_names_its_caller_and_never_one_whose_signature_nobody_checked() {
         let event = json!({
             "version": "2.0", "rawPath": "/prod", "isBase64Encoded": true, "body": "e30=",
             "requestContext": { "authorizer": { "iam": { "userArn": "arn:aws:sts::1:assumed-role/relay/x" } } },
         });
-        let request = url_request(&event, 10).expect("it is a call");
+        assert_eq!(url_request(&event, 10, false).expect("it is a call").signed_by, None, "nobody checked it");
+        let request = url_request(&event, 10, true).expect("it is a call");
         assert_eq!((request.path.as_str(), request.body.as_slice()), ("/prod", b"{}".as_slice()));
         assert_eq!(request.signed_by.as_deref(), Some("arn:aws:sts::1:assumed-role/relay/x"));
     }
@@ -391,8 +393,11 @@ mod tests {
     #[test]
     fn a_webhook_has_no_caller() {
         let event = json!({ "version": "2.0", "rawPath": "/secret/prod", "isBase64Encoded": false, "body": "{}", "requestContext": { "http": { "method": "POST" } } });
-        assert_eq!(url_request(&event, 10), Ok(UrlRequest { path: "/secret/prod".to_owned(), body: b"{}".to_vec(), signed_by: None }));
-        assert!(url_request(&json!({ "rawPath": 1 }), 10).is_err());
+        assert_eq!(
+            url_request(&event, 10, true),
+            Ok(UrlRequest { path: "/secret/prod".to_owned(), body: b"{}".to_vec(), signed_by: None })
+        );
+        assert!(url_request(&json!({ "rawPath": 1 }), 10, true).is_err());
     }
 
     #[test]
@@ -403,7 +408,7 @@ mod tests {
                 let encoded = base64::engine::general_purpose::STANDARD.encode(&bytes);
                 let of = |body: &str, encoded: bool| {
                     let event = json!({ "rawPath": "/", "body": body, "isBase64Encoded": encoded });
-                    url_request(&event, max).expect("it is a call").body
+                    url_request(&event, max, true).expect("it is a call").body
                 };
                 let plain = String::from_utf8(bytes.clone()).expect("ASCII");
                 for body in [of(&plain, false), of(&encoded, true)] {
