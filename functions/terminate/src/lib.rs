@@ -59,8 +59,11 @@ where
     let next = match outcome {
         Ok(next) => next,
         // Somebody else moved the claim or the Node: the next look sees what they did.
-        Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Cluster(_) | HandleError::Illegal(_)) => {
+        Err(error @ (HandleError::Store(StoreError::Conflict { .. }) | HandleError::Cluster(_) | HandleError::Illegal(_))) => {
             report.count("left_for_later");
+            if let HandleError::Cluster(error) = &error {
+                refused::by_cluster(&current.value, error, &mut report);
+            }
             Next::Again(LATER)
         }
         // Nothing is lost by asking later; to fail would cost minutes, and park the message in the end.

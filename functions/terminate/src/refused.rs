@@ -1,8 +1,8 @@
-//! EC2 refuses, and goes on refusing until somebody mends it: what is said, to whom, and what they can do.
+//! EC2 or the API server refuses, and goes on refusing until somebody mends it: what is said, to whom, and what they can do.
 
 use whittle_claims::Claim;
 use whittle_ec2::errors::CreateReason;
-use whittle_ports::{CloudError, CloudErrorKind, ClusterEvent, Involved, Report, StatusWriter, World};
+use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, StatusWriter, World};
 
 /// EC2's code where an instance has termination protection.
 const PROTECTED: &str = "OperationNotPermitted";
@@ -40,4 +40,14 @@ where
     for about in [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)].into_iter().flatten() {
         let _ = world.cluster.publish(&claim.key.cluster, &ClusterEvent::warning(about, "FailedTermination", message.clone())).await;
     }
+}
+
+/// The API server stopped the work on a claim. That somebody was quicker is nobody's business; that it does not answer, or lets
+/// nobody in, holds up every drain, and counts as a failed run for the alarm, although the claim is looked at again soon.
+pub(crate) fn by_cluster(claim: &Claim, error: &ClusterError, report: &mut Report) {
+    if matches!(error, ClusterError::Conflict { .. } | ClusterError::NotFound { .. } | ClusterError::EvictionForbidden { .. }) {
+        return;
+    }
+    tracing::error!(claim = %claim.key, %error, "the API server stops the end of a NodeClaim");
+    report.metric("whittle_failed_runs", []);
 }

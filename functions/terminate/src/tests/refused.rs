@@ -4,7 +4,7 @@ use super::at;
 use super::over_sim::{Refusing, Scene, serving};
 use whittle_claims::{Claim, Deletion, DeletionReason, Event, step};
 use whittle_ec2::instance::InstanceState;
-use whittle_ports::{CloudErrorKind, Report};
+use whittle_ports::{CloudErrorKind, ClusterError, Report};
 
 fn draining() -> Claim {
     let deletion = Deletion { reason: DeletionReason::Underutilized, at: at(0), deadline: None, message: String::new() };
@@ -65,5 +65,31 @@ fn what_passes_by_itself_is_nobodys() {
         let (scene, report) = refused(&Refusing(kind, "RequestLimitExceeded"));
         assert!(report.metrics.iter().all(|metric| metric.metric != "whittle_terminations_refused_total"), "{:?}", report.metrics);
         assert_eq!(scene.told("FailedTermination"), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_api_server_that_holds_up_a_drain_is_never_silent() {
+    let (what, message) = (|| "Node n".to_owned(), || "no".to_owned());
+    let failed = |error: &ClusterError| {
+        let mut report = Report::default();
+        crate::refused::by_cluster(&draining(), error, &mut report);
+        report.metrics.iter().filter(|metric| metric.metric == "whittle_failed_runs").count()
+    };
+    for error in [
+        ClusterError::NoAccess { cluster: "c".into(), message: message() },
+        ClusterError::Invalid { what: what(), message: message() },
+        ClusterError::Unavailable { cluster: "c".into(), what: what(), message: message() },
+        ClusterError::Throttled { what: what() },
+    ] {
+        assert_eq!(failed(&error), 1, "{error}");
+    }
+    // Somebody else was quicker, or a budget holds a pod: that is how drains go.
+    for error in [
+        ClusterError::Conflict { what: what() },
+        ClusterError::NotFound { what: what() },
+        ClusterError::EvictionForbidden { what: what(), message: message() },
+    ] {
+        assert_eq!(failed(&error), 0, "{error}");
     }
 }
