@@ -7,7 +7,7 @@ use whittle_api::{ConditionStatus, conditions, hashes, labels};
 use whittle_claims::{FenceFacts, NodeClassRecord};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ec2::node_class::{Found, choose_reservations, ssm_images, status};
-use whittle_ports::{ClassRefusal, CloudError, CloudErrorKind, Discovery, Settings};
+use whittle_ports::{ClassRefusal, CloudError, CloudErrorKind, ClusterEvent, Discovery, Involved, Settings};
 use whittle_units::{ClusterName, Timestamp};
 
 /// The class as it is resolved: one that names neither role nor profile gets the operator's, if there is one.
@@ -58,6 +58,14 @@ pub(crate) async fn find<C: Discovery>(
     let has_service_cidr = !info.service_cidr.is_empty();
     let found = Found { subnets, security_groups, images, reservations, alias_error, instance_profile, has_service_cidr };
     Ok(Looked { found, free_addresses, fence: FenceFacts { role, vpcs } })
+}
+
+/// That AWS refuses a call which a class needs. What was known of the class goes on to count: an image or a subnet less would have
+/// all of its nodes replaced.
+pub(crate) fn lookup_refused(class: &Ec2NodeClass, error: &CloudError) -> ClusterEvent {
+    let remedy = "let the role of refresh make this call; SSM parameters of your own belong into the stack's parameter ImageParameters";
+    let message = format!("{error}. Until that is mended nothing new of the class is seen: {remedy}");
+    ClusterEvent::warning(Involved::object(class), "LookupRefused", message)
 }
 
 /// The instance profile of a class, if there is one, and the role that it holds, if that is known. For a role that the cluster

@@ -11,8 +11,8 @@ use ending::{Ending, unless_changed};
 use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Stored, Uninstall};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Queues, Records, RegionStore,
-    Report, Scope, Settings, StatusWriter, StoreError, World,
+    ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Queues, Records,
+    RegionStore, Report, Scope, Settings, StatusWriter, StoreError, World,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -53,6 +53,10 @@ where
             // What was known of the class stays; the next run asks again.
             Err(error) => {
                 report.count("classes_failed");
+                if error.kind == CloudErrorKind::Unauthorized && !settings.shadow {
+                    // That nobody can be told stops nothing.
+                    let _ = world.cluster.publish(cluster, &classes::lookup_refused(&class, &error)).await;
+                }
                 failure.get_or_insert(HandleError::Cloud(error));
             }
         }

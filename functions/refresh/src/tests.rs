@@ -542,11 +542,12 @@ struct Counting<'a> {
     ec2: &'a SimPorts,
     catalogs: AtomicU32,
     reservations: AtomicU32,
+    refuses_images: bool,
 }
 
 impl<'a> Counting<'a> {
     fn over(ec2: &'a SimPorts) -> Self {
-        Self { ec2, catalogs: AtomicU32::new(0), reservations: AtomicU32::new(0) }
+        Self { ec2, catalogs: AtomicU32::new(0), reservations: AtomicU32::new(0), refuses_images: false }
     }
     /// How often the catalog was read, and reservations.
     fn counts(&self) -> (u32, u32) {
@@ -565,6 +566,10 @@ impl Discovery for Counting<'_> {
         self.ec2.security_groups(terms).await
     }
     async fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> Result<Vec<Image>, CloudError> {
+        if self.refuses_images {
+            let (code, message) = ("AccessDeniedException".to_owned(), "SSM parameter /mine: no".to_owned());
+            return Err(CloudError { kind: whittle_ports::CloudErrorKind::Unauthorized, call: "GetParameter", code, message });
+        }
         self.ec2.images(terms, kubernetes_version).await
     }
     async fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
@@ -627,6 +632,21 @@ fn a_catalog_that_is_missing_or_cannot_be_read_is_read_anew() {
     assert_eq!(again(), 1);
     assert_eq!(again(), 1, "and is fresh again");
     assert_eq!(block_on(RegionStore::catalog(&ports)).unwrap().unwrap().value, stored.value);
+}
+
+/// With one term fewer all machines of its images would drift.
+#[test]
+fn a_refused_lookup_is_told_on_the_class_and_changes_nothing_of_what_is_known() {
+    let simulation = world();
+    let (known, ports) = (record(&simulation).unwrap(), simulation.ports());
+    let ec2 = Counting { refuses_images: true, ..Counting::over(&ports) };
+    let world = World { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+    assert!(block_on(crate::handle(world, &Settings::default(), &cluster())).is_err(), "the function's alarm rings");
+    assert_eq!(record(&simulation).unwrap(), known);
+    let world = simulation.world();
+    let told = world.cluster.events.iter().find(|kept| kept.event.reason == "LookupRefused").unwrap();
+    assert_eq!((told.event.kind.as_str(), told.event.name.as_str()), ("EC2NodeClass", "default"));
+    assert!(told.event.message.contains("/mine") && told.event.message.contains("ImageParameters"), "{}", told.event.message);
 }
 
 #[test]

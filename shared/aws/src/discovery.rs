@@ -72,7 +72,7 @@ impl Explorer {
     async fn parameter(&self, name: &str) -> Result<Option<String>, CloudError> {
         match ask!(self, aws_sdk_ssm, "GetParameter", self.ssm.get_parameter().name(name)) {
             Err(error) if error.kind == CloudErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(CloudError { message: format!("SSM parameter {name}: {}", error.message), ..error }),
             Ok(answer) => {
                 let value = answer.parameter.and_then(|parameter| parameter.value);
                 Ok(value.filter(|value| value.starts_with("ami-")))
