@@ -103,10 +103,14 @@ impl Emitted {
         if !query.contains(&format!("GROUP BY {CLUSTER} ORDER BY ")) {
             faults.push(format!("asks `{query}`, which does not say which {CLUSTER}"));
         }
-        if let Some((column, value)) = query.split_once(" WHERE ").and_then(|(_, after)| after.split_once(" = '")) {
-            let value = value.split('\'').next().unwrap_or_default();
-            if !dimensions.contains(column) || !self.code.contains(&format!("\"{value}\"")) {
-                faults.push(format!("asks for {column} = '{value}', which no function says"));
+        let wanted = query.split_once(" WHERE ").and_then(|(_, after)| after.split_once(" GROUP BY ")).map_or("", |(wanted, _)| wanted);
+        for term in wanted.split(" AND ").filter(|term| !term.is_empty()) {
+            let known = ["= '", "!= '"].iter().filter_map(|operator| term.split_once(&format!(" {operator}"))).any(|(column, value)| {
+                let value = value.trim_end_matches('\'');
+                dimensions.contains(column) && self.code.contains(&format!("\"{value}\""))
+            });
+            if !known {
+                faults.push(format!("asks for {term}, which no function says"));
             }
         }
         faults
@@ -209,6 +213,7 @@ mod tests {
             r#"SELECT MAX(whittle_b) FROM SCHEMA("Whittle", cluster, kind) GROUP BY cluster ORDER BY MAX() DESC"#,
             r#"SELECT SUM(whittle_times_total) FROM SCHEMA("Whittle", cluster) GROUP BY cluster ORDER BY SUM() DESC"#,
             r#"SELECT MAX(whittle_c) FROM SCHEMA("Whittle", cluster, why) WHERE why = 'late' GROUP BY cluster ORDER BY MAX() DESC"#,
+            r#"SELECT SUM(runs) FROM SCHEMA("Whittle", cluster, function) WHERE function = 'late' AND cluster != 'late' GROUP BY cluster ORDER BY SUM() DESC"#,
         ] {
             assert_eq!(asking(query), Vec::<String>::new());
         }
@@ -229,6 +234,10 @@ mod tests {
             (r#"SELECT MAX(whittle_b) FROM SCHEMA("Whittle", cluster, kind) GROUP BY cluster"#, "write SELECT"),
             (
                 r#"SELECT MAX(whittle_c) FROM SCHEMA("Whittle", cluster, why) WHERE why = 'never' GROUP BY cluster ORDER BY MAX() DESC"#,
+                "no function says",
+            ),
+            (
+                r#"SELECT MAX(whittle_c) FROM SCHEMA("Whittle", cluster, why) WHERE why = 'late' AND kind != 'late' GROUP BY cluster ORDER BY MAX() DESC"#,
                 "no function says",
             ),
         ] {
