@@ -115,8 +115,11 @@ pub fn tags(cluster: &str, claim: &NodeClaim, class: &Ec2NodeClass) -> Result<BT
     Ok(tags)
 }
 
-/// Tag keys that the user may not set.
+/// Tag keys that the user may not set, in whatever letters: IAM's conditions on tags do not tell upper from lower case, and would
+/// refuse the end of a machine that carried both.
 pub fn is_reserved_tag(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    let key = key.as_str();
     const RESERVED: &[&str] = &[labels::NODE_POOL, labels::TAG_CLUSTER, labels::EC2_NODE_CLASS, labels::TAG_NODE_CLAIM];
     RESERVED.contains(&key)
         || key.starts_with(labels::OWN_TAGS)

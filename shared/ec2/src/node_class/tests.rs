@@ -197,7 +197,7 @@ fn settings_that_cannot_work_make_a_class_not_ready() {
     assert_eq!(of("AL2", json!({"podsPerCore": 2})), [""; 0]);
     assert_eq!(of("AL2", json!({"clusterDNS": ["10.0.0.1", "10.0.0.2"]})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
     // A machine with the last one would be nobody's for good.
-    for tag in ["karpenter.sh/nodepool", "whittle.dev/launch", "whittle.dev/let-go"] {
+    for tag in ["karpenter.sh/nodepool", "Karpenter.sh/NodePool", "EKS:eks-cluster-name", "whittle.dev/launch", "whittle.dev/let-go"] {
         let tags = json!({"amiFamily": "AL2", "tags": {tag: "x"}});
         assert_eq!(troubles(tags, |_| {}).0, ["ValidationSucceeded=False TagValidationFailed"], "{tag}");
     }
