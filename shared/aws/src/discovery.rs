@@ -240,15 +240,25 @@ impl Discovery for Explorer {
 
     async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
         let wanted = instance_profile(cluster.as_str(), self.region.as_str(), class, role);
-        let roles = match self.profile_roles(&wanted).await? {
-            Some(roles) => roles,
+        let (path, roles) = match self.profile_roles(&wanted).await? {
+            Some(known) => known,
             None => {
                 self.create_profile(&wanted).await?;
-                Vec::new()
+                (wanted.path.clone(), Vec::new())
             }
         };
         if roles.contains(&wanted.role) {
             return Ok(wanted.name);
+        }
+        if path != wanted.path {
+            // Its machines would have another role from now on.
+            let message = format!("instance profile {} of {path} was made for something else; rename the class or its role", wanted.name);
+            return Err(CloudError {
+                kind: CloudErrorKind::Invalid,
+                call: "GetInstanceProfile",
+                code: "EntityAlreadyExists".to_owned(),
+                message,
+            });
         }
         for other in &roles {
             let request = self.iam.remove_role_from_instance_profile().instance_profile_name(&wanted.name).role_name(other);
@@ -350,14 +360,14 @@ impl Explorer {
         }
     }
 
-    /// Roles of a profile; `None` when it does not exist.
-    async fn profile_roles(&self, profile: &InstanceProfile) -> Result<Option<Vec<String>>, CloudError> {
+    /// Path and roles of a profile; `None` when it does not exist.
+    async fn profile_roles(&self, profile: &InstanceProfile) -> Result<Option<(String, Vec<String>)>, CloudError> {
         match ask!(self, aws_sdk_iam, "GetInstanceProfile", self.iam.get_instance_profile().instance_profile_name(&profile.name)) {
             Err(error) if error.kind == CloudErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
             Ok(answer) => {
-                let roles = answer.instance_profile.map(|profile| profile.roles).unwrap_or_default();
-                Ok(Some(roles.into_iter().map(|role| role.role_name).collect()))
+                let known = answer.instance_profile.map(|profile| (profile.path, profile.roles)).unwrap_or_default();
+                Ok(Some((known.0, known.1.into_iter().map(|role| role.role_name).collect())))
             }
         }
     }

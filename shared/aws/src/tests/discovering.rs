@@ -128,6 +128,15 @@ fn an_alias_without_images_is_invalid_and_asks_nobody() {
     assert_eq!((error.kind, error.code.as_str()), (CloudErrorKind::Invalid, "UnsupportedAlias"));
 }
 
+/// Whoever reads the error has to know which parameter to allow.
+#[test]
+fn a_refused_parameter_is_never_nameless() {
+    let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
+    let wire = Wire::answering([(400, &denied)]);
+    let error = run(explorer(&wire, Isolation::Isolated).images(&terms(json!([{"ssmParameter": "/images/web"}])), "1.33")).unwrap_err();
+    assert!(error.kind == CloudErrorKind::Unauthorized && error.message.contains("/images/web"), "{error}");
+}
+
 const TYPES: &str = r"<DescribeInstanceTypesResponse><instanceTypeSet><item>
   <instanceType>m5.large</instanceType><hypervisor>nitro</hypervisor>
   <supportedUsageClasses><item>on-demand</item><item>spot</item></supportedUsageClasses>

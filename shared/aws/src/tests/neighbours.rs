@@ -10,7 +10,7 @@ const NO_SUCH: &str = "<ErrorResponse><Error><Type>Sender</Type><Code>NoSuchEnti
 
 fn profile(roles: &str) -> String {
     format!(
-        "<GetInstanceProfileResponse><GetInstanceProfileResult><InstanceProfile><Path>/p/</Path><InstanceProfileName>p</InstanceProfileName><InstanceProfileId>1</InstanceProfileId><Arn>a</Arn><CreateDate>2026-01-01T00:00:00Z</CreateDate><Roles>{roles}</Roles></InstanceProfile></GetInstanceProfileResult></GetInstanceProfileResponse>"
+        "<GetInstanceProfileResponse><GetInstanceProfileResult><InstanceProfile><Path>/karpenter/us-east-1/demo/default/</Path><InstanceProfileName>p</InstanceProfileName><InstanceProfileId>1</InstanceProfileId><Arn>a</Arn><CreateDate>2026-01-01T00:00:00Z</CreateDate><Roles>{roles}</Roles></InstanceProfile></GetInstanceProfileResult></GetInstanceProfileResponse>"
     )
 }
 
@@ -22,14 +22,17 @@ fn role(name: &str) -> String {
 
 const DONE: &str = "<Response><ResponseMetadata><RequestId>r</RequestId></ResponseMetadata></Response>";
 
-/// The actions that ensuring a profile takes.
-fn actions(wire: &Wire) -> Vec<String> {
-    let name = run(Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock()).ensure_instance_profile(
+fn ensured(wire: &Wire) -> Result<String, whittle_ports::CloudError> {
+    run(Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock()).ensure_instance_profile(
         &"demo".into(),
         "default",
         "team/NodeRole",
     ))
-    .unwrap();
+}
+
+/// The actions that ensuring a profile takes.
+fn actions(wire: &Wire) -> Vec<String> {
+    let name = ensured(wire).unwrap();
     assert!(name.starts_with("demo_"));
     (0..wire.bodies().len()).map(|index| wire.form(index)["Action"].clone()).collect()
 }
@@ -45,6 +48,17 @@ fn a_profile_is_made_once_and_mended_when_half_made() {
     assert_eq!(actions(&Wire::answering([(200, &profile("")), (200, DONE)])), ["GetInstanceProfile", "AddRoleToInstanceProfile"]);
     let other = Wire::answering([(200, &profile(&role("Other"))), (200, DONE), (200, DONE)]);
     assert_eq!(actions(&other), ["GetInstanceProfile", "RemoveRoleFromInstanceProfile", "AddRoleToInstanceProfile"]);
+}
+
+/// Names are hashes of class and role: those of two classes may be the same.
+#[test]
+fn the_role_of_a_profile_of_another_class_is_never_changed() {
+    for roles in [role("Other"), String::new()] {
+        let wire = Wire::answering([(200, &profile(&roles).replace("/demo/default/", "/demo/other/"))]);
+        let error = ensured(&wire).unwrap_err();
+        assert!(error.kind == CloudErrorKind::Invalid && error.message.contains("/demo/other/"), "{error}");
+        assert_eq!(wire.bodies().len(), 1, "nothing was changed");
+    }
 }
 
 #[test]
