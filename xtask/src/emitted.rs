@@ -92,25 +92,25 @@ impl Emitted {
         faults
     }
 
-    /// What is wrong with a query of CloudWatch's: one alarm for all clusters needs GROUP BY and ORDER BY.
+    /// What is wrong with a query of CloudWatch's: one alarm for all clusters needs GROUP BY and ORDER BY, and many words, `cluster`
+    /// and `function` among them, are keywords unless they stand in quotes.
     fn of_query(&self, query: &str) -> Vec<String> {
         let Some((name, dimensions)) = asked(query) else {
-            return vec![format!(
-                "asks `{query}`; write SELECT F(metric) FROM SCHEMA(\"{NAMESPACE}\", dimensions) … GROUP BY {CLUSTER} ORDER BY F() DESC"
-            )];
+            let shape = format!(r#"SELECT F("metric") FROM SCHEMA("{NAMESPACE}", "dimension" …) … GROUP BY "{CLUSTER}" ORDER BY F() DESC"#);
+            return vec![format!("asks `{query}`; write {shape}, with every name in quotes")];
         };
         let mut faults: Vec<String> = self.fault(&name, &dimensions).into_iter().collect();
-        if !query.contains(&format!("GROUP BY {CLUSTER} ORDER BY ")) {
+        if !query.contains(&format!(r#" GROUP BY "{CLUSTER}" ORDER BY "#)) {
             faults.push(format!("asks `{query}`, which does not say which {CLUSTER}"));
         }
         let wanted = query.split_once(" WHERE ").and_then(|(_, after)| after.split_once(" GROUP BY ")).map_or("", |(wanted, _)| wanted);
         for term in wanted.split(" AND ").filter(|term| !term.is_empty()) {
-            let known = ["= '", "!= '"].iter().filter_map(|operator| term.split_once(&format!(" {operator}"))).any(|(column, value)| {
+            let known = [" = '", " != '"].iter().filter_map(|operator| term.split_once(operator)).any(|(column, value)| {
                 let value = value.trim_end_matches('\'');
-                dimensions.contains(column) && self.code.contains(&format!("\"{value}\""))
+                unquoted(column).is_some_and(|column| dimensions.contains(&column)) && self.code.contains(&format!("\"{value}\""))
             });
             if !known {
-                faults.push(format!("asks for {term}, which no function says"));
+                faults.push(format!("asks for {term}, which no function says, or whose name is not in quotes"));
             }
         }
         faults
@@ -129,11 +129,18 @@ impl Emitted {
 /// The metric and the dimensions that a query names.
 fn asked(query: &str) -> Option<(String, BTreeSet<String>)> {
     let (function, rest) = query.strip_prefix("SELECT ")?.split_once('(')?;
-    let (name, rest) = rest.split_once(") FROM SCHEMA(\"")?;
-    let (namespace, rest) = rest.split_once("\", ")?;
-    let (dimensions, rest) = rest.split_once(')')?;
-    let ordered = rest.ends_with(&format!("ORDER BY {function}() DESC"));
-    (namespace == NAMESPACE && ordered).then(|| (name.to_owned(), dimensions.split(", ").map(str::to_owned).collect()))
+    let (name, rest) = rest.split_once(") FROM SCHEMA(")?;
+    let (names, rest) = rest.split_once(')')?;
+    let mut names = names.split(", ").map(unquoted);
+    let is_ours = names.next()?.is_some_and(|namespace| namespace == NAMESPACE);
+    let is_ordered = rest.ends_with(&format!(" ORDER BY {function}() DESC"));
+    let dimensions = names.collect::<Option<BTreeSet<String>>>()?;
+    (is_ours && is_ordered).then_some((unquoted(name)?, dimensions))
+}
+
+/// A name of a query without its quotes; `None` where it has none.
+fn unquoted(name: &str) -> Option<String> {
+    Some(name.strip_prefix('"')?.strip_suffix('"')?.to_owned())
 }
 
 /// The metric that a call names, by a text, a constant or a variable; and what follows.
@@ -208,45 +215,54 @@ mod tests {
 
     #[test]
     fn what_functions_emit_may_be_watched() {
-        for query in [
-            r#"SELECT SUM(whittle_a_total) FROM SCHEMA("Whittle", cluster, nodepool, reason) GROUP BY cluster ORDER BY SUM() DESC"#,
-            r#"SELECT MAX(whittle_b) FROM SCHEMA("Whittle", cluster, kind) GROUP BY cluster ORDER BY MAX() DESC"#,
-            r#"SELECT SUM(whittle_times_total) FROM SCHEMA("Whittle", cluster) GROUP BY cluster ORDER BY SUM() DESC"#,
-            r#"SELECT MAX(whittle_c) FROM SCHEMA("Whittle", cluster, why) WHERE why = 'late' GROUP BY cluster ORDER BY MAX() DESC"#,
-            r#"SELECT SUM(runs) FROM SCHEMA("Whittle", cluster, function) WHERE function = 'late' AND cluster != 'late' GROUP BY cluster ORDER BY SUM() DESC"#,
+        for (head, tail) in [
+            (r#"SUM("whittle_a_total") FROM SCHEMA("Whittle", "cluster", "nodepool", "reason")"#, "SUM"),
+            (r#"MAX("whittle_b") FROM SCHEMA("Whittle", "cluster", "kind")"#, "MAX"),
+            (r#"SUM("whittle_times_total") FROM SCHEMA("Whittle", "cluster")"#, "SUM"),
+            (r#"MAX("whittle_c") FROM SCHEMA("Whittle", "cluster", "why") WHERE "why" = 'late'"#, "MAX"),
+            (r#"SUM("runs") FROM SCHEMA("Whittle", "cluster", "function") WHERE "function" = 'late' AND "cluster" != 'late'"#, "SUM"),
         ] {
-            assert_eq!(asking(query), Vec::<String>::new());
+            assert_eq!(asking(&whole(head, tail)), Vec::<String>::new());
         }
         let runs = json!({"Namespace": "Whittle", "MetricName": "runs", "Dimensions": [{"Name": "function"}, {"Name": "cluster"}]});
         assert_eq!(faults(runs), Vec::<String>::new());
         assert_eq!(faults(json!({"Namespace": "AWS/SQS", "MetricName": "x"})), Vec::<String>::new());
     }
 
+    fn whole(head: &str, function: &str) -> String {
+        format!(r#"SELECT {head} GROUP BY "cluster" ORDER BY {function}() DESC"#)
+    }
+
     #[test]
     fn an_alarm_on_what_nobody_emits_is_found() {
+        let late = r#"MAX("whittle_c") FROM SCHEMA("Whittle", "cluster", "why") WHERE"#;
         for (query, fault) in [
-            (r#"SELECT SUM(whittle_z_total) FROM SCHEMA("Whittle", cluster) GROUP BY cluster ORDER BY SUM() DESC"#, "no function emits it"),
-            (
-                r#"SELECT SUM(whittle_a_total) FROM SCHEMA("Whittle", cluster) GROUP BY cluster ORDER BY SUM() DESC"#,
-                "functions emit it with",
-            ),
-            (r#"SELECT MAX(whittle_b) FROM SCHEMA("Whittle", cluster, kind) ORDER BY MAX() DESC"#, "which cluster"),
-            (r#"SELECT MAX(whittle_b) FROM SCHEMA("Whittle", cluster, kind) GROUP BY cluster"#, "write SELECT"),
-            (
-                r#"SELECT MAX(whittle_c) FROM SCHEMA("Whittle", cluster, why) WHERE why = 'never' GROUP BY cluster ORDER BY MAX() DESC"#,
-                "no function says",
-            ),
-            (
-                r#"SELECT MAX(whittle_c) FROM SCHEMA("Whittle", cluster, why) WHERE why = 'late' AND kind != 'late' GROUP BY cluster ORDER BY MAX() DESC"#,
-                "no function says",
-            ),
+            (whole(r#"SUM("whittle_z_total") FROM SCHEMA("Whittle", "cluster")"#, "SUM"), "no function emits it"),
+            (whole(r#"SUM("whittle_a_total") FROM SCHEMA("Whittle", "cluster")"#, "SUM"), "functions emit it with"),
+            (r#"SELECT MAX("whittle_b") FROM SCHEMA("Whittle", "cluster", "kind") ORDER BY MAX() DESC"#.to_owned(), "which cluster"),
+            (r#"SELECT MAX("whittle_b") FROM SCHEMA("Whittle", "cluster", "kind") GROUP BY "cluster""#.to_owned(), "write SELECT"),
+            (whole(&format!("{late} \"why\" = 'never'"), "MAX"), "no function says"),
+            (whole(&format!("{late} \"why\" = 'late' AND \"kind\" != 'late'"), "MAX"), "no function says"),
         ] {
-            let found = asking(query);
+            let found = asking(&query);
             assert!(found.len() == 1 && found[0].starts_with("Alarm ") && found[0].contains(fault), "{found:?}");
         }
         let runs = json!({"Namespace": "Whittle", "MetricName": "runs", "Dimensions": [{"Name": "cluster"}]});
         assert_eq!(faults(runs).len(), 1);
-        let query = r#"SELECT MAX(whittle_b) FROM SCHEMA("Whittle", cluster, kind) GROUP BY cluster ORDER BY MAX() DESC"#;
+        let query = whole(r#"MAX("whittle_b") FROM SCHEMA("Whittle", "cluster", "kind")"#, "MAX");
         assert_eq!(faults(json!({"Metrics": [{"Id": "a", "Expression": query}]})).len(), 1, "without a period");
+    }
+
+    /// CloudWatch refuses the alarm, and with it the whole stack.
+    #[test]
+    fn no_keyword_of_cloudwatch_stands_without_quotes() {
+        for query in [
+            whole(r#"MAX(whittle_b) FROM SCHEMA("Whittle", "cluster", "kind")"#, "MAX"),
+            whole(r#"MAX("whittle_b") FROM SCHEMA("Whittle", cluster, "kind")"#, "MAX"),
+            whole(r#"MAX("whittle_c") FROM SCHEMA("Whittle", "cluster", "why") WHERE why = 'late'"#, "MAX"),
+            whole(r#"MAX("whittle_b") FROM SCHEMA("Whittle", "cluster", "kind")"#, "MAX").replace(r#"BY "cluster""#, "BY cluster"),
+        ] {
+            assert_eq!(asking(&query).len(), 1, "{query}");
+        }
     }
 }

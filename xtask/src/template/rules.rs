@@ -182,7 +182,7 @@ fn own_key(template: &Value, broken: &mut Vec<String>) {
             }
             // SQS refuses a queue with both kinds of keys, and without either its messages lie in the clear.
             let own = &resource["Properties"]["SqsManagedSseEnabled"]["Fn::If"];
-            if kind == "AWS::SQS::Queue" && *own != json!(["HasDataKey", {"Ref": "AWS::NoValue"}, true]) {
+            if kind == "AWS::SQS::Queue" && *own != json!(["HasDataKey", false, true]) {
                 broken.push(format!("{name} is not encrypted with SQS's own key where there is no DataKey"));
             }
         }

@@ -24,8 +24,7 @@ fn sound() -> Value {
     let by_key = |with: Value, without: Value| json!({"Fn::If": ["HasDataKey", with, without]});
     let none = || json!({"Ref": "AWS::NoValue"});
     let key = || by_key(json!({"Ref": "DataKey"}), none());
-    let queue =
-        || json!({"Type": "AWS::SQS::Queue", "Properties": {"KmsMasterKeyId": key(), "SqsManagedSseEnabled": by_key(none(), json!(true))}});
+    let queue = || json!({"Type": "AWS::SQS::Queue", "Properties": {"KmsMasterKeyId": key(), "SqsManagedSseEnabled": by_key(json!(false), json!(true))}});
     let mut sweep = function("Sweep", 60, "ReserveSweep");
     sweep["Properties"]["RecursiveLoop"] = json!("Allow");
     let small = json!({"Fn::And": [{"Fn::Not": [{"Condition": "IsSmall"}]}]});
