@@ -5,7 +5,7 @@ use crate::execute::{self, find};
 use crate::state::{Disruptions, Running, command_timeout, deletion_reason};
 use std::collections::BTreeSet;
 use whittle_api::conditions;
-use whittle_api::k8s::Kind;
+use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Lease, Phase, Stored};
 use whittle_core::disruption::LedgerEntry;
@@ -58,7 +58,7 @@ where
     }
     let moved = left.len() < stored.value.running.len();
     if !moved && Safeguard::StraysOpened.stops(true) {
-        unmark_strays(world, lease, seen, &stored.value, report).await?;
+        unmark_strays(world, seen, &stored.value, report).await?;
     }
     stored.value.running = left;
     Ok(moved || launched)
@@ -217,7 +217,7 @@ where
         undo(&mut stored.value, &running);
     }
     // Marks of a run that died before its command was stored, or while it was rolled back.
-    unmark_strays(world, lease, seen, &stored.value, report).await
+    unmark_strays(world, seen, &stored.value, report).await
 }
 
 /// Why a command ends that shadow mode overtook.
@@ -288,9 +288,8 @@ where
 }
 
 /// Nodes of ours that carry the mark although nothing is to happen to them: a command that was rolled back half way.
-async fn unmark_strays<S, C, K, Q, T>(
+pub(crate) async fn unmark_strays<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
-    lease: &Lease,
     seen: &Snapshot,
     known: &Disruptions,
     report: &mut Report,
@@ -303,11 +302,34 @@ where
     for claim in seen.claims.iter().filter(|claim| !claim.value.is_ending() && !going.contains(claim.value.key.name.as_str())) {
         let Some(name) = claim.value.node_name() else { continue };
         let node = seen.read.nodes.iter().find(|node| node.metadata.name == name && !node.metadata.is_deleting());
-        if node.is_some_and(|node| node.spec.taints.iter().any(|taint| taint.same(&execute::disrupted()))) {
-            unmark(world, lease, name).await?;
-            report.count("unmarked");
+        if let Some(node) = node.filter(|node| node.spec.taints.iter().any(|taint| taint.same(&execute::disrupted()))) {
+            open_stray(world, &claim.value.key, node, report).await?;
         }
         forget_reason(world.store, claim).await?;
+    }
+    Ok(())
+}
+
+/// Opens a Node to pods again as it was read. One that somebody has changed since, or whose claim is to end by now, may have been
+/// closed anew: the next look sees that.
+async fn open_stray<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &ClaimKey,
+    node: &Node,
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    K: Nodes,
+{
+    if world.store.get(claim).await?.is_none_or(|known| known.value.is_ending()) {
+        return Ok(());
+    }
+    let patch = NodePatch { remove_taints: vec![execute::disrupted()], ..NodePatch::default() };
+    match world.cluster.patch_node(&claim.cluster, &node.metadata.name, &node.metadata.resource_version, &patch).await {
+        Ok(()) => report.count("unmarked"),
+        Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => report.count("left_for_later"),
+        Err(error) => return Err(error.into()),
     }
     Ok(())
 }

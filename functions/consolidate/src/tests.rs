@@ -1,3 +1,5 @@
+mod strays;
+
 use super::*;
 use crate::observe::fingerprint;
 use crate::progress::{self, Readiness, entry};
