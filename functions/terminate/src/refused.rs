@@ -16,8 +16,7 @@ fn cause(error: &CloudError) -> (&'static str, String) {
         (_, PROTECTED, _) => ("TerminationProtection", "switch the instance's termination protection off".to_owned()),
         (CloudErrorKind::Unauthorized, _, call) => {
             let said = CreateReason::of(&format!("{}: {}", error.code, error.message)).advice();
-            let tags =
-                "; it may end instances that carry eks:eks-cluster-name and karpenter.sh/nodepool as Whittle set them: put them back";
+            let tags = "; it may end what has the tags eks:eks-cluster-name, karpenter.sh/nodepool and whittle.dev/launch: put them back";
             ("Unauthorized", format!("{said}: {role}{}", if call == END { tags } else { "" }))
         }
         _ => ("Refused", "see what EC2 says, or end the instance by hand".to_owned()),
