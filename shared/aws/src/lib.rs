@@ -10,6 +10,7 @@ mod describe;
 mod discovery;
 mod errors;
 mod facts;
+mod looks;
 mod machines;
 mod queues;
 mod secret;
@@ -17,6 +18,7 @@ mod template;
 
 pub use access::EksAccess;
 pub use discovery::{Explorer, Isolation};
+pub use looks::Looks;
 pub use machines::Machines;
 pub use queues::{QueueUrls, SqsQueues};
 pub use secret::{SecretVersion, read_secret};

@@ -3,6 +3,7 @@
 use crate::budget::ask;
 use crate::describe;
 use crate::errors::incomplete;
+use crate::looks::Looks;
 use crate::template;
 use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::types as sdk;
@@ -19,7 +20,11 @@ use whittle_units::{ClusterName, InstanceId};
 pub struct Machines {
     ec2: aws_sdk_ec2::Client,
     clock: Arc<dyn Clock + Send>,
+    looks: Arc<Looks>,
 }
+
+/// The most machines that are asked for by id at once.
+const LOOKED_AT_MAX: usize = 100;
 
 /// Every state but terminated: a terminated instance is as good as none.
 const LIVING: &[&str] = &["pending", "running", "stopping", "stopped", "shutting-down"];
@@ -35,7 +40,41 @@ pub(crate) fn filter(name: impl Into<String>, values: &[&str]) -> sdk::Filter {
 impl Machines {
     /// Machines of the client's region. The client may be shared by all invocations; the clock belongs to one.
     pub fn new(ec2: aws_sdk_ec2::Client, clock: Arc<dyn Clock + Send>) -> Self {
-        Self { ec2, clock }
+        Self { ec2, clock, looks: Arc::default() }
+    }
+
+    /// The same, whose looks at single machines are shared with others of the invocation.
+    #[must_use]
+    pub fn sharing(self, looks: Arc<Looks>) -> Self {
+        Self { looks, ..self }
+    }
+
+    /// Those of these machines that EC2 shows, terminated ones too while it remembers them. It refuses a call that names one it
+    /// does not know: then each is asked for alone.
+    pub(crate) async fn named(&self, ids: Vec<InstanceId>) -> Result<Vec<Instance>, CloudError> {
+        let mut found = Vec::new();
+        for some in ids.chunks(LOOKED_AT_MAX) {
+            match self.described(some).await {
+                Err(error) if error.kind == CloudErrorKind::NotFound && some.len() > 1 => {
+                    for id in some {
+                        found.extend(unless_unknown(self.described(std::slice::from_ref(id)).await)?);
+                    }
+                }
+                answer => found.extend(unless_unknown(answer)?),
+            }
+        }
+        Ok(found)
+    }
+
+    async fn described(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, CloudError> {
+        let names = ids.iter().map(|id| id.as_str().to_owned()).collect();
+        let answer = ask!(self, aws_sdk_ec2, "DescribeInstances", self.ec2.describe_instances().set_instance_ids(Some(names)))?;
+        let found: Vec<Instance> =
+            answer.reservations().iter().flat_map(sdk::Reservation::instances).filter_map(describe::instance).collect();
+        match found.iter().find(|instance| !ids.contains(&instance.id)) {
+            Some(other) => Err(incomplete("DescribeInstances", format!("the answer for {ids:?} names {}", other.id))),
+            None => Ok(found),
+        }
     }
 
     /// All instances that pass the filters, page by page; the deadline bounds the pages.
@@ -68,6 +107,14 @@ impl Machines {
                 return Ok(names);
             }
         }
+    }
+}
+
+/// A machine that EC2 does not know is none.
+fn unless_unknown(answer: Result<Vec<Instance>, CloudError>) -> Result<Vec<Instance>, CloudError> {
+    match answer {
+        Err(error) if error.kind == CloudErrorKind::NotFound => Ok(Vec::new()),
+        answer => answer,
     }
 }
 
@@ -218,16 +265,12 @@ impl Instances for Machines {
     }
 
     async fn instance(&self, id: &InstanceId) -> Result<Option<Instance>, CloudError> {
-        let answer = match ask!(self, aws_sdk_ec2, "DescribeInstances", self.ec2.describe_instances().instance_ids(id.as_str())) {
-            Err(error) if error.kind == CloudErrorKind::NotFound => return Ok(None),
-            answer => answer?,
-        };
-        let mut found: Vec<Instance> =
-            answer.reservations().iter().flat_map(sdk::Reservation::instances).filter_map(describe::instance).collect();
-        match (found.pop(), found.is_empty()) {
-            (None, _) => Ok(None),
-            (Some(instance), true) if instance.id == *id => Ok(Some(instance)),
-            _ => Err(incomplete("DescribeInstances", format!("the answer for {id} names other instances"))),
+        let machines = self.clone();
+        let found = self.looks.at(id, |ids| async move { machines.named(ids).await }).await?;
+        let mut own = found.into_iter().filter(|instance| instance.id == *id);
+        match (own.next(), own.next()) {
+            (found, None) => Ok(found),
+            _ => Err(incomplete("DescribeInstances", format!("the answer names {id} twice"))),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::secrets::RelaySecrets;
 use aws_config::{BehaviorVersion, SdkConfig};
 use std::sync::Arc;
 use whittle_api::legacy::{ConvertOptions, Purpose};
-use whittle_aws::{EksAccess, Explorer, Isolation, Machines, SqsQueues};
+use whittle_aws::{EksAccess, Explorer, Isolation, Looks, Machines, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{CloudError, Settings, World};
@@ -85,6 +85,7 @@ impl Connections {
             config: self.config.clone(),
             region: self.region.clone(),
             isolation: self.environment.isolation,
+            looks: Arc::default(),
         }
     }
 }
@@ -102,6 +103,7 @@ pub struct Shell {
     config: SdkConfig,
     region: Region,
     isolation: Isolation,
+    looks: Arc<Looks>,
 }
 
 impl Shell {
@@ -112,7 +114,7 @@ impl Shell {
 
     /// EC2's machines, for those who start, see or end them. A function that does not ask for them does not link them.
     pub fn machines(&self) -> Machines {
-        Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(self.clock))
+        Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(self.clock)).sharing(Arc::clone(&self.looks))
     }
 
     /// What there is to buy, for `refresh`.

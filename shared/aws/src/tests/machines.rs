@@ -251,6 +251,55 @@ fn an_unknown_instance_is_none_and_an_answer_about_another_an_error() {
 }
 
 #[test]
+fn one_machine_that_ec2_does_not_know_hides_no_other_of_its_call() {
+    let wire = Wire::answering([
+        (200, &instances_page(&[("i-1", ""), ("i-2", "")], "")),
+        (400, &refusal("InvalidInstanceID.NotFound")),
+        (200, &instances_page(&[("i-1", "")], "")),
+        (400, &refusal("InvalidInstanceID.NotFound")),
+        (503, &refusal("RequestLimitExceeded")),
+    ]);
+    let machines = machines(&wire);
+    let both = || ["i-1", "i-2"].map(Into::into).to_vec();
+    assert_eq!(run(machines.named(both())).unwrap().len(), 2);
+    assert_eq!(wire.form(0).get("InstanceId.2").map(String::as_str), Some("i-2"));
+    let known = run(machines.named(both())).unwrap();
+    assert_eq!(known.iter().map(|instance| instance.id.as_str()).collect::<Vec<_>>(), ["i-1"]);
+    assert_eq!(run(machines.named(both())).unwrap_err().kind, CloudErrorKind::Throttled, "what nobody said is not that there is none");
+}
+
+/// Looks at these machines at once; the ids of each call, and how many looks failed because `refused` was among them.
+fn looked_at(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, usize) {
+    let looks = Arc::new(crate::looks::Looks::default());
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let answers = run(futures::future::join_all(ids.iter().map(|id| {
+        let (looks, calls) = (Arc::clone(&looks), Arc::clone(&calls));
+        async move {
+            let asked = move |ids: Vec<whittle_units::InstanceId>| async move {
+                calls.lock().unwrap().push(ids.iter().map(|id| id.as_str().to_owned()).collect::<Vec<_>>());
+                tokio::task::yield_now().await;
+                if ids.iter().any(|id| id.as_str() == refused) {
+                    Err(crate::errors::incomplete("DescribeInstances", "no"))
+                } else {
+                    Ok(Vec::new())
+                }
+            };
+            looks.at(&(*id).into(), asked).await
+        }
+    })));
+    let calls = calls.lock().unwrap().clone();
+    (calls, answers.iter().filter(|answer| answer.is_err()).count())
+}
+
+#[test]
+fn machines_that_are_looked_at_while_a_call_is_under_way_share_the_next() {
+    let (calls, failed) = looked_at(&["i-1", "i-2", "i-3", "i-2"], "none");
+    assert_eq!((calls, failed), (vec![vec!["i-1".to_owned()], vec!["i-2".to_owned(), "i-3".to_owned()]], 0));
+    assert_eq!(looked_at(&["i-1"], "none").0.len(), 1);
+    assert_eq!(looked_at(&["i-1", "i-2", "i-3"], "i-3").1, 2, "a call that fails fails those who share it, and no other");
+}
+
+#[test]
 fn ending_a_machine_that_is_gone_is_success() {
     let ended = "<TerminateInstancesResponse><instancesSet/></TerminateInstancesResponse>";
     let wire = Wire::answering([(200, ended), (400, &refusal("InvalidInstanceID.NotFound")), (403, &refusal("UnauthorizedOperation"))]);
