@@ -140,13 +140,14 @@ fn told(report: &mut Report, command: &Command, seen: &Snapshot) {
     }
 }
 
-/// Keeps new pods off the nodes, unless that is done, and says why on the claims.
+/// Keeps new pods off the nodes, unless that is done, and says why on the claims. Answers which of them cannot be read: what becomes
+/// of its machine nobody can say.
 pub(crate) async fn mark<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     lease: &Lease,
     seen: &Snapshot,
     running: &Running,
-) -> Result<(), HandleError>
+) -> Result<Option<ClaimName>, HandleError>
 where
     S: ClaimStore,
     K: Nodes,
@@ -158,13 +159,18 @@ where
         }
         // Read anew: its conditions were written a moment ago.
         let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
-        let Some(claim) = world.store.get(&key).await? else { continue };
+        let claim = match world.store.get(&key).await {
+            Ok(Some(claim)) => claim,
+            Ok(None) => continue,
+            Err(StoreError::Unreadable { .. }) => return Ok(Some(going.claim.clone())),
+            Err(error) => return Err(error.into()),
+        };
         let mut next = claim.value.clone();
         let reason = running.method.reason().as_str();
         conditions::set(&mut next.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, reason, reason, seen.now);
         keep(world.store, &claim, next).await?;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Stores the replacements under the lease and rings launch. One that is stored already is left alone.

@@ -18,6 +18,8 @@ pub use imagined::SHADOW;
 pub use state::{Disruptions, Running};
 
 use std::collections::BTreeMap;
+use whittle_api::k8s::Node;
+use whittle_api::labels;
 use whittle_claims::{Doorbell, Lease, Revision, Stored};
 use whittle_core::checker::check_command;
 use whittle_core::disruption::{self, Command, Decision, Gate, Method, Proposal, Settings as Rules, Validated};
@@ -132,11 +134,21 @@ where
     Ok(report)
 }
 
+/// Pools with a Node whose claim neither the table nor the cluster shows, while claims cannot be read: how many of their nodes are on
+/// their way out nobody knows. Pure.
+fn uncounted(seen: &Snapshot) -> BTreeMap<String, String> {
+    let Some(claim) = seen.hidden.first() else { return BTreeMap::new() };
+    let shown = |node: &Node| seen.objects.node_claims.iter().any(|mirror| mirror.status.provider_id == node.spec.provider_id);
+    let nodes = seen.objects.nodes.iter().filter(|node| !shown(node));
+    let pools = nodes.filter_map(|node| node.metadata.label(labels::NODE_POOL));
+    pools.map(|pool| (pool.to_owned(), format!("its nodes cannot be counted: NodeClaim {claim} cannot be read"))).collect()
+}
+
 /// What the core decides on. Pure.
-fn rules(settings: &Settings) -> Rules {
+fn rules(settings: &Settings, seen: &Snapshot) -> Rules {
     let gate = |on: bool| if on { Gate::On } else { Gate::Off };
     let (spot_to_spot, static_capacity) = (gate(settings.spot_to_spot), gate(settings.static_capacity));
-    Rules { spot_to_spot, static_capacity, solve: whittle_snapshot::options(settings), ..Rules::standard() }
+    Rules { spot_to_spot, static_capacity, solve: whittle_snapshot::options(settings), closed: uncounted(seen), ..Rules::standard() }
 }
 
 /// What is left of the invocation, without what handing over takes.
@@ -154,7 +166,7 @@ fn simulations(left: SignedDuration, most: u32) -> u32 {
 /// The decision, and how long each method took to be evaluated; the first is charged with what all have in common.
 fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions, clock: &impl Clock) -> (Decision, BTreeMap<Method, SignedDuration>) {
     let facts = known.facts(seen);
-    let rules = rules(settings);
+    let rules = rules(settings, seen);
     let rules = Rules { simulations_max: simulations(time_left(clock), rules.simulations_max), ..rules };
     let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules };
     let (mut began, mut took) = (clock.now(), BTreeMap::new());
@@ -219,7 +231,7 @@ where
 
 /// Whether a second opinion, which shares no code with the decision, forbids a command. That is told, and nothing is done.
 fn is_refused(settings: &Settings, seen: &Snapshot, known: &Disruptions, command: &Command, report: &mut Report) -> bool {
-    let (facts, rules) = (known.facts(seen), rules(settings));
+    let (facts, rules) = (known.facts(seen), rules(settings, seen));
     let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules };
     let wrong = check_command(&input, command);
     shows::refused(report, command, &wrong, seen.now);
@@ -250,7 +262,7 @@ where
 {
     let facts = stored.value.facts(seen);
     let memory = stored.value.memory.clone();
-    let rules = rules(settings);
+    let rules = rules(settings, seen);
     let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &memory, settings: &rules };
     match disruption::validate(input, proposal) {
         Ok(Validated { command, dropped }) => {

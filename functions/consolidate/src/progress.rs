@@ -99,7 +99,7 @@ pub(crate) fn readiness(seen: &Snapshot, running: &Running, patience: SignedDura
         let name = &replacement.key.name;
         match find(seen, name).map(|claim| &claim.value) {
             // Created by this very run, after the snapshot was read.
-            None if !running.stored || running.started_at == seen.now => all = false,
+            None if !running.stored || running.started_at == seen.now || seen.is_hidden(name) => all = false,
             None => return Readiness::Lost(format!("replacement {name} was deleted")),
             Some(claim) if claim.is_ending() => return Readiness::Lost(format!("replacement {name} failed: {}", ending_text(claim))),
             Some(claim) if seen.is_deleted_by_hand(claim) => return Readiness::Lost(format!("replacement {name} was deleted by hand")),
@@ -142,15 +142,22 @@ where
     T: Clock,
 {
     if !running.stored {
-        execute::mark(world, lease, seen, running).await?;
+        if let Some(claim) = execute::mark(world, lease, seen, running).await? {
+            take_back(world, lease, seen, running, &format!("the claim {claim} cannot be read"), report).await?;
+            return Ok(Outcome::RolledBack);
+        }
         execute::launch(world, lease, running).await?;
         running.stored = true;
         running.shrink();
+        if !running.replacements.is_empty() {
+            // What was read before they were stored does not show them.
+            return Ok(Outcome::Waits);
+        }
     }
     match readiness(seen, running, patience) {
         Readiness::Waiting => Ok(Outcome::Waits),
         Readiness::Ready => {
-            let outcome = end_old(world, lease, seen, running, report).await?;
+            let outcome = end_old(world, lease, seen, running, patience, report).await?;
             if outcome == Outcome::Done {
                 // Before the command leaves its record: rather entered twice, under one id, than never.
                 let (entry, record) = entry(seen, running);
@@ -182,8 +189,12 @@ where
 {
     for going in &running.removals {
         let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
-        // Read anew: its conditions were written a moment ago.
-        let claim = world.store.get(&key).await?;
+        // Read anew: its conditions were written a moment ago. One that cannot be read may be ending: once it can be, its node is
+        // opened as that of no command.
+        let claim = match world.store.get(&key).await {
+            Err(StoreError::Unreadable { .. }) => continue,
+            found => found?,
+        };
         if claim.as_ref().is_some_and(|claim| claim.value.is_ending()) {
             continue;
         }
@@ -248,6 +259,7 @@ async fn end_old<S, C, K, Q, T>(
     lease: &Lease,
     seen: &Snapshot,
     running: &Running,
+    patience: SignedDuration,
     report: &mut Report,
 ) -> Result<Outcome, HandleError>
 where
@@ -258,7 +270,18 @@ where
     for going in &running.removals {
         let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
         // Read anew: its conditions were written a moment ago.
-        let Some(claim) = world.store.get(&key).await? else { continue };
+        let claim = match world.store.get(&key).await {
+            Ok(Some(claim)) => claim,
+            Ok(None) => continue,
+            Err(StoreError::Unreadable { .. }) => {
+                // It may be readable again before the command is too old; then it is left to whoever can read it.
+                if seen.now.duration_since(running.started_at) <= patience {
+                    outcome = Outcome::Waits;
+                }
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         if !claim.value.is_ending() {
             let message = format!("{}: part of command {}", running.method.reason(), running.id);
             let deletion = claim.value.deletion_for(deletion_reason(running.method), message, seen.now);

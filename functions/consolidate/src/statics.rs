@@ -43,11 +43,10 @@ where
     }
     let changes = changes(settings, seen, &stored.value);
     stored.value.statics_told.retain(|pool, _| changes.iter().any(|change| change.node_pool == *pool));
-    let hidden = if changes.is_empty() { Vec::new() } else { world.store.unreadable(&lease.cluster).await? };
     let mut created = Vec::new();
     let mut leaving = Vec::new();
     for change in &changes {
-        if let Some(why) = held(settings, change, &hidden) {
+        if let Some(why) = held(settings, change, &seen.hidden) {
             told(stored, report, change, why, seen.now);
             continue;
         }
@@ -69,7 +68,7 @@ where
 }
 
 fn changes(settings: &Settings, seen: &Snapshot, known: &Disruptions) -> Vec<StaticChange> {
-    let rules = rules(settings);
+    let rules = rules(settings, seen);
     if rules.static_capacity == Gate::Off {
         return Vec::new();
     }
@@ -196,9 +195,11 @@ where
             break;
         }
         let key = ClaimKey { cluster: lease.cluster.clone(), name: leaving.claim.clone() };
-        if let Some(claim) = world.store.get(&key).await?
-            && !claim.value.is_ending()
-        {
+        let found = match world.store.get(&key).await {
+            Err(StoreError::Unreadable { .. }) => continue,
+            found => found?,
+        };
+        if let Some(claim) = found.filter(|claim| !claim.value.is_ending()) {
             let deletion = claim.value.deletion_for(DeletionReason::ScaledDown, leaving.message.clone(), seen.now);
             match advance(world.store, &claim, &Event::DeletionAsked(deletion), seen.now).await {
                 Ok(_) => {

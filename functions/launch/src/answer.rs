@@ -12,7 +12,7 @@ use whittle_ec2::errors::{ApiError, CreateReason};
 use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, FleetPoolError, failure};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, Fleets, HandleError, Involved, Mirrors, Queues, Records, RegionStore,
-    Report, Safeguard, StatusWriter, StoreError, World, save,
+    Report, Safeguard, StatusWriter, StoreError, World, is_owned, readable, save,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestamp};
 
@@ -258,8 +258,8 @@ where
 {
     let mut unnamed = Vec::new();
     for some in instances.chunks(AT_ONCE) {
-        let known = try_join_all(some.iter().map(|instance| world.store.by_instance(&instance.id))).await?;
-        unnamed.extend(some.iter().zip(known).filter(|(_, known)| known.is_none()).map(|(instance, _)| *instance));
+        let owned = try_join_all(some.iter().map(|instance| is_owned(world.store, &instance.id))).await?;
+        unnamed.extend(some.iter().zip(owned).filter(|(_, owned)| !owned).map(|(instance, _)| *instance));
     }
     let waits = |claim: &Stored<Claim>| matches!(&claim.value.phase, Phase::Launching { client_token, .. } if *client_token == batch.id);
     let waiting: Vec<usize> = members.iter().enumerate().filter(|(_, claim)| waits(claim)).map(|(at, _)| at).collect();
@@ -300,7 +300,7 @@ where
     Ok(taken)
 }
 
-/// The claims of a call, as far as they are there.
+/// The claims of a call, as far as they are there and can be read: the machines of the others are told by their tags.
 async fn members<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
@@ -312,7 +312,10 @@ where
     let mut members = Vec::new();
     for names in batch.members.chunks(AT_ONCE) {
         let keys: Vec<ClaimKey> = names.iter().map(|name| ClaimKey { cluster: cluster.clone(), name: name.clone() }).collect();
-        members.extend(try_join_all(keys.iter().map(|key| world.store.get(key))).await?.into_iter().flatten());
+        let found = join_all(keys.iter().map(|key| world.store.get(key))).await;
+        for claim in found {
+            members.extend(readable(claim)?);
+        }
     }
     Ok(members)
 }
@@ -349,7 +352,7 @@ where
                 if let Some(known) = world.store.by_instance(&instance.id).await? {
                     return Ok(Some(known));
                 }
-                let Some(now) = world.store.get(&member.value.key).await? else { break };
+                let Some(now) = readable(world.store.get(&member.value.key).await)? else { break };
                 *member = now;
             }
         }
@@ -405,7 +408,7 @@ where
     report.count(if error.kind == CloudErrorKind::Throttled { "throttled" } else { "retried" });
     if let Some(name) = batch.members.first().filter(|_| known.is_fleet_quota()) {
         let key = ClaimKey { cluster: cluster.clone(), name: name.clone() };
-        if let Some(claim) = world.store.get(&key).await? {
+        if let Some(claim) = readable(world.store.get(&key).await)? {
             tell_quota(world, &claim.value, &error.code, &error.message, report).await;
         }
     }

@@ -47,7 +47,7 @@ where
 fn is_other(record: &NodeClassRecord, presence: &Presence) -> bool {
     let known = &record.class.metadata;
     match presence {
-        Presence::There { uid, generation } => {
+        Presence::There { uid, generation, .. } => {
             let other = !uid.is_empty() && !known.uid.is_empty() && *uid != known.uid;
             other || generation.is_some() && known.generation.is_some() && *generation != known.generation
         }

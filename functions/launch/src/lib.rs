@@ -28,7 +28,7 @@ use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, Mirrors, Queues,
-    Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, World, advance, save,
+    Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, World, advance, readable, save,
 };
 use whittle_snapshot::{Reserved, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -108,7 +108,7 @@ where
     }
     for name in names {
         let key = ClaimKey { cluster: cluster.clone(), name: name.clone() };
-        found.extend(world.store.get(&key).await?);
+        found.extend(readable(world.store.get(&key).await)?);
     }
     let now = world.clock.now();
     found.retain(|claim| is_due(&claim.value, now));
@@ -288,7 +288,10 @@ where
     }
     let batch = plan::batch(&id, members, &group.node_class, &group.launch, world.clock.now());
     let Some(batch) = store_batch(world, cluster, batch).await? else { return Ok(()) };
-    call(world, facts, cluster, &batch, Call::First, report).await
+    // A claim is launched within seconds of its plan. One that waited longer may have been launched before the table was restored.
+    let waited = group.claims.iter().any(|claim| now.duration_since(claim.value.created_at) >= ABANDONED);
+    let which = if Safeguard::OldPlansLookFirst.stops(waited) { Call::Repeat } else { Call::First };
+    call(world, facts, cluster, &batch, which, report).await
 }
 
 /// Claims that are written for one call, some at a time. Those that others have moved are counted and left out; every write
@@ -384,7 +387,7 @@ where
         let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
         let batch = plan::batch(id, members, &group.node_class, &group.launch, world.clock.now());
         if let Some(batch) = store_batch(world, cluster, batch).await? {
-            call(world, facts, cluster, &batch, Call::First, report).await?;
+            call(world, facts, cluster, &batch, Call::Repeat, report).await?;
         }
     }
     // What no longer asks for the same waits for its own call.

@@ -39,8 +39,9 @@ fn is_hidden(record: &str, objects: &ClusterObjects) -> bool {
     objects.lacks_kind(kind) || objects.is_unreadable(kind, name)
 }
 
-/// Names of the claims that use the class of a record, those of another controller included.
-pub(crate) fn users(record: &str, claims: &[Stored<Claim>], objects: &ClusterObjects) -> Vec<String> {
+/// Names of the claims that use the class of a record, those of another controller included, and those that may: `unreadable`
+/// names claims of which the table knows nothing else.
+pub(crate) fn users(record: &str, claims: &[Stored<Claim>], unreadable: &[String], objects: &ClusterObjects) -> Vec<String> {
     let (class, twin) = (NodeClassRecord::given_name(record), has_twin(record, objects));
     let converted = class != record;
     let uses = |claim: &&Claim| claim.spec.node_class.name == class && (!twin || (claim.spec.owner.kind == "Provisioner") == converted);
@@ -52,7 +53,10 @@ pub(crate) fn users(record: &str, claims: &[Stored<Claim>], objects: &ClusterObj
     // Which class one uses that cannot be read nobody knows.
     let hidden = objects.unreadable_of(NodeClaim::KIND).filter(|odd| !known(&odd.metadata.name));
     names.extend(hidden.map(|odd| odd.metadata.name.clone()));
+    let is_shown = |name: &str| objects.node_claims.iter().any(|shown| shown.metadata.name == name);
+    names.extend(unreadable.iter().filter(|name| !is_shown(name)).cloned());
     names.sort();
+    names.dedup();
     names
 }
 
@@ -70,6 +74,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) cluster: &'a ClusterName,
     pub(crate) objects: &'a ClusterObjects,
     pub(crate) claims: &'a [Stored<Claim>],
+    /// Names of claims that cannot be read.
+    pub(crate) unreadable: &'a [String],
     pub(crate) records: &'a [Stored<NodeClassRecord>],
     /// Whittle leaves the cluster, with its machines or without them: every class is let go.
     pub(crate) leaves: Option<LeftNodes>,
@@ -165,7 +171,7 @@ impl Ending<'_> {
                 return Ok(());
             }
         }
-        let users = users(name, self.claims, self.objects);
+        let users = users(name, self.claims, self.unreadable, self.objects);
         if Safeguard::ClassHeldByClaims.stops(!users.is_empty()) {
             report.count("classes_held");
             if let Some(class) = class.filter(|_| !settings.shadow) {

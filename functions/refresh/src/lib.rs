@@ -11,8 +11,8 @@ use ending::{Ending, unless_changed};
 use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Stored, Uninstall};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Queues, Records,
-    RegionStore, Report, Scope, Settings, StatusWriter, StoreError, World,
+    ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Listing, Queues,
+    Records, RegionStore, Report, Scope, Settings, StatusWriter, StoreError, World,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -63,8 +63,8 @@ where
     }
     let records = world.store.read_all::<NodeClassRecord>(cluster).await?;
     // After the records: a claim that was made with one of them is seen.
-    let claims = world.store.list(cluster).await?;
-    let ending = Ending { cluster, objects: &objects, claims: &claims, records: &records, leaves };
+    let Listing { claims, unreadable } = world.store.listing(cluster).await?;
+    let ending = Ending { cluster, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, leaves };
     if let Err(error) = ending.run(world, settings, &mut report).await {
         failure.get_or_insert(error);
     }

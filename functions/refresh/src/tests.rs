@@ -184,6 +184,20 @@ fn a_class_in_use_is_held_until_its_last_claim_has_ended() {
 }
 
 #[test]
+fn a_class_stays_while_a_claim_that_cannot_be_read_may_use_it() {
+    let simulation = world();
+    let claim = keep_claim(&simulation);
+    delete_class(&simulation);
+    simulation.world().store.spoil_claim(&claim.key);
+    for _ in 0..3 {
+        run(&simulation);
+        assert_eq!((class(&simulation).is_some(), made(&simulation)), (true, (1, 1)));
+    }
+    let told = simulation.world().cluster.events.iter().any(|kept| kept.event.message.contains("default-1"));
+    assert!(told, "its name is told, which is all that is known of it");
+}
+
+#[test]
 fn a_class_is_closed_to_launches_before_anything_of_it_is_deleted() {
     let simulation = world();
     delete_class(&simulation);

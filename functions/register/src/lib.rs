@@ -13,7 +13,7 @@ use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, Doorbell, Event, Liveness, Phase, REGISTRATION_TIMEOUT, Stored, mirror};
 use whittle_ports::{
     ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes,
-    Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, World, advance, save,
+    Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, World, advance, is_owned, save,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -176,7 +176,7 @@ where
     }
     let Phase::Launching { client_token, .. } = &claim.phase else { return Ok(false) };
     for instance in world.cloud.tagged(labels::TAG_LAUNCH, client_token).await? {
-        if instance.is_alive() && world.store.by_instance(&instance.id).await?.is_none() {
+        if instance.is_alive() && !is_owned(world.store, &instance.id).await? {
             return Ok(true);
         }
     }

@@ -12,7 +12,7 @@ use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revis
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, Fleets, HandleError, Instances, Involved, Leases, Mirrors, NodePatch, Nodes, Presence,
-    Queues, Records, RegionStore, Report, Sought, StatusWriter, StoreError, World, advance, save,
+    Queues, Records, RegionStore, Report, Safeguard, Sought, StatusWriter, StoreError, World, advance, save,
 };
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
@@ -117,14 +117,25 @@ where
                 report.count("endings_doubted");
                 continue;
             }
-            let Some(claim) = self.find(&ending.claim) else { continue };
-            let outcome = end(self.world, claim, ending, report).await;
+            let Some(claim) = self.find(&ending.claim).cloned() else { continue };
+            if ending.reason == DeletionReason::InstanceGone && Safeguard::LossAskedByName.stops(self.runs(&claim.value).await) {
+                report.count("endings_doubted");
+                continue;
+            }
+            let outcome = end(self.world, &claim, ending, report).await;
             freed |= self.tried(outcome).unwrap_or(false);
         }
         if freed {
             let outcome = self.world.queues.ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await;
             self.tried(outcome);
         }
+    }
+
+    /// Whether EC2, asked for the machine that its listing lacks, says that it runs, or says nothing.
+    async fn runs(&mut self, claim: &Claim) -> bool {
+        let Some(machine) = claim.machine() else { return false };
+        let answer = self.world.cloud.instance(&machine.instance_id).await.map_err(HandleError::from);
+        self.tried(answer).is_none_or(|instance| instance.is_some_and(|instance| instance.is_alive()))
     }
 
     /// Whether what lists do not show is gone by the API server's own answer to a request for it.

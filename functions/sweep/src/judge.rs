@@ -159,13 +159,15 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
     let known = seen.sightings.iter().filter(|known| known.expires_at > seen.now).map(|known| (known.subject.as_str(), known)).collect();
     let mut sights = Sights { known, seen: BTreeSet::new(), note: Vec::new(), now: seen.now };
     for claim in seen.claims.iter().map(|stored| &stored.value) {
-        if claim.deletion.is_none() && claim.is_live() {
+        // What the cluster shows of a machine is all that is known of it until its claim has it back: ended without it, the claim
+        // would let the NodeClaim go and leave the machine behind.
+        let behind = adopt::is_behind(claim, seen);
+        if claim.deletion.is_none() && claim.is_live() && !behind {
             out.end.extend(ending(claim, seen, &mut sights));
             lost_pool(claim, seen, &mut sights, &mut out);
         }
         lost(claim, seen, &mut out);
-        // What the cluster shows of a machine is all that is known of it until its claim has it back.
-        if !adopt::is_behind(claim, seen) {
+        if !behind {
             mirrored(claim, seen.objects, &mut out);
         }
     }

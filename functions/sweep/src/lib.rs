@@ -25,7 +25,7 @@ use act::Act;
 use judge::{Seen, judge};
 use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall, mirror};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Leases, Mirrors, Nodes, Queues, Records,
+    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Leases, Listing, Mirrors, Nodes, Queues, Records,
     RegionStore, Report, Scope, Settings, StatusWriter, StoreError, World, save,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
@@ -58,8 +58,7 @@ where
     // Instances first: one that is launched while we read is then not seen without the claim that names it.
     let instances = world.cloud.of_cluster(cluster).await?;
     let templates = world.cloud.launch_templates(cluster).await?;
-    let claims = world.store.list(cluster).await?;
-    let unreadable = world.store.unreadable(cluster).await?;
+    let Listing { claims, unreadable } = world.store.listing(cluster).await?;
     let in_use = templates::in_use(world, cluster, &claims, &unreadable).await?;
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
     if let Some(object) = objects.running_karpenter(world.clock.now()) {

@@ -10,8 +10,8 @@ use whittle_claims::{
 };
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues,
-    Records, Report, Scope, Settings, StoreError, World, save,
+    ClaimStore, Clock, ClusterError, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Listing, Mirrors, NodePatch, Nodes,
+    Queues, Records, Report, Scope, Settings, StoreError, World, save,
 };
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -121,9 +121,8 @@ where
 {
     let machines = world.cloud.of_cluster(cluster).await?;
     let templates = world.cloud.launch_templates(cluster).await?;
-    let mut claims = world.store.list(cluster).await?;
+    let Listing { mut claims, unreadable } = world.store.listing(cluster).await?;
     claims.retain(|claim| claim.value.is_live());
-    let unreadable = world.store.unreadable(cluster).await?;
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
     let ours = |instance: &Instance| {
         let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));

@@ -4,13 +4,13 @@ use crate::{LATER, Next, SOON};
 use whittle_api::conditions::{INSTANCE_TERMINATING, find};
 use whittle_api::k8s::Node;
 use whittle_api::{ConditionStatus, labels};
-use whittle_claims::{Claim, DecisionKind, Event, Machine, Stored, mirror, step};
+use whittle_claims::{Claim, DecisionKind, Event, Machine, Phase, Stored, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    Amount, ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Queues, Report, Safeguard,
-    Scope, Terminator, World, advance, save,
+    Amount, ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Presence, Queues, Report,
+    Safeguard, Scope, Sought, Terminator, World, advance, is_owned, save,
 };
-use whittle_units::{Price, Resources, SignedDuration, Timestamp};
+use whittle_units::{Price, ProviderId, Resources, SignedDuration, Timestamp};
 
 /// Longer than any launch invocation: after this, a fleet call that nobody answered for has brought what it will bring.
 const LAUNCH_SETTLES: SignedDuration = SignedDuration::from_mins(2);
@@ -161,15 +161,52 @@ where
     }
 }
 
-/// Lets the mirror of a claim go that has ended.
+/// Lets the mirror of a claim go that has ended, unless it shows a machine that the claim knows nothing of: the table is older than
+/// the cluster, and `sweep` gives the machine its claim back.
 pub(crate) async fn let_go<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim) -> Result<Next, HandleError>
 where
-    K: Mirrors,
+    C: Instances,
+    K: ClusterReader + Mirrors,
+    T: Clock,
 {
+    if Safeguard::ShownMachinesKept.stops(claim.instance().is_none())
+        && let Some(next) = shown_machine(world, claim).await?
+    {
+        return Ok(next);
+    }
     let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
     world.cluster.delete_mirror(cluster, name, claim.object_uid()).await?;
     world.cluster.release_mirror(cluster, name, claim.object_uid()).await?;
     Ok(Next::Done)
+}
+
+/// What to do about the machine that the mirror of a claim shows which never knew of one; `None` where there is none.
+async fn shown_machine<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim) -> Result<Option<Next>, HandleError>
+where
+    C: Instances,
+    K: ClusterReader,
+    T: Clock,
+{
+    let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
+    let Presence::There { uid, provider_id, .. } = world.cluster.seek(cluster, Sought::NodeClaim, name).await? else { return Ok(None) };
+    let wanted = claim.object_uid();
+    let Ok(id) = ProviderId::new(provider_id).instance_id() else { return Ok(None) };
+    if !wanted.is_empty() && wanted != uid {
+        return Ok(None);
+    }
+    let ended_at = match &claim.phase {
+        Phase::Failed { since, .. } | Phase::Gone { since, .. } => *since,
+        _ => world.clock.now(),
+    };
+    match world.cloud.instance(&id).await? {
+        Some(instance) if instance.is_alive() => {
+            tracing::warn!(claim = %claim.key, instance = %id, "the NodeClaim shows a machine that its claim does not know: it stays");
+            Ok(Some(Next::Done))
+        }
+        // EC2 may not show it yet.
+        None if world.clock.now().duration_since(ended_at) < LAUNCH_SETTLES => Ok(Some(Next::Again(LAUNCH_POLL))),
+        _ => Ok(None),
+    }
 }
 
 /// A claim that is to end while its launch was under way: once the launch must have settled, what it brought is drained,
@@ -184,7 +221,7 @@ pub(crate) async fn abandon_launch<S, C, K, Q, T>(
 where
     S: ClaimStore,
     C: Instances + Terminator,
-    K: Mirrors,
+    K: ClusterReader + Mirrors,
     Q: Queues,
     T: Clock,
 {
@@ -194,7 +231,7 @@ where
         return Ok(Next::Again(LAUNCH_POLL));
     }
     for instance in world.cloud.tagged(labels::TAG_LAUNCH, token).await? {
-        if instance.is_alive() && world.store.by_instance(&instance.id).await?.is_none() {
+        if instance.is_alive() && !is_owned(world.store, &instance.id).await? {
             *claim = advance(world.store, claim, &Event::FleetAnswered(found(&instance)), now).await?;
             report.count("late_machines");
             return Ok(Next::Again(SOON));

@@ -357,8 +357,9 @@ impl<A: ClusterAccess> Clusters<A> {
         match self.send::<Value>(cluster, &Ask::get(path::object::<K>("", name)).within(ONE_OBJECT_MAX)).await {
             Ok(found) => {
                 let meta = &found["metadata"];
-                let uid = meta["uid"].as_str().unwrap_or_default().to_owned();
-                Ok(Presence::There { uid, generation: meta["generation"].as_i64() })
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let (uid, provider_id) = (text(&meta["uid"]), text(&found["status"]["providerID"]));
+                Ok(Presence::There { uid, generation: meta["generation"].as_i64(), provider_id })
             }
             // Only an answer that names the object is about the object: a kind that is not served has no such words.
             Err(failed) if failed.class() == Some(Class::NotFound) => {

@@ -8,7 +8,7 @@ use crate::keys;
 use aws_sdk_dynamodb::types::{ConditionCheck, Put as PutAction, TransactWriteItem};
 use futures::future::try_join_all;
 use whittle_claims::{Claim, ClaimKey, Lease, Phase, Revision, Stored};
-use whittle_ports::{ClaimStore, StoreError};
+use whittle_ports::{ClaimStore, Listing, StoreError};
 use whittle_units::{ClusterName, InstanceId};
 
 /// Raised when an older release would misread a stored claim.
@@ -141,20 +141,18 @@ impl ClaimStore for DynamoStore {
         self.get_item(&keys::claim(key), &what).await?.map(|item| decode(&item, &what)).transpose()
     }
 
-    async fn list(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
-        let mut claims = Vec::new();
+    async fn listing(&self, cluster: &ClusterName) -> Result<Listing, StoreError> {
+        let mut listing = Listing::default();
         for item in self.claim_items(cluster).await? {
             match decode(&item, &format!("claim {cluster}/{}", name_of(&item))) {
-                Ok(claim) => claims.push(claim),
-                Err(error) => tracing::error!(%error, "a stored claim is left out"),
+                Ok(claim) => listing.claims.push(claim),
+                Err(error) => {
+                    tracing::error!(%error, "a stored claim is left out");
+                    listing.unreadable.push(name_of(&item));
+                }
             }
         }
-        Ok(claims)
-    }
-
-    async fn unreadable(&self, cluster: &ClusterName) -> Result<Vec<String>, StoreError> {
-        let items = self.claim_items(cluster).await?;
-        Ok(items.iter().filter(|item| decode(item, "").is_err()).map(name_of).collect())
+        Ok(listing)
     }
 
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {

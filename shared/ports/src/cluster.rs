@@ -84,6 +84,8 @@ pub enum Presence {
         uid: String,
         /// Of its spec: another one is another spec, or the object is being deleted.
         generation: Option<i64>,
+        /// `status.providerID` of a NodeClaim; empty before it has a machine, and for other kinds.
+        provider_id: String,
     },
     /// There is none of that name.
     Gone,

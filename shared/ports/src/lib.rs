@@ -29,7 +29,7 @@ pub use handle::{Amount, Counted, Disposition, Gauge, HandleError, Report, Sched
 pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
 pub use safeguard::Safeguard;
-pub use store::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};
+pub use store::{ClaimStore, DecisionLog, Erase, Leases, Listing, Records, RegionStore, StoreError, is_owned, readable};
 pub use turn::{end_turn, not_my_turn, take_turn};
 
 /// What a port's method returns.

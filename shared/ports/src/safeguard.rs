@@ -59,10 +59,14 @@ safeguards! {
     EndSeenTwice,
     /// terminate: a launch that is given up is waited for
     LaunchSettles,
+    /// terminate: a NodeClaim that shows a machine stays when a claim ends that never knew of one
+    ShownMachinesKept,
     /// terminate: a doorbell that is due anyway is not rung again
     EndingRungOnce,
     /// sweep: a claim whose machine EC2 does not list is looked at twice
     LossSeenTwice,
+    /// sweep: a machine that EC2 does not list is asked for by its id
+    LossAskedByName,
     /// sweep: a machine is not gone while its kubelet speaks
     SilenceNeeded,
     /// sweep: the object of a claim that was made by hand is missed twice
@@ -81,6 +85,8 @@ safeguards! {
     CallsRated,
     /// launch: the next try is rung once
     TryRungOnce,
+    /// launch: what a plan that waited may have brought already is looked for before it is bought
+    OldPlansLookFirst,
     /// launch: a machine that has ended is given to nobody
     EndedGivenToNobody,
     /// consolidate: nodes are closed to new pods before a command begins
@@ -123,10 +129,20 @@ impl Safeguard {
 
     #[cfg(feature = "mutants")]
     fn is_off(self) -> bool {
-        SWITCHED_OFF.get() == Some(self)
+        SWITCHED_OFF.get().is_some_and(|off| off == self || off.twin() == Some(self))
     }
 
-    /// Switches off one protection, or none, for what this thread runs from now on.
+    /// The protection that stands before or behind this one, where either alone keeps the harm away: a test takes both.
+    #[must_use]
+    pub const fn twin(self) -> Option<Self> {
+        match self {
+            Self::SilenceNeeded => Some(Self::LossAskedByName),
+            Self::LossAskedByName => Some(Self::SilenceNeeded),
+            _ => None,
+        }
+    }
+
+    /// Switches off one protection, and its twin, or none, for what this thread runs from now on.
     #[cfg(feature = "mutants")]
     pub fn switch_off(one: Option<Self>) {
         SWITCHED_OFF.set(one);

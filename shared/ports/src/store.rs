@@ -26,14 +26,24 @@ pub enum StoreError {
     Unreadable { what: String, reason: String },
 }
 
+/// The claims of a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listing {
+    /// In the order of their names.
+    pub claims: Vec<Stored<Claim>>,
+    /// Names of stored claims that cannot be read (newer version, damage): they may have machines, which are nobody's orphans.
+    pub unreadable: Vec<String>,
+}
+
 /// Claims at rest. `update` is compare-and-swap: of two racing writers exactly one wins. All reads are consistent.
 pub trait ClaimStore: Sync {
     fn get(&self, key: &ClaimKey) -> impl Answer<Option<Stored<Claim>>, StoreError>;
-    /// All claims of a cluster, ended ones too until they are forgotten, in the order of their names. Unreadable items are left
-    /// out and reported by `unreadable`.
-    fn list(&self, cluster: &ClusterName) -> impl Answer<Vec<Stored<Claim>>, StoreError>;
-    /// Names of stored claims that `list` cannot read (newer version, damage): their instances are not orphans.
-    fn unreadable(&self, cluster: &ClusterName) -> impl Answer<Vec<String>, StoreError>;
+    /// All claims of a cluster, ended ones too until they are forgotten, with the names of those that cannot be read.
+    fn listing(&self, cluster: &ClusterName) -> impl Answer<Listing, StoreError>;
+    /// The claims that can be read alone: for what one claim more or less does not change.
+    fn list(&self, cluster: &ClusterName) -> impl Answer<Vec<Stored<Claim>>, StoreError> {
+        async { Ok(self.listing(cluster).await?.claims) }
+    }
     /// The claim whose machine an instance is. An instance has one claim: an `update` that names the machine of another one
     /// is a conflict. A claim that is gone names none any more.
     fn by_instance(&self, id: &InstanceId) -> impl Answer<Option<Stored<Claim>>, StoreError>;
@@ -85,4 +95,26 @@ pub trait DecisionLog: Sync {
     fn append(&self, cluster: &ClusterName, decisions: &[DecisionRecord]) -> impl Answer<(), StoreError>;
     /// The newest decisions first; `subject` narrows to what they are about.
     fn recent(&self, cluster: &ClusterName, subject: Option<&str>, limit: usize) -> impl Answer<Vec<DecisionRecord>, StoreError>;
+}
+
+/// A claim as far as it can be read: one that cannot stops nobody who works on others.
+///
+/// # Errors
+/// The store did not answer.
+pub fn readable(found: Result<Option<Stored<Claim>>, StoreError>) -> Result<Option<Stored<Claim>>, StoreError> {
+    match found {
+        Err(StoreError::Unreadable { .. }) => Ok(None),
+        found => found,
+    }
+}
+
+/// Whether an instance is the machine of a claim, be it of one that cannot be read.
+///
+/// # Errors
+/// The store did not answer.
+pub async fn is_owned<S: ClaimStore>(store: &S, id: &InstanceId) -> Result<bool, StoreError> {
+    match store.by_instance(id).await {
+        Err(StoreError::Unreadable { .. }) => Ok(true),
+        found => Ok(found?.is_some()),
+    }
 }

@@ -166,7 +166,7 @@ impl World {
 
     /// What each machine of these claims costs that the region still knows.
     fn charged(&self, cluster: &ClusterName, of: impl Fn(&Claim) -> bool) -> Vec<Price> {
-        let claims = self.store.claims(cluster).map(|stored| &stored.value).filter(|claim| of(claim));
+        let claims = self.store.claims_with_hidden(cluster).map(|stored| &stored.value).filter(|claim| of(claim));
         let machines = claims.filter_map(|claim| self.region.machines.get(&claim.machine()?.instance_id));
         machines.map(|machine| machine.price).collect()
     }
@@ -367,7 +367,7 @@ impl World {
         let earlier = |old: &&String| self.watched.bought_for.get(*old).is_some_and(|known| !known.is_disjoint(&members));
         let unnoticed = self.region.machines.values().map(|machine| &machine.instance).find(|instance| {
             let old = instance.tags.get(labels::TAG_LAUNCH).filter(|old| *old != launch).filter(earlier);
-            old.is_some() && instance.is_alive() && self.store.by_instance(&instance.id).is_none()
+            old.is_some() && instance.is_alive() && self.store.owner(&instance.id).is_none()
         });
         if let Some(id) = unnoticed.map(|instance| instance.id.clone()) {
             self.broke(format!("launch {launch} bought machines anew while {id} of an earlier call for its claims ran unnoticed"));

@@ -8,6 +8,7 @@ use whittle_api::{ClusterObjects, LabelSelector, ObjectMeta, Unreadable, conditi
 use whittle_claims::{Claim, Phase, Stored, mirror};
 use whittle_core::pods;
 use whittle_core::requirements::from_requirements;
+use whittle_core::state::StateNode;
 use whittle_units::{ClaimName, Resources, Timestamp};
 
 /// The objects as a decision has to see them: the mirrors come from the claims, which are the truth, and pods that an
@@ -140,6 +141,29 @@ pub(crate) fn hold(objects: &mut ClusterObjects, claims: &[Stored<Claim>], waiti
 
 fn no_less_than_nothing(room: &Resources) -> Resources {
     room.iter().map(|(name, amount)| (name.to_owned(), amount.max(whittle_units::Quantity::ZERO))).collect()
+}
+
+/// The mirrors in the cluster stand for claims that cannot be read. One without a machine has no room for anybody: for which pods
+/// it is meant nobody knows, and nobody can launch it.
+pub(crate) fn show_hidden(objects: &mut ClusterObjects, read: &ClusterObjects, hidden: &[String]) {
+    for mirror in read.node_claims.iter().filter(|mirror| hidden.contains(&mirror.metadata.name)) {
+        let mut mirror = mirror.clone();
+        if mirror.status.provider_id.is_empty() {
+            mirror.status.provider_id = format!("planned:///{}", mirror.metadata.name);
+            mirror.status.allocatable = Resources::new();
+        }
+        objects.node_claims.push(mirror);
+    }
+}
+
+/// Machines of claims that cannot be read stay as they are; those that are closed to new pods count as going.
+pub(crate) fn leave_alone(nodes: &mut [StateNode], hidden: &[String]) {
+    let is_closed = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
+    for node in nodes {
+        let Some(claim) = node.claim.as_ref().filter(|claim| hidden.contains(&claim.metadata.name)) else { continue };
+        node.unreadable.get_or_insert_with(|| format!("the claim {}", claim.metadata.name));
+        node.marked_for_deletion |= node.node.as_ref().is_some_and(|node| is_closed(node));
+    }
 }
 
 /// A provider id of its own, so that a claim without a machine counts as one.

@@ -11,6 +11,8 @@ mod catalog;
 mod catalog_tests;
 #[cfg(test)]
 mod held_tests;
+#[cfg(test)]
+mod hidden_tests;
 mod inflight;
 #[cfg(test)]
 mod inflight_tests;
@@ -43,7 +45,7 @@ use whittle_core::buffers::Buffer;
 use whittle_core::overlays::{self, Overlaid};
 use whittle_core::schedule::{Assortment, Input, MinValuesPolicy, Options, Packing, PreferencePolicy, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
-use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Records, RegionStore, Scope, Settings, WorkloadReader, World};
+use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Listing, Records, RegionStore, Scope, Settings, WorkloadReader, World};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 /// How long plans wait for the adoption of a NodeClaim: three times what it takes.
@@ -69,6 +71,8 @@ pub struct Snapshot {
     going: BTreeSet<ClaimName>,
     /// What the latest planning run expects of machines, by [`machine_key`].
     pub expected: BTreeMap<String, Expectation>,
+    /// Names of claims that cannot be read: their machines are there, take pods and are left alone.
+    pub hidden: Vec<String>,
     /// NodeClaims of ours whose claims the table does not have: it is behind the cluster until `sweep` has adopted them.
     pub unclaimed: Vec<String>,
     /// Capacity buffers as they resolve now, none in a cluster that Whittle leaves.
@@ -88,11 +92,27 @@ impl Snapshot {
         let mut overlaid = overlays::apply(&read.node_overlays, &read.node_pools, catalog);
         let catalog = std::mem::take(&mut overlaid.catalog);
         let going = inflight::being_replaced(&claims);
-        let (objects, nodes, expected, unclaimed, buffers, workloads) = Default::default();
+        let (objects, nodes, expected, hidden, unclaimed, buffers, workloads) = Default::default();
         let mut out =
-            Self { now, read, objects, nodes, claims, classes, catalog, overlaid, going, expected, unclaimed, buffers, workloads };
+            Self { now, read, objects, nodes, claims, classes, catalog, overlaid, going, expected, hidden, unclaimed, buffers, workloads };
         out.join();
         out
+    }
+
+    /// The snapshot with claims that cannot be read, by name.
+    #[must_use]
+    pub fn hiding(mut self, claims: Vec<String>) -> Self {
+        self.hidden = claims;
+        if !self.hidden.is_empty() {
+            self.join();
+        }
+        self
+    }
+
+    /// Whether a claim is there and cannot be read.
+    #[must_use]
+    pub fn is_hidden(&self, claim: &ClaimName) -> bool {
+        self.hidden.iter().any(|name| name == claim.as_str())
     }
 
     /// The snapshot with what the latest planning run expects of machines.
@@ -132,6 +152,7 @@ impl Snapshot {
         let types = self.catalog.values().flat_map(|types| types.iter());
         let by_name: BTreeMap<&str, &InstanceType> = types.map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
         self.objects = inflight::as_decided(&self.read, &self.claims, &self.going, &by_name);
+        inflight::show_hidden(&mut self.objects, &self.read, &self.hidden);
         let promised: Vec<_> = self.buffers.promised().collect();
         inflight::hold(&mut self.objects, &self.claims, &promised);
         self.place();
@@ -144,6 +165,7 @@ impl Snapshot {
         let goes =
             |node: &StateNode| node.claim.as_ref().is_some_and(|claim| self.going.contains(&ClaimName::new(claim.metadata.name.as_str())));
         self.nodes.iter_mut().for_each(|node| node.marked_for_deletion |= goes(node));
+        inflight::leave_alone(&mut self.nodes, &self.hidden);
         self.nominate();
     }
 
@@ -240,7 +262,7 @@ where
     T: Clock,
 {
     // Claims first: only a lease holder makes new ones, and what moves on meanwhile counts as capacity before and after.
-    let claims = world.store.list(cluster).await?;
+    let Listing { claims, unreadable: hidden } = world.store.listing(cluster).await?;
     let mut read = world.cluster.read(cluster, Scope::All, None).await?;
     if world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some() {
         // A cluster that Whittle leaves gets no new machine for any pool.
@@ -251,7 +273,7 @@ where
         hashed(pool);
     }
     twins::tell_apart(&mut read);
-    let unclaimed = unclaimed(world, cluster, &claims, &read).await?;
+    let unclaimed = unclaimed(world, cluster, (&claims, &hidden), &read).await?;
     let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let stock_outs = world.store.stock_outs(world.clock.now()).await?;
     let blob = world.store.catalog().await?.map(|stored| stored.value);
@@ -262,7 +284,7 @@ where
     let buffers = buffers::read(world, cluster, &read.capacity_buffers).await?;
     let spread = !settings.scheduling.default_spread.is_empty();
     let workloads = if spread { world.cluster.selectors(cluster).await? } else { Workloads::default() };
-    let seen = Snapshot { unclaimed, ..Snapshot::of(world.clock.now(), read, claims, classes, catalog) };
+    let seen = Snapshot { unclaimed, ..Snapshot::of(world.clock.now(), read, claims, classes, catalog).hiding(hidden) };
     Ok(seen.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
 }
 
@@ -272,21 +294,18 @@ where
 async fn unclaimed<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
-    claims: &[Stored<Claim>],
+    (claims, hidden): (&[Stored<Claim>], &[String]),
     read: &ClusterObjects,
 ) -> Result<Vec<String>, HandleError>
 where
     S: ClaimStore + Records,
     T: Clock,
 {
-    let known: BTreeSet<&str> = claims.iter().map(|claim| claim.value.key.name.as_str()).collect();
+    let readable = claims.iter().map(|claim| claim.value.key.name.as_str());
+    let known: BTreeSet<&str> = readable.chain(hidden.iter().map(String::as_str)).collect();
     let ours = read.node_claims.iter().map(|shown| &shown.metadata).filter(|meta| meta.annotation(labels::MANAGED) == Some("true"));
     let ours = ours.filter(|meta| !meta.is_deleting());
     let mut names: Vec<String> = ours.map(|meta| meta.name.clone()).filter(|name| !known.contains(name.as_str())).collect();
-    if !names.is_empty() {
-        let unreadable = world.store.unreadable(cluster).await?;
-        names.retain(|name| !unreadable.contains(name));
-    }
     if !names.is_empty() {
         let now = world.clock.now();
         let sightings: Vec<Sighting> = world.store.read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();

@@ -10,7 +10,7 @@ use whittle_claims::{
     Stored, step,
 };
 use whittle_ports::{
-    Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Leases, RegionStore, Report, Settings, StoreError, World,
+    Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Leases, Listing, RegionStore, Report, Settings, StoreError, World,
 };
 use whittle_sim::region::notices;
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
@@ -35,11 +35,8 @@ impl ClaimStore for Busy {
     fn get(&self, key: &ClaimKey) -> impl Answer<Option<Stored<Claim>>, StoreError> {
         self.inner.get(key)
     }
-    fn list(&self, cluster: &ClusterName) -> impl Answer<Vec<Stored<Claim>>, StoreError> {
-        self.inner.list(cluster)
-    }
-    fn unreadable(&self, cluster: &ClusterName) -> impl Answer<Vec<String>, StoreError> {
-        self.inner.unreadable(cluster)
+    fn listing(&self, cluster: &ClusterName) -> impl Answer<Listing, StoreError> {
+        self.inner.listing(cluster)
     }
     fn by_instance(&self, id: &InstanceId) -> impl Answer<Option<Stored<Claim>>, StoreError> {
         self.inner.by_instance(id)

@@ -2,6 +2,7 @@
 
 use super::at;
 use super::over_sim::{class_in, keep, kept, know, run_over, without_classes};
+use crate::batch::Batch;
 use futures::executor::block_on;
 use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, Phase, step};
 use whittle_ec2::instance::InstanceState;
@@ -193,4 +194,40 @@ fn a_fleet_that_fails_keeps_its_claims_together() {
     let calls: std::collections::BTreeSet<_> =
         world.region.machines.values().map(|machine| machine.instance.tags[whittle_api::labels::TAG_LAUNCH].clone()).collect();
     assert_eq!((calls.len(), world.region.started()), (1, 30), "one call, one machine for each");
+}
+
+#[test]
+fn a_claim_that_cannot_be_read_keeps_no_machine_from_its_neighbours_and_none_is_bought_for_it() {
+    for hidden in [0, 1] {
+        let (mut simulation, claims, machines) = two_of_one_call();
+        forgets(&simulation, &claims[1 - hidden]);
+        simulation.world().store.spoil_claim(&claims[hidden].key);
+        let claim = again(&mut simulation, &claims[1 - hidden].key, 60);
+        assert!(claim.machine().is_some_and(|machine| machines.contains(&machine.instance_id)), "{:?}", claim.phase);
+        assert_eq!(simulation.world().region.machines.len(), 2, "nothing was started again");
+        let all = run_over(&simulation.ports(), &claims.clone().map(|claim| claim.key.name));
+        assert_eq!((all.counted("launched"), simulation.world().region.machines.len()), (0, 2), "one that cannot be read stops nobody");
+    }
+}
+
+#[test]
+fn a_plan_that_is_older_than_its_machines_buys_none_again() {
+    let (mut simulation, claims, machines) = two_of_one_call();
+    simulation.run_until(at(60));
+    let lost = |claim: &Claim| Claim { phase: Phase::Planned, conditions: Vec::new(), ..claim.clone() };
+    for claim in &claims {
+        put(&simulation, &lost(claim));
+    }
+    // The call that was stored is lost with the rest, and what is asked for has changed since: EC2 would start others.
+    let ports = simulation.ports();
+    let batches = block_on(ports.read_all::<Batch>(&claims[0].key.cluster)).unwrap();
+    for batch in &batches {
+        block_on(ports.remove::<Batch>(&claims[0].key.cluster, &batch.value.id, batch.revision)).unwrap();
+    }
+    assert_eq!(batches.len(), 1);
+    simulation.world().region.forget_tokens = true;
+    run_over(&simulation.ports(), &[]);
+    let served = claims.map(|claim| kept(&simulation, &claim.key).machine().unwrap().instance_id.clone());
+    assert!(served.iter().all(|id| machines.contains(id)), "{served:?}");
+    assert_eq!(simulation.world().region.machines.len(), 2);
 }

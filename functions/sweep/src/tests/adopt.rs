@@ -245,6 +245,20 @@ fn a_claim_that_is_older_than_its_machine_is_not_launched_again() {
     assert_eq!(second.adopt[0].place(Some(&registered())), Place::New, "that one has a machine");
 }
 
+#[test]
+fn a_claim_that_is_older_than_its_machine_is_not_ended_without_it_though_its_object_is_deleted() {
+    let deleted = change(scene(serving()), |scene| {
+        scene.claims = vec![planned()];
+        scene.objects.node_claims[0].metadata.deletion_timestamp = Some(at(90));
+    });
+    let (first, second) = deleted.twice(30);
+    assert!(first.end.is_empty() && second.end.is_empty(), "it would let its object go and leave the machine behind");
+    assert_eq!(second.adopt[0].place(Some(&planned())), Place::Waiting);
+    let joined = second.adopt[0].join(&planned(), None, at(130)).unwrap();
+    let known = change(deleted, |scene| scene.claims = vec![joined]);
+    assert_eq!(known.judge(&[], 140).end[0].reason, DeletionReason::Requested, "with it, it is drained");
+}
+
 fn sweep(simulation: &Simulation) -> Report {
     let ports = simulation.ports();
     let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };

@@ -126,3 +126,28 @@ fn a_sweep_whose_time_is_up_leaves_the_rest_to_the_next() {
     sweep(&simulation, &Settings::default());
     assert_eq!(ending(&simulation), 12);
 }
+
+#[test]
+fn a_machine_that_a_listing_lacks_is_not_lost_while_ec2_shows_it_to_who_asks_for_it() {
+    for runs in [true, false] {
+        let mut simulation = still();
+        with_pool(&simulation, super::node(false));
+        let id = start_machine(&simulation);
+        {
+            // Without its tags no listing of the cluster's machines has it.
+            let mut world = simulation.world();
+            let instance = &mut world.region.machines.get_mut(&id).unwrap().instance;
+            instance.tags.clear();
+            if !runs {
+                instance.state = whittle_ec2::instance::InstanceState::Terminated;
+            }
+        }
+        keep(&simulation, &super::registered());
+        for _ in 0..3 {
+            simulation.run_for(SignedDuration::from_mins(1));
+            sweep(&simulation, &Settings::default());
+        }
+        let reason = kept(&simulation).deletion.map(|deletion| deletion.reason);
+        assert_eq!(reason, (!runs).then_some(DeletionReason::InstanceGone));
+    }
+}

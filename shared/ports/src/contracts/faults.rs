@@ -1,6 +1,6 @@
 //! A store whose calls fail in the ways that a table's calls fail.
 
-use crate::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};
+use crate::{ClaimStore, DecisionLog, Erase, Leases, Listing, Records, RegionStore, StoreError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
@@ -124,11 +124,8 @@ impl<S: ClaimStore> ClaimStore for Faulty<'_, S> {
     async fn get(&self, key: &ClaimKey) -> Result<Option<Stored<Claim>>, StoreError> {
         self.call("a claim", false, self.inner.get(key)).await
     }
-    async fn list(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
-        self.call("the claims", false, self.inner.list(cluster)).await
-    }
-    async fn unreadable(&self, cluster: &ClusterName) -> Result<Vec<String>, StoreError> {
-        self.call("the claims", false, self.inner.unreadable(cluster)).await
+    async fn listing(&self, cluster: &ClusterName) -> Result<Listing, StoreError> {
+        self.call("the claims", false, self.inner.listing(cluster)).await
     }
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
         self.call("a claim", false, self.inner.by_instance(id)).await

@@ -5,7 +5,7 @@
 //! such a caller whatever fails in between.
 
 use super::faults::Faulty;
-use crate::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};
+use crate::{ClaimStore, DecisionLog, Erase, Leases, Listing, Records, RegionStore, StoreError};
 use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
@@ -84,11 +84,8 @@ impl<S: ClaimStore> ClaimStore for Steady<'_, S> {
     async fn get(&self, key: &ClaimKey) -> Result<Option<Stored<Claim>>, StoreError> {
         persist!(self.0.get(key))
     }
-    async fn list(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
-        persist!(self.0.list(cluster))
-    }
-    async fn unreadable(&self, cluster: &ClusterName) -> Result<Vec<String>, StoreError> {
-        persist!(self.0.unreadable(cluster))
+    async fn listing(&self, cluster: &ClusterName) -> Result<Listing, StoreError> {
+        persist!(self.0.listing(cluster))
     }
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
         persist!(self.0.by_instance(id))

@@ -78,7 +78,18 @@ impl World {
             let going = claim.deletion.is_some() || reason_of(claim).is_some();
             Some((claim.node_name()?.to_owned(), Listed { going, terminating }))
         });
-        self.allowance.listed = listed.collect();
+        // Of a claim that cannot be read the cluster alone tells whether it goes.
+        let closed = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
+        let hidden =
+            self.store.claims_with_hidden(&cluster).filter(|stored| self.store.is_hidden(&stored.value.key)).filter_map(|stored| {
+                let node = self.cluster.objects.nodes.get(stored.value.node_name()?)?;
+                Some((
+                    node.metadata.name.clone(),
+                    Listed { going: closed(node), terminating: matches!(stored.value.phase, Phase::Terminating { .. }) },
+                ))
+            });
+        let listed = listed.chain(hidden).collect();
+        self.allowance.listed = listed;
     }
 
     /// The deciding function was shown the cluster.
@@ -108,7 +119,7 @@ impl World {
     pub(crate) fn watch_static(&mut self, claim: &Claim) {
         let (cluster, pool) = (self.name(), &claim.spec.node_pool);
         let of_pool = |other: &&Claim| other.is_live() && other.spec.node_pool == *pool;
-        let live: Vec<&Claim> = self.store.claims(&cluster).map(|stored| &stored.value).filter(of_pool).collect();
+        let live: Vec<&Claim> = self.store.claims_with_hidden(&cluster).map(|stored| &stored.value).filter(of_pool).collect();
         let size = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let (all, staying) = (size(live.len()), size(live.iter().filter(|claim| !self.is_to_end(claim)).count()));
         let over = |look: &Look| {
@@ -128,12 +139,27 @@ impl World {
         }
     }
 
+    /// When the command was decided that takes a claim away, by the record of commands.
+    fn decided_at(&self, claim: &str) -> Option<Timestamp> {
+        let record = self.store.record(&self.name(), "disruption", "current")?;
+        let names = |command: &&serde_json::Value| {
+            let mut removals = command.get("removals")?.as_array()?.iter();
+            removals.any(|one| one.get("claim").and_then(serde_json::Value::as_str) == Some(claim)).then_some(())
+        };
+        let command = record.get("running")?.as_array()?.iter().find(|command| names(command).is_some())?;
+        command.get("startedAt")?.as_str()?.parse().ok()
+    }
+
     fn disruption_begins(&mut self, claim: &Claim, reason: &str) {
         let (now, pool) = (self.now(), claim.spec.node_pool.clone());
         self.allowance.begun.push((now, pool.clone(), claim.key.name.to_string()));
         let same_name = |known: &&NodePool| known.metadata.name == pool;
         if self.cluster.objects.node_pools.values().filter(same_name).count() > 1 {
             return; // a Provisioner's and a NodePool's namesakes are told apart by nobody who looks from outside
+        }
+        let decided = self.decided_at(claim.key.name.as_str());
+        if decided.is_some_and(|at| self.allowance.looks.front().is_some_and(|look| at < look.at)) {
+            return; // a run that died had decided it, on what it saw
         }
         let broken = |look: &Look| {
             let begun = self.allowance.begun.iter().filter(|(at, of, _)| *at >= look.at && *of == pool).count();

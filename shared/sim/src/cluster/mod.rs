@@ -59,6 +59,10 @@ pub struct Cluster {
     pub groups: BTreeMap<String, NodeGroup>,
     /// Budgets are not asked by the eviction API: a mutant that the checkers must catch.
     pub skip_budgets: bool,
+    /// For how long the scheduler does not see that a node was closed for a disruption: it binds what it has decided before.
+    pub scheduler_lag: SignedDuration,
+    /// When the scheduler's cache was first behind a node that was closed.
+    closed_at: BTreeMap<String, Timestamp>,
     /// When bound pods start to run, and leaving ones are gone.
     starts: BTreeMap<String, Timestamp>,
     ends: BTreeMap<String, Timestamp>,
@@ -95,6 +99,8 @@ impl Cluster {
             events: Vec::new(),
             groups: BTreeMap::new(),
             skip_budgets: false,
+            scheduler_lag: SignedDuration::ZERO,
+            closed_at: BTreeMap::new(),
             starts: BTreeMap::new(),
             ends: BTreeMap::new(),
             ready_at: BTreeMap::new(),

@@ -4,7 +4,7 @@ use super::{Cluster, ClusterEffect};
 use crate::dice::{Dice, Stream};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::{Node, NodeSelectorTerm, Pod, PodAffinityTerm, PodCondition, TaintEffect, TopologySpreadConstraint};
+use whittle_api::k8s::{Node, NodeSelectorTerm, Pod, PodAffinityTerm, PodCondition, Taint, TaintEffect, TopologySpreadConstraint};
 use whittle_api::{ConditionStatus, LabelSelector, ObjectMeta, SelectorRequirement, conditions, labels};
 use whittle_core::pods::{effective_requests, host_ports, tolerates};
 use whittle_ports::ClusterEvent;
@@ -19,10 +19,12 @@ struct Floor {
     free: BTreeMap<String, Resources>,
     /// Pods that run keep others away.
     shunned: bool,
+    /// Nodes that were closed a moment ago, which it does not know yet.
+    open: BTreeSet<String>,
 }
 
 impl Floor {
-    fn of(cluster: &Cluster) -> Self {
+    fn of(cluster: &Cluster, now: Timestamp) -> Self {
         let nodes = cluster.objects.nodes.values();
         let mut free: BTreeMap<String, Resources> =
             nodes.map(|node| (node.metadata.name.clone(), node.status.allocatable.clone())).collect();
@@ -33,7 +35,9 @@ impl Floor {
                 room.subtract(&effective_requests(pod));
             }
         }
-        Self { free, shunned }
+        let late = |at: &Timestamp| now.duration_since(*at) < cluster.scheduler_lag;
+        let open = cluster.closed_at.iter().filter(|(_, at)| late(at)).map(|(name, _)| name.clone()).collect();
+        Self { free, shunned, open }
     }
 
     fn bound(&mut self, pod: &Pod, node: &str) {
@@ -80,6 +84,10 @@ fn is_tolerated(pod: &Pod, node: &Node) -> bool {
     hard.into_iter().all(|taint| tolerates(&pod.spec.tolerations, taint))
 }
 
+fn is_closed(node: &Node) -> bool {
+    node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT)
+}
+
 /// Why a node does not take a pod, in the scheduler's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum No {
@@ -109,8 +117,22 @@ impl No {
 }
 
 impl Cluster {
+    /// Notes when nodes were closed, while the scheduler learns that late.
+    fn note_closed(&mut self, now: Timestamp) {
+        if self.scheduler_lag.is_zero() {
+            self.closed_at.clear();
+            return;
+        }
+        let closed: BTreeSet<&String> = self.objects.nodes.iter().filter(|(_, node)| is_closed(node)).map(|(name, _)| name).collect();
+        self.closed_at.retain(|name, _| closed.contains(name));
+        for name in closed {
+            self.closed_at.entry(name.clone()).or_insert(now);
+        }
+    }
+
     /// Binds every pod that fits somewhere, marks the others.
     pub(super) fn schedule_pods(&mut self, now: Timestamp, dice: &mut Dice, effects: &mut Vec<ClusterEffect>) {
+        self.note_closed(now);
         let waits = |pod: &&Pod| {
             !pod.is_bound()
                 && !pod.is_terminal()
@@ -122,7 +144,7 @@ impl Cluster {
         if waiting.is_empty() {
             return;
         }
-        let mut floor = Floor::of(self);
+        let mut floor = Floor::of(self, now);
         waiting.sort_by_key(|pod| {
             (std::cmp::Reverse(pod.spec.priority.unwrap_or(0)), pod.metadata.creation_timestamp, pod.metadata.uid.clone())
         });
@@ -151,7 +173,7 @@ impl Cluster {
         let requests = effective_requests(pod);
         for node in self.objects.nodes.values() {
             let Some(room) = floor.free.get(&node.metadata.name) else { continue };
-            match self.refuses(pod, &requests, node, room, floor.shunned) {
+            match self.refuses(pod, &requests, node, room, floor) {
                 Some(reason) => *reasons.entry(reason).or_default() += 1,
                 None => {
                     // The node with most free CPU, as the default score likes it; the first name among equals.
@@ -171,11 +193,13 @@ impl Cluster {
         Err(if total == 0 { why } else { format!("0/{total} nodes are available: {why}.") })
     }
 
-    fn refuses(&self, pod: &Pod, requests: &Resources, node: &Node, room: &Resources, shunned: bool) -> Option<No> {
+    fn refuses(&self, pod: &Pod, requests: &Resources, node: &Node, room: &Resources, floor: &Floor) -> Option<No> {
         if node.spec.unschedulable {
             return Some(No::Unschedulable);
         }
-        if !is_ready(node) || !is_tolerated(pod, node) {
+        let hard = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule && !tolerates(&pod.spec.tolerations, taint);
+        let unseen = |taint: &Taint| taint.key == labels::DISRUPTED_TAINT && floor.open.contains(&node.metadata.name);
+        if !is_ready(node) || node.spec.taints.iter().filter(hard).any(|taint| !unseen(taint)) {
             return Some(No::Taint);
         }
         if !selects(pod, node) {
@@ -190,7 +214,7 @@ impl Cluster {
         {
             return Some(No::Ports);
         }
-        self.affinity_refuses(pod, node, shunned).or_else(|| (!self.spread_holds(pod, node)).then_some(No::Spread))
+        self.affinity_refuses(pod, node, floor.shunned).or_else(|| (!self.spread_holds(pod, node)).then_some(No::Spread))
     }
 
     fn affinity_refuses(&self, pod: &Pod, node: &Node, shunned: bool) -> Option<No> {

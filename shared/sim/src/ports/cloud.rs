@@ -48,7 +48,8 @@ impl Instances for SimPorts {
                 instance.state != InstanceState::Terminated && (tagged || instance.tags.contains_key(&owned))
             };
             world.watch_listed();
-            Ok(world.machines_seen(|instance| ours(&instance)))
+            let seen = world.machines_seen(|instance| ours(&instance));
+            Ok(world.listed(seen))
         })
         .await
     }

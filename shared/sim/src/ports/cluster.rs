@@ -121,10 +121,10 @@ impl ClusterReader for SimPorts {
                 seen.karpenter.clone_from(&world.cluster.karpenter);
             }
             let caller = self.caller(world);
+            world.hide(&mut seen);
             if caller == Some(Function::Consolidate) && scope == Scope::All {
                 world.watch_look(&seen);
             }
-            world.hide(&mut seen);
             if caller == Some(Function::Sweep) {
                 world.watch_waiting(&seen);
             }
@@ -172,7 +172,9 @@ impl World {
             Sought::NodeClass => objects.get::<Ec2NodeClass>(name).map(|class| &class.metadata),
             Sought::NodeTemplate => objects.get::<Ec2NodeClass>(&format!("AWSNodeTemplate/{name}")).map(|class| &class.metadata),
         };
-        found.map_or(Presence::Gone, |meta| Presence::There { uid: meta.uid.clone(), generation: meta.generation })
+        let claim = objects.get::<NodeClaim>(name).filter(|_| sought == Sought::NodeClaim);
+        let provider_id = claim.map(|claim| claim.status.provider_id.clone()).unwrap_or_default();
+        found.map_or(Presence::Gone, |meta| Presence::There { uid: meta.uid.clone(), generation: meta.generation, provider_id })
     }
 
     /// The mutant that lets objects go before their machine has ended.

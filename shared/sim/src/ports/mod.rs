@@ -243,8 +243,9 @@ impl Queues for SimPorts {
             // Where every doorbell is lost, those that a sweep finds missing are not: they are what recovers the rest.
             (world.ringing, world.sender_skew) = (self.task, self.skew);
             // The relay rings for what the cluster tells it, a doorbell for each pod that waits; the queue takes a few of them.
-            if self.caller(world) != Some(Function::Relay) {
-                world.watch_rung(&bell);
+            let caller = self.caller(world);
+            if caller != Some(Function::Relay) {
+                world.watch_rung(&bell, caller);
             }
             let repeats = world.faults.lost_messages >= 1000 && self.caller(world) == Some(Function::Sweep);
             if repeats {

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use whittle_claims::{
     Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, NodeClassRecord, Record, Revision, Sighting, StockOut, Stored,
 };
-use whittle_ports::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};
+use whittle_ports::{ClaimStore, DecisionLog, Erase, Leases, Listing, Records, RegionStore, StoreError};
 use whittle_units::{ClusterName, InstanceId};
 
 impl SimPorts {
@@ -65,18 +65,16 @@ impl ClaimStore for SimPorts {
         })
         .await
     }
-    async fn list(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
+    async fn listing(&self, cluster: &ClusterName) -> Result<Listing, StoreError> {
         self.call(TABLE, "the claims", |world| {
             if self.caller(world) == Some(Function::Consolidate) {
                 world.watch_look_at_claims();
             }
             world.table();
-            Ok(self.hide_endings(world, world.claims_seen(cluster)))
+            let claims = self.hide_endings(world, world.claims_seen(cluster));
+            Ok(Listing { claims, unreadable: world.store.unreadable(cluster) })
         })
         .await
-    }
-    async fn unreadable(&self, cluster: &ClusterName) -> Result<Vec<String>, StoreError> {
-        self.call(TABLE, "the claims", |world| Ok(world.store.unreadable(cluster))).await
     }
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
         self.call(TABLE, "a claim", |world| match world.store.hidden_owner(id) {
@@ -86,7 +84,14 @@ impl ClaimStore for SimPorts {
         .await
     }
     async fn create(&self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
-        self.call(TABLE, "a new claim", |world| world.create_claim(lease, claim)).await
+        self.call(TABLE, "a new claim", |world| {
+            if self.caller(world).is_some() && world.delays(lease, claim) {
+                let reason = "the writer gave up before the table had it".to_owned();
+                return Err(StoreError::Unavailable { what: "a new claim".to_owned(), reason });
+            }
+            world.create_claim(lease, claim)
+        })
+        .await
     }
     async fn update(&self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
         self.race(TABLE, "a claim", |world| {

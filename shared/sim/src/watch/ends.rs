@@ -13,6 +13,10 @@ use whittle_units::{InstanceId, ProviderId};
 
 /// Whoever decides may have been shown the cluster as it was so long ago, and taken a while over it.
 const STALE: SignedDuration = SignedDuration::from_secs(12);
+/// The same where neither reads nor replies nor the scheduler are late.
+const STALE_AT_LEAST: SignedDuration = SignedDuration::from_secs(4);
+/// The scheduler may not know yet of a node that was closed so lately, by whatever clock.
+const UNKNOWN_YET: SignedDuration = SignedDuration::from_millis(2_500);
 /// The longest that a run lasts which decides to evict.
 const RUN_MAX: SignedDuration = SignedDuration::from_secs(32);
 /// Terminating pods hold others back for a minute at most.
@@ -116,6 +120,13 @@ impl World {
         }
     }
 
+    /// How old what anybody sees may be.
+    fn stale(&self) -> SignedDuration {
+        let faults = &self.faults;
+        let prompt = faults.stale_reads + faults.partial_reads + faults.slow_replies + faults.scheduler_lag_ms / 3_000 == 0;
+        if prompt { STALE_AT_LEAST } else { STALE }
+    }
+
     /// Whether a node has been open to new pods for longer than anybody's view is old.
     fn is_open(&self, node: &str) -> bool {
         self.watched.marks.get(node).is_some_and(|mark| !mark.closed && mark.closed_changed <= self.ago(STALE))
@@ -145,7 +156,9 @@ impl World {
                     }
                     // Kubelet and EC2 both say that the machine is lost: nobody could know better.
                     let lost = |node: &&Node| self.is_silent(&node.metadata.name) && self.seems_lost(id);
-                    let left = self.node_of(&provider).filter(|node| !lost(node)).and_then(|node| self.left_on(&node.metadata.name));
+                    let node = self.node_of(&provider).filter(|node| !lost(node));
+                    let left =
+                        node.and_then(|node| self.left_on(&node.metadata.name).or_else(|| self.only_just_closed(&node.metadata.name)));
                     match left {
                         Some(left) => format!("machine {id} was ended while {left}"),
                         None => return,
@@ -156,10 +169,17 @@ impl World {
         self.broke(text);
     }
 
+    /// Whether the scheduler may still bind pods to a node because it was closed a moment ago.
+    fn only_just_closed(&self, node: &str) -> Option<String> {
+        let mark = self.watched.marks.get(node)?;
+        let lately = mark.closed && mark.closed_changed > self.ago(UNKNOWN_YET);
+        lately.then(|| format!("node {node} had only just been closed to new pods"))
+    }
+
     /// What a drained node must not hold any more. What came in the last moments is not meant.
     fn left_on(&self, node: &str) -> Option<String> {
         let objects = &self.cluster.objects;
-        let before = self.ago(STALE);
+        let before = self.ago(self.stale());
         let stays = |pod: &&Pod| moves(pod) && !pod.metadata.is_deleting() && ran_since(pod, before);
         if let Some(pod) = objects.pods_on(node).find(stays) {
             return Some(format!("pod {} ran on it", pod.metadata.key()));

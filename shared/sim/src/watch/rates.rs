@@ -16,6 +16,8 @@ const FLEET_PER_MS: i64 = 2;
 /// Doorbells that functions ring for one subject within a minute: a look a second for a draining claim, with as many again
 /// that come twice, are sent again by sweeps or follow from events.
 const RUNG_MAX: usize = 200;
+/// Doorbells that `register` rings for itself within a minute: one in five seconds, and half as many again.
+const LOOKS_MAX: usize = 18;
 /// A claim that was to end so long ago gets no machine any more.
 const ENDED_AGO: SignedDuration = SignedDuration::from_secs(60);
 
@@ -25,6 +27,8 @@ pub(super) struct Rates {
     /// Thousandths of fleet calls that may be made, and when that was counted.
     fleet: Option<(i64, Timestamp)>,
     rung: BTreeMap<(Function, String), VecDeque<Timestamp>>,
+    /// Looks that `register` asked for itself.
+    looks: VecDeque<Timestamp>,
 }
 
 /// Whom a doorbell is about.
@@ -67,10 +71,26 @@ impl World {
         }
     }
 
+    /// `register` asks for its next look: one chain of looks does that, however many of its messages come twice.
+    fn watch_looks(&mut self, now: Timestamp, since: Timestamp) {
+        let looks = &mut self.watched.rates.looks;
+        looks.push_back(now);
+        while looks.front().is_some_and(|at| *at < since) {
+            looks.pop_front();
+        }
+        let count = looks.len();
+        if count > LOOKS_MAX {
+            self.broke(format!("register rang for itself {count} times within a minute"));
+        }
+    }
+
     /// A function rings.
-    pub(crate) fn watch_rung(&mut self, bell: &Doorbell) {
+    pub(crate) fn watch_rung(&mut self, bell: &Doorbell, caller: Option<Function>) {
         let (now, function) = (self.now(), Function::of(bell));
         let since = now.checked_sub(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MIN);
+        if function == Function::Register && caller == Some(function) {
+            self.watch_looks(now, since);
+        }
         let about = subject(bell);
         let rung = self.watched.rates.rung.entry((function, about.clone())).or_default();
         rung.push_back(now);

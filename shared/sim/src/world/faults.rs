@@ -91,10 +91,14 @@ pub struct Faults {
     pub silent_kubelets: u32,
     /// Ticks at which a claim becomes unreadable for up to 200 seconds.
     pub odd_claims: u32,
+    /// New claims that reach the table up to two minutes after their writer gave them up.
+    pub late_claims: u32,
     /// Nodes to which somebody else adds a finalizer, and takes it off some time after their deletion.
     pub foreign_finalizers: u32,
     /// Writes of Nodes and NodeClaims that a webhook refuses.
     pub webhook_refusals: u32,
+    /// So many milliseconds after a node is closed the scheduler still binds pods to it.
+    pub scheduler_lag_ms: u32,
     /// Each invocation's clock is off by up to this many milliseconds, either way.
     pub clock_skew_ms: u32,
     /// The API server does not answer before this moment.

@@ -97,9 +97,11 @@ impl World {
     /// Lets a kind vanish from answers, or one of its objects.
     fn vanish(&mut self) {
         let kind = VANISHING[self.below(VANISHING.len())];
-        match self.below(3) {
+        match self.below(4) {
             0 => self.hide_one(kind, What::Nothing),
-            how => self.past.hidden.kind = Some((kind, self.hidden_until(), how == 1)),
+            // Of Nodes one alone: the same answers have its pods.
+            1 => self.hide_one(Node::KIND, What::Nothing),
+            how => self.past.hidden.kind = Some((kind, self.hidden_until(), how == 2)),
         }
     }
 

@@ -343,6 +343,7 @@ impl World {
             return Due::Nothing;
         }
         self.cluster_at = None;
+        self.cluster.scheduler_lag = SignedDuration::from_millis(i64::from(self.faults.scheduler_lag_ms));
         let effects = self.cluster.step(now, &mut self.dice, &self.region);
         for effect in effects {
             match effect {
@@ -684,6 +685,7 @@ impl World {
             self.watch_wanted(request, &came);
             for started in &answer.instances {
                 self.maybe_protect(&started.id);
+                self.maybe_unshown(&started.id);
                 let price = self.region.machines.get(&started.id).map_or(Price::ZERO, |machine| machine.price);
                 let text = format!(
                     "EC2 starts {}: {} {} in {} at {price}",

@@ -102,6 +102,11 @@ impl Store {
         self.claims.get(&pointer.claim).filter(|stored| stored.value.machine().is_some_and(|machine| machine.instance_id == *id))
     }
 
+    /// A record as it is stored.
+    pub(crate) fn record(&self, cluster: &ClusterName, kind: &str, name: &str) -> Option<&serde_json::Value> {
+        self.records.get(&(cluster.clone(), kind.to_owned(), name.to_owned())).map(|row| &row.value)
+    }
+
     /// Lets time pass: claims and pointers whose time has come are as good as absent.
     pub fn pass(&mut self, now: Timestamp) {
         self.now = now;

@@ -5,14 +5,20 @@ use crate::dice::Stream;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use whittle_api::k8s::Node;
-use whittle_api::labels;
-use whittle_claims::ClaimKey;
+use whittle_api::{ConditionStatus, conditions, labels};
+use whittle_claims::{Claim, ClaimKey, Lease};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{CloudError, CloudErrorKind};
 use whittle_units::InstanceId;
 
 /// EC2 leaves a machine out of its answers for so long at most: two looks that are half a minute apart see it.
 const HIDDEN_MAX: u64 = 25;
+/// Listings may leave out a machine for so long that two looks miss it, in seconds; who asks for it by name sees it.
+const UNLISTED: (u64, u64) = (35, 150);
+/// EC2 shows a machine only so long after it has started it, in seconds, where its answers lag.
+const UNSHOWN: (u64, u64) = (1, 100);
+/// When a claim that its writer gave up reaches the table, in seconds: after the lease under which it was made.
+const LATE: (u64, u64) = (10, 120);
 /// Between two such gaps of one machine.
 const HIDDEN_EVERY: SignedDuration = SignedDuration::from_secs(120);
 /// How old a machine's state may be in an answer of EC2, in milliseconds.
@@ -29,6 +35,10 @@ const PROTECTED: SignedDuration = SignedDuration::from_mins(4);
 pub(crate) struct Lag {
     /// Since when a machine has been left out, and until when.
     hidden: BTreeMap<InstanceId, (Timestamp, Timestamp)>,
+    /// The machine that listings leave out, and until when.
+    unlisted: Option<(InstanceId, Timestamp)>,
+    /// Claims that are on their way to the table although their writers know nothing of them any more.
+    late: Vec<(Timestamp, Lease, Claim)>,
     /// States of machines, oldest first.
     states: BTreeMap<InstanceId, Vec<(Timestamp, InstanceState)>>,
     /// Thousandths of calls that EC2 still grants, and when that was counted.
@@ -95,6 +105,54 @@ impl World {
             }
         }
         shown
+    }
+
+    /// A listing of EC2, which may leave out one of the older machines for longer than who asks for it by name has to wait.
+    pub(crate) fn listed(&mut self, mut shown: Vec<Instance>) -> Vec<Instance> {
+        let now = self.now();
+        self.lag.unlisted = self.lag.unlisted.take().filter(|(_, until)| now < *until && self.faults.ec2_lag > 0);
+        if self.lag.unlisted.is_none() && self.strikes(self.faults.ec2_lag / 4) {
+            let old: Vec<InstanceId> =
+                shown.iter().filter(|one| now.duration_since(one.launched_at) > OLD).map(|one| one.id.clone()).collect();
+            let until = now + self.seconds(UNLISTED);
+            self.lag.unlisted = self.one_of(&old).map(|id| (id, until));
+        }
+        shown.retain(|one| self.lag.unlisted.as_ref().is_none_or(|(id, _)| *id != one.id));
+        shown
+    }
+
+    /// EC2 has started a machine, which its answers may not show yet.
+    pub(super) fn maybe_unshown(&mut self, id: &InstanceId) {
+        if self.strikes(self.faults.ec2_lag * 4) {
+            let (now, span) = (self.now(), self.seconds(UNSHOWN));
+            self.lag.hidden.insert(id.clone(), (now, now + span));
+        }
+    }
+
+    /// A new claim is sent to the table and reaches it when its writer does not wait for it any more. False where it arrives at once.
+    pub(crate) fn delays(&mut self, lease: &Lease, claim: &Claim) -> bool {
+        if !self.strikes(self.faults.late_claims) {
+            return false;
+        }
+        let at = self.now() + self.seconds(LATE);
+        self.lag.late.push((at, lease.clone(), claim.clone()));
+        true
+    }
+
+    /// Claims arrive that their writers gave up.
+    fn arrive_late(&mut self) {
+        let now = self.now();
+        let (due, left) = std::mem::take(&mut self.lag.late).into_iter().partition(|(at, ..)| *at <= now);
+        self.lag.late = left;
+        let due: Vec<(Timestamp, Lease, Claim)> = due;
+        for (_, lease, claim) in due {
+            // The table refuses those whose lease has passed on.
+            let _ = self.create_claim(&lease, &claim);
+        }
+    }
+
+    fn seconds(&mut self, (least, most): (u64, u64)) -> SignedDuration {
+        SignedDuration::from_secs(i64::try_from(self.dice.between(Stream::Faults, least, most)).unwrap_or(0))
     }
 
     /// Whether EC2 grants a call, by the rate of an account.
@@ -167,6 +225,9 @@ impl World {
             let mut own = Node { metadata, ..node };
             own.spec.provider_id = provider.as_str().to_owned();
             own.spec.taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
+            // Whatever the kubelet does from which it was copied, its own speaks.
+            let ready = &mut own.status.conditions;
+            conditions::set(ready, conditions::READY, ConditionStatus::True, "KubeletReady", "", now);
             self.cluster.objects.create(own, now);
             self.touch_cluster();
         }
@@ -176,6 +237,7 @@ impl World {
 
     /// Once a tick: claims that a newer release wrote and an older one cannot read for a while, and kubelets that fall silent.
     pub(super) fn befall(&mut self) {
+        self.arrive_late();
         let now = self.now();
         self.store.show_hidden(now, self.faults.odd_claims == 0);
         if self.strikes(self.faults.odd_claims) {
@@ -190,6 +252,7 @@ impl World {
             if let Some(key) = self.one_of(&keys) {
                 let span = i64::try_from(self.dice.between(Stream::Faults, 70, 200)).unwrap_or(70);
                 self.store.hide(&key, now + SignedDuration::from_secs(span));
+                self.tell(crate::story::LineKind::Fault, format!("claim {} cannot be read for {span} s", key.name));
             }
         }
         if self.strikes(self.faults.silent_kubelets) {
