@@ -9,6 +9,7 @@ pub mod mutants;
 mod tests;
 pub mod verdicts;
 
+use crate::local::report;
 use crate::local::scenario::{self, Play, Scenario};
 use crate::local::session::SessionError;
 use clap::{Args, Subcommand};
@@ -72,6 +73,9 @@ pub struct StormArgs {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     pub from: u64,
+    /// Print what happened in each storm
+    #[arg(long)]
+    pub story: bool,
     /// How long each storm goes on after its scenario: `2h`, `48h`
     #[arg(long)]
     pub span: Option<GoDuration>,
@@ -141,6 +145,9 @@ fn storm_files(args: &StormArgs) -> Result<(String, Tally), String> {
     let scenarios = read(&args.scenarios)?;
     let seeds: Vec<u64> = (args.from..args.from.saturating_add(args.seeds)).collect();
     let span = args.span.as_ref().map(GoDuration::span);
+    if args.story {
+        tell(&scenarios, &seeds, span).map_err(|error| error.to_string())?;
+    }
     let all = storm_for(&scenarios, &seeds, span).map_err(|error| error.to_string())?;
     let days = all.virtual_seconds / 864;
     let line = format!(
@@ -197,13 +204,27 @@ pub fn storm(scenarios: &[Scenario], seeds: &[u64]) -> Result<Tally, SessionErro
 /// # Errors
 /// A scenario names something that cannot be done.
 pub fn storm_for(scenarios: &[Scenario], seeds: &[u64], span: Option<SignedDuration>) -> Result<Tally, SessionError> {
-    let mut plays = Vec::new();
-    for seed in seeds {
-        let index = usize::try_from(*seed).unwrap_or(0) % scenarios.len().max(1);
-        let Some(scenario) = scenarios.get(index) else { break };
-        plays.push((scenario, Play { span, ..Play::lenient(*seed, weather(*seed)) }, format!("{} in storm {seed}", scenario.name)));
+    play_all(&storms(scenarios, seeds, span))
+}
+
+/// What is played for each seed, with its name.
+fn storms<'s>(scenarios: &'s [Scenario], seeds: &[u64], span: Option<SignedDuration>) -> Vec<(&'s Scenario, Play, String)> {
+    let storm = |seed: &u64| {
+        let scenario = scenarios.get(usize::try_from(*seed).unwrap_or(0) % scenarios.len().max(1))?;
+        Some((scenario, Play { span, ..Play::lenient(*seed, weather(*seed)) }, format!("{} in storm {seed}", scenario.name)))
+    };
+    seeds.iter().filter_map(storm).collect()
+}
+
+/// Prints what happens in storms, line by line.
+fn tell(scenarios: &[Scenario], seeds: &[u64], span: Option<SignedDuration>) -> Result<(), SessionError> {
+    for (scenario, play, name) in storms(scenarios, seeds, span) {
+        println!("{name}, {:?}", play.faults);
+        let outcome = scenario::play(scenario, &play)?;
+        let begun = outcome.lines.first().map_or(jiff::Timestamp::UNIX_EPOCH, |line| line.at);
+        print!("{}", report::timeline(&outcome.lines, begun, whittle_units::Price::ZERO, report::paints()));
     }
-    play_all(&plays)
+    Ok(())
 }
 
 /// The faults of a storm: each seed has its own mixture.
@@ -240,9 +261,11 @@ fn weather(seed: u64) -> Faults {
         ec2_rates: part(35, 1000).is_multiple_of(2),
         protected_machines: part(36, 60),
         silent_kubelets: part(37, 300),
-        // Claims that cannot be read (`odd_claims`) are not drawn yet: consolidate and launch take them for absent.
+        odd_claims: part(38, 60),
         foreign_finalizers: part(39, 200),
         webhook_refusals: part(41, 30),
+        late_claims: part(42, 40),
+        scheduler_lag_ms: part(43, 4001),
         ..Faults::default()
     }
 }

@@ -20,9 +20,9 @@ pub struct MutantsArgs {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     pub from: u64,
-    /// Only mutants whose sentence contains this
+    /// Only mutants whose sentence or name contains this; may be given several times
     #[arg(long)]
-    pub only: Option<String>,
+    pub only: Vec<String>,
 }
 
 /// How a mutant was noticed.
@@ -38,7 +38,8 @@ pub enum Noticed {
 /// The table, with a violation for each mutant that nobody noticed.
 pub(super) fn run(args: &MutantsArgs) -> Result<(String, Tally), String> {
     let scenarios = read(&args.scenarios)?;
-    let wanted = |mutant: &Mutant| args.only.as_ref().is_none_or(|only| mutant.text().contains(only.as_str()));
+    let named = |mutant: &Mutant, part: &String| mutant.text().contains(part.as_str()) || format!("{mutant:?}").contains(part.as_str());
+    let wanted = |mutant: &Mutant| args.only.is_empty() || args.only.iter().any(|part| named(mutant, part));
     let mutants: Vec<Mutant> = Mutant::all().filter(wanted).collect();
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -69,8 +70,11 @@ fn line(mutant: Mutant, noticed: &Noticed) -> String {
     format!("{:<90} {mutant:<34?} {when:<12} {what}", mutant.text().trim())
 }
 
-/// Plays storms until one of them fails with the mutant and does not without it, then kills invocations of the function that
-/// handles notices, whose acknowledgement no storm may hit.
+/// How many invocations of a function are killed in each scenario to see whether its mutant is noticed.
+const KILLED_MAX: usize = 40;
+
+/// Plays storms until one of them fails with the mutant and does not without it, then kills invocations of its function: what a
+/// protection is for may need an end at one moment that no storm hits.
 fn notice(scenarios: &[Scenario], mutant: Mutant, from: u64, seeds: u64) -> Noticed {
     for seed in from..from.saturating_add(seeds) {
         let Some(scenario) = scenarios.get(usize::try_from(seed).unwrap_or(0) % scenarios.len().max(1)) else { continue };
@@ -79,12 +83,15 @@ fn notice(scenarios: &[Scenario], mutant: Mutant, from: u64, seeds: u64) -> Noti
             return Noticed::Storm(seed - from + 1, what);
         }
     }
+    let function = mutant.text().split([':', ',']).next().unwrap_or_default();
+    let function = if function == "queue" { Function::Interrupt.word() } else { function };
     for scenario in scenarios {
         let calm = Play::lenient(scenario.seed, crashing(None));
         let Ok(calm) = scenario::play(scenario, &calm) else { continue };
-        let points = calm.gates.iter().enumerate().filter(|(_, function)| **function == Function::Interrupt).map(|(at, _)| at + 1);
-        for point in points.step_by(3).take(40) {
-            let point = u64::try_from(point).unwrap_or(0);
+        let points = calm.gates.iter().enumerate().filter(|(_, gate)| gate.word() == function).map(|(at, _)| at + 1);
+        let points: Vec<usize> = points.collect();
+        for point in points.iter().step_by(points.len().div_ceil(KILLED_MAX).max(1)) {
+            let point = u64::try_from(*point).unwrap_or(0);
             let whole = Play::lenient(scenario.seed, crashing(Some(point)));
             if let Some(what) = differs(scenario, mutant, &whole) {
                 return Noticed::Crash(point, what);

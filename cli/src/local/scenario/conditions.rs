@@ -9,6 +9,9 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_sim::World;
 
+/// So many things are named where their number is not as wanted.
+const NAMED_MAX: usize = 5;
+
 /// A number, or a bound: `3`, `">=3"`, `"<=4"`, `"1..2"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
@@ -241,6 +244,14 @@ impl Faults {
             self.0.push(format!("{what}: wanted {wanted}, found {found}"));
         }
     }
+    /// The same of things with names, some of which it tells.
+    fn count_of(&mut self, what: &str, wanted: Option<Count>, found: &[String]) {
+        if let Some(wanted) = wanted.filter(|wanted| !wanted.holds(found.len())) {
+            let some: Vec<&str> = found.iter().take(NAMED_MAX).map(String::as_str).collect();
+            let named = if some.is_empty() { String::new() } else { format!(" ({})", some.join(", ")) };
+            self.0.push(format!("{what}: wanted {wanted}, found {}{named}", found.len()));
+        }
+    }
     fn text(&mut self, what: &str, wanted: Option<&str>, found: &str) {
         if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
             self.0.push(format!("{what}: wanted {wanted:?}, found {found:?}"));
@@ -411,7 +422,9 @@ impl Claims {
             self.pool.as_ref().is_none_or(|pool| claim.spec.node_pool == *pool) && self.converted.is_none_or(|wanted| wanted == converted)
         };
         let all: Vec<_> = world.store.claims(&cluster).map(|stored| &stored.value).filter(of).collect();
-        faults.count("live claims", self.live, all.iter().filter(|claim| claim.is_live()).count());
+        let live: Vec<String> =
+            all.iter().filter(|claim| claim.is_live()).map(|claim| format!("{} {}", claim.key.name, claim.phase.word())).collect();
+        faults.count_of("live claims", self.live, &live);
         if !world.has_lost_its_table() {
             faults.count("claims ever made", self.made, all.len());
         }

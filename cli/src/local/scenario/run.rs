@@ -388,7 +388,12 @@ impl<'a> Player<'a> {
         let nodes = self.nodes(target);
         let Some(node) = nodes.first() else { return Ok(Err("there is no such node to interrupt".to_owned())) };
         self.session.tell(&format!("EC2 announces: spot node {node} is taken back in two minutes"));
-        self.session.interrupt(node)?;
+        // Under faults its machine may have ended by now.
+        if let Err(error) = self.session.interrupt(node)
+            && !self.lenient
+        {
+            return Err(error);
+        }
         Ok(Ok(()))
     }
 
