@@ -4,7 +4,7 @@
 
 use crate::by_hand;
 use crate::collect;
-use crate::judge::{BETWEEN_SIGHTINGS, Findings, Seen, Sights, is_ready};
+use crate::judge::{ALL_MISSING, BETWEEN_SIGHTINGS, Findings, Seen, Sights, is_ready};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Kind, Node, Taint};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClassReference, NodePool, Requirement};
@@ -62,7 +62,7 @@ fn is_handed_over(instance: &Instance, objects: &ClusterObjects) -> bool {
 pub(crate) fn of_karpenter(instance: &Instance, seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
     let Some(found) = found(instance, seen.objects) else { return };
     if is_handed_over(instance, seen.objects) {
-        confirm(found, sights, out);
+        confirm(found, seen.objects, sights, out);
     } else if let Some(object) = found.object
         && sights.reminds(format!("nodeclaim/{} is not adopted", object.metadata.name), REMIND_EVERY)
     {
@@ -154,9 +154,12 @@ pub(crate) fn is_behind(claim: &Claim, seen: &Seen<'_>) -> bool {
     claim.instance().is_none() && !id.is_empty() && seen.instances.iter().any(|one| one.is_alive() && one.provider_id().as_str() == id)
 }
 
-/// At its second sight a machine gets its claim back.
-pub(crate) fn confirm(found: Found, sights: &mut Sights<'_>, out: &mut Findings) {
-    if sights.confirmed(format!("instance/{} to adopt", found.instance.id), BETWEEN_SIGHTINGS) {
+/// At its second sight a machine gets its claim back. Where no list shows any NodeClaim, the one that knows its name may come back:
+/// another name would leave two for one machine.
+pub(crate) fn confirm(found: Found, objects: &ClusterObjects, sights: &mut Sights<'_>, out: &mut Findings) {
+    let nameless = found.name() == found.own_name() && objects.node_claims.is_empty();
+    let patience = if nameless { ALL_MISSING } else { BETWEEN_SIGHTINGS };
+    if sights.confirmed(format!("instance/{} to adopt", found.instance.id), patience) {
         out.adopt.push(found);
     }
 }

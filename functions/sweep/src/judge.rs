@@ -403,7 +403,7 @@ fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
         }
         // A machine that ended under its claim and runs all the same is not taken back.
         match adopt::found(instance, seen.objects).filter(|_| !ended.contains(instance.id.as_str())) {
-            Some(found) => adopt::confirm(found, sights, out),
+            Some(found) => adopt::confirm(found, seen.objects, sights, out),
             None if shown.contains(instance.provider_id().as_str()) => {}
             None if sights.confirmed(format!("instance/{} without claim", instance.id), BETWEEN_SIGHTINGS) => {
                 out.orphans.push(instance.clone());

@@ -73,7 +73,11 @@ fn a_machine_that_serves_without_a_claim_gets_the_same_claim_back_at_its_second_
 
 #[test]
 fn a_machine_is_adopted_from_its_node_alone() {
-    let bare = change(lost(), |scene| scene.objects.node_claims.clear());
+    let bare = change(lost(), |scene| {
+        let mut another = scene.objects.node_claims[0].clone();
+        (another.metadata.name, another.status.provider_id) = ("another".into(), "aws:///z/i-2".into());
+        scene.objects.node_claims = vec![another];
+    });
     let (_, second) = bare.twice(30);
     let found = &second.adopt[0];
     let key = ClaimKey { cluster: "c".into(), name: found.name() };
@@ -92,6 +96,15 @@ fn a_machine_whose_node_has_not_joined_goes_on_from_there() {
     let (_, second) = coming.twice(30);
     let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
     assert_eq!(second.adopt[0].claim(key, "uid".into(), &coming.objects, None, at(130)).unwrap().phase.word(), "Launched");
+}
+
+#[test]
+fn a_machine_gets_no_name_of_its_own_while_no_list_shows_any_node_claim() {
+    let none = change(lost(), |scene| scene.objects.node_claims.clear());
+    let (first, second) = none.twice(899);
+    assert!(first.adopt.is_empty() && second.adopt.is_empty(), "its NodeClaim may come back");
+    assert_eq!(lost().judge(&first.note, 130).adopt[0].name().as_str(), "default-1", "then it has its name again");
+    assert_eq!(none.twice(900).1.adopt[0].name().as_str(), "adopted-i-1");
 }
 
 #[test]
