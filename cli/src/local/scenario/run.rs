@@ -23,7 +23,7 @@ const SETTLE: SignedDuration = SignedDuration::from_mins(30);
 
 /// How much longer a wait may take where faults are injected: a lost doorbell costs a tick, a claim whose machine never
 /// joins its registration timeout.
-const PATIENCE: SignedDuration = SignedDuration::from_mins(25);
+const PATIENCE: SignedDuration = SignedDuration::from_mins(35);
 
 /// So long a world at rest is looked at: every schedule ticks, and most of the functions run.
 const AT_REST: SignedDuration = SignedDuration::from_secs(65);

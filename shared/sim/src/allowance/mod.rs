@@ -7,7 +7,7 @@ mod window;
 
 use crate::world::World;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use whittle_api::k8s::{IntOrString, Node};
 use whittle_api::karpenter::{Budget, NodePool};
 use whittle_api::{ClusterObjects, conditions, labels};
@@ -52,7 +52,7 @@ struct Pool {
     /// Initialized and not being terminated.
     nodes: u64,
     /// Of these: not ready, or on their way out.
-    going: u64,
+    going: BTreeSet<String>,
     /// How many machines a static pool is to have, and at most.
     replicas: Option<u64>,
     limit: Option<u64>,
@@ -163,7 +163,7 @@ impl World {
         }
         let broken = |look: &Look| {
             let begun = self.allowance.begun.iter().filter(|(at, of, _)| *at >= look.at && *of == pool).count();
-            let allowed = look.pools.get(&pool).map_or(u64::MAX, |seen| seen.allows(reason, look.at));
+            let allowed = look.pools.get(&pool).map_or(u64::MAX, |seen| seen.allows(reason, look.at, claim.node_name()));
             (u64::try_from(begun).unwrap_or(u64::MAX) > allowed).then_some((begun, allowed))
         };
         let verdicts: Vec<_> = self.allowance.looks.iter().map(broken).collect();
@@ -185,7 +185,7 @@ impl Allowance {
             budgets: pool.spec.disruption.budgets.clone(),
             old: pool.is_converted_provisioner(),
             nodes: 0,
-            going: 0,
+            going: BTreeSet::new(),
             replicas: pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok()),
             limit: pool.spec.limits.0.get("nodes").and_then(|limit| u64::try_from(limit.units_floor()).ok()),
         };
@@ -193,21 +193,24 @@ impl Allowance {
             let Some(claim) = self.listed.get(&node.metadata.name).filter(|claim| !claim.terminating) else { continue };
             let lost = !conditions::is_true(&node.status.conditions, conditions::READY);
             seen.nodes += 1;
-            seen.going += u64::from(claim.going || lost || node.metadata.is_deleting());
+            if claim.going || lost || node.metadata.is_deleting() {
+                seen.going.insert(node.metadata.name.clone());
+            }
         }
         seen
     }
 }
 
 impl Pool {
-    /// How many more may go for a reason, for a run that looked at this moment.
-    fn allows(&self, reason: &str, at: Timestamp) -> u64 {
+    /// How many more may go for a reason, for a run that looked at this moment. A node that was going already when it looked is not
+    /// one more.
+    fn allows(&self, reason: &str, at: Timestamp, own: Option<&str>) -> u64 {
         if self.old && reason == "Empty" {
             return u64::MAX;
         }
         let limit = |now: Timestamp| self.budgets.iter().map(|budget| self.limit(budget, reason, now)).min().unwrap_or(u64::MAX);
         let limit = [at - SKEW, at, at + SKEW].map(limit).into_iter().max().unwrap_or(0);
-        limit.saturating_sub(self.going)
+        limit.saturating_sub(u64::try_from(self.going.iter().filter(|node| Some(node.as_str()) != own).count()).unwrap_or(u64::MAX))
     }
 
     /// What one budget says; nothing may go where it cannot be read.
