@@ -11,7 +11,7 @@ use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Ev
 use whittle_core::disruption::LedgerEntry;
 use whittle_ports::{
     ClaimStore, Clock, ClusterError, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, StatusWriter,
-    StoreError, World, advance,
+    StoreError, World, advance, readable,
 };
 use whittle_snapshot::Snapshot;
 use whittle_units::{Price, SignedDuration};
@@ -333,8 +333,8 @@ where
     Ok(())
 }
 
-/// Opens a Node to pods again as it was read. One that somebody has changed since, or whose claim is to end by now, may have been
-/// closed anew: the next look sees that.
+/// Opens a Node to pods again as it was read. One that somebody has changed since, or whose claim is to end by now or cannot be
+/// read, may have been closed anew: the next look sees that.
 async fn open_stray<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     claim: &ClaimKey,
@@ -345,7 +345,7 @@ where
     S: ClaimStore,
     K: Nodes,
 {
-    if world.store.get(claim).await?.is_none_or(|known| known.value.is_ending()) {
+    if readable(world.store.get(claim).await)?.is_none_or(|known| known.value.is_ending()) {
         return Ok(());
     }
     let patch = NodePatch { remove_taints: vec![execute::disrupted()], ..NodePatch::default() };
