@@ -77,3 +77,9 @@ fn a_node_that_somebody_has_changed_since_it_was_read_waits_for_the_next_look() 
     });
     assert_eq!((closed, report.counted("left_for_later")), (true, 1));
 }
+
+#[test]
+fn a_node_whose_claim_cannot_be_read_by_now_is_never_opened() {
+    let (closed, report) = is_closed(|simulation, claim| simulation.world().store.spoil_claim(&claim.key));
+    assert_eq!((closed, report.counted("unmarked")), (true, 0));
+}

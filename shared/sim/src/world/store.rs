@@ -32,7 +32,6 @@ pub struct Store {
     /// Ended claims by the second in which they are forgotten.
     ended: BTreeSet<(i64, ClaimKey)>,
     now: Timestamp,
-    unreadable: BTreeMap<ClusterName, Vec<String>>,
     /// Claims that cannot be read for a while, as they are, and until when.
     hidden: BTreeMap<ClaimKey, (Stored<Claim>, Timestamp)>,
     leases: BTreeMap<ClusterName, Lease>,
@@ -59,7 +58,7 @@ impl Store {
     /// Names of items that cannot be read.
     pub fn unreadable(&self, cluster: &ClusterName) -> Vec<String> {
         let hidden = self.hidden.keys().filter(|key| key.cluster == *cluster).map(|key| key.name.to_string());
-        self.unreadable.get(cluster).into_iter().flatten().cloned().chain(hidden).collect()
+        hidden.collect()
     }
     /// Whether a claim is there and cannot be read.
     pub(crate) fn is_hidden(&self, key: &ClaimKey) -> bool {
@@ -89,7 +88,12 @@ impl Store {
     }
     /// Makes claims readable again whose time has come, or all.
     pub(crate) fn show_hidden(&mut self, now: Timestamp, all: bool) {
-        let back: Vec<ClaimKey> = self.hidden.iter().filter(|(_, (_, until))| all || *until <= now).map(|(key, _)| key.clone()).collect();
+        let back: Vec<ClaimKey> = self
+            .hidden
+            .iter()
+            .filter(|(_, (_, until))| all && *until < Timestamp::MAX || *until <= now)
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in back {
             if let Some((stored, _)) = self.hidden.remove(&key) {
                 self.claims.insert(key, stored);
@@ -230,8 +234,7 @@ impl Store {
     }
     /// Makes a claim unreadable, as if a newer release had written it.
     pub fn spoil_claim(&mut self, key: &ClaimKey) {
-        self.claims.remove(key);
-        self.unreadable.entry(key.cluster.clone()).or_default().push(key.name.to_string());
+        self.hide(key, Timestamp::MAX);
     }
 
     /// Writes a record over the expected revision.
