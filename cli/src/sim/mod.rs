@@ -266,6 +266,7 @@ fn weather(seed: u64) -> Faults {
         webhook_refusals: part(41, 30),
         late_claims: part(42, 40),
         scheduler_lag_ms: part(43, 4001),
+        neighbours: part(44, 700),
         ..Faults::default()
     }
 }

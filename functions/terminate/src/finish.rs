@@ -61,10 +61,7 @@ where
 {
     let Some(machine) = claim.value.machine().cloned() else { return Ok(Next::Done) };
     let instance = world.cloud.instance(&machine.instance_id).await?;
-    let young = world.clock.now().duration_since(machine.launched_at) < LAUNCH_SETTLES;
-    let unseen_yet = Safeguard::YoungMachineAwaited.stops(instance.is_none() && young);
-    if unseen_yet {
-        // EC2 may not show a machine that it has only just started: not to see it proves nothing yet.
+    if instance.is_none() && may_be_unshown(&machine, world.clock.now()) {
         world.cloud.terminate(&machine.instance_id).await?;
         return Ok(Next::Again(LATER));
     }
@@ -104,6 +101,11 @@ where
     lasted(report, "karpenter_nodeclaims_instance_termination_duration_seconds", &pool, sent_at, now);
     // The claim has ended in any case; `sweep` takes the finalizer off an object that could not be reached now.
     let_go(world, &claim.value).await
+}
+
+/// EC2 may not show a machine that it has only just started: not to see it proves nothing yet.
+fn may_be_unshown(machine: &Machine, now: Timestamp) -> bool {
+    Safeguard::YoungMachineAwaited.stops(now.duration_since(machine.launched_at) < LAUNCH_SETTLES)
 }
 
 /// The first answer of EC2 that did not show the machine, as the claim says.

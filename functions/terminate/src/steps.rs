@@ -23,6 +23,8 @@ const EVICTIONS_PER_SECOND: u32 = 100;
 const UNREADABLE_MAX: usize = 5;
 /// What an eviction takes at most when the API server answers at all.
 const ONE_CALL: SignedDuration = SignedDuration::from_secs(1);
+/// A kubelet that was silent for so long, of a machine that EC2 does not show, will not speak again.
+const LONG_SILENT: SignedDuration = SignedDuration::from_mins(5);
 /// A pod may have been bound just before the taint was seen, so that an empty node is watched for this long.
 const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
@@ -168,12 +170,17 @@ where
 async fn machine_is_lost<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Stored<Claim>, node: &Node) -> bool
 where
     C: Instances,
+    T: Clock,
 {
-    let ready = find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True);
+    let said = find(&node.status.conditions, conditions::READY);
+    let ready = said.is_some_and(|ready| ready.status == ConditionStatus::True);
+    let silent_since = said.map_or(node.metadata.creation_timestamp, |said| said.last_transition_time);
     let Some(machine) = claim.value.machine().filter(|_| Safeguard::KubeletAsked.permits(!ready)) else { return false };
     let runs = |instance: Instance| matches!(instance.state, InstanceState::Pending | InstanceState::Running);
     match world.cloud.instance(&machine.instance_id).await {
-        Ok(instance) => !Safeguard::Ec2Asked.stops(instance.is_some_and(runs)),
+        Ok(Some(instance)) => !Safeguard::Ec2Asked.stops(runs(instance)),
+        // EC2 shows for an hour what has ended: what it does not show at all it may only not show now.
+        Ok(None) => !Safeguard::Ec2Asked.stops(silent_since.is_none_or(|since| world.clock.now().duration_since(since) < LONG_SILENT)),
         Err(error) => !unanswered(&error),
     }
 }

@@ -111,7 +111,7 @@ impl World {
             broken.push(format!("machine {id} belongs to several claims: {}", claims.join(", ")));
         }
         for (id, machine) in self.region.machines.iter().filter(|(_, machine)| machine.instance.is_alive()) {
-            if !named.contains_key(id) {
+            if !named.contains_key(id) && !self.is_karpenters(id.as_str()) {
                 let tag = machine.instance.tags.get(labels::TAG_NODE_CLAIM).map_or("none", String::as_str);
                 broken.push(format!("machine {id} runs and belongs to no claim (tag {tag})"));
             }
@@ -126,6 +126,9 @@ impl World {
     fn check_cluster(&self, claims: &[&Claim], broken: &mut Vec<String>) {
         let live: BTreeSet<&str> = claims.iter().filter(|claim| claim.is_live()).map(|claim| claim.key.name.as_str()).collect();
         for (name, object) in self.cluster.objects.node_claims.iter().filter(|(name, _)| !live.contains(name.as_str())) {
+            if self.is_karpenters(&object.status.provider_id) {
+                continue;
+            }
             if !is_by_hand(object) {
                 broken.push(format!("NodeClaim {name} is left behind in the cluster"));
             } else if self.is_on() && object.spec.node_class_ref.group == labels::AWS_DOMAIN && !is_in_hand(object) {
@@ -134,7 +137,7 @@ impl World {
         }
         let nodes: BTreeSet<&str> = claims.iter().filter(|claim| claim.is_live()).filter_map(|claim| claim.node_name()).collect();
         for node in self.cluster.objects.nodes.values().filter(|node| is_ours(node)) {
-            if !nodes.contains(node.metadata.name.as_str()) {
+            if !nodes.contains(node.metadata.name.as_str()) && !self.is_karpenters(&node.spec.provider_id) {
                 broken.push(format!("node {} belongs to no claim", node.metadata.name));
             }
         }

@@ -41,6 +41,8 @@ pub(crate) struct Watched {
     /// Nodes as they were last.
     marks: BTreeMap<String, ends::Mark>,
     rates: rates::Rates,
+    /// Machines that are Karpenter's.
+    karpenters: BTreeSet<InstanceId>,
     /// Whether the table was replaced by another.
     table_lost: bool,
 }
@@ -84,10 +86,23 @@ impl World {
         self.watched.bought_for.clear();
     }
 
+    /// A machine is Karpenter's from now on.
+    pub(crate) fn watch_karpenter(&mut self, id: InstanceId) {
+        self.watched.karpenters.insert(id);
+    }
+
+    /// Whether Karpenter's machine is the one of a provider id.
+    pub(crate) fn is_karpenters(&self, provider_id: &str) -> bool {
+        self.watched.karpenters.iter().any(|id| provider_id.ends_with(id.as_str()))
+    }
+
     /// A claim was created.
     pub(crate) fn watch_created(&mut self, claim: &Claim) {
         if let Some(machine) = claim.machine() {
             let id = machine.instance_id.clone();
+            if self.watched.karpenters.contains(&id) {
+                self.broke(format!("machine {id} is Karpenter's and was taken over"));
+            }
             self.watch_orphan(&id);
             self.watch_collected(&id);
         }
@@ -229,6 +244,7 @@ impl World {
         {
             self.broke(format!("claim {name} got {}, which had ended under {other}", machine.instance_id));
         }
+        self.watch_given(old, new);
         if let Phase::Gone { .. } = new.phase
             && let Some(machine) = old.machine().filter(|machine| self.lives(&machine.instance_id))
         {

@@ -75,6 +75,21 @@ pub enum Step {
     Stray,
     /// The same, with a Node of ours that takes pods.
     StrayNode,
+    /// One of Karpenter's, with its NodeClaim.
+    KarpenterNode,
+    /// EC2 takes the youngest machine away.
+    EndNewest,
+    /// EC2 does not show the machines that it has just started for so long.
+    UnshowYoung(GoDuration),
+    /// Lists do not show the first Node of a pool until `show-all`.
+    HideFirstNode(Target),
+    ShowAll,
+    /// Claims that live cannot be read until `mend-claims`.
+    SpoilClaims,
+    MendClaims,
+    /// Keeps the table as it is for `restore-table`.
+    CopyTable,
+    RestoreTable,
     Scale(Scale),
     Resize(Resize),
     Advance(GoDuration),
@@ -220,6 +235,8 @@ pub struct SettingsChange {
 pub struct FaultChange {
     pub throttles: Option<u32>,
     pub lost_replies: Option<u32>,
+    pub lost_fleets: Option<u32>,
+    pub webhook_refusals: Option<u32>,
     pub lost_messages: Option<u32>,
     pub repeated_messages: Option<u32>,
     pub late_messages: Option<u32>,

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
 use whittle_api::manifest::{self, Object};
@@ -316,12 +316,6 @@ impl<'a> Player<'a> {
                 self.session.simulation.world().region.network.groups.push(group);
             }
             Step::Ticks(span) => self.session.simulation.world().set_tick(span.span()),
-            Step::Stray => {
-                return Ok(self.session.simulation.world().stray(false).then_some(()).ok_or_else(|| "no machine runs".to_owned()));
-            }
-            Step::StrayNode => {
-                return Ok(self.session.simulation.world().stray(true).then_some(()).ok_or_else(|| "no machine has a Node".to_owned()));
-            }
             Step::Annotate(annotation) => {
                 let nodes = self.nodes(&Target { pool: Some(annotation.pool.clone()), ..Target::default() });
                 let mut world = self.session.simulation.world();
@@ -335,9 +329,50 @@ impl<'a> Player<'a> {
                 });
                 world.touch_cluster();
             }
+            other => return self.mishap(other),
+        }
+        Ok(Ok(()))
+    }
+
+    /// Steps that let something go wrong once.
+    fn mishap(&mut self, step: &Step) -> Played {
+        match step {
+            Step::UnshowYoung(span) => self.session.simulation.world().unshow_young(span.span()),
+            Step::HideFirstNode(target) => {
+                let nodes = self.nodes(target);
+                let Some(node) = nodes.first() else { return Ok(self.befell(false, "there is no such node to hide")) };
+                self.session.tell(&format!("lists do not show node/{node}"));
+                self.session.simulation.world().hide_always(Node::KIND, node, false);
+            }
+            Step::ShowAll => self.session.simulation.world().show_all(),
+            Step::SpoilClaims => self.session.simulation.world().spoil_claims(),
+            Step::MendClaims => self.session.simulation.world().mend_claims(),
+            Step::CopyTable => self.session.simulation.world().copy_table(),
+            Step::RestoreTable => self.session.simulation.world().restore_table(),
+            Step::EndNewest => {
+                let done = self.session.simulation.world().end_newest();
+                return Ok(self.befell(done, "no machine runs"));
+            }
+            Step::Stray => {
+                let done = self.session.simulation.world().stray(false);
+                return Ok(self.befell(done, "no machine runs"));
+            }
+            Step::StrayNode => {
+                let done = self.session.simulation.world().stray(true);
+                return Ok(self.befell(done, "no machine has a Node"));
+            }
+            Step::KarpenterNode => {
+                let done = self.session.simulation.world().karpenter_node();
+                return Ok(self.befell(done, "no machine has a Node"));
+            }
             _ => {}
         }
         Ok(Ok(()))
+    }
+
+    /// Under faults there may be nothing at this moment that a step could befall.
+    fn befell(&self, done: bool, why_not: &str) -> Result<(), String> {
+        if done || self.lenient { Ok(()) } else { Err(why_not.to_owned()) }
     }
 
     fn apply_edited(&mut self, file: &str, replace: &std::collections::BTreeMap<String, String>) -> Result<(), SessionError> {
@@ -444,6 +479,8 @@ impl<'a> Player<'a> {
         let faults = &mut world.faults;
         faults.throttles = change.throttles.unwrap_or(faults.throttles);
         faults.lost_replies = change.lost_replies.unwrap_or(faults.lost_replies);
+        faults.lost_fleets = change.lost_fleets.unwrap_or(faults.lost_fleets);
+        faults.webhook_refusals = change.webhook_refusals.unwrap_or(faults.webhook_refusals);
         faults.lost_messages = change.lost_messages.unwrap_or(faults.lost_messages);
         faults.repeated_messages = change.repeated_messages.unwrap_or(faults.repeated_messages);
         faults.late_messages = change.late_messages.unwrap_or(faults.late_messages);

@@ -325,7 +325,13 @@ fn an_instance_gets_the_names_that_it_lacks_once() {
         launched_at: launched.launched_at,
         tags: [(labels::TAG_NAME.to_owned(), "the user's".to_owned())].into(),
     };
-    let machine = whittle_sim::region::Machine { instance, launch_template: LaunchTemplate::default(), price: Price::ZERO, mute: false };
+    let machine = whittle_sim::region::Machine {
+        instance,
+        launch_template: LaunchTemplate::default(),
+        price: Price::ZERO,
+        mute: false,
+        ended_at: None,
+    };
     simulation.world().region.machines.insert(launched.instance_id.clone(), machine);
     assert_eq!(run(&simulation).counted("tagged"), 1);
     let tags = simulation.world().region.machines[&launched.instance_id].instance.tags.clone();

@@ -94,6 +94,7 @@ pub(super) fn start_machine(simulation: &Simulation) -> whittle_units::InstanceI
         launch_template: whittle_ec2::fleet::LaunchTemplate::default(),
         price: whittle_units::Price::ZERO,
         mute: false,
+        ended_at: None,
     };
     simulation.world().region.machines.insert(id.clone(), machine);
     id

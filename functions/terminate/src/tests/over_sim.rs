@@ -110,7 +110,7 @@ impl Scene {
             tags: std::collections::BTreeMap::new(),
         };
         let launch_template = whittle_ec2::fleet::LaunchTemplate::default();
-        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, mute: false };
+        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, mute: false, ended_at: None };
         self.simulation.world().region.machines.insert(own.instance_id, machine);
     }
 

@@ -120,6 +120,13 @@ impl World {
         let (cluster, pool) = (self.name(), &claim.spec.node_pool);
         let of_pool = |other: &&Claim| other.is_live() && other.spec.node_pool == *pool;
         let live: Vec<&Claim> = self.store.claims_with_hidden(&cluster).map(|stored| &stored.value).filter(of_pool).collect();
+        // Whoever decides has read the table half a minute ago at most.
+        let failed = |other: &Claim| match &other.phase {
+            Phase::Failed { since, .. } => (32..55).contains(&self.now().duration_since(*since).as_secs()),
+            _ => false,
+        };
+        let of_table = self.store.claims(&cluster).map(|stored| &stored.value);
+        let tried = claim.spec.replaces.is_none() && of_table.filter(|other| other.spec.node_pool == *pool).any(failed);
         let size = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let (all, staying) = (size(live.len()), size(live.iter().filter(|claim| !self.is_to_end(claim)).count()));
         let over = |look: &Look| {
@@ -130,6 +137,10 @@ impl World {
             (many || seen.limit.is_some_and(|limit| all > limit)).then_some(replicas)
         };
         let verdicts: Vec<_> = self.allowance.looks.iter().map(over).collect();
+        let is_static = self.allowance.looks.back().and_then(|look| look.pools.get(pool)).is_some_and(|seen| seen.replicas.is_some());
+        if tried && is_static {
+            self.violations.push(format!("static pool {pool} got claim {} at once after a launch had failed", claim.key.name));
+        }
         if let Some(Some(replicas)) = verdicts.last()
             && verdicts.iter().all(Option::is_some)
         {

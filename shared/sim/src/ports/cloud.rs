@@ -93,6 +93,9 @@ impl Terminator for SimPorts {
             if let Some(refused) = world.protects(id) {
                 return Err(refused);
             }
+            if world.is_unshown(id) {
+                return Ok(()); // InvalidInstanceID.NotFound, which counts as ended
+            }
             world.watch_terminated(id);
             world.terminate(id);
             if world.is(Mutant::FinalizersGoEarly) {

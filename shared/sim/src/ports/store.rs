@@ -170,7 +170,13 @@ impl RegionStore for SimPorts {
         .await
     }
     async fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> Result<bool, StoreError> {
-        self.call(TABLE, "a token bucket", |world| Ok(world.store.take_tokens(name, full, count, now))).await
+        self.call(TABLE, "a token bucket", |world| {
+            if name.0 == "CreateFleet" {
+                world.neighbours_launch(name, full, now);
+            }
+            Ok(world.store.take_tokens(name, full, count, now))
+        })
+        .await
     }
     async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
         self.call(TABLE, "the catalog", |world| Ok(world.store.catalog())).await

@@ -161,7 +161,7 @@ impl Region {
         let market = self.market_price(pool, &request.capacity_type);
         let times = if self.overcharge { u64::try_from(self.started).unwrap_or(u64::MAX).saturating_mul(30).saturating_add(1) } else { 1 };
         let price = Price::from_nanos(market.nanos().saturating_mul(times));
-        let machine = Machine { instance, launch_template: template, price, mute: self.mute_launches };
+        let machine = Machine { instance, launch_template: template, price, mute: self.mute_launches, ended_at: None };
         self.machines.insert(id.clone(), machine);
         self.started += 1;
         let seconds = dice.between(Stream::Latency, 6, 12);

@@ -36,6 +36,8 @@ pub struct Machine {
     pub price: Price,
     /// It never joins: a fault of its network or image.
     pub mute: bool,
+    /// When EC2 began to end it.
+    pub ended_at: Option<Timestamp>,
 }
 
 /// What EC2 does next to a machine.
@@ -357,6 +359,7 @@ impl Region {
     fn begin_end(&mut self, id: &InstanceId, now: Timestamp, dice: &mut Dice, effects: &mut Vec<RegionEffect>) {
         let Some(machine) = self.machines.get_mut(id).filter(|machine| machine.instance.is_alive()) else { return };
         machine.instance.state = InstanceState::ShuttingDown;
+        machine.ended_at = Some(now);
         effects.push(RegionEffect::Lost(id.to_string()));
         effects.push(RegionEffect::Notice(notices::state_change(id.as_str(), "shutting-down", now)));
         let seconds = dice.between(Stream::Latency, 15, 30);

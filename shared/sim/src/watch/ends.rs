@@ -13,6 +13,10 @@ use whittle_units::{InstanceId, ProviderId};
 
 /// Whoever decides may have been shown the cluster as it was so long ago, and taken a while over it.
 const STALE: SignedDuration = SignedDuration::from_secs(12);
+/// An answer of the API server may be so old.
+const STALE_ANSWER: SignedDuration = SignedDuration::from_secs(6);
+/// And where no answer is stale.
+const SHOWN: SignedDuration = SignedDuration::from_secs(1);
 /// The same where neither reads nor replies nor the scheduler are late.
 const STALE_AT_LEAST: SignedDuration = SignedDuration::from_secs(4);
 /// The scheduler may not know yet of a node that was closed so lately, by whatever clock.
@@ -23,6 +27,9 @@ const RUN_MAX: SignedDuration = SignedDuration::from_secs(32);
 const HOLDS: SignedDuration = SignedDuration::from_secs(50);
 /// What evictions are left at least, beside the longest grace of a pod, where pods wait for a machine.
 const TO_EVICT: SignedDuration = SignedDuration::from_secs(25);
+/// A machine that ended so long ago is seen to have: by everybody, and where EC2's answers lag.
+const ENDED_SEEN: SignedDuration = SignedDuration::from_secs(20);
+const ENDED_LAGS: SignedDuration = SignedDuration::from_secs(75);
 /// Nothing can have been planned so soon after a claim began to end.
 const UNPLANNED: SignedDuration = SignedDuration::from_secs(3);
 /// What Kubernetes gives a pod that says nothing.
@@ -132,11 +139,6 @@ impl World {
         self.watched.marks.get(node).is_some_and(|mark| !mark.closed && mark.closed_changed <= self.ago(STALE))
     }
 
-    /// Whether a kubelet is silent, or was a moment ago.
-    fn is_silent(&self, node: &str) -> bool {
-        self.watched.marks.get(node).is_none_or(|mark| !mark.ready || mark.ready_changed > self.ago(STALE))
-    }
-
     fn node_of(&self, provider: &ProviderId) -> Option<&Node> {
         self.cluster.objects.nodes.values().find(|node| node.spec.provider_id == provider.as_str())
     }
@@ -154,9 +156,7 @@ impl World {
                     if overdue || deletion.reason.is_involuntary() {
                         return;
                     }
-                    // Kubelet and EC2 both say that the machine is lost: nobody could know better.
-                    let lost = |node: &&Node| self.is_silent(&node.metadata.name) && self.seems_lost(id);
-                    let node = self.node_of(&provider).filter(|node| !lost(node));
+                    let node = self.node_of(&provider);
                     let left =
                         node.and_then(|node| self.left_on(&node.metadata.name).or_else(|| self.only_just_closed(&node.metadata.name)));
                     match left {
@@ -295,7 +295,8 @@ impl World {
                 self.broke(format!("claim {name} was ended ({reason:?}) while its node took new pods"));
             }
             let closed_at = self.watched.marks.get(&node).filter(|mark| mark.closed).map_or(self.now(), |mark| mark.closed_changed);
-            let before = closed_at.checked_sub(STALE).unwrap_or(closed_at);
+            // Whoever closes a node looks at it once more.
+            let before = closed_at.checked_sub(if self.faults.stale_reads > 0 { STALE_ANSWER } else { SHOWN }).unwrap_or(closed_at);
             let runs = |pod: &&Pod| moves(pod) && !pod.metadata.is_deleting() && ran_since(pod, before);
             let pod = self.cluster.objects.pods_on(&node).find(runs).map(|pod| pod.metadata.key());
             if let Some(pod) = pod.filter(|_| reason == Empty) {
@@ -342,6 +343,16 @@ impl World {
         }
         if let Some(name) = self.store.hidden_owner(id) {
             self.broke(format!("machine {id} was taken for an orphan although claim {name}, which cannot be read, has it"));
+        }
+    }
+
+    /// A claim gets a machine, which may not have ended before: not so long ago that every answer of EC2 says so.
+    pub(super) fn watch_given(&mut self, old: &Claim, new: &Claim) {
+        let (None, Some(machine), None) = (old.machine(), new.machine(), &new.deletion) else { return };
+        let known = if self.faults.ec2_lag == 0 { ENDED_SEEN } else { ENDED_LAGS };
+        let ended_at = self.region.machines.get(&machine.instance_id).and_then(|machine| machine.ended_at);
+        if ended_at.is_some_and(|at| self.now().duration_since(at) > known) && !self.seems_lost(&machine.instance_id) {
+            self.broke(format!("claim {} got {}, which had ended before", new.key.name, machine.instance_id));
         }
     }
 

@@ -18,6 +18,8 @@ const FLEET_PER_MS: i64 = 2;
 const RUNG_MAX: usize = 200;
 /// Doorbells that `register` rings for itself within a minute: one in five seconds, and half as many again.
 const LOOKS_MAX: usize = 18;
+/// Doorbells that `launch` rings for itself within a minute.
+const TRIES_MAX: usize = 60;
 /// A claim that was to end so long ago gets no machine any more.
 const ENDED_AGO: SignedDuration = SignedDuration::from_secs(60);
 
@@ -29,6 +31,8 @@ pub(super) struct Rates {
     rung: BTreeMap<(Function, String), VecDeque<Timestamp>>,
     /// Looks that `register` asked for itself.
     looks: VecDeque<Timestamp>,
+    /// Tries that `launch` asked for itself.
+    tries: VecDeque<Timestamp>,
 }
 
 /// Whom a doorbell is about.
@@ -71,16 +75,21 @@ impl World {
         }
     }
 
-    /// `register` asks for its next look: one chain of looks does that, however many of its messages come twice.
-    fn watch_looks(&mut self, now: Timestamp, since: Timestamp) {
-        let looks = &mut self.watched.rates.looks;
-        looks.push_back(now);
-        while looks.front().is_some_and(|at| *at < since) {
-            looks.pop_front();
+    /// A function asks for its own next run: one chain of runs does that, however many of its messages come twice.
+    fn watch_own(&mut self, function: Function, now: Timestamp, since: Timestamp) {
+        let rates = &mut self.watched.rates;
+        let (rung, most) = match function {
+            Function::Register => (&mut rates.looks, LOOKS_MAX),
+            Function::Launch => (&mut rates.tries, TRIES_MAX),
+            _ => return,
+        };
+        rung.push_back(now);
+        while rung.front().is_some_and(|at| *at < since) {
+            rung.pop_front();
         }
-        let count = looks.len();
-        if count > LOOKS_MAX {
-            self.broke(format!("register rang for itself {count} times within a minute"));
+        let count = rung.len();
+        if count > most {
+            self.broke(format!("{function} rang for itself {count} times within a minute"));
         }
     }
 
@@ -88,8 +97,8 @@ impl World {
     pub(crate) fn watch_rung(&mut self, bell: &Doorbell, caller: Option<Function>) {
         let (now, function) = (self.now(), Function::of(bell));
         let since = now.checked_sub(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MIN);
-        if function == Function::Register && caller == Some(function) {
-            self.watch_looks(now, since);
+        if caller == Some(function) {
+            self.watch_own(function, now, since);
         }
         let about = subject(bell);
         let rung = self.watched.rates.rung.entry((function, about.clone())).or_default();

@@ -67,6 +67,8 @@ pub struct Faults {
     pub partial_fleets: u32,
     /// Repeats of a fleet call that answer with the fleet alone: neither its machines nor why there are none.
     pub empty_repeats: u32,
+    /// Asks for a fleet call before which another cluster of the account makes all that may be made.
+    pub neighbours: u32,
     /// Messages that vanish.
     pub lost_messages: u32,
     /// Messages that come twice.
@@ -127,7 +129,9 @@ pub(crate) struct Past {
     /// What cannot be read, and until when.
     pub(super) hidden: Hidden,
     /// The table that will be restored.
-    table: Option<Store>,
+    pub(super) table: Option<Store>,
+    /// The one that a scenario copied.
+    pub(super) copy: Option<Store>,
     /// Earlier listings of the claims, for the mutant whose listings lag.
     claims: VecDeque<(Timestamp, Vec<Stored<Claim>>)>,
 }

@@ -3,6 +3,7 @@
 mod agenda;
 mod faults;
 mod hidden;
+mod mishaps;
 pub mod queues;
 pub mod store;
 mod trouble;

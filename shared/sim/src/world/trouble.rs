@@ -3,10 +3,10 @@
 use super::World;
 use crate::dice::Stream;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Node;
-use whittle_api::{ConditionStatus, conditions, labels};
-use whittle_claims::{Claim, ClaimKey, Lease};
+use whittle_api::labels;
+use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, Lease};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{CloudError, CloudErrorKind};
 use whittle_units::InstanceId;
@@ -35,6 +35,8 @@ const PROTECTED: SignedDuration = SignedDuration::from_mins(4);
 pub(crate) struct Lag {
     /// Since when a machine has been left out, and until when.
     hidden: BTreeMap<InstanceId, (Timestamp, Timestamp)>,
+    /// Those of them that no answer has shown yet.
+    unshown: BTreeSet<InstanceId>,
     /// The machine that listings leave out, and until when.
     unlisted: Option<(InstanceId, Timestamp)>,
     /// Claims that are on their way to the table although their writers know nothing of them any more.
@@ -53,6 +55,12 @@ impl Lag {
     /// Whether a machine is left out of answers, or was a moment ago.
     pub(crate) fn hides(&self, id: &InstanceId, now: Timestamp) -> bool {
         self.hidden.get(id).is_some_and(|(since, until)| *since <= now && now < *until + SignedDuration::from_secs(12))
+    }
+
+    /// Leaves a machine out of answers for so long from its launch on.
+    pub(super) fn unshow(&mut self, id: InstanceId, now: Timestamp, span: SignedDuration) {
+        self.unshown.insert(id.clone());
+        self.hidden.insert(id, (now, now + span));
     }
 
     fn state_then(&self, id: &InstanceId, then: Timestamp) -> Option<InstanceState> {
@@ -80,7 +88,7 @@ impl World {
     /// of a moment ago.
     pub(super) fn lagging(&mut self, mut shown: Vec<Instance>) -> Vec<Instance> {
         let (lag, now) = (self.faults.ec2_lag, self.now());
-        if lag == 0 {
+        if lag == 0 && self.lag.hidden.is_empty() {
             return shown;
         }
         self.remember_machines();
@@ -125,7 +133,21 @@ impl World {
     pub(super) fn maybe_unshown(&mut self, id: &InstanceId) {
         if self.strikes(self.faults.ec2_lag * 4) {
             let (now, span) = (self.now(), self.seconds(UNSHOWN));
-            self.lag.hidden.insert(id.clone(), (now, now + span));
+            self.lag.unshow(id.clone(), now, span);
+        }
+    }
+
+    /// Whether EC2 does not know a machine yet, so that whoever names it is told that there is none.
+    pub(crate) fn is_unshown(&self, id: &InstanceId) -> bool {
+        self.lag.unshown.contains(id) && self.lag.hidden.get(id).is_some_and(|(_, until)| self.now() < *until)
+    }
+
+    /// Another cluster of the account makes its fleet calls: as many as the account's bucket lets it.
+    pub(crate) fn neighbours_launch(&mut self, name: &BucketName, full: &Bucket, now: Timestamp) {
+        if self.strikes(self.faults.neighbours) {
+            while self.store.take_tokens(name, full, 1, now) {
+                self.watch_fleet_rate();
+            }
         }
     }
 
@@ -189,50 +211,6 @@ impl World {
         if self.strikes(self.faults.protected_machines) {
             self.lag.protected.insert(id.clone(), None);
         }
-    }
-
-    /// A machine with our tags appears that no claim asked for, by itself or with a Node that takes pods. False where there is no
-    /// machine that it could be like.
-    pub fn stray(&mut self, with_node: bool) -> bool {
-        let now = self.now();
-        let of_machine = |node: &&Node, provider: &str| node.spec.provider_id == provider;
-        let machines = &self.region.machines;
-        let with = |machine: &crate::region::Machine| {
-            let provider = machine.instance.provider_id();
-            self.cluster
-                .objects
-                .nodes
-                .values()
-                .find(|node| of_machine(node, provider.as_str()) && node.metadata.label(labels::REGISTERED).is_some())
-                .cloned()
-        };
-        let like = machines.values().filter(|one| one.instance.is_alive()).find_map(|one| Some((one.instance.id.clone(), with(one)?)));
-        let chosen = if with_node {
-            let Some(like) = like else { return false };
-            Some(like)
-        } else {
-            None
-        };
-        let Some(id) = self.region.stray(chosen.as_ref().map(|(id, _)| id), now, &mut self.dice) else { return false };
-        if let Some((_, node)) = chosen
-            && let Some(machine) = self.region.machines.get(&id)
-        {
-            let (name, provider) = (machine.instance.private_dns_name.clone(), machine.instance.provider_id());
-            let mut metadata = whittle_api::ObjectMeta::named(&name);
-            metadata.labels.clone_from(&node.metadata.labels);
-            metadata.labels.insert("kubernetes.io/hostname".to_owned(), name);
-            metadata.finalizers.clone_from(&node.metadata.finalizers);
-            let mut own = Node { metadata, ..node };
-            own.spec.provider_id = provider.as_str().to_owned();
-            own.spec.taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
-            // Whatever the kubelet does from which it was copied, its own speaks.
-            let ready = &mut own.status.conditions;
-            conditions::set(ready, conditions::READY, ConditionStatus::True, "KubeletReady", "", now);
-            self.cluster.objects.create(own, now);
-            self.touch_cluster();
-        }
-        self.tell(crate::story::LineKind::Step, format!("machine {id} appears, and no claim asked for it"));
-        true
     }
 
     /// Once a tick: claims that a newer release wrote and an older one cannot read for a while, and kubelets that fall silent.
