@@ -11,7 +11,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Lease, Phase, Stored, mirror};
 use whittle_core::disruption::{self, Gate, StaticChange, static_changes};
-use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Queues, Records, Report, Settings, StoreError, World, advance};
+use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Queues, Records, Report, Safeguard, Settings, StoreError, World, advance};
 use whittle_snapshot::{Snapshot, claim_of};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
@@ -84,7 +84,11 @@ pub(crate) fn held(settings: &Settings, change: &StaticChange, hidden: &[String]
     }
     // A claim that cannot be read has its machine all the same: it must not be launched a second time.
     let of_pool = |name: &&String| name.starts_with(&format!("{}-", change.node_pool));
-    hidden.iter().find(of_pool).map(|name| format!("its machines cannot be counted: NodeClaim {name} cannot be read"))
+    hidden
+        .iter()
+        .find(of_pool)
+        .filter(|_| Safeguard::StaticsCounted.stops(true))
+        .map(|name| format!("its machines cannot be counted: NodeClaim {name} cannot be read"))
 }
 
 /// Says once why a pool does not hold its `replicas`.
@@ -137,7 +141,7 @@ where
     if change.launch.is_empty() {
         return Ok(created);
     }
-    if rests_until(seen, &change.node_pool).is_some() {
+    if Safeguard::StaticsRest.stops(rests_until(seen, &change.node_pool).is_some()) {
         report.count("statics_rest");
         return Ok(created);
     }

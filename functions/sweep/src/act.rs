@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revision, Sighting, Stored, mirror, step};
-use whittle_ec2::instance::Instance;
+use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, Fleets, HandleError, Instances, Involved, Leases, Mirrors, NodePatch, Nodes, Presence,
     Queues, Records, RegionStore, Report, Safeguard, Sought, StatusWriter, StoreError, World, advance, save,
 };
-use whittle_units::{ClaimName, ClusterName, SignedDuration};
+use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, SignedDuration};
 
 /// Mirrors written in one run; the rest follows with the next tick.
 const MIRRORS_PER_RUN: usize = 200;
@@ -118,7 +118,10 @@ where
                 continue;
             }
             let Some(claim) = self.find(&ending.claim).cloned() else { continue };
-            if ending.reason == DeletionReason::InstanceGone && Safeguard::LossAskedByName.stops(self.runs(&claim.value).await) {
+            if ending.reason == DeletionReason::InstanceGone
+                && let Some(machine) = claim.value.machine()
+                && Safeguard::LossAskedByName.stops(self.runs(&machine.instance_id).await)
+            {
                 report.count("endings_doubted");
                 continue;
             }
@@ -132,10 +135,24 @@ where
     }
 
     /// Whether EC2, asked for the machine that its listing lacks, says that it runs, or says nothing.
-    async fn runs(&mut self, claim: &Claim) -> bool {
-        let Some(machine) = claim.machine() else { return false };
-        let answer = self.world.cloud.instance(&machine.instance_id).await.map_err(HandleError::from);
+    async fn runs(&mut self, id: &InstanceId) -> bool {
+        let answer = self.world.cloud.instance(id).await.map_err(HandleError::from);
         self.tried(answer).is_none_or(|instance| instance.is_some_and(|instance| instance.is_alive()))
+    }
+
+    /// Whether EC2 says that a machine has ended, or knows of none.
+    async fn has_ended(&mut self, id: &InstanceId) -> bool {
+        let answer = self.world.cloud.instance(id).await.map_err(HandleError::from);
+        self.tried(answer).is_some_and(|instance| instance.is_none_or(|instance| instance.state == InstanceState::Terminated))
+    }
+
+    /// Whether the machine of a NodeClaim may still be there, which its tag names where the object does not.
+    async fn has_machine(&mut self, name: &str, provider_id: &str) -> bool {
+        if let Ok(id) = ProviderId::new(provider_id).instance_id() {
+            return !self.has_ended(&id).await;
+        }
+        let answer = self.world.cloud.tagged(labels::TAG_NODE_CLAIM, name).await.map_err(HandleError::from);
+        self.tried(answer).is_none_or(|found| found.iter().any(|instance| instance.state != InstanceState::Terminated))
     }
 
     /// Whether what lists do not show is gone by the API server's own answer to a request for it.
@@ -195,11 +212,25 @@ where
             }
         }
         for name in &findings.release_mirrors {
+            let shown = self.objects.node_claims.iter().find(|shown| shown.metadata.name == *name);
+            let id = shown.map_or("", |shown| shown.status.provider_id.as_str());
+            if Safeguard::ReleasesAskedByName.stops(self.has_machine(name, id).await) {
+                report.count("releases_doubted");
+                continue;
+            }
             if self.tried(world.cluster.release_mirror(cluster, name, "").await).is_some() {
                 report.count("mirrors_released");
             }
         }
         for name in &findings.release_nodes {
+            let node = self.objects.nodes.iter().find(|node| node.metadata.name == *name);
+            let id = ProviderId::new(node.map_or("", |node| node.spec.provider_id.as_str())).instance_id();
+            if let Ok(id) = id
+                && Safeguard::ReleasesAskedByName.stops(!self.has_ended(&id).await)
+            {
+                report.count("releases_doubted");
+                continue;
+            }
             let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
             if self.tried(world.cluster.patch_node(cluster, name, "", &patch).await).is_some() {
                 report.count("nodes_released");

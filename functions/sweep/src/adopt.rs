@@ -13,7 +13,7 @@ use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, IllegalStep, Machine, Ph
 use whittle_core::state::is_ephemeral;
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
-use whittle_ports::{ClusterEvent, Involved};
+use whittle_ports::{ClusterEvent, Involved, Safeguard};
 use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
 
 /// A launch that was under way when the table was lost has brought by then what it will bring.
@@ -137,7 +137,7 @@ pub(crate) fn forsaken(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findi
     }
 }
 
-fn has_machine(shown: &NodeClaim, seen: &Seen<'_>) -> bool {
+pub(crate) fn has_machine(shown: &NodeClaim, seen: &Seen<'_>) -> bool {
     let (id, name) = (shown.status.provider_id.as_str(), &shown.metadata.name);
     let runs = |instance: &&Instance| {
         instance.provider_id().as_str() == id || instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|tag| tag == name)
@@ -159,7 +159,8 @@ pub(crate) fn is_behind(claim: &Claim, seen: &Seen<'_>) -> bool {
 pub(crate) fn confirm(found: Found, objects: &ClusterObjects, sights: &mut Sights<'_>, out: &mut Findings) {
     let nameless = found.name() == found.own_name() && objects.node_claims.is_empty();
     let patience = if nameless { ALL_MISSING } else { BETWEEN_SIGHTINGS };
-    if sights.confirmed(format!("instance/{} to adopt", found.instance.id), patience) {
+    let seen_twice = sights.confirmed(format!("instance/{} to adopt", found.instance.id), patience);
+    if Safeguard::AdoptedAtSecondSight.permits(seen_twice) {
         out.adopt.push(found);
     }
 }

@@ -161,7 +161,7 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
     for claim in seen.claims.iter().map(|stored| &stored.value) {
         // What the cluster shows of a machine is all that is known of it until its claim has it back: ended without it, the claim
         // would let the NodeClaim go and leave the machine behind.
-        let behind = adopt::is_behind(claim, seen);
+        let behind = Safeguard::BehindAwaited.stops(adopt::is_behind(claim, seen));
         if claim.deletion.is_none() && claim.is_live() && !behind {
             out.end.extend(ending(claim, seen, &mut sights));
             lost_pool(claim, seen, &mut sights, &mut out);
@@ -229,11 +229,9 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
         Shown::There(meta) if meta.is_deleting() => return requested(meta, "the NodeClaim was deleted"),
         Shown::There(_) | Shown::Unknown => {}
         Shown::Missing => {
-            let uid = claim.spec.made_by_hand.clone();
-            let patience = if seen.objects.node_claims.is_empty() { ALL_MISSING } else { BETWEEN_SIGHTINGS };
-            let seen_twice = uid.is_some() && sights.confirmed(format!("claim/{name} without NodeClaim"), patience);
-            if uid.is_some() && Safeguard::ObjectMissedTwice.permits(seen_twice) {
-                let gone = Missing { sought: Sought::NodeClaim, name: name.to_owned(), uid: uid.unwrap_or_default() };
+            // One look is enough: the API server is asked for it by name.
+            if let Some(uid) = claim.spec.made_by_hand.clone() {
+                let gone = Missing { sought: Sought::NodeClaim, name: name.to_owned(), uid };
                 let message = "the NodeClaim that was made by hand does not exist any more";
                 return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, message) });
             }
@@ -394,7 +392,7 @@ fn orphans(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
         if unreadable::may_be_hidden(instance, seen.claims, seen.objects, seen.now) {
             continue; // nor may it be taken over
         }
-        if !adopt::is_ours(instance, seen.objects) {
+        if Safeguard::KarpenterSpared.stops(!adopt::is_ours(instance, seen.objects)) {
             adopt::of_karpenter(instance, seen, sights, out);
             continue;
         }
@@ -436,7 +434,7 @@ fn left_objects(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
     };
     for shown in seen.objects.node_claims.iter().filter(may_be_ours).filter(|shown| held(&shown.metadata)) {
         let name = &shown.metadata.name;
-        let has_machine = running.contains(&shown.status.provider_id);
+        let has_machine = running.contains(&shown.status.provider_id) || adopt::has_machine(shown, seen);
         if !claims.contains(name.as_str()) && !has_machine && sights.confirmed(format!("nodeclaim/{name} without claim"), BETWEEN_SIGHTINGS)
         {
             out.release_mirrors.push(name.clone());

@@ -67,14 +67,20 @@ safeguards! {
     LossSeenTwice,
     /// sweep: a machine that EC2 does not list is asked for by its id
     LossAskedByName,
+    /// sweep: an object that stood for a machine is let go only if EC2, asked by name, has no such machine
+    ReleasesAskedByName,
     /// sweep: a machine is not gone while its kubelet speaks
     SilenceNeeded,
-    /// sweep: the object of a claim that was made by hand is missed twice
-    ObjectMissedTwice,
+    /// sweep: a claim that knows less than the cluster shows waits for its machine
+    BehindAwaited,
     /// sweep: machines of a launch that is under way are nobody's orphans
     LaunchUnderWay,
     /// sweep: machines that another claim may have are no orphans while a claim cannot be read
     UnreadableClaimsHold,
+    /// sweep: a machine of ours that no claim knows is taken back at its second sight
+    AdoptedAtSecondSight,
+    /// sweep: what Karpenter started is Karpenter's
+    KarpenterSpared,
     /// register: a node gets the finalizer with its name
     FinalizerSet,
     /// register: a node is not initialized while it lacks something
@@ -97,6 +103,10 @@ safeguards! {
     ReplacementsReady,
     /// consolidate: nodes of a command that was given up are opened again
     StraysOpened,
+    /// consolidate: a static pool of which machines cannot be counted buys none
+    StaticsCounted,
+    /// consolidate: a static pool whose launches failed rests for a while
+    StaticsRest,
     /// refresh: a class that an answer lacks is looked for twice
     ClassMissedTwice,
     /// refresh: a class stays while claims use it

@@ -2,10 +2,11 @@
 
 use super::over_sim::{create, still};
 use super::*;
+use crate::judge::Missing;
 use futures::executor::block_on;
 use whittle_api::karpenter::{Ec2NodeClass, Requirement};
 use whittle_claims::{ClaimKey, Doorbell, Phase};
-use whittle_ports::{ClaimStore, Settings, World};
+use whittle_ports::{ClaimStore, Settings, Sought, World};
 use whittle_sim::{Input, Simulation};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
 
@@ -170,7 +171,7 @@ fn nothing_is_launched_before_the_object_carries_our_finalizer() {
 }
 
 #[test]
-fn a_claim_made_by_hand_goes_with_its_object_and_never_at_one_sight_without_it() {
+fn a_claim_made_by_hand_goes_with_its_object_and_only_if_the_api_server_says_that_it_is_gone() {
     let running = [begun(), Event::FleetAnswered(machine("i-1")), Event::NodeJoined { node_name: "n".into() }];
     let running = running.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
     let well = change(answered(&running), |s| {
@@ -180,13 +181,16 @@ fn a_claim_made_by_hand_goes_with_its_object_and_never_at_one_sight_without_it()
     check_never_ends(&well);
     check_ends(&change(well.clone(), |s| s.objects.node_claims[0].metadata.deletion_timestamp = Some(at(90))), DeletionReason::Requested);
     let gone = change(well.clone(), |s| s.objects.node_claims[0].metadata.name = "another".into());
-    check_ends_at_second_sight(&gone, DeletionReason::Requested);
+    check_ends(&gone, DeletionReason::Requested);
+    let missing = |uid: &str| Some(Missing { sought: Sought::NodeClaim, name: "mine".into(), uid: uid.into() });
+    assert_eq!(gone.judge(&[], 100).end[0].gone, missing("uid-1"), "what lists lack is asked for by name");
     assert!(gone.judge(&[], 100).mirrors.is_empty(), "what a user made is not made anew");
     // One of its name that was made since is another.
     let replaced = change(well, |s| {
         s.objects.node_claims = vec![NodeClaim { metadata: ObjectMeta { uid: "uid-2".into(), ..object().metadata }, ..object() }]
     });
-    check_ends_at_second_sight(&replaced, DeletionReason::Requested);
+    check_ends(&replaced, DeletionReason::Requested);
+    assert_eq!(replaced.judge(&[], 100).end[0].gone, missing("uid-1"));
     assert!(replaced.judge(&[], 100).mirrors.is_empty(), "nor is it written over");
 }
 

@@ -330,6 +330,25 @@ fn a_node_whose_kubelet_speaks_is_drained_whatever_ec2_says_and_a_silent_one_whi
 }
 
 #[test]
+fn a_machine_that_ec2_does_not_show_is_drained_until_its_kubelet_has_been_silent_for_long() {
+    let silent_for = |seconds: i64| {
+        let mut scene = Scene::of(&ending(None));
+        scene.create(budget());
+        scene.create(running("web-0"));
+        scene.simulation.world().region.machines.clear();
+        scene.change::<Node>(NODE, |node| {
+            node.status.conditions[0].status = ConditionStatus::Unknown;
+            node.status.conditions[0].last_transition_time = Some(at(1000 - seconds));
+        });
+        scene.set_time(1000);
+        scene.run();
+        scene.claim().phase.word()
+    };
+    assert_eq!(silent_for(290), "Draining");
+    assert_eq!(silent_for(310), "Terminating");
+}
+
+#[test]
 fn volumes_are_waited_for_until_the_deadline() {
     let attached = || attachment("va-1", "pv-1", NODE);
     let mut scene = Scene::of(&ending(None));
