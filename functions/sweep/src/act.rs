@@ -140,19 +140,28 @@ where
         self.tried(answer).is_none_or(|instance| instance.is_some_and(|instance| instance.is_alive()))
     }
 
-    /// Whether EC2 says that a machine has ended, or knows of none.
-    async fn has_ended(&mut self, id: &InstanceId) -> bool {
+    /// Whether a machine of this cluster that its listing lacks may still be there, by EC2's answer to a request for its id.
+    async fn is_left(&mut self, id: &InstanceId) -> bool {
         let answer = self.world.cloud.instance(id).await.map_err(HandleError::from);
-        self.tried(answer).is_some_and(|instance| instance.is_none_or(|instance| instance.state == InstanceState::Terminated))
+        let found = self.tried(answer);
+        found.is_none_or(|instance| instance.is_some_and(|instance| self.should_be_listed(&instance)))
     }
 
     /// Whether the machine of a NodeClaim may still be there, which its tag names where the object does not.
     async fn has_machine(&mut self, name: &str, provider_id: &str) -> bool {
         if let Ok(id) = ProviderId::new(provider_id).instance_id() {
-            return !self.has_ended(&id).await;
+            return self.is_left(&id).await;
         }
         let answer = self.world.cloud.tagged(labels::TAG_NODE_CLAIM, name).await.map_err(HandleError::from);
-        self.tried(answer).is_none_or(|found| found.iter().any(|instance| instance.state != InstanceState::Terminated))
+        let found = self.tried(answer);
+        found.is_none_or(|found| found.iter().any(|instance| self.should_be_listed(instance)))
+    }
+
+    /// Whether a listing of this cluster's machines shows an instance as soon as EC2 has it there. One that carries another
+    /// cluster's name, or none, is not ours to wait for.
+    fn should_be_listed(&self, instance: &Instance) -> bool {
+        let cluster = instance.tags.get(labels::TAG_CLUSTER).map(String::as_str);
+        instance.state != InstanceState::Terminated && cluster == Some(self.cluster.as_str())
     }
 
     /// Whether what lists do not show is gone by the API server's own answer to a request for it.
@@ -226,7 +235,7 @@ where
             let node = self.objects.nodes.iter().find(|node| node.metadata.name == *name);
             let id = ProviderId::new(node.map_or("", |node| node.spec.provider_id.as_str())).instance_id();
             if let Ok(id) = id
-                && Safeguard::ReleasesAskedByName.stops(!self.has_ended(&id).await)
+                && Safeguard::ReleasesAskedByName.stops(self.is_left(&id).await)
             {
                 report.count("releases_doubted");
                 continue;

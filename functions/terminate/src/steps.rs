@@ -165,8 +165,8 @@ where
     }
 }
 
-/// The kubelet is silent and EC2 says that the machine does not run: there is nothing left to drain. One of the two alone
-/// proves nothing.
+/// The kubelet is silent, and EC2 says that the machine does not run or has not shown it for [`LONG_SILENT`]: there is nothing left
+/// to drain. One of the two alone proves nothing.
 async fn machine_is_lost<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Stored<Claim>, node: &Node) -> bool
 where
     C: Instances,

@@ -3,7 +3,10 @@
 use futures::executor::block_on;
 use std::sync::Arc;
 use whittle_api::k8s::Node;
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, DeletionReason};
+use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{ClaimStore, Clock, Leases, Settings, World};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
 use whittle_units::{ClusterName, SignedDuration};
@@ -150,5 +153,57 @@ fn a_machine_that_a_listing_lacks_is_not_lost_while_ec2_shows_it_to_who_asks_for
         }
         let reason = kept(&simulation).deletion.map(|deletion| deletion.reason);
         assert_eq!(reason, (!runs).then_some(DeletionReason::InstanceGone));
+    }
+}
+
+/// A NodeClaim and a Node that only our finalizer holds, of a machine that listings do not show; which of the two are still there
+/// after two sweeps. The NodeClaim may name no machine, which then is its own by its tag alone.
+fn held_after(names_machine: bool, change: fn(&mut Instance)) -> (bool, bool) {
+    let mut simulation = still();
+    let id = start_machine(&simulation);
+    {
+        let mut world = simulation.world();
+        let instance = &mut world.region.machines.get_mut(&id).unwrap().instance;
+        instance.tags.insert(labels::TAG_NODE_CLAIM.into(), "default-1".into());
+        change(instance);
+        world.faults.ec2_lag = 1;
+        world.unlist(&id, SignedDuration::from_hours(1));
+    }
+    let mut object = super::shown(&super::registered());
+    if !names_machine {
+        object.status.provider_id.clear();
+    }
+    let mut node = super::node(false);
+    super::held(&mut object.metadata);
+    super::held(&mut node.metadata);
+    create(&simulation, object);
+    create(&simulation, node);
+    for _ in 0..2 {
+        sweep(&simulation, &Settings::default());
+        simulation.run_for(SignedDuration::from_mins(1));
+    }
+    let world = simulation.world();
+    let objects = &world.cluster.objects;
+    (objects.get::<NodeClaim>("default-1").is_some(), objects.get::<Node>("n").is_some())
+}
+
+#[test]
+fn no_finalizer_goes_while_ec2_asked_by_name_has_the_machine_that_its_listing_lacks() {
+    assert_eq!(held_after(true, |_| ()), (true, true));
+    assert_eq!(held_after(false, |_| ()), (true, true));
+    assert_eq!(held_after(true, |instance| instance.state = InstanceState::ShuttingDown), (true, true));
+}
+
+#[test]
+fn nobodys_deletion_waits_for_a_machine_that_has_ended_or_is_not_this_clusters() {
+    let ended = |instance: &mut whittle_ec2::instance::Instance| instance.state = InstanceState::Terminated;
+    let anothers = |instance: &mut whittle_ec2::instance::Instance| {
+        instance.tags.insert(labels::TAG_CLUSTER.into(), "another".into());
+    };
+    let untagged = |instance: &mut whittle_ec2::instance::Instance| instance.tags.clear();
+    for names_machine in [true, false] {
+        for change in [ended, anothers, untagged] as [fn(&mut Instance); 3] {
+            assert_eq!(held_after(names_machine, change), (false, false));
+        }
     }
 }

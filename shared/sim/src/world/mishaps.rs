@@ -63,7 +63,8 @@ impl World {
 
     /// Puts the table back as it was when it was copied, or an empty one where it never was.
     pub fn restore_table(&mut self) {
-        self.tell(LineKind::Fault, "the table is as it was when it was copied");
+        let as_was = self.past.copy.as_ref().map_or("empty: it was never copied", |_| "as it was when it was copied");
+        self.tell(LineKind::Fault, format!("the table is {as_was}"));
         let was = self.past.copy.clone().unwrap_or_default();
         self.replace_table(was);
     }

@@ -129,6 +129,11 @@ impl World {
         shown
     }
 
+    /// Leaves a machine out of listings for so long, while answers of EC2 lag at all.
+    pub fn unlist(&mut self, id: &InstanceId, span: SignedDuration) {
+        self.lag.unlisted = Some((id.clone(), self.now() + span));
+    }
+
     /// EC2 has started a machine, which its answers may not show yet.
     pub(super) fn maybe_unshown(&mut self, id: &InstanceId) {
         if self.strikes(self.faults.ec2_lag * 4) {
