@@ -12,6 +12,9 @@ use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{ObjectMeta, labels};
 use whittle_units::Resources;
 
+/// No claim lists more instance types.
+pub(crate) const TYPES_MAX: usize = 600;
+
 pub(crate) fn check<'a>(
     input: &Input<'a>,
     options: &Options,
@@ -40,11 +43,8 @@ pub(crate) fn check<'a>(
         });
         let place = lists.index(n);
         let list = &lists.all[place];
-        let kind = kinds.of(claim, pool, (place, list), &daemons, |wrong| {
-            if options.min_values == MinValuesPolicy::Strict {
-                min_values("", list, pool, wrong);
-            }
-        });
+        let kind = kinds.of(claim, pool, (place, list), &daemons, |wrong| variety(claim, list, options.min_values, wrong));
+        min_values_said(&object, claim, pool, options.min_values, findings);
         types_hold(&object, claim, kind, &on, &sum, findings);
         for pod in &on {
             for taint in &claim.taints {
@@ -194,13 +194,42 @@ pub(crate) fn possible_labels(
     out
 }
 
-fn min_values(object: &str, list: &List<'_>, pool: &NodePool, findings: &mut Findings) {
-    for asked in &pool.spec.template.spec.requirements {
-        let Some(wanted) = asked.min_values else { continue };
+/// How many different values of `key` a claim says that it keeps.
+fn said(claim: &NewClaim, key: &str) -> Option<u32> {
+    let types = claim.instance_type_min_values.filter(|_| key == labels::INSTANCE_TYPE);
+    let stated = claim.requirements.iter().filter(|r| labels::normalized(&r.key) == key).filter_map(|r| r.min_values).max();
+    stated.max(types)
+}
+
+/// A claim asks for as many different values as its NodePool. It may ask for fewer only where the policy allows that, and has
+/// to say so.
+fn min_values_said(object: &str, claim: &NewClaim, pool: &NodePool, policy: MinValuesPolicy, findings: &mut Findings) {
+    let lowered = policy == MinValuesPolicy::BestEffort && claim.annotations.get(labels::MIN_VALUES_RELAXED).is_some_and(|v| v == "true");
+    for asked in pool.spec.template.spec.requirements.iter().filter(|r| r.min_values.is_some()) {
         let key = labels::normalized(&asked.key);
-        let values: BTreeSet<&String> =
-            list.known().flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key).flat_map(|r| &r.values).collect();
-        findings.expect(values.len() >= wanted as usize, object, "min-values", || {
+        let (said, wanted) = (said(claim, key), asked.min_values.unwrap_or(0));
+        // What a machine gets while it starts is not said in its claim.
+        let given = [labels::REGISTERED, labels::INITIALIZED].contains(&key);
+        let kept = said.unwrap_or(0) >= wanted || lowered && (said.is_some() || given);
+        findings.expect(kept, object, "min-values", || {
+            format!("it keeps {} values of {key}, its NodePool asks for {wanted}", said.unwrap_or(0))
+        });
+    }
+}
+
+/// The types of a claim have as many different values as it says. Where `minValues` may be lowered, a list that was cut off
+/// at its largest length is not looked at again, as the reference has it.
+fn variety(claim: &NewClaim, list: &List<'_>, policy: MinValuesPolicy, findings: &mut Findings) {
+    if policy == MinValuesPolicy::BestEffort && list.types.len() >= TYPES_MAX {
+        return;
+    }
+    let stated = claim.requirements.iter().filter(|r| r.min_values.is_some()).map(|r| labels::normalized(&r.key));
+    let of_types = claim.instance_type_min_values.map(|_| labels::INSTANCE_TYPE);
+    for key in stated.chain(of_types).collect::<BTreeSet<&str>>() {
+        let own = list.known().flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key);
+        let values: BTreeSet<&String> = own.flat_map(|r| &r.values).collect();
+        let wanted = said(claim, key).unwrap_or(0);
+        findings.expect(values.len() >= wanted as usize, "", "min-values", || {
             format!("{} different values of {key} are left, {wanted} are wanted", values.len())
         });
     }

@@ -1,7 +1,7 @@
 //! Claims that differ in nothing but their pods are of one kind: what may be said of their machines is said once.
 
 use super::Findings;
-use super::claims::{agrees, launchable, of_the_type, possible_labels, runs_on};
+use super::claims::{TYPES_MAX, agrees, launchable, of_the_type, possible_labels, runs_on};
 use super::kube::{self, Possible};
 use super::lists::List;
 use crate::schedule::NewClaim;
@@ -107,7 +107,7 @@ impl<'a> Kind<'a> {
     fn new(list: &List<'a>, candidate: &mut impl FnMut(&'a InstanceType) -> Rc<Candidate>) -> Self {
         let mut wrong = Findings::default();
         wrong.expect(!list.types.is_empty(), "", "types-none", || "it lists no instance type".into());
-        wrong.expect(list.types.len() <= 600, "", "types-many", || "it lists more than 600 instance types".into());
+        wrong.expect(list.types.len() <= TYPES_MAX, "", "types-many", || format!("it lists more than {TYPES_MAX} instance types"));
         wrong.expect(list.distinct, "", "types-twice", || "it lists an instance type twice".into());
         let mut out = Self {
             candidates: Vec::with_capacity(list.types.len()),

@@ -1,7 +1,7 @@
 //! The checker accepts what the solver plans, and refuses every plan that was spoilt by hand.
 
 use super::check;
-use crate::schedule::{Assortment, Input, NewClaim, Options, Plan, PodRef, Workloads, solve};
+use crate::schedule::{Assortment, Input, MinValuesPolicy, NewClaim, Options, Plan, PodRef, Workloads, solve};
 use crate::state::{ClusterState, StateNode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -186,6 +186,28 @@ fn company_is_kept_only_where_the_label_is() {
     assert_eq!(world.broken(&beside), ["affinity"], "its node has no such label");
 }
 
+/// Who may be the first of its kind anywhere may not be apart from its kind when all are placed.
+#[test]
+fn the_first_of_a_kind_is_not_planned_apart_from_the_second() {
+    let term = json!([{"labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["kin", "mate"]}]}, "topologyKey": labels::HOSTNAME}]);
+    let mut world = World::new();
+    let kin = pod("kin-0", json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}}));
+    world.objects.pods = [kin, pod("mate-0", json!({}))].into_iter().map(|pod| serde_json::from_value(pod).unwrap()).collect();
+    world.nodes.clear();
+    let plan = world.plan();
+    assert_eq!(plan.claims.iter().map(|c| c.pods.len()).collect::<Vec<_>>(), [2], "{plan:?}");
+    assert_eq!(world.broken(&plan), [""; 0]);
+    let mut apart = plan.clone();
+    let mut second = apart.claims[0].clone();
+    second.pods = vec![take(&mut apart, "mate-0")];
+    apart.claims.push(second);
+    assert_eq!(world.broken(&apart), ["affinity"]);
+    let mut alone = plan;
+    let pod = take(&mut alone, "mate-0");
+    alone.left_out.push(crate::schedule::LeftOut { pod, reason: crate::schedule::Reason::OutOfBudget });
+    assert_eq!(world.broken(&alone), [""; 0], "while the other waits it is the first");
+}
+
 #[test]
 fn every_machine_will_be_registered() {
     let term = json!([{"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": labels::REGISTERED}]);
@@ -271,7 +293,38 @@ fn claims_keep_to_their_node_pool() {
             p.claims.push(more);
         }
     });
-    spoilt("min-values", |p| types_of(p, "db-0").truncate(1));
+}
+
+/// What a claim says of `minValues` holds, under either policy, and is what its NodePool asks unless it is said to be lowered.
+#[test]
+fn claims_have_the_variety_that_they_promise() {
+    let lowered = |claim: &mut NewClaim| {
+        claim.instance_type_min_values = Some(1);
+        claim.instance_types = claim.instance_types.iter().take(1).cloned().collect();
+    };
+    let say = |claim: &mut NewClaim| claim.annotations.insert(labels::MIN_VALUES_RELAXED.into(), "true".into());
+    for policy in [MinValuesPolicy::Strict, MinValuesPolicy::BestEffort] {
+        let options = Options { min_values: policy, ..Options::provisioning() };
+        let world = World::new();
+        let refused = |spoil: &dyn Fn(&mut NewClaim)| {
+            let mut plan = solve(&world.input(), &options);
+            spoil(claim_of(&mut plan, "db-0"));
+            check(&world.input(), &options, &plan).iter().any(|v| v.rule == "min-values")
+        };
+        assert!(!refused(&|_| ()), "{policy:?}: as it is planned");
+        assert!(refused(&|c| c.instance_types.truncate(1)), "{policy:?}: narrowed behind its back");
+        assert!(refused(&|c| {
+            c.instance_types.truncate(1);
+            say(c);
+        }));
+        assert!(refused(&|c| c.instance_type_min_values = None), "{policy:?}: forgotten");
+        assert!(refused(&lowered), "{policy:?}: lowered in silence");
+        let openly = refused(&|c| {
+            lowered(c);
+            say(c);
+        });
+        assert_eq!(openly, policy == MinValuesPolicy::Strict, "{policy:?}: lowered openly");
+    }
 }
 
 #[test]
