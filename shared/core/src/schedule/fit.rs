@@ -3,6 +3,7 @@
 use super::bits::Bits;
 use super::catalog::View;
 use super::intern::{Key, SetId, Val, Vals};
+use super::limits;
 use super::meter;
 use super::pod::{Class, Form};
 use super::problem::{Machine, Problem};
@@ -60,7 +61,7 @@ pub(crate) struct Freedom {
     pub(crate) pin: bool,
     /// Hold one reservation per machine instead of all that it might use.
     pub(crate) one_reservation: bool,
-    /// Give a machine only the smallest types, so that more machines fit the limits of a NodePool.
+    /// Give a machine only the smallest types that `minValues` allow, so that more machines fit the limits of a NodePool.
     pub(crate) narrow: bool,
     /// Of domains that are as good, take the one that the fewest offerings can serve, before others take what it needs.
     pub(crate) scarce: bool,
@@ -73,7 +74,7 @@ impl Freedom {
     pub(crate) const NONE: Self = Self { all_domains: false, pin: false, one_reservation: false, narrow: false, scarce: false, keep: 0 };
     /// Whatever places more.
     pub(crate) const FULL: Self =
-        Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: super::limits::GUARD };
+        Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: limits::GUARD };
 }
 
 /// Whether the pod fits a machine that exists; its requirements with the pod's if so.
@@ -378,6 +379,11 @@ fn with_set(
     }
     if options.reserved_capacity && !p.reservations.ids.is_empty() {
         settle_reservations(p, st, options, freedom, t, &view, &mut fit)?;
+    }
+    if freedom.narrow && t.host.is_none() && fit.held.is_empty() {
+        // What was settled so far holds of the types that stay, too.
+        let view = p.view(p.pools[t.pool].catalog, fit.set);
+        fit.types = limits::smallest(p, t.pool, &view, &fit.types);
     }
     Ok(fit)
 }

@@ -8,9 +8,11 @@ use super::bits::Bits;
 use super::catalog::View;
 use super::hash::Map;
 use super::intern::SetId;
+use super::pools::min_values_met;
 use super::problem::Problem;
 use super::shop::{DIMS, Shop, amounts, may_be_spot};
 use super::state::State;
+use std::cmp::Ordering;
 
 /// A spot claim keeps this many types where its pods allow it: with fewer it is interrupted sooner.
 pub(crate) const GUARD: usize = 15;
@@ -22,17 +24,40 @@ pub(crate) fn kept_types(p: &Problem<'_>, catalog: usize, view: &View) -> usize 
     if may_be_spot(&p.catalogs[catalog].kinds, &view.kinds) { GUARD } else { GUARD_ON_DEMAND }
 }
 
-/// The cheapest `keep` of `types`, and as many more as `minValues` asks for.
-fn cheapest(p: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Bits {
+/// The first of `types`, in their order, until there are `keep` of them and as many more as `minValues` asks for. Whatever
+/// gives up types of a claim does it here, so that no claim is left with fewer values than were settled.
+fn keep_first(p: &Problem<'_>, pool: usize, view: &View, types: impl Iterator<Item = usize>, keep: usize) -> Bits {
     let catalog = &p.catalogs[p.pools[pool].catalog];
     let mut out = Bits::none(catalog.len());
-    for (n, t) in view.by_price(types).enumerate() {
-        if n >= keep && super::pools::min_values_met(catalog, view, &out) {
+    for (n, t) in types.enumerate() {
+        if n >= keep && min_values_met(catalog, view, &out) {
             break;
         }
         out.insert(t);
     }
     out
+}
+
+/// The cheapest `keep` of `types`, and as many more as `minValues` asks for.
+fn cheapest(p: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Bits {
+    keep_first(p, pool, view, view.by_price(types), keep)
+}
+
+/// Of `types` those that charge the NodePool's limits least, and as many of the next larger as `minValues` asks for.
+pub(crate) fn smallest(p: &Problem<'_>, pool: usize, view: &View, types: &Bits) -> Bits {
+    let catalog = &p.catalogs[p.pools[pool].catalog];
+    let limited = || p.pools[pool].limits.iter().enumerate().filter(|(_, limit)| limit.is_some()).map(|(d, _)| d);
+    let by_size = |a: usize, b: usize| limited().map(|d| catalog.capacity[a][d].cmp(&catalog.capacity[b][d])).find(|o| o.is_ne());
+    let by_size = |a: &usize, b: &usize| by_size(*a, *b).unwrap_or(Ordering::Equal);
+    let Some(least) = types.iter().min_by(by_size) else { return types.clone() };
+    let (mut order, larger): (Vec<usize>, Vec<usize>) = types.iter().partition(|t| by_size(t, &least).is_eq());
+    let keep = order.len();
+    if !view.min_values.is_empty() {
+        let from = order.len();
+        order.extend(larger);
+        order[from..].sort_by(by_size);
+    }
+    keep_first(p, pool, view, order.into_iter(), keep)
 }
 
 /// By dimension, what a claim with `types` is charged with when it keeps `keep` of them; empty without limits.
@@ -136,8 +161,10 @@ impl State {
     }
 
     /// Gives up types, the dearest first, where all together could exceed a limit: each claim of a NodePool keeps equally
-    /// many, as many as the limits allow.
-    pub(crate) fn keep_within_limits(&mut self, p: &mut Problem<'_>) {
+    /// many, as many as the limits allow. Says whether they are within the limits then.
+    #[must_use]
+    pub(crate) fn keep_within_limits(&mut self, p: &mut Problem<'_>) -> bool {
+        let mut within = true;
         for pool in (0..p.pools.len()).filter(|pool| p.pools[*pool].is_limited()).collect::<Vec<_>>() {
             let mut alike: Vec<((SetId, Bits), i128)> = Vec::new();
             let mut at: Map<(SetId, Bits), usize> = Map::default();
@@ -169,10 +196,28 @@ impl State {
                 let middle = usize::midpoint(low, high);
                 if fits(middle) { low = middle } else { high = middle }
             }
+            within &= low > 1 || fits(low);
             for claim in self.claims.iter_mut().filter(|c| c.pool == pool) {
                 let view = p.view(p.pools[pool].catalog, claim.set);
                 claim.types = cheapest(p, pool, &view, &claim.types, low);
             }
         }
+        within
+    }
+
+    /// Whether every claim could still be launched as it says: with the distinct values that `minValues` demand, and from the
+    /// reservations that it holds.
+    pub(crate) fn keeps_its_word(&self, p: &mut Problem<'_>) -> bool {
+        let mut known: Map<(usize, SetId, &Bits), bool> = Map::default();
+        self.claims.iter().all(|claim| {
+            let at = p.pools[claim.pool].catalog;
+            let view = p.view(at, claim.set);
+            let catalog = &p.catalogs[at];
+            let mut reserved = catalog.kinds.iter().filter(|kind| kind.reservation.is_some_and(|id| claim.held.contains(&id)));
+            let held = claim.held.is_empty() || reserved.any(|kind| kind.available.meets(&claim.types));
+            let mut varied = || min_values_met(catalog, &view, &claim.types);
+            let varied = view.min_values.is_empty() || *known.entry((at, claim.set, &claim.types)).or_insert_with(&mut varied);
+            held && varied && !claim.types.is_empty()
+        })
     }
 }

@@ -4,6 +4,7 @@ mod assortment;
 mod bits;
 mod bound;
 mod catalog;
+mod company;
 mod defaults;
 mod explain;
 mod finish;

@@ -2,6 +2,7 @@
 
 use super::bound::lower_bound;
 use super::catalog::NO_PRICE;
+use super::company;
 use super::finish;
 use super::fit::Freedom;
 use super::limits::GUARD;
@@ -20,44 +21,57 @@ const SHARE: u64 = 2;
 /// With more pods than this, other ways are only tried until all pods have a place: the work is better spent on improving.
 const MANY_PODS: usize = 4_000;
 
+/// The name of the reference's packing.
+const PLAIN: &str = "first fit";
+
 /// A packing that competes.
-struct Candidate {
-    name: &'static str,
+pub(crate) struct Candidate {
+    pub(crate) name: &'static str,
     /// Its claims were opened with the smallest types alone.
     narrow: bool,
-    outcome: Outcome,
+    missed: Missed,
+    pub(crate) outcome: Outcome,
+}
+
+/// What a packing fails in, the gravest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Missed {
+    /// Pods that there are without a place where they may be.
+    real: usize,
+    /// The same, with those that a buffer only keeps room for.
+    all: usize,
+    /// Those of them that have a place where they may not be.
+    misplaced: usize,
+}
+
+impl Missed {
+    fn of(p: &Problem<'_>, outcome: &Outcome, misplaced: &BTreeSet<u32>) -> Self {
+        let placed_wrong = misplaced.iter().map(|pod| *pod as usize);
+        let wrong = placed_wrong.chain(outcome.left.iter().map(|(entry, _)| entry.pod));
+        let real = wrong.filter(|pod| !is_virtual(p.pods[*pod])).count();
+        Self { real, all: outcome.left.len() + misplaced.len(), misplaced: misplaced.len() }
+    }
 }
 
 /// The cheapest plan among those that leave out the fewest pods.
 pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
     let queue = in_turn(p, &options.cursor);
     let budget = options.work_budget.unwrap_or(u64::MAX);
-    let reference = FirstFit::new(p, options, Freedom::NONE, Choice::FewestPods, budget).run(&queue);
-    let mut work = reference.work;
-    let mut won = Candidate { name: "first fit", narrow: false, outcome: reference };
+    let mut outcome = plain(p, options, &queue, budget);
+    let mut work = outcome.work;
+    let mut packing = PLAIN;
     // What does not finish in one run is not worth a second look in the same run.
-    if options.packing == Packing::Best && won.outcome.unseen.is_empty() {
-        let rivals = rivals(p, options, &queue, &won.outcome, &mut work);
-        let fewest = rivals.iter().map(|c| missed(p, &c.outcome)).fold(missed(p, &won.outcome), Ord::min);
-        let mut least = None;
-        for mut candidate in std::iter::once(won).chain(rivals).filter(|c| missed(p, &c.outcome) == fewest).collect::<Vec<_>>() {
-            work += improve(p, options, &mut candidate.outcome, budget.saturating_sub(work));
-            let price = price(p, &candidate.outcome);
-            if least.as_ref().is_none_or(|(least, _)| price < *least) {
-                least = Some((price, candidate));
-            }
-        }
-        won = least.expect("the one that leaves out the fewest is among them").1;
-        if won.narrow {
-            won.outcome.state.widen(p);
-        }
-        won.outcome.state.keep_within_limits(p);
+    if options.packing == Packing::Best && outcome.unseen.is_empty() {
+        let field = field(p, options, &queue, outcome, &mut work);
+        (packing, outcome) = match winner(p, options, field, &mut work) {
+            Some(won) => (won.name, won.outcome),
+            None => (PLAIN, plain(p, options, &queue, budget)),
+        };
     }
-    let Candidate { name, outcome, .. } = won;
     // Nobody asks what a simulation could cost at least, and there are many of them.
     let bound = options.simulation.is_none().then(|| lower_bound(p, &outcome));
     let mut plan = finish::plan(p, options, &outcome);
-    plan.packing = name;
+    plan.packing = packing;
     plan.work = work;
     plan.lower_bound = bound;
     if !outcome.unseen.is_empty() {
@@ -71,31 +85,67 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
     plan
 }
 
-/// Other packings than the reference's, as far as they finish within the budget.
-fn rivals(p: &mut Problem<'_>, options: &Options, queue: &[Entry], reference: &Outcome, work: &mut u64) -> Vec<Candidate> {
+/// The reference's own packing.
+fn plain(p: &mut Problem<'_>, options: &Options, queue: &[Entry], budget: u64) -> Outcome {
+    FirstFit::new(p, options, Freedom::NONE, Choice::FewestPods, budget).run(queue)
+}
+
+/// The reference's packing and its rivals, as far as they finish within the budget.
+fn field(p: &mut Problem<'_>, options: &Options, queue: &[Entry], reference: Outcome, work: &mut u64) -> Vec<Candidate> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
-    let mut fewest = missed(p, reference);
-    let mut out = Vec::new();
-    for way in ways(reference) {
-        if *work >= budget || (queue.len() > MANY_PODS && fewest == (0, 0)) {
+    // Where the rules of the reference leave open who comes first, every plan may do as it does (ADR 0019).
+    let tolerated = company::misplaced(p, &reference.state);
+    let least = Missed::of(p, &reference, &tolerated);
+    let nobody = BTreeSet::new();
+    let (mut fewest, left) = (least, Missed::of(p, &reference, &nobody));
+    let ways = ways(&reference);
+    let mut out = vec![Candidate { name: PLAIN, narrow: false, missed: least, outcome: reference }];
+    for way in ways {
+        if *work >= budget || (queue.len() > MANY_PODS && fewest.all == 0) {
             break;
         }
         let mut order = way.order.sort(p, queue);
         real_first(p, &mut order);
-        let outcome = FirstFit::new(p, options, way.freedom, way.choice, budget - *work).run(&order);
+        let mut outcome = FirstFit::new(p, options, way.freedom, way.choice, budget - *work).run(&order);
         *work += outcome.work;
-        if outcome.unseen.is_empty() && missed(p, &outcome) <= fewest {
-            fewest = missed(p, &outcome);
-            out.push(Candidate { name: way.name, narrow: way.freedom.narrow, outcome });
+        let misplaced = company::send_back(p, &mut outcome, &tolerated);
+        let missed = Missed::of(p, &outcome, &misplaced);
+        if outcome.unseen.is_empty() && missed <= fewest && Missed::of(p, &outcome, &nobody) <= left {
+            fewest = missed;
+            out.push(Candidate { name: way.name, narrow: way.freedom.narrow, missed, outcome });
         }
     }
+    out.retain(|candidate| candidate.missed == fewest);
     out
 }
 
-/// Pods without a place: those that there are, and all with those that a buffer only keeps room for.
-fn missed(p: &Problem<'_>, outcome: &Outcome) -> (usize, usize) {
-    let real = outcome.left.iter().filter(|(e, _)| !is_virtual(p.pods[e.pod])).count();
-    (real, outcome.left.len())
+/// All packings that compete for the whole queue.
+#[cfg(test)]
+pub(crate) fn entered(p: &mut Problem<'_>, options: &Options) -> Vec<Candidate> {
+    let queue = p.queue.clone();
+    let reference = plain(p, options, &queue, u64::MAX);
+    field(p, options, &queue, reference, &mut 0)
+}
+
+/// The cheapest of the field, improved, that breaks nothing that was settled; the next best if it does.
+pub(crate) fn winner(p: &mut Problem<'_>, options: &Options, field: Vec<Candidate>, work: &mut u64) -> Option<Candidate> {
+    let budget = options.work_budget.unwrap_or(u64::MAX);
+    let mut priced = Vec::with_capacity(field.len());
+    for mut candidate in field {
+        *work += improve(p, options, &mut candidate.outcome, budget.saturating_sub(*work));
+        priced.push((price(p, &candidate.outcome), candidate));
+    }
+    // Stable: of equals the first way, which is the reference's where it is among them.
+    priced.sort_by_key(|(price, _)| *price);
+    priced.into_iter().map(|(_, candidate)| candidate).find_map(|mut candidate| {
+        let st = &mut candidate.outcome.state;
+        if candidate.narrow {
+            st.widen(p);
+        }
+        let within = st.keep_within_limits(p);
+        let sound = within && st.keeps_its_word(p) && company::misplaced(p, st).len() == candidate.missed.misplaced;
+        sound.then_some(candidate)
+    })
 }
 
 /// Brings what buffers only keep room for to the end, as it stands in the queue.

@@ -7,7 +7,7 @@ use super::meter::{self, Meter};
 use super::pod::{Class, Entry, Form};
 use super::problem::Problem;
 use super::state::{Dead, State};
-use super::thrift::{Purse, smallest};
+use super::thrift::Purse;
 use super::topology::Asked;
 use std::collections::VecDeque;
 
@@ -297,10 +297,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             let zeros = vec![0; self.p.dims.len()];
             let target = Target { pool, set: self.p.pools[pool].set, types: &types, requests: &zeros, ports: &[], held: &[], host: None };
             match fit::claim(self.p, &self.st, self.options, self.freedom, target, class, form) {
-                Ok(mut fit) => {
-                    if self.freedom.narrow {
-                        smallest(self.p, &self.st, pool, &mut fit);
-                    }
+                Ok(fit) => {
                     let at = self.st.open(self.p, pool);
                     self.st.put_on_claim(self.p, at, fit, class, pod);
                     self.left.note(self.p, at, &self.st.claims[at]);

@@ -207,6 +207,61 @@ impl State {
         self.all.insert(at);
     }
 
+    /// Takes placed pods away again. Machines that nobody needs then are not asked for, which gives the others new numbers.
+    pub(crate) fn take_back(&mut self, p: &Problem<'_>, pods: &BTreeSet<u32>) {
+        let class_of = |pod: u32| std::rc::Rc::clone(&p.classes[p.class_of[pod as usize].0 as usize]);
+        for m in 0..self.machines.len() {
+            let (going, staying) = self.machines[m].pods.iter().partition(|pod| pods.contains(pod));
+            self.machines[m].pods = staying;
+            for class in Vec::<u32>::into_iter(going).map(class_of) {
+                self.machines[m].remaining.iter_mut().zip(&class.requests).for_each(|(have, gone)| *have += gone);
+                self.uncount(p, &class, self.machines[m].set, p.machines[m].host);
+            }
+        }
+        for at in 0..self.claims.len() {
+            let (going, staying) = self.claims[at].pods.iter().partition(|pod| pods.contains(pod));
+            self.claims[at].pods = staying;
+            for class in Vec::<u32>::into_iter(going).map(class_of) {
+                self.claims[at].requests.iter_mut().zip(&class.requests).for_each(|(sum, less)| *sum -= less);
+                self.uncount(p, &class, self.claims[at].set, p.first_new_host + at);
+            }
+            if self.claims[at].pods.is_empty() {
+                self.give_up(at);
+            }
+        }
+        self.claims.retain(|claim| !claim.pods.is_empty());
+    }
+
+    /// Gives back what an opened machine is charged with.
+    fn give_up(&mut self, at: usize) {
+        let Claim { pool, held, charged, .. } = &self.claims[at];
+        held.iter().for_each(|id| self.reserved_left[*id] += 1);
+        for (left, back) in self.limits[*pool].iter_mut().zip(charged) {
+            *left = left.map(|n| n.saturating_add(*back));
+        }
+        if let Some(left) = &mut self.node_limits[*pool] {
+            *left += 1000;
+        }
+    }
+
+    /// Undoes what [`State::record`] did, as far as the machine's requirements still tell.
+    fn uncount(&mut self, p: &Problem<'_>, class: &Class, set: SetId, host: usize) {
+        for id in class.counted_by.iter().chain(&class.repels) {
+            let (group, counts) = (&p.groups[id.0 as usize], &mut self.counts[id.0 as usize]);
+            if group.by_host {
+                counts.take_host(host);
+                continue;
+            }
+            let allowed = p.sets.get(set).get(&group.key);
+            match group.kind {
+                Kind::Spread { .. } | Kind::Affinity => allowed.and_then(|a| a.single()).into_iter().for_each(|val| counts.take(*val)),
+                Kind::Anti | Kind::Inverse => {
+                    allowed.and_then(|a| a.members()).into_iter().flatten().for_each(|val| counts.take(*val));
+                }
+            }
+        }
+    }
+
     /// Counts a placed pod in every group that it concerns.
     fn record(&mut self, p: &Problem<'_>, class: &Class, set: SetId, host: usize, taints: TaintsId) {
         self.version += 1;

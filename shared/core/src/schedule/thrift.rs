@@ -7,8 +7,7 @@ use super::hash::Map;
 use super::meter;
 use super::place::FirstFit;
 use super::pod::{Class, Form};
-use super::problem::Problem;
-use super::state::{Dead, State};
+use super::state::Dead;
 
 /// How many open machines with room to spare are glanced at per pod; with more, a rolling window sees all in turn.
 const GLANCES: usize = 256;
@@ -30,19 +29,6 @@ pub(crate) struct Purse {
     window: Map<usize, usize>,
     /// By form: the price of a machine of its own.
     alone: Map<usize, u64>,
-}
-
-/// Of the types that a new machine may become, only those that charge the NodePool's limits least.
-pub(crate) fn smallest(p: &Problem<'_>, st: &State, pool: usize, fit: &mut Fit) {
-    let catalog = &p.catalogs[p.pools[pool].catalog];
-    for (d, limit) in st.limits[pool].iter().enumerate() {
-        if limit.is_none() {
-            continue;
-        }
-        let Some(least) = fit.types.iter().map(|t| catalog.capacity[t][d]).min() else { return };
-        let over: Vec<usize> = fit.types.iter().filter(|t| catalog.capacity[*t][d] > least).collect();
-        over.into_iter().for_each(|t| fit.types.remove(t));
-    }
 }
 
 impl FirstFit<'_, '_> {

@@ -11,7 +11,7 @@ use whittle_api::labels;
 use whittle_units::{Price, Quantity};
 
 /// A type that is sold on demand in three zones.
-fn sold(name: &str, cpu: i64, gib: i64, gpus: i64, dollars: f64) -> InstanceType {
+pub(super) fn sold(name: &str, cpu: i64, gib: i64, gpus: i64, dollars: f64) -> InstanceType {
     let mut t = instance_type(name, cpu, gib, 110);
     t.offerings.retain(|o| o.capacity_type() == "on-demand");
     t.offerings.iter_mut().for_each(|o| o.price = Price::from_dollars(dollars));

@@ -15,6 +15,7 @@ mod relaxing;
 mod remembering;
 mod resources;
 mod selection;
+mod settled;
 mod spreading;
 mod volumes;
 mod world;

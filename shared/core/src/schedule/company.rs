@@ -1,0 +1,203 @@
+//! Required affinity where all pods have ended up. A pod that its own term selects may be the first of its kind anywhere; what
+//! is placed after it may make that wrong, since whoever binds the pods may take them in another order.
+
+use super::hash::Map;
+use super::intern::{Key, SetId, Val};
+use super::place::Outcome;
+use super::pod::Class;
+use super::problem::Problem;
+use super::state::State;
+use super::topology::{GroupId, Kind};
+use std::collections::BTreeSet;
+
+/// A machine, old or new, that got pods.
+#[derive(Clone, Copy)]
+struct Place {
+    host: usize,
+    set: SetId,
+    /// It does not exist yet: its type's labels are still to come.
+    planned: bool,
+}
+
+/// Where a machine may be found, by one label key.
+enum Domain<'s> {
+    /// It has no such label.
+    Nowhere,
+    Anywhere,
+    In(&'s [Val]),
+}
+
+/// Who is where, as far as somebody seeks them.
+struct Census<'p, 'a> {
+    p: &'p Problem<'a>,
+    /// By affinity group that some placed pod must not miss.
+    tallies: Map<GroupId, Tally>,
+    placed: Map<(GroupId, usize), u32>,
+}
+
+/// The pods that one group counts: those that were there before, and those that were placed.
+#[derive(Clone, Default)]
+struct Tally {
+    all: u32,
+    /// By value of the group's key: pods that are there for certain.
+    settled: Vec<(Val, u32)>,
+    /// By value, pods that may turn up there, or anywhere.
+    open: Vec<(Option<Val>, u32)>,
+}
+
+/// The placed pods, by position, that required affinity forbids to be where they are.
+pub(crate) fn misplaced(p: &Problem<'_>, st: &State) -> BTreeSet<u32> {
+    if !p.groups.iter().any(|group| group.kind == Kind::Affinity) {
+        return BTreeSet::new();
+    }
+    let census = Census::take(p, st);
+    let mut out = BTreeSet::new();
+    if !census.tallies.is_empty() {
+        for (place, pods) in places(p, st) {
+            out.extend(pods.iter().filter(|pod| !census.content(**pod, place, st)));
+        }
+    }
+    out
+}
+
+/// Leaves out again who is misplaced, but for `tolerated`, and whoever leaned on them. Says who is misplaced still.
+pub(crate) fn send_back(p: &Problem<'_>, outcome: &mut Outcome, tolerated: &BTreeSet<u32>) -> BTreeSet<u32> {
+    loop {
+        let all = misplaced(p, &outcome.state);
+        let wrong: BTreeSet<u32> = all.difference(tolerated).copied().collect();
+        if wrong.is_empty() {
+            return all;
+        }
+        outcome.state.take_back(p, &wrong);
+        let waiting = p.queue.iter().filter(|entry| u32::try_from(entry.pod).is_ok_and(|pod| wrong.contains(&pod)));
+        outcome.left.extend(waiting.map(|entry| (*entry, None)));
+    }
+}
+
+fn places<'s>(p: &'s Problem<'_>, st: &'s State) -> impl Iterator<Item = (Place, &'s [u32])> {
+    let old = st.machines.iter().enumerate().filter(|(_, now)| !now.pods.is_empty());
+    let old = old.map(|(m, now)| (Place { host: p.machines[m].host, set: now.set, planned: false }, &now.pods[..]));
+    let new = st.claims.iter().enumerate();
+    old.chain(new.map(|(at, claim)| (Place { host: p.first_new_host + at, set: claim.set, planned: true }, &claim.pods[..])))
+}
+
+/// The groups of those that the pod must be near, whatever wishes it gave up.
+fn seeks<'c>(p: &'c Problem<'_>, class: &'c Class) -> impl Iterator<Item = GroupId> + 'c {
+    let owned = class.forms.last().into_iter().flat_map(|form| &form.owned).copied();
+    owned.filter(|id| p.groups[id.0 as usize].kind == Kind::Affinity)
+}
+
+impl<'p, 'a> Census<'p, 'a> {
+    fn take(p: &'p Problem<'a>, st: &State) -> Self {
+        let mut out = Self { p, tallies: Map::default(), placed: Map::default() };
+        for pod in places(p, st).flat_map(|(_, pods)| pods) {
+            for id in seeks(p, class_of(p, *pod)) {
+                out.tallies.entry(id).or_insert_with(|| Tally::before(p, id));
+            }
+        }
+        if !out.tallies.is_empty() {
+            for (place, pods) in places(p, st) {
+                pods.iter().for_each(|pod| out.count(class_of(p, *pod), place));
+            }
+        }
+        out
+    }
+
+    fn count(&mut self, class: &Class, place: Place) {
+        for id in &class.counted_by {
+            let Some(tally) = self.tallies.get_mut(id) else { continue };
+            *self.placed.entry((*id, place.host)).or_default() += 1;
+            tally.all += 1;
+            let group = &self.p.groups[id.0 as usize];
+            if !group.by_host {
+                tally.each(domain(self.p, place, group.key), |n| *n += 1);
+            }
+        }
+    }
+
+    /// Whether the pod has the company that it must have.
+    fn content(&self, pod: u32, place: Place, st: &State) -> bool {
+        let class = class_of(self.p, pod);
+        seeks(self.p, class).all(|id| {
+            let group = &self.p.groups[id.0 as usize];
+            let own = u32::from(group.selects.has(class.labels.0 as usize));
+            let before = self.p.counts[id.0 as usize].host(place.host);
+            let beside = before + self.placed.get(&(id, place.host)).copied().unwrap_or(0) > own;
+            let tally = &self.tallies[&id];
+            if group.by_host {
+                // The first of a kind that attracts itself may go anywhere.
+                return beside || (own == 1 && tally.all == own);
+            }
+            let strict = class.forms[st.form_of[pod as usize] as usize].strict;
+            let reach = |val: &Val| self.p.sets.get(strict).get(&group.key).is_none_or(|asked| asked.has(val));
+            match domain(self.p, place, group.key) {
+                Domain::Nowhere => false,
+                here => beside || tally.certainly_in(&here, own) || (own == 1 && tally.without_one(here).nobody(reach)),
+            }
+        })
+    }
+}
+
+impl Tally {
+    fn before(p: &Problem<'_>, id: GroupId) -> Self {
+        let counts = &p.counts[id.0 as usize];
+        let settled: Vec<(Val, u32)> = counts.domains.iter().filter(|(_, n)| *n > 0).copied().collect();
+        let all = counts.hosts.iter().chain(settled.iter().map(|(_, n)| n)).sum();
+        Self { all, settled, open: Vec::new() }
+    }
+
+    /// Shows the numbers in which a pod counts that is `here`.
+    fn each(&mut self, here: Domain<'_>, mut change: impl FnMut(&mut u32)) {
+        match here {
+            Domain::Nowhere => {}
+            Domain::Anywhere => change(entry(&mut self.open, None)),
+            Domain::In([only]) => change(entry(&mut self.settled, *only)),
+            Domain::In(some) => some.iter().for_each(|val| change(entry(&mut self.open, Some(*val)))),
+        }
+    }
+
+    /// Whether others are there wherever the machine turns up, `own` being counted where that is one place.
+    fn certainly_in(&self, here: &Domain<'_>, own: u32) -> bool {
+        let settled = |val: &Val| self.settled.iter().find(|(known, _)| known == val).map_or(0, |(_, n)| *n);
+        match here {
+            Domain::Nowhere | Domain::Anywhere | Domain::In([]) => false,
+            Domain::In([only]) => settled(only) > own,
+            Domain::In(some) => some.iter().all(|val| settled(val) > 0),
+        }
+    }
+
+    fn without_one(&self, here: Domain<'_>) -> Self {
+        let mut out = self.clone();
+        out.each(here, |n| *n = n.saturating_sub(1));
+        out
+    }
+
+    /// Whether nobody is, or may be, within reach.
+    fn nobody(&self, reach: impl Fn(&Val) -> bool) -> bool {
+        let settled = self.settled.iter().any(|(val, n)| *n > 0 && reach(val));
+        !settled && !self.open.iter().any(|(val, n)| *n > 0 && val.as_ref().is_none_or(&reach))
+    }
+}
+
+/// The number that belongs to `key`.
+fn entry<K: PartialEq>(list: &mut Vec<(K, u32)>, key: K) -> &mut u32 {
+    let at = list.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+        list.push((key, 0));
+        list.len() - 1
+    });
+    &mut list[at].1
+}
+
+fn class_of<'p>(p: &'p Problem<'_>, pod: u32) -> &'p Class {
+    &p.classes[p.class_of[pod as usize].0 as usize]
+}
+
+fn domain<'p>(p: &'p Problem<'_>, place: Place, key: Key) -> Domain<'p> {
+    match p.sets.get(place.set).get(&key) {
+        Some(allowed) => {
+            allowed.members().map_or(Domain::Anywhere, |vals| if vals.is_empty() { Domain::Nowhere } else { Domain::In(vals) })
+        }
+        None if place.planned && p.well_known.contains(&key) => Domain::Anywhere,
+        None => Domain::Nowhere,
+    }
+}
