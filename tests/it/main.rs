@@ -8,6 +8,7 @@ mod forgotten;
 mod golden_consolidation;
 mod golden_scheduling;
 mod infra;
+mod plans;
 mod real_admission;
 mod scenarios;
 mod tools;

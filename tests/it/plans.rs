@@ -1,0 +1,50 @@
+//! Inputs that a packing once answered wrongly, through `whittle plan`.
+
+use crate::golden_scheduling::list;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use whittle_cli::plan::source::Source;
+use whittle_cli::plan::{Format, PackingArg, PlanArgs, render};
+
+/// The plan of both packings for a case of `tests/plans`, with further manifests.
+fn plans(case: &str, more: &[&str]) -> [Value; 2] {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
+    [PackingArg::Best, PackingArg::Reference].map(|packing| {
+        let mut source = Source::of_case(folder.join(case).join("input.yaml"), folder.join("catalog.json"));
+        source.files.extend(more.iter().map(|name| folder.join(name)));
+        serde_json::from_str(&render(&PlanArgs { source, output: Format::Json, packing }).unwrap()).unwrap()
+    })
+}
+
+/// How many sizes each claim may be launched in, and how many it says that it keeps.
+fn sizes(plan: &Value) -> Vec<(usize, u64)> {
+    let of = |claim: &Value| {
+        let sizes: BTreeSet<&str> =
+            list(claim, "instanceTypes").filter_map(|t| t.as_str()?.split_once('.')).map(|(_, size)| size).collect();
+        let said = list(claim, "requirements").find(|r| r["key"] == "karpenter.k8s.aws/instance-size").unwrap();
+        (sizes.len(), said["minValues"].as_u64().unwrap())
+    };
+    list(plan, "nodeClaims").map(of).collect()
+}
+
+#[test]
+fn no_claim_of_a_limited_pool_has_fewer_sizes_than_it_says() {
+    for plan in plans("min-values-within-a-limit", &[]) {
+        assert_eq!(sizes(&plan), [(6, 6)], "{}", plan["packing"]);
+        assert_eq!(plan["totals"]["scheduled"], 1);
+    }
+    // What the limit leaves the second has one size less, and says so. Nothing is left for a third.
+    for plan in plans("min-values-within-a-limit", &["best-effort.yaml"]) {
+        assert_eq!(sizes(&plan), [(6, 6), (5, 5)], "{}", plan["packing"]);
+    }
+}
+
+#[test]
+fn a_pod_that_seeks_company_is_not_planned_where_it_has_none() {
+    for plan in plans("company-that-went-elsewhere", &[]) {
+        let placed: Vec<&Value> = list(&plan, "nodeClaims").flat_map(|claim| list(claim, "pods")).collect();
+        assert_eq!(placed, ["default/a-0"], "{}", plan["packing"]);
+        assert_eq!(list(&plan, "unschedulable").map(|left| &left["pod"]).collect::<Vec<_>>(), ["default/near-0"]);
+    }
+}
