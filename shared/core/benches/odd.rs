@@ -50,6 +50,10 @@ pub(crate) fn case<L: From<Vec<InstanceType>>>(name: &str, count: usize) -> Opti
         "wishes" => pods.iter_mut().enumerate().for_each(|(n, pod)| wish(pod, n % 50)),
         // Two hundred kinds of selectors, so that machines differ.
         "selected" => pods.iter_mut().enumerate().for_each(|(n, pod)| select(pod, n % 200)),
+        // Two replicas of each deployment, which are spread over zones and keep off each other's machine.
+        "deployments" => deploy(&mut pods, &[spread_over_zones, keep_apart]),
+        "deployments-spread" => deploy(&mut pods, &[spread_over_zones]),
+        "deployments-apart" => deploy(&mut pods, &[keep_apart]),
         // Pods that fit nowhere, no two alike, in twenty NodePools.
         "hopeless" => {
             pools = 20;
@@ -91,8 +95,12 @@ fn resize(pods: &mut [Pod], least: i64, step: i64) {
         let milli = least + step * i64::try_from(n % 5000).unwrap_or(0);
         let memory = Quantity::from_mebibytes(64 + i64::try_from(n / 5000).unwrap_or(0));
         let asks = Resources::from([("cpu", Quantity::from_milli(milli)), ("memory", memory)]);
-        pod.spec.containers.iter_mut().filter_map(|c| c.resources.as_mut()).for_each(|r| r.requests = asks.clone());
+        request(pod, &asks);
     }
+}
+
+fn request(pod: &mut Pod, asks: &Resources) {
+    pod.spec.containers.iter_mut().filter_map(|c| c.resources.as_mut()).for_each(|r| r.requests = asks.clone());
 }
 
 fn socialise(pod: &mut Pod, group: usize) {
@@ -108,6 +116,33 @@ fn socialise(pod: &mut Pod, group: usize) {
         pod_affinity: Some(PodAffinity { preferred: vec![soft(4, labels::ZONE), soft(5, labels::HOSTNAME)], ..PodAffinity::default() }),
         ..Affinity::default()
     });
+}
+
+/// What replicas ask of each other, by the name of their deployment.
+type Manner = fn(&mut Pod, &str);
+
+/// Makes deployments of two equal replicas each, of 250m to two cores.
+fn deploy(pods: &mut [Pod], manners: &[Manner]) {
+    for (n, replicas) in pods.chunks_mut(2).enumerate() {
+        let (cpu, memory) = (n % 8 + 1, n / 8 % 4 + 1);
+        let asks =
+            Resources::from([("cpu", Quantity::from_milli(250 * cpu as i64)), ("memory", Quantity::from_mebibytes(512 * memory as i64))]);
+        for pod in replicas {
+            request(pod, &asks);
+            label(pod, "app", n);
+            manners.iter().for_each(|manner| manner(pod, &format!("v{n}")));
+        }
+    }
+}
+
+fn spread_over_zones(pod: &mut Pod, deployment: &str) {
+    *pod = mix::spread(std::mem::take(pod), labels::ZONE, "app", deployment);
+}
+
+fn keep_apart(pod: &mut Pod, deployment: &str) {
+    let required = vec![mix::term(labels::HOSTNAME, ("app", deployment))];
+    let pod_anti_affinity = Some(PodAffinity { required, ..PodAffinity::default() });
+    pod.spec.affinity = Some(Affinity { pod_anti_affinity, ..Affinity::default() });
 }
 
 fn wish(pod: &mut Pod, kind: usize) {

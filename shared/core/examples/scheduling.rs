@@ -1,5 +1,5 @@
 //! Times one solve of the reference's scheduling benchmark and prints one line of JSON:
-//! `scheduling CASE PODS [reference] [effort N] [budget N]`, with CASE `diverse` (the mix of five kinds), `preferring`
+//! `scheduling CASE PODS [reference] [effort N] [budget N] [digest]`, with CASE `diverse` (the mix of five kinds), `preferring`
 //! (equal pods with wishes), `machines` (the mix, with 2,000 machines that exist) or one of `benches/odd.rs`. One solve per
 //! process, so that the peak of the memory belongs to it. `check_seconds` is what the independent check of the plan takes afterwards.
 //! `cargo xtask bench scheduling` runs all cases and draws the plot.
@@ -10,6 +10,8 @@ mod mix;
 mod odd;
 
 use mimalloc::MiMalloc;
+use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
 use std::time::Instant;
 use whittle_core::checker;
 use whittle_core::schedule::{Input, Options, Packing, Plan, Workloads, solve};
@@ -46,7 +48,8 @@ fn main() {
     let checking = cpu_seconds();
     let wrong = checker::check(&input, &options, &plan).len();
     let check = cpu_seconds() - checking;
-    print(case, count, &plan, &Measured { wall, cpu, check, wrong, before, peak });
+    let digest = args.iter().any(|a| a == "digest").then(|| digest(&plan));
+    print(case, count, &plan, &Measured { wall, cpu, check, wrong, before, peak, digest });
 }
 
 fn options(args: &[String]) -> Options {
@@ -69,6 +72,22 @@ struct Measured {
     wrong: usize,
     before: u64,
     peak: u64,
+    digest: Option<String>,
+}
+
+/// Of all that a plan decides and says, but not of the work that it took: whether two builds plan alike.
+fn digest(plan: &Plan) -> String {
+    struct Sink(DefaultHasher);
+    impl fmt::Write for Sink {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.write(text.as_bytes());
+            Ok(())
+        }
+    }
+    let mut sink = Sink(DefaultHasher::new());
+    let plan = Plan { work: 0, ..plan.clone() };
+    fmt::write(&mut sink, format_args!("{plan:?}")).expect("hashing does not fail");
+    format!("{:016x}", sink.0.finish())
 }
 
 fn print(case: &str, pods: usize, plan: &Plan, measured: &Measured) {
@@ -91,6 +110,7 @@ fn print(case: &str, pods: usize, plan: &Plan, measured: &Measured) {
         "left_out": plan.left_out.len(),
         "work": plan.work,
         "finished": plan.cursor.is_none(),
+        "digest": measured.digest,
     });
     println!("{line}");
 }
