@@ -6,7 +6,7 @@ use crate::schedule::{Input, Placement, Plan, PodRef};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use whittle_api::k8s::{Namespace, Pod, PodAffinityTerm, TopologySpreadConstraint};
-use whittle_api::labels;
+use whittle_api::{LabelSelector, labels};
 
 /// Where a machine may be found.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ impl<'a> Place<'a> {
 struct Map<'a> {
     places: Vec<Place<'a>>,
     namespaces: &'a [Namespace],
-    classes: Vec<Vec<Member<'a>>>,
+    classes: Classes<'a>,
     /// The classes that any pod's term selects, by the pod's namespace.
     kin: HashMap<(&'a str, &'a PodAffinityTerm), Rc<Kin<'a>>>,
 }
@@ -74,7 +74,7 @@ pub(crate) fn check<'a>(input: &Input<'a>, plan: &'a Plan, lists: &Lists<'a>, po
     let keys = keys_in_use(&places);
     standing(input, &keys, &mut places);
     planned(plan, lists, &names, &keys, &mut places);
-    let classes = classes(&places);
+    let classes = Classes::of(&places);
     let mut map = Map { places, namespaces: &input.objects.namespaces, classes, kin: HashMap::new() };
     for at in 0..map.places.len() {
         for pod in map.places[at].placed.clone() {
@@ -190,19 +190,42 @@ fn planned<'a>(plan: &'a Plan, lists: &Lists<'a>, names: &'a [String], keys: &BT
     }
 }
 
-fn classes<'a>(places: &[Place<'a>]) -> Vec<Vec<Member<'a>>> {
-    let mut known: HashMap<(&str, &BTreeMap<String, String>), usize> = HashMap::new();
-    let mut out: Vec<Vec<Member<'a>>> = Vec::new();
-    for (at, place) in places.iter().enumerate() {
-        for (pod, placed) in place.bound.iter().map(|p| (*p, false)).chain(place.placed.iter().map(|p| (*p, true))) {
-            let class = *known.entry((&pod.metadata.namespace, &pod.metadata.labels)).or_insert_with(|| {
-                out.push(Vec::new());
-                out.len() - 1
-            });
-            out[class].push(Member { place: at, pod, placed });
+/// Pods of one namespace and equal labels taken together.
+#[derive(Default)]
+struct Classes<'a> {
+    all: Vec<Vec<Member<'a>>>,
+    /// By label: most selectors name one, and few classes have it.
+    with: HashMap<(&'a str, &'a str), Vec<usize>>,
+}
+
+impl<'a> Classes<'a> {
+    fn of(places: &[Place<'a>]) -> Self {
+        let mut known: HashMap<(&str, &BTreeMap<String, String>), usize> = HashMap::new();
+        let mut out = Self::default();
+        for (at, place) in places.iter().enumerate() {
+            for (pod, placed) in place.bound.iter().map(|p| (*p, false)).chain(place.placed.iter().map(|p| (*p, true))) {
+                let class = *known.entry((&pod.metadata.namespace, &pod.metadata.labels)).or_insert_with(|| {
+                    out.all.push(Vec::new());
+                    let label = |(key, value): (&'a String, &'a String)| (key.as_str(), value.as_str());
+                    pod.metadata.labels.iter().map(label).for_each(|l| out.with.entry(l).or_default().push(out.all.len() - 1));
+                    out.all.len() - 1
+                });
+                out.all[class].push(Member { place: at, pod, placed });
+            }
+        }
+        out
+    }
+
+    /// The classes that a selector may select: those with the rarest of the labels that it names, or all.
+    fn asked<'c>(&'c self, selector: Option<&'c LabelSelector>) -> Vec<&'c Vec<Member<'a>>> {
+        let with = |key: &'c str, value: &'c str| self.with.get(&(key, value)).map(Vec::as_slice).unwrap_or_default();
+        let labels = selector.into_iter().flat_map(|s| &s.match_labels).map(|(key, value)| with(key, value));
+        let rows = selector.into_iter().flat_map(|s| &s.match_expressions).filter(|e| e.operator == "In" && e.values.len() == 1);
+        match labels.chain(rows.map(|e| with(&e.key, &e.values[0]))).min_by_key(|classes| classes.len()) {
+            Some(classes) => classes.iter().map(|class| &self.all[*class]).collect(),
+            None => self.all.iter().collect(),
         }
     }
-    out
 }
 
 impl<'a> Map<'a> {
@@ -211,7 +234,8 @@ impl<'a> Map<'a> {
         let made = self.kin.entry((&owner.metadata.namespace, term)).or_insert_with(|| {
             let mut kin = Kin { domains: BTreeMap::new(), at: HashMap::new() };
             // What a term says of a pod depends on its namespace and labels only, which a class shares.
-            for one in classes.iter().filter(|c| c.first().is_some_and(|m| kube::selects(term, owner, m.pod, namespaces))).flatten() {
+            let asked = classes.asked(term.label_selector.as_ref()).into_iter();
+            for one in asked.filter(|c| c.first().is_some_and(|m| kube::selects(term, owner, m.pod, namespaces))).flatten() {
                 let place = &places[one.place];
                 kin.at.entry(one.place).or_default().push(one.pod);
                 for domain in &place.domains[term.topology_key.as_str()] {
@@ -307,7 +331,7 @@ fn skew(map: &Map<'_>, known: &BTreeSet<&str>, namespace: &str, constraint: &Top
     let of = |class: &&Vec<Member<'_>>| {
         class.first().is_some_and(|m| m.pod.metadata.namespace == namespace && selector.matches(&m.pod.metadata.labels))
     };
-    let selected: Vec<&Member<'_>> = map.classes.iter().filter(of).flatten().collect();
+    let selected: Vec<&Member<'_>> = map.classes.asked(Some(selector)).into_iter().filter(of).flatten().collect();
     let mixed = selected.iter().filter(|m| m.placed).map(|m| m.pod).any(|p| {
         let plain = p.spec.node_selector.is_empty() && p.spec.affinity.is_none();
         !plain || !p.spec.topology_spread_constraints.contains(constraint)
