@@ -86,7 +86,7 @@ fn fewest_machines(p: &Problem<'_>, outcome: &Outcome) -> usize {
         let Some(form) = class.forms.last() else { continue };
         for id in &form.owned {
             let group = &p.groups[id.0 as usize];
-            if !group.by_host || !group.selects.has(form.labels.0 as usize) {
+            if !group.by_host || !group.selects.has(form.labels) {
                 continue;
             }
             let together = match group.kind {

@@ -31,13 +31,13 @@ enum Domain<'s> {
 struct Census<'p, 'a> {
     p: &'p Problem<'a>,
     /// By affinity group that some placed pod must not miss.
-    tallies: Map<GroupId, Tally>,
+    sums: Map<GroupId, Sum>,
     placed: Map<(GroupId, usize), u32>,
 }
 
 /// The pods that one group counts: those that were there before, and those that were placed.
 #[derive(Clone, Default)]
-struct Tally {
+struct Sum {
     all: u32,
     /// By value of the group's key: pods that are there for certain.
     settled: Vec<(Val, u32)>,
@@ -52,7 +52,7 @@ pub(crate) fn misplaced(p: &Problem<'_>, st: &State) -> BTreeSet<u32> {
     }
     let census = Census::take(p, st);
     let mut out = BTreeSet::new();
-    if !census.tallies.is_empty() {
+    if !census.sums.is_empty() {
         for (place, pods) in places(p, st) {
             out.extend(pods.iter().filter(|pod| !census.content(**pod, place, st)));
         }
@@ -89,13 +89,13 @@ fn seeks<'c>(p: &'c Problem<'_>, class: &'c Class) -> impl Iterator<Item = Group
 
 impl<'p, 'a> Census<'p, 'a> {
     fn take(p: &'p Problem<'a>, st: &State) -> Self {
-        let mut out = Self { p, tallies: Map::default(), placed: Map::default() };
+        let mut out = Self { p, sums: Map::default(), placed: Map::default() };
         for pod in places(p, st).flat_map(|(_, pods)| pods) {
             for id in seeks(p, class_of(p, *pod)) {
-                out.tallies.entry(id).or_insert_with(|| Tally::before(p, id));
+                out.sums.entry(id).or_insert_with(|| Sum::before(p, id));
             }
         }
-        if !out.tallies.is_empty() {
+        if !out.sums.is_empty() {
             for (place, pods) in places(p, st) {
                 pods.iter().for_each(|pod| out.count(class_of(p, *pod), place));
             }
@@ -105,12 +105,12 @@ impl<'p, 'a> Census<'p, 'a> {
 
     fn count(&mut self, class: &Class, place: Place) {
         for id in &class.counted_by {
-            let Some(tally) = self.tallies.get_mut(id) else { continue };
+            let Some(sum) = self.sums.get_mut(id) else { continue };
             *self.placed.entry((*id, place.host)).or_default() += 1;
-            tally.all += 1;
+            sum.all += 1;
             let group = &self.p.groups[id.0 as usize];
             if !group.by_host {
-                tally.each(domain(self.p, place, group.key), |n| *n += 1);
+                sum.each(domain(self.p, place, group.key), |n| *n += 1);
             }
         }
     }
@@ -120,29 +120,29 @@ impl<'p, 'a> Census<'p, 'a> {
         let class = class_of(self.p, pod);
         seeks(self.p, class).all(|id| {
             let group = &self.p.groups[id.0 as usize];
-            let own = u32::from(group.selects.has(class.labels.0 as usize));
-            let before = self.p.counts[id.0 as usize].host(place.host);
+            let own = u32::from(group.selects.has(class.labels));
+            let before = self.p.counts[id.0 as usize].hosts.of(place.host);
             let beside = before + self.placed.get(&(id, place.host)).copied().unwrap_or(0) > own;
-            let tally = &self.tallies[&id];
+            let sum = &self.sums[&id];
             if group.by_host {
                 // The first of a kind that attracts itself may go anywhere.
-                return beside || (own == 1 && tally.all == own);
+                return beside || (own == 1 && sum.all == own);
             }
             let strict = class.forms[st.form_of[pod as usize] as usize].strict;
             let reach = |val: &Val| self.p.sets.get(strict).get(&group.key).is_none_or(|asked| asked.has(val));
             match domain(self.p, place, group.key) {
                 Domain::Nowhere => false,
-                here => beside || tally.certainly_in(&here, own) || (own == 1 && tally.without_one(here).nobody(reach)),
+                here => beside || sum.certainly_in(&here, own) || (own == 1 && sum.without_one(here).nobody(reach)),
             }
         })
     }
 }
 
-impl Tally {
+impl Sum {
     fn before(p: &Problem<'_>, id: GroupId) -> Self {
         let counts = &p.counts[id.0 as usize];
         let settled: Vec<(Val, u32)> = counts.domains.iter().filter(|(_, n)| *n > 0).copied().collect();
-        let all = counts.hosts.iter().chain(settled.iter().map(|(_, n)| n)).sum();
+        let all = counts.hosts.total() + settled.iter().map(|(_, n)| n).sum::<u32>();
         Self { all, settled, open: Vec::new() }
     }
 

@@ -3,18 +3,14 @@
 use super::bits::Bits;
 use super::hash::Map;
 use super::intern::{Key, Names, SetId, Sets, Val};
+use super::meter::{self, Meter};
 use super::pod::{LabelsId, TolerationId};
+use super::selecting::{LabelIndex, LabelSet, Scope, Selecting};
+use super::tally::Tally;
 use super::topology::{Counts, Filter, Group, GroupId, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Namespace, PodAffinityTerm, TopologySpreadConstraint};
 use whittle_api::{LabelSelector, SelectorRequirement, labels};
-
-/// Which namespaces a group looks at.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Scope {
-    Only(BTreeSet<String>),
-    All,
-}
 
 /// What makes two constraints the same group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +29,7 @@ struct Identity {
 pub(crate) struct Groups {
     identities: Vec<Identity>,
     id_of: Map<Identity, GroupId>,
-    label_sets: Vec<(String, BTreeMap<String, String>)>,
+    label_sets: Vec<LabelSet>,
     /// By namespace, then labels.
     label_set_of: Map<String, Map<BTreeMap<String, String>, LabelsId>>,
 }
@@ -124,38 +120,19 @@ impl Groups {
     }
 
     /// Works out which label sets each group selects.
-    pub(crate) fn finish(&self, names: &Names) -> Vec<Group> {
-        let mut by_namespace: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (n, (namespace, _)) in self.label_sets.iter().enumerate() {
-            by_namespace.entry(namespace).or_default().push(n);
-        }
+    pub(crate) fn finish(&self, names: &Names, meter: &Meter) -> Vec<Group> {
+        let selectors = self.identities.iter().filter_map(|identity| identity.selector.as_ref());
+        let asked = selectors.flat_map(|s| s.match_labels.keys().chain(s.match_expressions.iter().map(|e| &e.key)));
+        let index = LabelIndex::of(&self.label_sets, &asked.map(String::as_str).collect(), meter);
         let hostname = names.known_key(labels::HOSTNAME);
-        self.identities
-            .iter()
-            .map(|identity| {
-                let mut selects = Bits::none(self.label_sets.len());
-                if let Some(selector) = &identity.selector {
-                    let mut look = |list: &[usize]| {
-                        for &n in list {
-                            if selector.matches(&self.label_sets[n].1) {
-                                selects.insert(n);
-                            }
-                        }
-                    };
-                    match &identity.scope {
-                        Scope::All => by_namespace.values().for_each(|list| look(list)),
-                        Scope::Only(only) => only.iter().filter_map(|ns| by_namespace.get(ns.as_str())).for_each(|list| look(list)),
-                    }
-                }
-                Group {
-                    kind: identity.kind,
-                    key: identity.key,
-                    by_host: Some(identity.key) == hostname,
-                    filter: identity.filter.clone(),
-                    selects,
-                }
-            })
-            .collect()
+        let group = |identity: &Identity| Group {
+            kind: identity.kind,
+            key: identity.key,
+            by_host: Some(identity.key) == hostname,
+            filter: identity.filter.clone(),
+            selects: index.selected(identity.selector.as_ref(), &identity.scope),
+        };
+        self.identities.iter().map(group).collect()
     }
 
     /// The tolerations that limit a group's domains.
@@ -191,51 +168,7 @@ pub(crate) struct Counted {
     pub(crate) repels: Vec<GroupId>,
 }
 
-/// Counts what the cluster has in each group before anything is placed. `domains` names the domains that NodePools could
-/// open for a group; `tolerates` and `passes` answer for a machine.
-pub(crate) fn count(
-    groups: &[Group],
-    machines: &[Counted],
-    sets: &Sets,
-    names: &Names,
-    domains: impl Fn(GroupId) -> Vec<super::intern::Val>,
-    passes: impl Fn(&Filter, &Counted) -> bool,
-) -> Vec<Counts> {
-    let mut out: Vec<Counts> = Vec::with_capacity(groups.len());
-    for (g, group) in groups.iter().enumerate() {
-        let id = GroupId(u32::try_from(g).expect("fewer than 2^32 groups"));
-        let mut counts = Counts::default();
-        if !group.by_host {
-            domains(id).into_iter().for_each(|v| {
-                counts.know(v, names);
-            });
-        }
-        for (host, machine) in machines.iter().enumerate() {
-            let Some(labels) = machine.labels else { continue };
-            let domain = sets.get(labels).get(&group.key).and_then(|a| a.single().copied());
-            if (!group.by_host && domain.is_none()) || !passes(&group.filter, machine) {
-                continue;
-            }
-            if let (Some(domain), true) = (domain.filter(|_| !group.by_host), machine.offered) {
-                counts.know(domain, names);
-            }
-            let n: u32 = if group.kind == Kind::Inverse {
-                u32::try_from(machine.repels.iter().filter(|r| **r == id).count()).unwrap_or(u32::MAX)
-            } else {
-                machine.pods.iter().filter(|(l, _)| group.selects.has(l.0 as usize)).map(|(_, n)| *n).sum()
-            };
-            match domain {
-                _ if group.by_host => (0..n).for_each(|_| counts.add_host(host)),
-                Some(domain) if n > 0 => counts.add(domain, n, names),
-                _ => {}
-            }
-        }
-        out.push(counts);
-    }
-    out
-}
-
-/// Where the machines that exist stand in the groups, to take some of them out of the counts again.
+/// Where the machines that exist stand in the groups: which of them count, and what domains they make known.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
     /// By machine: its labels as requirements.
@@ -246,7 +179,9 @@ pub(crate) struct Standing {
     filter: Vec<usize>,
     /// By filter: the machines that count under it.
     passing: Vec<Bits>,
-    /// By group: how many machines make a domain known.
+    /// By group: position in `known_by`; nothing for those by host.
+    known: Vec<Option<usize>>,
+    /// How many machines make a domain known.
     known_by: Vec<BTreeMap<Val, u32>>,
 }
 
@@ -261,11 +196,14 @@ pub(crate) enum Stand {
 const ALWAYS_KNOWN: u32 = u32::MAX / 2;
 
 impl Standing {
+    /// `reach` names the tolerations that limit a group's domains, `domains` those that NodePools could open for a key;
+    /// `passes` answers for a machine.
     pub(crate) fn of(
         groups: &[Group],
         machines: &[Counted],
         sets: &Sets,
-        domains: impl Fn(GroupId) -> Vec<Val>,
+        reach: impl Fn(GroupId) -> Option<TolerationId>,
+        domains: impl Fn(Key, Option<TolerationId>) -> Vec<Val>,
         passes: impl Fn(&Filter, &Counted) -> bool,
     ) -> Self {
         let mut out = Self {
@@ -273,7 +211,9 @@ impl Standing {
             offered: machines.iter().map(|machine| machine.offered).collect(),
             ..Self::default()
         };
+        // Of many groups few differ in this.
         let mut filters: Map<&Filter, usize> = Map::default();
+        let mut alike: Map<(Key, usize, Option<TolerationId>), usize> = Map::default();
         for (g, group) in groups.iter().enumerate() {
             let filter = *filters.entry(&group.filter).or_insert_with(|| {
                 let mut passing = Bits::none(machines.len());
@@ -284,36 +224,87 @@ impl Standing {
                 out.passing.len() - 1
             });
             out.filter.push(filter);
-            let mut known: BTreeMap<Val, u32> = BTreeMap::new();
-            if !group.by_host {
-                let id = GroupId(u32::try_from(g).expect("fewer than 2^32 groups"));
-                known.extend(domains(id).into_iter().map(|val| (val, ALWAYS_KNOWN)));
-                for host in (0..machines.len()).filter(|host| machines[*host].offered) {
-                    if let Some(Stand::Domain(val)) = out.stand(g, group, host, sets) {
-                        *known.entry(val).or_default() += 1;
-                    }
-                }
+            if group.by_host {
+                out.known.push(None);
+                continue;
             }
-            out.known_by.push(known);
+            let reach = reach(GroupId(u32::try_from(g).expect("fewer than 2^32 groups")));
+            let known = *alike.entry((group.key, filter, reach)).or_insert_with(|| {
+                let known = out.known_domains(group.key, filter, sets, domains(group.key, reach));
+                out.known_by.push(known);
+                out.known_by.len() - 1
+            });
+            out.known.push(Some(known));
         }
         out
     }
 
+    fn known_domains(&self, key: Key, filter: usize, sets: &Sets, always: Vec<Val>) -> BTreeMap<Val, u32> {
+        let mut known: BTreeMap<Val, u32> = always.into_iter().map(|val| (val, ALWAYS_KNOWN)).collect();
+        for host in self.passing[filter].iter().filter(|host| self.offered[*host]) {
+            if let Some(val) = self.domain(key, host, sets) {
+                *known.entry(val).or_default() += 1;
+            }
+        }
+        known
+    }
+
+    /// What the cluster has in each group before anything is placed.
+    pub(crate) fn count(
+        &self,
+        groups: &[Group],
+        machines: &[Counted],
+        selecting: &Selecting,
+        sets: &Sets,
+        names: &Names,
+        meter: &Meter,
+    ) -> Vec<Counts> {
+        let by_name = |known: &BTreeMap<Val, u32>| {
+            let mut empty: Vec<(Val, u32)> = known.keys().map(|val| (*val, 0)).collect();
+            empty.sort_by_key(|(val, _)| names.val_name(*val));
+            empty
+        };
+        let empty: Vec<Vec<(Val, u32)>> = self.known_by.iter().map(by_name).collect();
+        let domains = |known: &Option<usize>| known.map(|at| empty[at].clone()).unwrap_or_default();
+        let mut out: Vec<Counts> = self.known.iter().map(|known| Counts { domains: domains(known), hosts: Tally::default() }).collect();
+        for (host, machine) in machines.iter().enumerate() {
+            let mut add = |id: GroupId, by: u32| {
+                meter.spend(meter::SELECT);
+                let at = id.0 as usize;
+                match self.stand(at, &groups[at], host, sets) {
+                    Some(Stand::Host) => out[at].hosts.add(host, by),
+                    Some(Stand::Domain(val)) => out[at].add(val, by, names),
+                    None => {}
+                }
+            };
+            for (labels, n) in &machine.pods {
+                selecting.by(*labels).into_iter().flat_map(|by| &by.counting).for_each(|id| add(*id, *n));
+            }
+            machine.repels.iter().for_each(|id| add(*id, 1));
+        }
+        out
+    }
+
+    fn domain(&self, key: Key, host: usize, sets: &Sets) -> Option<Val> {
+        sets.get(self.labels[host]?).get(&key)?.single().copied()
+    }
+
     /// What a machine is to a group; nothing when the group does not count it.
     pub(crate) fn stand(&self, at: usize, group: &Group, host: usize, sets: &Sets) -> Option<Stand> {
-        let labels = self.labels[host]?;
+        self.labels[host]?;
         if !self.passing[self.filter[at]].has(host) {
             return None;
         }
         if group.by_host {
             return Some(Stand::Host);
         }
-        sets.get(labels).get(&group.key).and_then(|allowed| allowed.single().copied()).map(Stand::Domain)
+        self.domain(group.key, host, sets).map(Stand::Domain)
     }
 
     /// Whether no machine but `leaving` makes the domain known.
     pub(crate) fn known_only_by(&self, at: usize, val: Val, leaving: u32) -> bool {
-        self.known_by[at].get(&val).is_none_or(|known| *known <= leaving)
+        let known = self.known[at].and_then(|at| self.known_by[at].get(&val));
+        known.is_none_or(|known| *known <= leaving)
     }
 
     pub(crate) fn offered(&self, host: usize) -> bool {

@@ -6,6 +6,7 @@ use super::hash::{Hashed, Map};
 use super::pod::{Class, ClassId, Entry, Form, VolumePlace};
 use super::problem::{Candidate, Ground, refuse};
 use super::reason::OPTED_OUT;
+use super::selecting::Selecting;
 use super::topology::{Group, GroupId, Kind};
 use super::{Input, LeftOut, Options, Packing, PreferencePolicy, Reason};
 use crate::pods::{self, HostPort, VolumeUse};
@@ -372,22 +373,13 @@ impl Classes {
     }
 
     /// Tells each class which groups count it and which repel it.
-    pub(crate) fn join(&mut self, groups: &[Group]) {
-        let mut by_labels: BTreeMap<u32, (Vec<GroupId>, Vec<GroupId>)> = BTreeMap::new();
+    pub(crate) fn join(&mut self, groups: &[Group], selecting: &Selecting) {
         for class in &mut self.list {
-            let (counted, repelled) = by_labels.entry(class.labels.0).or_insert_with(|| {
-                let ids = |inverse: bool| {
-                    let of = |(n, g): (usize, &Group)| {
-                        let mine = (g.kind == Kind::Inverse) == inverse && g.selects.has(class.labels.0 as usize);
-                        mine.then(|| GroupId(u32::try_from(n).expect("fewer than 2^32 groups")))
-                    };
-                    groups.iter().enumerate().filter_map(of).collect::<Vec<_>>()
-                };
-                (ids(false), ids(true))
-            });
-            class.counted_by.clone_from(counted);
+            if let Some(by) = selecting.by(class.labels) {
+                class.counted_by.clone_from(&by.counting);
+                class.forms.iter_mut().for_each(|form| form.repelled_by.clone_from(&by.repelling));
+            }
             for form in &mut class.forms {
-                form.repelled_by.clone_from(repelled);
                 form.volatile = form.owned.iter().any(|g| {
                     let group = &groups[g.0 as usize];
                     matches!((group.kind, group.by_host), (Kind::Spread { .. }, false) | (Kind::Affinity, _))

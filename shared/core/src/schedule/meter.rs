@@ -28,6 +28,8 @@ pub(crate) const POD: usize = 20;
 /// A group in which a placed pod is counted, and each alternative of its node filter.
 pub(crate) const COUNT: usize = 3;
 pub(crate) const FILTER: usize = 20;
+/// A selector that is asked about a set of labels, and a group in which a machine's pods may count.
+pub(crate) const SELECT: usize = 5;
 /// So many words of bits take one tick.
 pub(crate) const WORDS: usize = 10;
 /// So many entries of tables of types take one tick.

@@ -28,9 +28,11 @@ mod prepared;
 mod problem;
 mod reason;
 mod repack;
+mod selecting;
 mod shop;
 mod state;
 mod stock;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod thrift;

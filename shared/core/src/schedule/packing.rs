@@ -234,7 +234,7 @@ impl Order {
             .iter()
             .map(|c| {
                 let groups = c.forms[0].owned.iter().map(|g| &p.groups[g.0 as usize]);
-                groups.filter(|g| g.kind == Kind::Anti && g.by_host).any(|g| g.selects.has(c.labels.0 as usize))
+                groups.filter(|g| g.kind == Kind::Anti && g.by_host).any(|g| g.selects.has(c.labels))
             })
             .collect();
         match self {

@@ -82,7 +82,7 @@ impl<'a> Prepared<'a> {
         for host in 0..input.nodes.len() {
             for (group, stand) in out.counted_on(host) {
                 match stand {
-                    Stand::Host => out.counts[group].add_host(host),
+                    Stand::Host => out.counts[group].hosts.add(host, 1),
                     Stand::Domain(val) => out.counts[group].add(val, 1, &out.problem.names),
                 }
             }
@@ -142,7 +142,7 @@ impl<'a> Prepared<'a> {
         for &host in hosts {
             for (group, stand) in self.counted_on(host) {
                 match stand {
-                    Stand::Host => out[group].take_host(host),
+                    Stand::Host => out[group].hosts.take(host),
                     Stand::Domain(val) => out[group].take(val),
                 }
             }

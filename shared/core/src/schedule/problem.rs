@@ -2,13 +2,14 @@
 
 use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
-use super::groups::{self, Counted, Groups, Standing};
+use super::groups::{Counted, Groups, Standing};
 use super::hash::Map;
 use super::intern::{Key, Names, SetId, Sets, Val, Vals};
 use super::meter::{self, Meter};
 use super::pod::{Class, ClassId, Entry, TaintsId, TolerationId};
 use super::pools::{Empty, Pool, Universe};
-use super::topology::{Counts, Group, GroupId};
+use super::selecting::Selecting;
+use super::topology::{Counts, Group};
 use super::{Input, LeftOut, Options, PodRef, Reason};
 use crate::pods::{HostPort, Volumes};
 use crate::requirements::{Operator, Requirements};
@@ -195,6 +196,7 @@ pub(crate) fn open<'a>(input: &'a Input<'a>, options: &'a Options) -> Open<'a> {
 fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<'a> {
     let pools = super::pools::ordered(&input.objects.node_pools);
     let mut ground = ground(input, options, &pools, open);
+    let meter = Meter::default();
     let (candidates, refused) = super::intake::pods_of(&ground);
     let in_pass: BTreeSet<*const Pod> = candidates.iter().map(|c| std::ptr::from_ref(c.pod)).collect();
     let mut classes = super::intake::classes(&mut ground, &candidates);
@@ -204,25 +206,24 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
     // Nobody waits, in most runs: then it does not matter who is where.
     let idle = candidates.is_empty() && !open;
     let counted = if idle { Vec::new() } else { super::machines::counted(&mut ground, &in_pass) };
-    let groups = ground.groups.finish(&ground.names);
-    classes.join(&groups);
+    let groups = ground.groups.finish(&ground.names, &meter);
+    let selecting = Selecting::of(&groups);
+    classes.join(&groups, &selecting);
     classes.merge();
     let mut reservations = Reservations::default();
     let mut shelf = super::pools::Shelf::default();
     let pools = super::pools::build(&mut ground, &pools, &dims, &daemons, &mut reservations, &mut shelf);
     let any_pool = pools.any;
     let universe = Universe::of(&pools, &shelf.catalogs, &groups, &ground);
-    let counts = groups::count(
+    let standing = Standing::of(
         &groups,
         &counted,
         &ground.sets,
-        &ground.names,
-        |id| universe.domains(groups[id.0 as usize].key, ground.groups.reach(id), &ground.marks),
-        |filter, machine: &Counted| machine_passes(&ground, filter, machine),
+        |id| ground.groups.reach(id),
+        |key, reach| universe.domains(key, reach, &ground.marks),
+        |filter, machine| machine_passes(&ground, filter, machine),
     );
-    let reachable = |id: GroupId| universe.domains(groups[id.0 as usize].key, ground.groups.reach(id), &ground.marks);
-    let passes = |filter: &super::topology::Filter, machine: &Counted| machine_passes(&ground, filter, machine);
-    let standing = if open { Standing::of(&groups, &counted, &ground.sets, reachable, passes) } else { Standing::default() };
+    let counts = standing.count(&groups, &counted, &selecting, &ground.sets, &ground.names, &meter);
     let relevant = super::machines::relevant_keys(&ground, &classes.list, &groups);
     let machines = if idle { Vec::new() } else { super::machines::build(&mut ground, &dims, &daemons, &relevant) };
     let key = Keys::of(&mut ground.names);
@@ -255,7 +256,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
         state_nodes: input.nodes,
         gone: Bits::default(),
         views: Map::default(),
-        meter: Meter::default(),
+        meter,
     };
     Open { problem, leaves: candidates.iter().map(|c| c.leaves).collect(), refused, standing }
 }

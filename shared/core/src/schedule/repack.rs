@@ -393,7 +393,7 @@ impl<const D: usize> Gather<'_, '_, D> {
         if !group.by_host {
             return None;
         }
-        let selects = i64::from(group.selects.has(form.labels.0 as usize));
+        let selects = i64::from(group.selects.has(form.labels));
         let most = match group.kind {
             Kind::Spread { max_skew, .. } => u32::try_from(max_skew - selects).unwrap_or(0),
             Kind::Affinity | Kind::Anti | Kind::Inverse => 0,

@@ -249,7 +249,7 @@ impl State {
         for id in class.counted_by.iter().chain(&class.repels) {
             let (group, counts) = (&p.groups[id.0 as usize], &mut self.counts[id.0 as usize]);
             if group.by_host {
-                counts.take_host(host);
+                counts.hosts.take(host);
                 continue;
             }
             let allowed = p.sets.get(set).get(&group.key);
@@ -274,7 +274,7 @@ impl State {
             }
             let counts = &mut self.counts[id.0 as usize];
             if group.by_host {
-                counts.add_host(host);
+                counts.hosts.add(host, 1);
                 continue;
             }
             let Some(allowed) = reqs.get(&group.key) else { continue };

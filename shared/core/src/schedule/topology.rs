@@ -1,10 +1,11 @@
 //! Spread, affinity and anti-affinity as one mechanism: a group counts pods per domain of a label key and says which
 //! domains a pod may use.
 
-use super::bits::Bits;
 use super::intern::{Key, Names, Set, SetId, Sets, Val, Vals};
 use super::pod::{Form, TaintsId, TolerationId};
 use super::problem::Problem;
+use super::selecting::Selected;
+use super::tally::Tally;
 use crate::requirements::Allowed;
 
 /// The number of a group.
@@ -50,8 +51,8 @@ pub(crate) struct Group {
     /// The key is the host name: domains are machines.
     pub(crate) by_host: bool,
     pub(crate) filter: Filter,
-    /// By label set: whether the group's selector and namespaces select such a pod.
-    pub(crate) selects: Bits,
+    /// The label sets of pods that the group's selector and namespaces select.
+    pub(crate) selects: Selected,
 }
 
 /// Counts of one group.
@@ -59,37 +60,15 @@ pub(crate) struct Group {
 pub(crate) struct Counts {
     /// Known domains and their counts, by name.
     pub(crate) domains: Vec<(Val, u32)>,
-    /// By machine, for groups by host; machines beyond the end count zero.
-    pub(crate) hosts: Vec<u32>,
-    /// How many domains or hosts have a count above zero.
-    pub(crate) populated: u32,
+    /// By machine, for groups by host.
+    pub(crate) hosts: Tally,
 }
 
 impl Counts {
-    pub(crate) fn host(&self, host: usize) -> u32 {
-        self.hosts.get(host).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn add_host(&mut self, host: usize) {
-        if host >= self.hosts.len() {
-            self.hosts.resize(host + 1, 0);
-        }
-        self.populated += u32::from(self.hosts[host] == 0);
-        self.hosts[host] += 1;
-    }
-
-    /// Takes back one pod of a host.
-    pub(crate) fn take_host(&mut self, host: usize) {
-        let Some(count) = self.hosts.get_mut(host).filter(|count| **count > 0) else { return };
-        *count -= 1;
-        self.populated -= u32::from(*count == 0);
-    }
-
     /// Takes back one pod of a domain.
     pub(crate) fn take(&mut self, val: Val) {
         let Some((_, count)) = self.domains.iter_mut().find(|(v, n)| *v == val && *n > 0) else { return };
         *count -= 1;
-        self.populated -= u32::from(*count == 0);
     }
 
     /// Forgets a domain in which nothing is counted.
@@ -110,9 +89,7 @@ impl Counts {
 
     pub(crate) fn add(&mut self, val: Val, by: u32, names: &Names) {
         let at = self.know(val, names);
-        let count = &mut self.domains[at].1;
-        self.populated += u32::from(*count == 0 && by > 0);
-        *count += by;
+        self.domains[at].1 += by;
     }
 }
 
@@ -182,11 +159,11 @@ impl Asked<'_> {
     fn ask_host(&self, id: GroupId, form: &Form, spot: Spot) -> Result<(), Refused> {
         let group = &self.groups[id.0 as usize];
         let counts = &self.counts[id.0 as usize];
-        let count = spot.host.map_or(0, |host| counts.host(host));
-        let selects = group.selects.has(form.labels.0 as usize);
+        let count = spot.host.map_or(0, |host| counts.hosts.of(host));
+        let selects = group.selects.has(form.labels);
         let fine = match group.kind {
             Kind::Spread { max_skew, .. } => i64::from(count) + i64::from(selects) <= max_skew,
-            Kind::Affinity => count > 0 || (selects && counts.populated == 0),
+            Kind::Affinity => count > 0 || (selects && counts.hosts.populated() == 0),
             Kind::Anti | Kind::Inverse => count == 0,
         };
         if fine { Ok(()) } else { Err(Refused { group: id, for_good: group.kind != Kind::Affinity }) }
@@ -245,7 +222,7 @@ impl Asked<'_> {
         let node_domains = node.get(&group.key);
         let pod_may = |v: &Val| pod_domains.is_none_or(|d| d.has(v));
         let node_may = |v: &Val| node_domains.is_none_or(|d| d.has(v));
-        let selects = group.selects.has(form.labels.0 as usize);
+        let selects = group.selects.has(form.labels);
         match group.kind {
             Kind::Spread { max_skew, min_domains } => {
                 let allowed = || counts.domains.iter().filter(|(v, _)| pod_may(v));
@@ -308,10 +285,10 @@ impl Asked<'_> {
             let counts = &self.counts[id.0 as usize];
             let pod_domains = self.sets.get(form.strict).get(&group.key);
             let may = |v: &Val| pod_domains.is_none_or(|d: &Vals| d.has(v));
-            let selects = group.selects.has(form.labels.0 as usize);
+            let selects = group.selects.has(form.labels);
             match group.kind {
                 Kind::Anti if !group.by_host => !counts.domains.iter().any(|(v, n)| *n == 0 && may(v)),
-                Kind::Affinity if group.by_host => counts.populated == 0 && !selects,
+                Kind::Affinity if group.by_host => counts.hosts.populated() == 0 && !selects,
                 Kind::Affinity => !selects && !counts.domains.iter().any(|(v, n)| *n > 0 && may(v)),
                 _ => false,
             }

@@ -2,7 +2,7 @@
 
 #[allow(dead_code, reason = "shared with the benchmark, which uses all of it")]
 #[path = "../../../benches/mix.rs"]
-pub(super) mod mix;
+pub(crate) mod mix;
 
 use crate::checker;
 use crate::schedule::{Assortment, Input, Options, Packing, Plan, Workloads, solve};
@@ -197,11 +197,11 @@ fn absurd_pods_are_explained_and_do_not_disturb_the_others() {
 }
 
 #[path = "../../../benches/odd.rs"]
-mod odd;
+pub(crate) mod odd;
 
 /// Cases that are each large in another respect, small.
 fn odd_cases() -> Vec<(&'static str, odd::Case<Assortment>)> {
-    let names = ["labelled", "sizes", "full", "crowded", "pools", "types", "social", "wishes", "selected", "hopeless"];
+    let names = ["labelled", "sizes", "full", "crowded", "pools", "types", "social", "wishes", "selected", "deployments", "hopeless"];
     let mut out: Vec<(&str, odd::Case<Assortment>)> = names.iter().map(|name| (*name, odd::case(name, 60).unwrap())).collect();
     out.push(("preferring", mix::cluster(mix::preferring(120, &mut mix::Dice::new(42)), Vec::new())));
     out.push(("mix", mix::cluster(diverse(120), Vec::new())));

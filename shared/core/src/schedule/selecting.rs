@@ -1,0 +1,212 @@
+//! Which label sets the selectors of groups select.
+//!
+//! A cluster has about as many selectors as applications, and as many label sets or more. Asking every selector about every
+//! set is their product; nearly every selector names a label's value that few sets have, so only these are asked.
+
+use super::bits::Bits;
+use super::hash::Map;
+use super::meter::{self, Meter};
+use super::pod::LabelsId;
+use super::topology::{Group, GroupId, Kind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
+use whittle_api::LabelSelector;
+
+/// A namespace with the labels of a pod in it.
+pub(crate) type LabelSet = (String, BTreeMap<String, String>);
+
+/// Which namespaces a group looks at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scope {
+    Only(BTreeSet<String>),
+    All,
+}
+
+/// Label sets, in as little memory as they need.
+#[derive(Clone, Debug)]
+pub(crate) enum Selected {
+    /// Ascending.
+    Few(Vec<u32>),
+    Many(Bits),
+}
+
+impl Selected {
+    /// `members` of so many label sets, ascending.
+    fn of(members: Vec<u32>, size: usize) -> Self {
+        // A member takes half a word.
+        if members.len() <= size / 32 {
+            return Self::Few(members);
+        }
+        let mut many = Bits::none(size);
+        members.into_iter().for_each(|n| many.insert(n as usize));
+        Self::Many(many)
+    }
+
+    pub(crate) fn has(&self, labels: LabelsId) -> bool {
+        match self {
+            Self::Few(list) => list.binary_search(&labels.0).is_ok(),
+            Self::Many(bits) => bits.has(labels.0 as usize),
+        }
+    }
+
+    fn each(&self, mut see: impl FnMut(usize)) {
+        match self {
+            Self::Few(list) => list.iter().for_each(|n| see(*n as usize)),
+            Self::Many(bits) => bits.iter().for_each(see),
+        }
+    }
+}
+
+/// By namespace, or of all namespaces.
+type In<'g> = Option<&'g str>;
+
+/// All label sets, by what selectors ask for.
+pub(crate) struct LabelIndex<'g> {
+    sets: &'g [LabelSet],
+    meter: &'g Meter,
+    all: Map<In<'g>, Vec<u32>>,
+    with_key: Map<(In<'g>, &'g str), Vec<u32>>,
+    with_value: Map<(In<'g>, &'g str, &'g str), Vec<u32>>,
+}
+
+impl<'g> LabelIndex<'g> {
+    /// Of `sets`, by the label keys that selectors name.
+    pub(crate) fn of(sets: &'g [LabelSet], keys: &BTreeSet<&str>, meter: &'g Meter) -> Self {
+        let mut out = Self { sets, meter, all: Map::default(), with_key: Map::default(), with_value: Map::default() };
+        for (n, (namespace, labels)) in sets.iter().enumerate() {
+            let n = u32::try_from(n).expect("fewer than 2^32 label sets");
+            for place in [None, Some(namespace.as_str())] {
+                out.all.entry(place).or_default().push(n);
+                for (key, value) in labels.iter().filter(|(key, _)| keys.contains(key.as_str())) {
+                    out.with_key.entry((place, key)).or_default().push(n);
+                    out.with_value.entry((place, key, value)).or_default().push(n);
+                }
+            }
+        }
+        out
+    }
+
+    /// The label sets that `selector` selects in `scope`.
+    pub(crate) fn selected(&self, selector: Option<&LabelSelector>, scope: &Scope) -> Selected {
+        let mut members = Vec::new();
+        if let Some(selector) = selector {
+            let mut look = |place| {
+                let fits = |n: &u32| {
+                    self.meter.spend(meter::SELECT);
+                    selector.matches(&self.sets[*n as usize].1)
+                };
+                members.extend(self.candidates(selector, place).into_iter().flatten().copied().filter(fits));
+            };
+            match scope {
+                Scope::All => look(None),
+                Scope::Only(only) => only.iter().for_each(|namespace| look(Some(namespace))),
+            }
+        }
+        members.sort_unstable();
+        members.dedup();
+        Selected::of(members, self.sets.len())
+    }
+
+    /// Lists with all sets of `place` that the selector may select, by the requirement that leaves the fewest.
+    fn candidates<'i>(&'i self, selector: &'i LabelSelector, place: In<'i>) -> Vec<&'i [u32]> {
+        fn list<'m, K: Eq + Hash>(map: &'m Map<K, Vec<u32>>, key: &K) -> &'m [u32] {
+            map.get(key).map(Vec::as_slice).unwrap_or_default()
+        }
+        let of_value = |key: &'i str, value: &'i str| list(&self.with_value, &(place, key, value));
+        let pairs = selector.match_labels.iter().map(|(key, value)| vec![of_value(key, value)]);
+        let expressions = selector.match_expressions.iter().filter_map(|asked| match asked.operator.as_str() {
+            "In" => Some(asked.values.iter().map(|value| of_value(&asked.key, value)).collect()),
+            "Exists" => Some(vec![list(&self.with_key, &(place, asked.key.as_str()))]),
+            _ => None,
+        });
+        let size = |lists: &Vec<&[u32]>| lists.iter().map(|list| list.len()).sum::<usize>();
+        pairs.chain(expressions).min_by_key(size).unwrap_or_else(|| vec![list(&self.all, &place)])
+    }
+}
+
+/// By label set, the groups that select it.
+#[derive(Debug, Default)]
+pub(crate) struct Selecting(Vec<Selectors>);
+
+/// The groups that select one label set, ascending.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selectors {
+    pub(crate) counting: Vec<GroupId>,
+    pub(crate) repelling: Vec<GroupId>,
+}
+
+impl Selecting {
+    pub(crate) fn of(groups: &[Group]) -> Self {
+        let mut out: Vec<Selectors> = Vec::new();
+        for (n, group) in groups.iter().enumerate() {
+            let id = GroupId(u32::try_from(n).expect("fewer than 2^32 groups"));
+            group.selects.each(|labels| {
+                if labels >= out.len() {
+                    out.resize(labels + 1, Selectors::default());
+                }
+                let by = &mut out[labels];
+                if group.kind == Kind::Inverse { &mut by.repelling } else { &mut by.counting }.push(id);
+            });
+        }
+        Self(out)
+    }
+
+    pub(crate) fn by(&self, labels: LabelsId) -> Option<&Selectors> {
+        self.0.get(labels.0 as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::SelectorRequirement;
+
+    fn labelled(namespace: &str, labels: &[(&str, &str)]) -> LabelSet {
+        (namespace.to_owned(), labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    }
+
+    fn asks(key: &str, operator: &str, values: &[&str]) -> SelectorRequirement {
+        SelectorRequirement { key: key.into(), operator: operator.into(), values: values.iter().map(|v| (*v).to_owned()).collect() }
+    }
+
+    /// The index only leaves out what no selector would have selected: compared with asking each about each.
+    #[test]
+    fn the_index_selects_what_asking_everyone_would() {
+        let values = ["a", "b", "c"];
+        let mut sets = Vec::new();
+        for namespace in ["one", "two"] {
+            for app in values {
+                for tier in values {
+                    sets.push(labelled(namespace, &[("app", app), ("tier", tier)]));
+                }
+                sets.push(labelled(namespace, &[("app", app)]));
+            }
+            sets.push(labelled(namespace, &[]));
+        }
+        let parts = [
+            asks("app", "In", &["a", "c", "a"]),
+            asks("tier", "Exists", &[]),
+            asks("tier", "NotIn", &["b"]),
+            asks("app", "DoesNotExist", &[]),
+            asks("app", "In", &["z"]),
+            asks("app", "Near", &["a"]),
+        ];
+        let keys = BTreeSet::from(["app", "tier"]);
+        let meter = Meter::default();
+        let index = LabelIndex::of(&sets, &keys, &meter);
+        let scopes = [Scope::All, Scope::Only(BTreeSet::from(["two".to_owned(), "nowhere".to_owned()]))];
+        for chosen in 0..1 << parts.len() {
+            let match_expressions = parts.iter().enumerate().filter(|(n, _)| chosen >> n & 1 == 1).map(|(_, part)| part.clone()).collect();
+            let selector = LabelSelector { match_expressions, match_labels: BTreeMap::new() };
+            for scope in &scopes {
+                let found = index.selected(Some(&selector), scope);
+                for (n, (namespace, labels)) in sets.iter().enumerate() {
+                    let seen = matches!(scope, Scope::All) || namespace == "two";
+                    let has = found.has(LabelsId(u32::try_from(n).unwrap()));
+                    assert_eq!(has, seen && selector.matches(labels), "{selector:?} {scope:?} {namespace} {labels:?}");
+                }
+            }
+        }
+        assert!(!index.selected(None, &Scope::All).has(LabelsId(0)), "no selector selects nobody");
+    }
+}

@@ -1,0 +1,173 @@
+//! How many pods of a group each machine has.
+
+/// Up to so many machines are kept as a list whatever their numbers.
+const FEW: usize = 16;
+/// A table is kept while at least one machine in so many has a pod: it then takes no more than a few times what a list takes.
+const SPARSE: usize = 8;
+
+/// Counts by machine. Most groups have pods on a few of many machines, some on nearly all of them.
+#[derive(Clone, Debug)]
+pub(crate) enum Tally {
+    /// Machines with their counts, by number; none of them zero.
+    Few(Vec<(u32, u32)>),
+    /// By number; machines beyond the end count zero.
+    Many { counts: Vec<u32>, populated: usize },
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+impl PartialEq for Tally {
+    fn eq(&self, other: &Self) -> bool {
+        self.listed() == other.listed()
+    }
+}
+
+impl Eq for Tally {}
+
+impl Tally {
+    pub(crate) fn of(&self, host: usize) -> u32 {
+        match self {
+            Self::Few(list) => place(list, host).map_or(0, |at| list[at].1),
+            Self::Many { counts, .. } => counts.get(host).copied().unwrap_or(0),
+        }
+    }
+
+    /// How many machines have a count above zero.
+    pub(crate) fn populated(&self) -> usize {
+        match self {
+            Self::Few(list) => list.len(),
+            Self::Many { populated, .. } => *populated,
+        }
+    }
+
+    /// The pods on all machines.
+    pub(crate) fn total(&self) -> u32 {
+        match self {
+            Self::Few(list) => list.iter().map(|(_, n)| n).sum(),
+            Self::Many { counts, .. } => counts.iter().sum(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, host: usize, by: u32) {
+        if by == 0 {
+            return;
+        }
+        self.suit(host);
+        match self {
+            Self::Few(list) => match place(list, host) {
+                Ok(at) => list[at].1 += by,
+                Err(at) => list.insert(at, (number(host), by)),
+            },
+            Self::Many { counts, populated } => {
+                if host >= counts.len() {
+                    counts.resize(host + 1, 0);
+                }
+                *populated += usize::from(counts[host] == 0);
+                counts[host] += by;
+            }
+        }
+    }
+
+    /// Takes back one.
+    pub(crate) fn take(&mut self, host: usize) {
+        match self {
+            Self::Few(list) => {
+                let Ok(at) = place(list, host) else { return };
+                list[at].1 -= 1;
+                if list[at].1 == 0 {
+                    list.remove(at);
+                }
+            }
+            Self::Many { counts, populated } => {
+                let Some(count) = counts.get_mut(host).filter(|count| **count > 0) else { return };
+                *count -= 1;
+                *populated -= usize::from(*count == 0);
+            }
+        }
+    }
+
+    /// Becomes a list or a table, whichever suits one machine more.
+    fn suit(&mut self, host: usize) {
+        match self {
+            Self::Few(list) if list.len() >= FEW => {
+                let end = list.last().map_or(0, |(last, _)| *last as usize).max(host) + 1;
+                if list.len() * SPARSE >= end {
+                    let mut counts = vec![0; end];
+                    list.iter().for_each(|(host, n)| counts[*host as usize] = *n);
+                    *self = Self::Many { counts, populated: list.len() };
+                }
+            }
+            // Twice as sparse, so that it does not become one and the other in turn.
+            Self::Many { counts, populated } if host >= counts.len() && *populated * SPARSE * 2 < host => *self = Self::Few(self.listed()),
+            _ => {}
+        }
+    }
+
+    fn listed(&self) -> Vec<(u32, u32)> {
+        match self {
+            Self::Few(list) => list.clone(),
+            Self::Many { counts, .. } => counts.iter().enumerate().filter(|(_, n)| **n > 0).map(|(host, n)| (number(host), *n)).collect(),
+        }
+    }
+}
+
+fn number(host: usize) -> u32 {
+    u32::try_from(host).expect("fewer than 2^32 machines")
+}
+
+fn place(list: &[(u32, u32)], host: usize) -> Result<usize, usize> {
+    // Machines to be asked for are numbered as they come: mostly it is the last, or behind it.
+    match list.last() {
+        Some((last, _)) if (*last as usize) < host => Err(list.len()),
+        _ => list.binary_search_by_key(&number(host), |(at, _)| *at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::properties::mix::Dice;
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn list_and_table_count_alike_and_neither_grows_with_empty_machines() {
+        let mut dice = Dice::new(3);
+        for (hosts, steps) in [(20, 400), (400, 3000), (100_000, 300), (3000, 20_000)] {
+            let (mut tally, mut known) = (Tally::default(), BTreeMap::<usize, u32>::new());
+            let mut kinds = (0, 0);
+            for step in 0..steps {
+                // At first among the lower numbers: dense there, sparse as it goes on.
+                let host = dice.below((hosts * (step + 1) / steps).max(1));
+                if dice.below(3) == 0 {
+                    tally.take(host);
+                    if let Some(n) = known.get_mut(&host).filter(|n| **n > 0) {
+                        *n -= 1;
+                    }
+                } else {
+                    let by = u32::try_from(dice.below(3)).unwrap();
+                    tally.add(host, by);
+                    *known.entry(host).or_default() += by;
+                }
+                known.retain(|_, n| *n > 0);
+                assert_eq!(tally.populated(), known.len());
+                assert_eq!(tally.total(), known.values().sum::<u32>());
+                assert_eq!(tally.of(host), known.get(&host).copied().unwrap_or(0));
+                match &tally {
+                    Tally::Few(_) => kinds.0 += 1,
+                    Tally::Many { counts, .. } => {
+                        kinds.1 += 1;
+                        assert!(counts.len() <= hosts);
+                    }
+                }
+            }
+            let listed: Vec<_> = known.iter().map(|(host, n)| (u32::try_from(*host).unwrap(), *n)).collect();
+            assert_eq!(tally.listed(), listed);
+            assert!(kinds.0 > 0, "{hosts} machines: never a list");
+            assert_eq!(kinds.1 == 0, hosts == 100_000, "{hosts} machines: {kinds:?}");
+        }
+    }
+}
