@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
 use whittle_core::checker;
-use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan, Workloads};
+use whittle_core::schedule::{self, Input, Memory, Objective, Options, Packing, Plan, Workloads};
 use whittle_core::state::ClusterState;
+use whittle_units::Price;
 
 /// More work than this for a handful of pods would slow everybody.
 const WORK_MAX: u64 = 100_000;
@@ -267,6 +268,10 @@ fn doubted<'p>(pods: &'p [Pod], wrong: &[checker::Violation]) -> BTreeSet<&'p st
     pods.iter().filter(|pod| about(pod)).map(|pod| pod.metadata.name.as_str()).collect()
 }
 
+/// What plans may be measured by, with what a machine costs besides.
+const OBJECTIVES: [(Objective, f64); 4] =
+    [(Objective::Balanced, 0.05), (Objective::Cheapest, 0.0), (Objective::Balanced, 2.0), (Objective::Fewest, 0.0)];
+
 /// A number from the environment.
 fn told<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
@@ -288,7 +293,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn whatever_stands_in_manifests_is_planned_or_explained(text in manifests()) {
+    fn whatever_stands_in_manifests_is_planned_or_explained(text in manifests(), objective in 0..OBJECTIVES.len()) {
         let Ok(read) = input::read_text("drawn", &text) else { return Ok(()) };
         let offered = catalog::for_all_pools(&read.objects, catalog::parse(&offered()).expect("a literal catalog"));
         let state = ClusterState::of(&read.objects);
@@ -297,7 +302,15 @@ proptest! {
             Input { now: read.settings.now, objects: &read.objects, nodes: &state.nodes, catalog: &offered, virtual_pods: &[], workloads: &workloads };
         let mut judged: Vec<(Plan, BTreeSet<&str>)> = Vec::new();
         for packing in [Packing::Reference, Packing::Best] {
-            let options = Options { packing, preferences: read.settings.preferences, min_values: read.settings.min_values, ..Options::provisioning() };
+            let (objective, dollars) = OBJECTIVES[objective];
+            let options = Options {
+                packing,
+                objective,
+                machine_cost: Price::from_dollars(dollars),
+                preferences: read.settings.preferences,
+                min_values: read.settings.min_values,
+                ..Options::provisioning()
+            };
             let plan = schedule::solve(&input, &options);
             let wrong = checker::check(&input, &options, &plan);
             // The reference may start a pod apart from its like (ADR 0019); no other packing starts one that it does not.
@@ -319,5 +332,8 @@ proptest! {
         prop_assert!(placed.1 >= placed.0, "{placed:?}");
         let (right, cheaper) = (placed.1 - fewer.len() > placed.0 - doubted.len(), best.price() <= plain.price());
         prop_assert!(right || cheaper, "{} instead of {} for {placed:?}", best.price(), plain.price());
+        let machines = (plain.claims.len(), best.claims.len());
+        let fewer = right || OBJECTIVES[objective].0 != Objective::Fewest || machines.1 <= machines.0;
+        prop_assert!(fewer, "{} machines instead of {} for {placed:?}", machines.1, machines.0);
     }
 }

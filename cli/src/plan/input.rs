@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use whittle_api::k8s::{Container, Kind, Namespace, Node, Pod, PodCondition, TopologySpreadConstraint};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
+use whittle_api::objective::{MACHINE_COST, Objective, machine_cost};
 use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_core::schedule::{MinValuesPolicy, PreferencePolicy};
-use whittle_units::{SignedDuration, Timestamp};
+use whittle_units::{Price, SignedDuration, Timestamp};
 
 /// Why input could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,10 @@ pub struct Settings {
     pub now: Timestamp,
     pub preferences: PreferencePolicy,
     pub min_values: MinValuesPolicy,
+    /// Which plan is the best of those that place as many pods.
+    pub objective: Objective,
+    /// What a machine costs besides its price and its volumes, per hour.
+    pub machine_cost: Price,
     pub gates: BTreeMap<String, bool>,
     /// Spread constraints of pods that have none of their own.
     pub default_spread: Vec<TopologySpreadConstraint>,
@@ -182,6 +187,7 @@ fn assemble(found: Found, when: When) -> Result<Manifests, ReadError> {
     if read == 0 && !refused.is_empty() {
         return Err(ReadError::Manifest(refused));
     }
+    objects.node_classes.clone_from(&node_classes);
     complete(&mut objects, &settings);
     workloads.own(&mut objects.pods);
     objects.sort();
@@ -247,6 +253,8 @@ fn settings(documents: &[Document], when: When) -> Result<Settings, ReadError> {
         now,
         preferences: PreferencePolicy::Respect,
         min_values: MinValuesPolicy::Strict,
+        objective: Objective::default(),
+        machine_cost: MACHINE_COST,
         gates: BTreeMap::new(),
         default_spread: Vec::new(),
     };
@@ -270,6 +278,12 @@ fn settings(documents: &[Document], when: When) -> Result<Settings, ReadError> {
             "BestEffort" => MinValuesPolicy::BestEffort,
             _ => return Err(wrong("minValuesPolicy", policy, "use Strict or BestEffort")),
         };
+    }
+    if let Some(word) = text("objective") {
+        out.objective = word.parse().map_err(|_| wrong("objective", word, "use cheapest, balanced or fewest"))?;
+    }
+    if let Some(cost) = text("machineCost") {
+        out.machine_cost = machine_cost(&cost).map_err(|_| wrong("machineCost", cost, "write dollars per hour, such as 0.05"))?;
     }
     if let Some(config) = text("schedulerConfig") {
         out.default_spread = default_spread(&config)?;

@@ -17,9 +17,12 @@ use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use whittle_api::k8s::Pod;
+use whittle_api::karpenter::NodePool;
+use whittle_api::labels;
+use whittle_api::objective::machine_cost;
 use whittle_core::buffers::Buffer;
 use whittle_core::overlays;
-use whittle_core::schedule::{self, Input, Options, Packing, Plan, WishCost};
+use whittle_core::schedule::{self, Input, Objective, Options, Packing, Plan, WishCost};
 use whittle_core::state::ClusterState;
 
 /// Plan machines for the pending pods of some manifests.
@@ -70,6 +73,27 @@ impl PackingArg {
     }
 }
 
+/// `--objective`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectiveArg {
+    /// The lowest price by the hour
+    Cheapest,
+    /// The lowest price with what machines cost besides
+    Balanced,
+    /// The fewest machines, of those the lowest price
+    Fewest,
+}
+
+impl ObjectiveArg {
+    pub(crate) fn objective(self) -> Objective {
+        match self {
+            ObjectiveArg::Cheapest => Objective::Cheapest,
+            ObjectiveArg::Balanced => Objective::Balanced,
+            ObjectiveArg::Fewest => Objective::Fewest,
+        }
+    }
+}
+
 /// Runs the command. The status is 0 whenever a decision was made, even if it leaves pods out.
 #[must_use]
 pub fn run(args: &PlanArgs) -> ExitCode {
@@ -93,6 +117,16 @@ fn tell(command: &str, read: &input::Manifests) {
     list("refused: ", &read.refused);
     list("an API server would refuse: ", &read.doubts);
     list("", &unresolved);
+    list("has no effect: ", &odd_costs(read));
+}
+
+/// NodePools that say something of their machines' cost that is no cost.
+fn odd_costs(read: &input::Manifests) -> Vec<String> {
+    let odd = |pool: &NodePool| {
+        let error = machine_cost(pool.metadata.annotation(labels::MACHINE_COST)?).err()?;
+        Some(format!("NodePool {}: metadata.annotations[{}]: {error}", pool.metadata.name, labels::MACHINE_COST))
+    };
+    read.objects.node_pools.iter().filter_map(odd).collect()
 }
 
 /// Capacity buffers and what became of them; none where their feature gate is off.
@@ -121,6 +155,8 @@ pub(crate) fn options(read: &input::Manifests, packing: PackingArg) -> Options {
         packing: packing.packing(),
         preferences: read.settings.preferences,
         min_values: read.settings.min_values,
+        objective: read.settings.objective,
+        machine_cost: read.settings.machine_cost,
         reserved_capacity: read.settings.gate("ReservedCapacity", true),
         default_spread: read.settings.default_spread.clone(),
         ..Options::provisioning()

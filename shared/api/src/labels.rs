@@ -149,6 +149,10 @@ pub const CONVERTED_FROM: &str = "whittle.dev/converted-from";
 /// On a NodePool: what a consolidation of its nodes must save at least, in dollars per hour (`"0.02"`). Absent: anything.
 pub const MINIMUM_SAVING: &str = "whittle.dev/minimum-saving";
 
+/// On a NodePool: what each of its machines costs besides its price, in dollars per hour (`"0.02"`): volumes, addresses, agents that
+/// are paid by the host. Absent: as the deployment says.
+pub const MACHINE_COST: &str = "whittle.dev/machine-cost";
+
 /// `"true"` on a NodeClaim that shows a claim of ours: Karpenter's carry the same labels and the same finalizer.
 pub const MANAGED: &str = "whittle.dev/managed";
 

@@ -17,6 +17,7 @@ pub mod labels;
 pub mod legacy;
 pub mod manifest;
 pub mod meta;
+pub mod objective;
 pub mod objects;
 pub mod runtime;
 pub mod scheduler_config;

@@ -11,6 +11,7 @@ use crate::{ClaimStore, CloudError, CloudErrorKind, ClusterError, QueueError, St
 use std::collections::BTreeMap;
 use std::fmt;
 use whittle_api::k8s::TopologySpreadConstraint;
+use whittle_api::objective::{MACHINE_COST, Objective};
 use whittle_claims::{Claim, DecisionKind, DecisionRecord, Event, IllegalStep, Stored, step};
 use whittle_units::{ClusterName, Price, Quantity, SignedDuration, Timestamp};
 
@@ -81,6 +82,10 @@ pub struct Scheduling {
     pub work_budget: u64,
     /// Spread constraints of pods that have none of their own (the reference: `SCHEDULER_CONFIG`).
     pub default_spread: Vec<TopologySpreadConstraint>,
+    /// Which plan is the best of those that place as many pods.
+    pub objective: Objective,
+    /// What a machine costs besides its price and its volumes, per hour.
+    pub machine_cost: Price,
     /// Pack as the reference does, and choose its commands: for comparisons, in the simulator.
     pub reference_packing: bool,
 }
@@ -99,6 +104,8 @@ impl Default for Scheduling {
             reserved_capacity: true,
             work_budget: WORK_BUDGET,
             default_spread: Vec::new(),
+            objective: Objective::Balanced,
+            machine_cost: MACHINE_COST,
             reference_packing: false,
         }
     }

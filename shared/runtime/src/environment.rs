@@ -1,5 +1,6 @@
 //! What a deployment sets: environment variables, each documented here and nowhere else.
 
+use whittle_api::objective::{self, MachineCostError, Objective, ObjectiveError, machine_cost};
 use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
 use whittle_aws::{Isolation, QueueUrls};
 use whittle_ports::{NamePatterns, NamePatternsError, Scheduling, Settings, names_of};
@@ -56,6 +57,10 @@ pub(crate) const STATIC_CAPACITY: &str = "WHITTLE_STATIC_CAPACITY";
 pub const PREFERENCE_POLICY: &str = "WHITTLE_PREFERENCE_POLICY";
 /// `BestEffort` lowers `minValues` that cannot be met; `Strict` when unset.
 pub const MIN_VALUES_POLICY: &str = "WHITTLE_MIN_VALUES_POLICY";
+/// Which plan is the best: `cheapest`, `balanced` or `fewest`. Optional.
+pub(crate) const OBJECTIVE: &str = "WHITTLE_OBJECTIVE";
+/// What a machine costs besides its price and its volumes, in dollars per hour. Optional.
+pub(crate) const MACHINE_COST: &str = "WHITTLE_MACHINE_COST";
 /// Spread constraints of pods that have none of their own, as the reference's `SCHEDULER_CONFIG` has them: YAML or JSON.
 /// Optional.
 pub(crate) const SCHEDULER_CONFIG: &str = "WHITTLE_SCHEDULER_CONFIG";
@@ -81,6 +86,10 @@ pub enum EnvironmentError {
     Unknown { name: &'static str, value: String, allowed: &'static str },
     #[error("{name} is {value:?}, which is no whole number of seconds from 0 to 900")]
     NoSeconds { name: &'static str, value: String },
+    #[error("WHITTLE_OBJECTIVE cannot be used")]
+    Objective(#[from] ObjectiveError),
+    #[error("WHITTLE_MACHINE_COST cannot be used")]
+    MachineCost(#[from] MachineCostError),
     #[error("{name} cannot be used")]
     Names {
         name: &'static str,
@@ -157,6 +166,8 @@ impl Environment {
                     lower_min_values: switch(MIN_VALUES_POLICY, "BestEffort", "Strict", "Strict, BestEffort")?,
                     default_spread: default_spread(&optional(SCHEDULER_CONFIG).unwrap_or_default())
                         .map_err(EnvironmentError::SchedulerConfig)?,
+                    objective: optional(OBJECTIVE).map_or(Ok(Objective::default()), |word| word.parse())?,
+                    machine_cost: optional(MACHINE_COST).map_or(Ok(objective::MACHINE_COST), |text| machine_cost(&text))?,
                     ..Scheduling::default()
                 },
                 ..Settings::default()
@@ -169,6 +180,7 @@ impl Environment {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+    use whittle_units::Price;
 
     fn complete() -> BTreeMap<&'static str, &'static str> {
         let queues = [QUEUE_PLAN, QUEUE_CONSOLIDATE, QUEUE_LAUNCH, QUEUE_TERMINATE, QUEUE_NODES, QUEUE_REFRESH, QUEUE_SWEEP];
@@ -220,6 +232,23 @@ mod tests {
         assert_eq!(read(&variables).expect("it is in order").settings.scheduling.default_spread[0].max_skew, 2);
         variables.insert(SCHEDULER_CONFIG, r#"{"podTopologySpred":{}}"#);
         assert!(matches!(read(&variables), Err(EnvironmentError::SchedulerConfig(_))));
+    }
+
+    #[test]
+    fn the_objective_of_plans_is_read_and_a_typo_in_it_stops_the_function() {
+        let mut variables = complete();
+        let read_plan = |variables: &_| read(variables).map(|environment| environment.settings.scheduling);
+        let usual = read_plan(&variables).expect("both are optional");
+        assert_eq!((usual.objective, usual.machine_cost), (Objective::Balanced, Scheduling::default().machine_cost));
+        variables.extend([(OBJECTIVE, "cheapest"), (MACHINE_COST, "0.02")]);
+        let set = read_plan(&variables).expect("it is in order");
+        assert_eq!((set.objective, set.machine_cost), (Objective::Cheapest, Price::from_dollars(0.02)));
+        for odd in ["-0.1", "101", "NaN", "a lot"] {
+            variables.insert(MACHINE_COST, odd);
+            assert!(matches!(read_plan(&variables), Err(EnvironmentError::MachineCost(_))), "{odd}");
+        }
+        variables.extend([(OBJECTIVE, "least"), (MACHINE_COST, "")]);
+        assert!(matches!(read_plan(&variables), Err(EnvironmentError::Objective(_))));
     }
 
     #[test]

@@ -236,6 +236,8 @@ pub fn options(settings: &Settings) -> Options {
         min_values: if set.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict },
         reserved_capacity: set.reserved_capacity,
         default_spread: set.default_spread.clone(),
+        objective: set.objective,
+        machine_cost: set.machine_cost,
         ..Options::provisioning()
     }
 }

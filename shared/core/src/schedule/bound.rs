@@ -76,7 +76,7 @@ fn types(p: &mut Problem<'_>) -> BTreeSet<(u64, Vec<i64>)> {
 }
 
 /// How many machines the placed pods need at least, since some of them may not share one.
-fn fewest_machines(p: &Problem<'_>, outcome: &Outcome) -> usize {
+pub(crate) fn fewest_machines(p: &Problem<'_>, outcome: &Outcome) -> usize {
     let mut members: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
     let mut any = 0;
     for pod in outcome.state.claims.iter().flat_map(|c| &c.pods) {

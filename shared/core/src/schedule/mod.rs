@@ -1,5 +1,6 @@
 //! Where pending pods go: onto what exists, onto machines to ask for, or nowhere, with reasons.
 
+mod aim;
 mod assortment;
 mod bits;
 mod bound;
@@ -18,6 +19,7 @@ mod limits;
 mod machines;
 mod memory;
 mod meter;
+mod objective;
 mod order;
 mod packing;
 mod place;
@@ -48,6 +50,7 @@ pub use memory::{Memory, Settled};
 pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
 pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolSays, PortTaken, Reason, RuledOut};
 pub use whittle_api::k8s::Workloads;
+pub use whittle_api::objective::{MACHINE_COST, Objective};
 pub use wishes::{WishCost, price_of_wishes};
 
 use crate::state::StateNode;
@@ -55,7 +58,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::{Pod, TopologySpreadConstraint};
-use whittle_units::Timestamp;
+use whittle_units::{Price, Timestamp};
 
 /// All that one decision sees. Borrowed: a consolidation pass asks many questions of one snapshot.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +114,11 @@ pub enum ReservedMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     pub packing: Packing,
+    /// Which plan is the best of those that place as many pods; of no effect on the reference's packing.
+    pub objective: Objective,
+    /// What a machine costs besides its price and its volumes, per hour, for [`Objective::Balanced`]; a NodePool may say otherwise
+    /// with the annotation `whittle.dev/machine-cost`.
+    pub machine_cost: Price,
     pub preferences: PreferencePolicy,
     pub min_values: MinValuesPolicy,
     pub reserved: ReservedMode,
@@ -138,6 +146,8 @@ impl Options {
     pub fn provisioning() -> Self {
         Self {
             packing: Packing::Best,
+            objective: Objective::Balanced,
+            machine_cost: MACHINE_COST,
             preferences: PreferencePolicy::Respect,
             min_values: MinValuesPolicy::Strict,
             reserved: ReservedMode::Strict,

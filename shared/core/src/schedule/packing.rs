@@ -1,24 +1,26 @@
 //! Several ways of packing compete; the reference's own is always among them, so that no plan is worse than its.
 
-use super::bound::lower_bound;
+use super::aim::Aim;
+use super::bound::{fewest_machines, lower_bound};
 use super::catalog::NO_PRICE;
 use super::company;
 use super::finish;
 use super::fit::Freedom;
-use super::limits::GUARD;
+use super::limits::{self, GUARD};
 use super::place::{Choice, FirstFit, Outcome};
 use super::pod::Entry;
 use super::problem::Problem;
 use super::repack;
 use super::topology::Kind;
-use super::{Cursor, Options, Packing, Plan};
+use super::{Cursor, Objective, Options, Packing, Plan};
 use crate::pods::is_virtual;
 use std::collections::BTreeSet;
 
 /// With an effort of one, the improvement of a packing may take this much work, and this part of what the packing took.
 const LEAST_WORK: u64 = 70_000;
 const SHARE: u64 = 2;
-/// With more pods than this, other ways are only tried until all pods have a place: the work is better spent on improving.
+/// With more pods than this, other ways are only tried until all pods have a place, but for one that fills machines up where that
+/// could save many: the work is better spent on improving.
 const MANY_PODS: usize = 4_000;
 
 /// The name of the reference's packing.
@@ -99,10 +101,15 @@ fn field(p: &mut Problem<'_>, options: &Options, queue: &[Entry], reference: Out
     let nobody = BTreeSet::new();
     let (mut fewest, left) = (least, Missed::of(p, &reference, &nobody));
     let ways = ways(&reference);
+    // Where pods that repel each other need most of the machines anyway, there is little to fill up.
+    let fills = fewest_machines(p, &reference) * 2 < reference.state.claims.len();
     let mut out = vec![Candidate { name: PLAIN, narrow: false, missed: least, outcome: reference }];
     for way in ways {
-        if *work >= budget || (queue.len() > MANY_PODS && fewest.all == 0) {
+        if *work >= budget {
             break;
+        }
+        if queue.len() > MANY_PODS && fewest.all == 0 && !(way.order == Order::Blended && way.choice == Choice::Aimed(Aim::Any) && fills) {
+            continue;
         }
         let mut order = way.order.sort(p, queue);
         real_first(p, &mut order);
@@ -130,13 +137,19 @@ pub(crate) fn entered(p: &mut Problem<'_>, options: &Options) -> Vec<Candidate> 
 /// The cheapest of the field, improved, that breaks nothing that was settled; the next best if it does.
 pub(crate) fn winner(p: &mut Problem<'_>, options: &Options, field: Vec<Candidate>, work: &mut u64) -> Option<Candidate> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
+    // Where the reference's packing competes, nothing that is dearer by the hour wins.
+    let plain = field.iter().find(|candidate| candidate.name == PLAIN);
+    let most = plain.map(|plain| cost(p, options.objective, &plain.outcome).price);
     let mut priced = Vec::with_capacity(field.len());
     for mut candidate in field {
         *work += improve(p, options, &mut candidate.outcome, budget.saturating_sub(*work));
-        priced.push((price(p, &candidate.outcome), candidate));
+        let cost = cost(p, options.objective, &candidate.outcome);
+        if most.is_none_or(|most| cost.price <= most) {
+            priced.push((cost.all, candidate));
+        }
     }
     // Stable: of equals the first way, which is the reference's where it is among them.
-    priced.sort_by_key(|(price, _)| *price);
+    priced.sort_by_key(|(all, _)| *all);
     priced.into_iter().map(|(_, candidate)| candidate).find_map(|mut candidate| {
         let st = &mut candidate.outcome.state;
         if candidate.narrow {
@@ -163,7 +176,7 @@ fn improve(p: &mut Problem<'_>, options: &Options, outcome: &mut Outcome, budget
     let share = u64::from(options.effort).saturating_mul(LEAST_WORK + outcome.work / SHARE);
     let st = &mut outcome.state;
     let keep = [GUARD, 1].into_iter().find(|keep| st.charge_all(p, *keep));
-    keep.map_or(0, |keep| repack::improve(p, st, keep, share.min(budget)))
+    keep.map_or(0, |keep| repack::improve(p, st, keep, options.objective, share.min(budget)))
 }
 
 /// The queue, with those last that had their turn in this round.
@@ -184,7 +197,7 @@ struct Way {
 }
 
 /// In which order pods are placed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     Queue,
     /// By the largest share of what all pods together ask for.
@@ -193,6 +206,8 @@ enum Order {
     Choosiest,
     /// Pods that repel others on a machine first: they need a machine each, which the others may fill.
     Repelling,
+    /// Largest first, but so that those placed so far ask for about the same share of each resource: they fill a machine in all.
+    Blended,
 }
 
 fn ways(reference: &Outcome) -> Vec<Way> {
@@ -200,6 +215,10 @@ fn ways(reference: &Outcome) -> Vec<Way> {
     let mut out = vec![
         way("repelling first, cheapest fit", Freedom::FULL, Choice::Cheapest, Order::Repelling),
         way("largest first, cheapest fit", Freedom::FULL, Choice::Cheapest, Order::Largest),
+        way("largest first, filled up", Freedom::FULL, Choice::Aimed(Aim::Any), Order::Largest),
+        way("blended, filled up", Freedom::FULL, Choice::Aimed(Aim::Any), Order::Blended),
+        way("blended, filled up by price", Freedom::FULL, Choice::Aimed(Aim::ByPrice), Order::Blended),
+        way("blended, smaller ones filled up", Freedom::FULL, Choice::Aimed(Aim::Smaller), Order::Blended),
     ];
     if !reference.left.is_empty() {
         out.insert(0, way("first fit, pinned", Freedom::FULL, Choice::FewestPods, Order::Queue));
@@ -244,6 +263,7 @@ impl Order {
                 out.sort_by_key(|e| (choices[e.class.0 as usize], std::cmp::Reverse(shares[e.class.0 as usize])));
             }
             Order::Largest => out.sort_by_key(|e| std::cmp::Reverse(shares[e.class.0 as usize])),
+            Order::Blended => out = blended(p, &out, &total, &shares),
             Order::Repelling => out.sort_by_key(|e| {
                 let class = e.class.0 as usize;
                 (std::cmp::Reverse(repelling[class]), std::cmp::Reverse(shares[class]))
@@ -251,6 +271,31 @@ impl Order {
         }
         out
     }
+}
+
+/// The queue, by turns from those that ask most for one resource and those that ask most for another.
+fn blended(p: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i128]) -> Vec<Entry> {
+    let parts = |entry: &Entry| {
+        let requests = &p.classes[entry.class.0 as usize].requests;
+        requests.iter().zip(total).map(|(n, sum)| *n as f64 / (*sum).max(1) as f64).collect::<Vec<f64>>()
+    };
+    let mut lists: Vec<Vec<Entry>> = vec![Vec::new(); total.len()];
+    for entry in queue {
+        let parts = parts(entry);
+        let most = (0..parts.len()).rev().max_by(|a, b| parts[*a].total_cmp(&parts[*b])).unwrap_or(0);
+        lists[most].push(*entry);
+    }
+    for list in &mut lists {
+        list.sort_by_key(|entry| shares[entry.class.0 as usize]);
+    }
+    let (mut out, mut taken) = (Vec::with_capacity(queue.len()), vec![0.0_f64; total.len()]);
+    while out.len() < queue.len() {
+        let open = (0..lists.len()).filter(|d| !lists[*d].is_empty());
+        let Some(entry) = open.min_by(|a, b| taken[*a].total_cmp(&taken[*b])).and_then(|d: usize| lists[d].pop()) else { break };
+        taken.iter_mut().zip(parts(&entry)).for_each(|(sum, more)| *sum += more);
+        out.push(entry);
+    }
+    out
 }
 
 /// How many instance types, of all NodePools, have a place for a pod of the class alone.
@@ -270,16 +315,30 @@ fn choices(p: &mut Problem<'_>, class: usize) -> usize {
     count
 }
 
-/// What the new machines cost.
-fn price(p: &mut Problem<'_>, outcome: &Outcome) -> u128 {
-    let mut price = 0;
+/// What the new machines cost by the hour, and with what they cost besides and what they risk.
+#[derive(Clone, Copy)]
+struct Cost {
+    price: u128,
+    all: u128,
+}
+
+/// What a claim risks for which hardly a type is left, as a part of its price: it may be refused, or interrupted, as a whole.
+const RISK: f64 = 0.25;
+
+fn cost(p: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> Cost {
+    let mut out = Cost { price: 0, all: 0 };
     for claim in &outcome.state.claims {
         let catalog = p.pools[claim.pool].catalog;
         let view = p.view(catalog, claim.set);
         let reserved = if claim.held.is_empty() { None } else { reserved_price(p, claim) };
-        price += u128::from(reserved.or_else(|| view.cheapest(&claim.types).map(|(_, n)| n)).unwrap_or(NO_PRICE));
+        let price = reserved.or_else(|| view.cheapest(&claim.types).map(|(_, n)| n)).unwrap_or(NO_PRICE);
+        let keep = limits::kept_types(p, catalog, &view);
+        let missing = keep.saturating_sub(claim.types.count()) as f64 / keep as f64;
+        let risk = if objective == Objective::Balanced && reserved.is_none() { RISK * missing * price as f64 } else { 0.0 };
+        out.price += u128::from(price);
+        out.all += u128::from(price) + u128::from(p.pools[claim.pool].machine_cost) + risk as u128;
     }
-    price
+    out
 }
 
 /// A claim that holds reservations is pinned to them.

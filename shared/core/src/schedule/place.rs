@@ -1,6 +1,7 @@
 //! The reference's order of trying: existing machines, machines already asked for, new ones; wishes dropped one by one.
 
 use super::Options;
+use super::aim::{Aim, Aims};
 use super::bits::Bits;
 use super::fit::{self, Freedom, No, Target};
 use super::meter::{self, Meter};
@@ -32,6 +33,8 @@ pub(crate) enum Choice {
     FewestPods,
     /// The one that becomes least dearer; a new one if that is cheaper still.
     Cheapest,
+    /// The same, but what a machine is aimed at counts as bought from the start: it is filled before another is opened.
+    Aimed(Aim),
 }
 
 /// One run over the queue.
@@ -46,6 +49,8 @@ pub(crate) struct FirstFit<'s, 'a> {
     pub(crate) choice: Choice,
     /// What is known of the prices of open machines, for [`Choice::Cheapest`].
     pub(crate) purse: Purse,
+    /// What types machines are filled up to, for [`Choice::Aimed`].
+    pub(crate) aims: Aims,
     /// Machines that exist and take pods.
     open_machines: Bits,
     /// By machine to be asked for: the most that one of its types has left.
@@ -81,7 +86,19 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         (0..st.machines.len()).filter(|m| p.gone.has(*m)).for_each(|m| open_machines.remove(m));
         let started = p.meter.ticks();
         p.meter.spend(meter::MACHINE * st.machines.len());
-        Self { p, options, freedom, st, started, budget, choice, purse: Purse::default(), open_machines, left: Left::default() }
+        Self {
+            p,
+            options,
+            freedom,
+            st,
+            started,
+            budget,
+            choice,
+            purse: Purse::default(),
+            aims: Aims::default(),
+            open_machines,
+            left: Left::default(),
+        }
     }
 
     fn meter(&self) -> &Meter {
@@ -186,7 +203,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         dead.claims.grow(self.st.claims.len());
         let open = match self.choice {
             Choice::FewestPods => self.find_open(class, form, dead),
-            Choice::Cheapest => self.find_cheapest(class, form, dead),
+            Choice::Cheapest | Choice::Aimed(_) => self.find_cheapest(class, form, dead),
         };
         if let Some((at, fit)) = open {
             self.st.put_on_claim(self.p, at, fit, class, pod);

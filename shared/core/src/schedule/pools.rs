@@ -41,6 +41,8 @@ pub(crate) struct Pool<'a> {
     pub(crate) limits: Vec<Option<i64>>,
     /// How many more machines it may have.
     pub(crate) node_limit: Option<i64>,
+    /// What each machine costs besides its price, in billionths of a dollar per hour.
+    pub(crate) machine_cost: u64,
 }
 
 impl Pool<'_> {
@@ -143,7 +145,8 @@ pub(crate) fn build<'a>(
         let types = view.usable;
         let daemons = daemon_groups(ground, daemons, set, &source.spec.template.spec.taints, shelved, &types, dims);
         let (limits, node_limit) = remaining_limits(ground, source, dims);
-        list.push(Pool { source, catalog, set, labels, taints, types, daemons, limits, node_limit });
+        let machine_cost = ground.options.besides(ground.input, source).nanos();
+        list.push(Pool { source, catalog, set, labels, taints, types, daemons, limits, node_limit, machine_cost });
     }
     Pools { list, empty, any: !pools.is_empty() }
 }

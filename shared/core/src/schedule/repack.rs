@@ -4,6 +4,7 @@
 //! Only machines of one NodePool with equal requirements exchange pods, so that no count by zone, or by any key but the
 //! host name, changes. Pods that name ports, volumes or a neighbour on their machine stay where they are.
 
+use super::Objective;
 use super::hash::Map;
 use super::intern::SetId;
 use super::limits;
@@ -27,7 +28,7 @@ const PER_WORK: u64 = 11;
 const PATIENCE: usize = 4;
 
 /// Repacks within `budget`, with claims charged for `keep` types each; says how much work that was.
-pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, keep: usize, budget: u64) -> u64 {
+pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, keep: usize, objective: Objective, budget: u64) -> u64 {
     let mut by_set: Map<(usize, SetId), usize> = Map::default();
     let mut parts: Vec<((usize, SetId), Vec<usize>)> = Vec::new();
     for (at, claim) in st.claims.iter().enumerate() {
@@ -44,7 +45,7 @@ pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, keep: usize, budget: 
     let mut work = 0;
     for ((pool, set), claims) in parts {
         let share = budget * claims.len() as u64 / total.max(1) as u64;
-        let part = Part { pool, set, keep };
+        let part = Part { pool, set, keep, objective };
         work += match p.dims.len() {
             0..=4 => improve_part::<4>(p, st, part, claims, share),
             5..=8 => improve_part::<8>(p, st, part, claims, share),
@@ -59,7 +60,7 @@ pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, keep: usize, budget: 
 }
 
 fn improve_part<const D: usize>(p: &mut Problem<'_>, st: &mut State, part: Part, claims: Vec<usize>, budget: u64) -> u64 {
-    let Part { pool, set, .. } = part;
+    let Part { pool, set, objective, .. } = part;
     let shop = Shop::<D>::open(p, pool, set);
     let mut gather = Gather { p, shop: &shop, pool, set, sorts: Vec::new(), of: Map::default(), slot_of: Map::default() };
     let held = claims.into_iter().filter_map(|at| gather.hold(st, at)).collect();
@@ -69,7 +70,7 @@ fn improve_part<const D: usize>(p: &mut Problem<'_>, st: &mut State, part: Part,
     let mut repacking = Repacking { p, st, part, held, yard, more };
     let before = repacking.price();
     repacking.exchange(budget);
-    if more > 0 {
+    if more > 0 && objective != Objective::Fewest {
         repacking.spread_out(before);
     }
     repacking.settle()
@@ -81,6 +82,7 @@ struct Part {
     pool: usize,
     set: SetId,
     keep: usize,
+    objective: Objective,
 }
 
 /// A claim as a repacking sees it.
@@ -174,8 +176,10 @@ impl<const D: usize> Repacking<'_, '_, D> {
                 break;
             }
             let old = self.held[n].price;
+            let machines = self.held.len();
             if let Some(new) = self.divide(n, spare) {
-                total = (total - old).saturating_add(new);
+                let besides = self.p.pools[self.part.pool].machine_cost.saturating_mul((self.held.len() - machines) as u64);
+                total = (total - old).saturating_add(new.saturating_sub(besides));
             }
         }
     }
@@ -187,8 +191,12 @@ impl<const D: usize> Repacking<'_, '_, D> {
         if held.pods.len() <= 1 || shop.keeps(&held.need, held.at, shop.keep) {
             return None;
         }
-        let price = self.fill(&[n], 0, usize::MAX, held.price.saturating_add(more))?;
-        self.accept(&[n]).then_some(price)
+        // More machines are what room to choose costs: only what they cost besides their price may come on top.
+        let (most, besides) = (held.price.saturating_add(more), self.p.pools[self.part.pool].machine_cost);
+        let extra = |machines: usize| besides.saturating_mul(machines as u64 - 1);
+        let price = self.fill(&[n], 0, usize::MAX, most.saturating_add(extra(self.held[n].pods.len())))?;
+        let within = price <= most.saturating_add(extra(self.yard.bins().len()));
+        (within && self.accept(&[n])).then_some(price)
     }
 
     fn fill(&mut self, group: &[usize], way: usize, machines: usize, most: u64) -> Option<u64> {
@@ -250,7 +258,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
 
     /// What the NodePool's limits would be charged with for each machine of the yard; nothing if one misses `minValues`.
     fn charges(&mut self) -> Option<Vec<Amounts<D>>> {
-        let Part { pool, set, keep } = self.part;
+        let Part { pool, set, keep, .. } = self.part;
         let (p, shop) = (&mut *self.p, self.yard.shop);
         let view = p.view(p.pools[pool].catalog, set);
         let limited = p.pools[pool].is_limited();

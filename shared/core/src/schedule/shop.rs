@@ -58,6 +58,7 @@ pub(crate) struct Bounds {
 pub(crate) struct Shop<const D: usize> {
     /// By place in the price order: number of the type.
     ranked: Vec<usize>,
+    /// With what a machine costs besides.
     price: Vec<u64>,
     /// By place: what is left for pods after daemons.
     pub(crate) net: Vec<Amounts<D>>,
@@ -100,7 +101,7 @@ impl<const D: usize> Shop<D> {
         let holding = view.by_price(&types).map(|t| (t, left(t))).filter(|(_, net)| net.iter().all(|n| *n >= 0));
         let (ranked, net): (Vec<usize>, Vec<Amounts<D>>) = holding.unzip();
         let keep = limits::kept_types(p, pool.catalog, &view);
-        let price = ranked.iter().map(|t| view.price[*t]).collect();
+        let price = ranked.iter().map(|t| view.price[*t].saturating_add(pool.machine_cost)).collect();
         let bulk = ranked.iter().map(|t| amounts(&catalog.capacity[*t])).collect();
         Self::of(ranked, price, net, bulk, keep, catalog.len())
     }

@@ -5,7 +5,7 @@ use super::catalog::NO_PRICE;
 use super::fit::{self, Fit, No, Target};
 use super::hash::Map;
 use super::meter;
-use super::place::FirstFit;
+use super::place::{Choice, FirstFit};
 use super::pod::{Class, Form};
 use super::state::Dead;
 
@@ -34,14 +34,19 @@ pub(crate) struct Purse {
 impl FirstFit<'_, '_> {
     /// Notes what an open machine costs now and what it has to spare.
     pub(crate) fn remember_price(&mut self, at: usize) {
-        if self.choice == super::place::Choice::FewestPods {
+        if self.choice == Choice::FewestPods {
             return;
         }
         let (pool, set) = (self.st.claims[at].pool, self.st.claims[at].set);
         let view = self.p.view(self.p.pools[pool].catalog, set);
         let claim = &self.st.claims[at];
         let catalog = &self.p.catalogs[self.p.pools[pool].catalog];
-        let (cheapest, price) = view.cheapest(&claim.types).unwrap_or((0, NO_PRICE));
+        let aimed = match self.choice {
+            Choice::Aimed(aim) => self.aims.of(self.p, aim, pool, set, &view).find(|t| claim.types.has(*t)),
+            Choice::FewestPods | Choice::Cheapest => None,
+        };
+        let aimed = aimed.map(|t| (t, view.price[t]));
+        let (cheapest, price) = aimed.or_else(|| view.cheapest(&claim.types)).unwrap_or((0, NO_PRICE));
         let daemons = self.p.pools[pool].daemons.iter().find(|g| g.types.has(cheapest));
         let dims = claim.requests.len();
         if self.purse.least.is_empty() {
@@ -166,7 +171,7 @@ impl FirstFit<'_, '_> {
         let target = Target { pool, set: self.p.pools[pool].set, types, requests: &zeros, ports: &[], held: &[], host: None };
         let fit = fit::claim(self.p, &self.st, self.options, self.freedom, target, class, form).ok()?;
         let view = self.p.view(self.p.pools[pool].catalog, fit.set);
-        view.cheapest(&fit.types).map(|(_, price)| price)
+        view.cheapest(&fit.types).map(|(_, price)| price.saturating_add(self.p.pools[pool].machine_cost))
     }
 }
 

@@ -2,7 +2,7 @@
 //! they are sold.
 
 use super::world::{World, all, expr, hard, instance_type, left, near, offering, spread, with};
-use crate::schedule::{Options, Packing, Plan, Reason};
+use crate::schedule::{Objective, Options, Packing, Plan, Reason};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use whittle_api::catalog::InstanceType;
@@ -285,6 +285,7 @@ fn what_dividing_one_machine_saves_pays_for_the_types_of_another() {
     // Seven fit on the large machine. Seven small ones cost more than it, and five for the rest as much less.
     world.pods("a", 12, &json!({"cpu": "1500m"}));
     assert_eq!(world.plan().price(), Price::from_dollars(1.20));
+    world.options.objective = Objective::Cheapest;
     let plan = best(&world);
     assert_eq!((left(&plan).len(), plan.claims.len(), plan.price()), (0, 12, Price::from_dollars(1.20)));
     for claim in &plan.claims {

@@ -10,6 +10,7 @@ mod growing;
 mod many;
 mod map;
 mod neighbours;
+mod objectives;
 mod pools;
 pub(super) mod properties;
 mod relaxing;
