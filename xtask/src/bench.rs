@@ -2,6 +2,7 @@
 
 mod consolidation;
 mod latency;
+mod objectives;
 mod scheduling;
 
 use crate::{shell, workspace};
@@ -13,6 +14,8 @@ pub(crate) enum Bench {
     Consolidation,
     /// From pods that wait to CreateFleet, in the simulator's time
     Latency,
+    /// Price over machines by objective, for thirteen workloads
+    Objectives,
     /// 100,000 claims, listed page by page through the real SDK
     Paging,
     /// The reference's own scheduling benchmark, from 500 to 100,000 pods; draws docs/scheduling.svg
@@ -23,6 +26,7 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Consolidation => consolidation::run(),
         Bench::Latency => latency::run(),
+        Bench::Objectives => objectives::run(),
         Bench::Paging => paging(),
         Bench::Scheduling(options) => scheduling::run(options),
     }
