@@ -242,7 +242,8 @@ fn places(input: &Input<'_>, command: &Command, findings: &mut Findings) {
             findings.expect(times == 1 || may_stay && times == 0, &key, "pod-without-a-place", || format!("it has {times} places"));
         }
     }
-    let simulation = Simulation { candidates: command.removals.iter().map(|removal| removal.node.clone()).collect(), spare_recent: false };
+    let simulation =
+        Simulation { candidates: command.removals.iter().map(|removal| removal.node.clone()).collect(), ..Simulation::default() };
     let options = Options { simulation: Some(simulation), ..input.settings.solve.clone() };
     let plan = Plan { claims: command.replacements.clone(), placements: command.placements.clone(), ..Plan::default() };
     let lists = lists::Lists::of(&input.cluster, &plan);

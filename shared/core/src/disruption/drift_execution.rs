@@ -6,6 +6,7 @@ use super::notes::DISRUPTION_BLOCKED;
 use super::pass::Pass;
 use super::simulate::{Outcome, Simulator, Targets};
 use super::verdict::Keep;
+use crate::schedule::Packing;
 use whittle_api::{ConditionStatus, conditions};
 use whittle_units::{Price, Timestamp};
 
@@ -29,8 +30,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         } else if left.of(node.pool_name()) == 0 {
             pass.keep_for_budget(node, Reason::Drifted);
         } else {
-            let packing = pass.world.input.settings.solve.packing;
-            match simulator.without(&[node], Targets::All, packing) {
+            match without(&mut simulator, node, pass.world.input.settings.solve.packing) {
                 Ok(outcome) => command = Some(replace(node, outcome, now)),
                 Err(keep) => {
                     pass.notes.on_machine(node.machine, DISRUPTION_BLOCKED, &keep.to_string());
@@ -42,6 +42,17 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     }
     simulator.put_away(pass);
     command.into_iter().collect()
+}
+
+/// Where the pods of a drifted node would go. What the better packing cannot do without a node that is young the reference's may; and
+/// where both would, all go to nodes that have initialized: while nodes come all the time, drift would wait for ever.
+fn without(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: Packing) -> Result<Outcome, Keep> {
+    let first = simulator.without(&[node], Targets::All, packing);
+    if packing == Packing::Reference || !matches!(first, Err(Keep::PodsStay { .. })) {
+        return first;
+    }
+    let again = [(Targets::All, Packing::Reference), (Targets::Initialized, Packing::Reference)];
+    again.into_iter().find_map(|(targets, packing)| simulator.without(&[node], targets, packing).ok()).map_or(first, Ok)
 }
 
 fn drifted_since(node: &Candidate<'_>, now: Timestamp) -> Timestamp {

@@ -19,6 +19,8 @@ pub(super) enum Targets {
     All,
     /// Not those whose own pods came or went lately.
     Quiet,
+    /// Not those that have not initialized yet.
+    Initialized,
 }
 
 /// Where the pods of removed nodes would go.
@@ -90,13 +92,14 @@ impl<'w> Simulator<'w> {
     fn solve(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Plan {
         let names: BTreeSet<String> = candidates.iter().map(|candidate| candidate.name().to_owned()).collect();
         let world = self.world;
-        if packing == Packing::Reference {
+        if packing == Packing::Reference && targets != Targets::Initialized {
             let prepared = self.prepared.get_or_insert_with(|| Prepared::new(&world.input.cluster, &world.questions));
             if let Some(prepared) = prepared.as_mut().filter(|prepared| prepared.knows(&names)) {
                 return prepared.without(&names, targets == Targets::Quiet);
             }
         }
-        let simulation = Simulation { candidates: names, spare_recent: targets == Targets::Quiet };
+        let (spare_recent, spare_young) = (targets == Targets::Quiet, targets == Targets::Initialized);
+        let simulation = Simulation { candidates: names, spare_recent, spare_young };
         solve(&world.input.cluster, &Options { packing, simulation: Some(simulation), ..world.questions.clone() })
     }
 

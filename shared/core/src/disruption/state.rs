@@ -213,7 +213,7 @@ fn shared_ids(objects: &ClusterObjects) -> BTreeSet<&str> {
 }
 
 fn questions(settings: &Settings) -> Options {
-    let simulation = Simulation { candidates: BTreeSet::new(), spare_recent: true };
+    let simulation = Simulation { spare_recent: true, ..Simulation::default() };
     let base = settings.solve.clone();
     let (reserved, simulation) = (ReservedMode::Fallback, Some(simulation));
     Options { packing: Packing::Reference, reserved, work_budget: None, cursor: Cursor::default(), simulation, ..base }

@@ -126,13 +126,15 @@ fn machine(ground: &mut Ground<'_>, dims: &Dims, daemons: &[Daemon<'_>], relevan
     }
 }
 
-/// Whether the node's NodePool wants it left alone for a while after its last pod event.
+/// Whether a simulation leaves the node alone: because it is young, or because its NodePool wants that for a while after its last
+/// pod event.
 fn rests(ground: &Ground<'_>, node: &StateNode) -> bool {
     let input = ground.input;
-    let (true, Some(claim), true) = (ground.options.simulation.as_ref().is_some_and(|s| s.spare_recent), &node.claim, node.initialized())
-    else {
-        return false;
-    };
+    let Some(simulation) = &ground.options.simulation else { return false };
+    if !node.initialized() {
+        return simulation.spare_young;
+    }
+    let (true, Some(claim)) = (simulation.spare_recent, &node.claim) else { return false };
     let pool = input.objects.node_pools.iter().find(|p| Some(p.metadata.name.as_str()) == node.node_pool());
     let Some(wait) = pool.and_then(|p| p.spec.disruption.consolidate_after.span()).filter(|w| *w > SignedDuration::ZERO) else {
         return false;

@@ -164,7 +164,11 @@ impl Options {
     /// What a disruption simulation without `candidates` uses.
     #[must_use]
     pub fn simulating(candidates: BTreeSet<String>) -> Self {
-        Self { reserved: ReservedMode::Fallback, simulation: Some(Simulation { candidates, spare_recent: false }), ..Self::provisioning() }
+        Self {
+            reserved: ReservedMode::Fallback,
+            simulation: Some(Simulation { candidates, ..Simulation::default() }),
+            ..Self::provisioning()
+        }
     }
 }
 
@@ -175,6 +179,8 @@ pub struct Simulation {
     pub candidates: BTreeSet<String>,
     /// Nodes whose `consolidateAfter` has not passed since their last pod event take only pods that are pending anyway.
     pub spare_recent: bool,
+    /// So do nodes that have not initialized yet: what would move onto them has to find room elsewhere.
+    pub spare_young: bool,
 }
 
 /// Decides where the pods of `input` go. Pure and deterministic: the same input gives the same plan, whatever the order

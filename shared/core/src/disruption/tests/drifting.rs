@@ -67,6 +67,25 @@ fn a_drifted_node_whose_pods_fit_elsewhere_goes_without_a_replacement() {
     scene.expect(&["drift delete [a]"]);
 }
 
+/// A drifted node whose pod would fit on one that is young, and on no other.
+fn beside_a_young_node() -> Scene {
+    let mut scene = drifted(&[("a", "1")]);
+    scene.node("young", "default", 4);
+    scene.parts("young").0.metadata.labels.remove(labels::INITIALIZED);
+    scene
+}
+
+#[test]
+fn drift_does_not_wait_for_young_nodes_but_for_what_has_no_place_at_all() {
+    // As the reference has it: tomorrow there may be another young node.
+    beside_a_young_node().expect_why("a", "PodsWouldNotSchedule");
+    beside_a_young_node().best().expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
+    let mut nowhere = beside_a_young_node().best();
+    nowhere.the_pool("default").spec.limits.set("cpu", whittle_units::Quantity::from_units(4));
+    nowhere.expect(&[]);
+    nowhere.expect_why("a", "PodsWouldNotSchedule");
+}
+
 #[test]
 fn only_a_true_condition_is_drift() {
     for status in [ConditionStatus::False, ConditionStatus::Unknown] {
