@@ -80,11 +80,12 @@ impl Found {
             let worded = worded.as_ref().map(|worded| (Arc::clone(worded), at));
             let document = Document { path: path.to_owned(), number, value, worded, faults: Vec::new() };
             // At the same lines as in the file, where it is not one of a list.
-            self.add(document, alone.then(|| format!("{}{chunk}", "\n".repeat(begins))));
+            self.add(document, alone.then_some((begins, chunk)));
         }
     }
 
-    fn add(&mut self, mut document: Document, text: Option<String>) {
+    /// Adds an object, with its text and how many lines of its file stand before it.
+    fn add(&mut self, mut document: Document, text: Option<(usize, &str)>) {
         let (path, number) = (&document.path, document.number);
         if document.version().is_empty() || document.kind().is_empty() {
             self.refused
@@ -97,7 +98,8 @@ impl Found {
             return;
         }
         let placed = text.is_some();
-        let read = manifest::read(path, &text.unwrap_or_else(|| document.value.to_string()));
+        let text = text.map_or_else(|| document.value.to_string(), |(begins, text)| placed_at(begins, text));
+        let read = manifest::read(path, &text);
         let said = read.as_ref().err().into_iter().flatten().map(|fault| {
             let mut fault = fault.clone();
             fault.document = number;
@@ -146,9 +148,14 @@ fn yaml(text: &str, words: bool) -> Result<Value, NoYaml> {
     })
 }
 
+/// The text of a document on the lines that it has in its file.
+fn placed_at(begins: usize, text: &str) -> String {
+    format!("{}{text}", "\n".repeat(begins))
+}
+
 /// What to say of a chunk that is no YAML. The reader of manifests knows likely causes, and where they stand.
 fn no_yaml(path: &str, number: usize, begins: usize, chunk: &str, fault: NoYaml) -> Vec<String> {
-    let mut faults = manifest::read(path, &format!("{}{chunk}", "\n".repeat(begins))).err().unwrap_or_default();
+    let mut faults = manifest::read(path, &placed_at(begins, chunk)).err().unwrap_or_default();
     if faults.is_empty() {
         let mark = fault.mark.map(|mark| Mark { line: begins + mark.line, ..mark });
         let message = format!("this is no YAML: {}: correct this place, the document does not count until then", fault.message);

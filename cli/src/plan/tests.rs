@@ -2,6 +2,7 @@
 
 use super::{PackingArg, catalog, decide, input};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use whittle_core::schedule::Plan;
 
 const POOL: &str = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: default}\nspec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}}\n";
@@ -94,6 +95,20 @@ fn a_document_that_is_no_yaml_is_refused_alone_with_its_place() {
         // Where nothing else stands there is nothing to decide about.
         assert!(input::read_text("in.yaml", broken).unwrap_err().to_string().starts_with("in.yaml:"));
     }
+}
+
+#[test]
+fn one_broken_document_among_thousands_is_refused_alone_with_its_place() {
+    let torn = "apiVersion: v1\nkind: Pod\nmetadata: {name: torn\nspec: {}\n";
+    let pods: Vec<String> = (0..3_000).map(|n| if n == 2_000 { torn.to_owned() } else { pod(&format!("p-{n}"), "1", "") }).collect();
+    let text = pods.join("---\n");
+    let before = pods[..2_000].iter().map(|pod| pod.lines().count() + 1).sum::<usize>();
+    let read = input::read_text("in.yaml", &text).unwrap();
+    let [fault] = &read.refused[..] else { panic!("{:?}", read.refused) };
+    let line: usize = fault.split(':').nth(1).unwrap().parse().unwrap();
+    assert!((before + 1..before + 5).contains(&line) && fault.contains("document 2001"), "{before}: {fault}");
+    let names: BTreeSet<&str> = read.objects.pods.iter().map(|pod| pod.metadata.name.as_str()).collect();
+    assert_eq!((names.len(), names.contains("p-1999"), names.contains("p-2001")), (2_999, true, true));
 }
 
 #[test]
