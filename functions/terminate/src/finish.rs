@@ -205,6 +205,8 @@ where
             tracing::warn!(claim = %claim.key, instance = %id, "the NodeClaim shows a machine that its claim does not know: it stays");
             Ok(Some(Next::Done))
         }
+        // Whoever waits for the NodeClaim to go waits for its machine to end.
+        Some(instance) if instance.state == InstanceState::ShuttingDown => Ok(Some(Next::Again(LATER))),
         // EC2 may not show it yet.
         None if world.clock.now().duration_since(ended_at) < LAUNCH_SETTLES => Ok(Some(Next::Again(LAUNCH_POLL))),
         _ => Ok(None),

@@ -245,6 +245,26 @@ fn a_claim_that_never_had_a_machine_only_lets_its_object_go() {
     assert!(!scene.get::<Node>(NODE).unwrap().metadata.is_deleting(), "and so is the Node");
 }
 
+/// A claim that the table had before its machine: it never knew of it, and the NodeClaim shows it.
+#[test]
+fn a_node_claim_is_let_go_when_the_machine_that_it_shows_has_ended_and_never_before() {
+    let lets_go = |state: InstanceState| {
+        let asked = Deletion { reason: DeletionReason::Requested, at: at(0), deadline: None, message: "test".into() };
+        let gone = step(&planned(), &Event::DeletionAsked(asked), at(0)).unwrap();
+        let scene = Scene::of(&gone);
+        scene.change::<NodeClaim>("default-1", |shown| {
+            shown.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+            shown.status.provider_id = machine().provider_id.as_str().into();
+        });
+        scene.set_state(state);
+        scene.run();
+        scene.get::<NodeClaim>("default-1").is_none()
+    };
+    assert!(!lets_go(InstanceState::Running), "sweep gives it its claim back");
+    assert!(!lets_go(InstanceState::ShuttingDown));
+    assert!(lets_go(InstanceState::Terminated));
+}
+
 #[test]
 fn a_taint_of_the_same_key_and_another_effect_is_replaced() {
     let scene = Scene::of(&ending(None));
