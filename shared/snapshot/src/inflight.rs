@@ -100,11 +100,12 @@ impl<'o> Deleted<'o> {
     }
 }
 
-/// Nodes whose pods have to move.
-fn leaving_nodes<'c>(claims: &'c [Stored<Claim>], going: &BTreeSet<ClaimName>, deleted: &Deleted<'_>) -> BTreeSet<&'c str> {
+/// Nodes whose pods have to move, also those of which the table knows no claim.
+fn leaving_nodes<'c>(claims: &'c [Stored<Claim>], going: &BTreeSet<ClaimName>, deleted: &Deleted<'c>) -> BTreeSet<&'c str> {
     let asked = |claim: &Claim| claim.deletion.is_some() || deleted.by_hand(claim).is_some();
     let leaves = |claim: &&Stored<Claim>| going.contains(&claim.value.key.name) || asked(&claim.value);
-    claims.iter().filter(leaves).filter_map(|claim| claim.value.node_name()).collect()
+    let of_claims = claims.iter().filter(leaves).filter_map(|claim| claim.value.node_name());
+    of_claims.chain(deleted.nodes.iter().map(|node| node.name.as_str())).collect()
 }
 
 /// Claims that a command takes away as soon as the replacements that are under way are there. Their pods count as moving

@@ -199,6 +199,15 @@ fn a_machine_that_somebody_deletes_by_hand_is_going_before_a_sweep_says_so() {
 }
 
 #[test]
+fn pods_of_a_node_that_is_deleted_have_their_place_on_the_way_though_no_claim_of_it_is_known() {
+    let (_, mut objects) = serving();
+    objects.nodes[0].metadata.deletion_timestamp = Some(now());
+    assert!(decided(&objects, &[planned()]).pods.is_empty());
+    objects.nodes[0].metadata.deletion_timestamp = None;
+    assert_eq!(decided(&objects, &[planned()]).pods.len(), 1, "it runs there");
+}
+
+#[test]
 fn a_claim_without_machine_that_somebody_deletes_by_hand_promises_nothing() {
     let claim = planned();
     let mut object = mirror(&claim);
