@@ -40,7 +40,10 @@ pub(crate) fn unless_moved<V>(outcome: Result<V, HandleError>) -> Result<Option<
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     InFull,
-    InPart,
+    InPart {
+        /// When that was first so.
+        since: Timestamp,
+    },
 }
 
 /// Hands the machines out, remembers what was out of stock, and gives up or retries the claims that got none.
@@ -72,7 +75,9 @@ where
         return Ok(());
     }
     let now = world.clock.now();
-    if told == Told::InPart && now.duration_since(batch.created_at) < UNTOLD_FOR {
+    if let Told::InPart { since } = told
+        && Safeguard::OpenCallsAwaited.stops(now.duration_since(since) < UNTOLD_FOR)
+    {
         // Machines may run that nobody has named yet: they are looked for before others are bought.
         report.count("untold");
         let message = "EC2 has not told what became of the fleet; it is asked again";
@@ -99,6 +104,26 @@ where
             under_new_name(world, cluster, waiting, &batch.id, Some(&erred), LATER).await
         }
     }
+}
+
+/// Hands out what came of a call that nobody remembers. The members that get nothing ask under a name of their own.
+pub(crate) async fn of_another<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    facts: &Facts,
+    cluster: &ClusterName,
+    batch: &Batch,
+    instances: &[FleetInstance],
+    report: &mut Report,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore + Records,
+    K: Mirrors + StatusWriter,
+    Q: Queues,
+    T: Clock,
+{
+    hand_out(world, facts, cluster, batch, instances, report).await?;
+    let waiting = waiting(world, cluster, batch).await?;
+    under_new_name(world, cluster, waiting, &batch.id, None, SOON).await
 }
 
 fn is_quota(error: &FleetPoolError) -> bool {

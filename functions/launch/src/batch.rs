@@ -9,7 +9,7 @@ use whittle_units::{ClaimName, SignedDuration, Timestamp};
 /// Longer than EC2 remembers tokens, and than any claim waits for its machine.
 const KEPT: SignedDuration = SignedDuration::from_hours(48);
 
-/// A fleet call with everything that it says. Written by `launch` alone; only `fleet_id` is
+/// A fleet call with everything that it says. Written by `launch` alone; only `fleet_id` and `open_since` are
 /// added later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
@@ -31,6 +31,9 @@ pub(crate) struct Batch {
     /// The fleet that EC2 made of it, where its answer left machines open. Empty before.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) fleet_id: String,
+    /// When an answer left machines open for the first time. The call itself may have been made long after it was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) open_since: Option<Timestamp>,
 }
 
 impl Record for Batch {

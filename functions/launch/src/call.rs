@@ -13,7 +13,7 @@ use whittle_ports::{
     ClaimStore, Clock, CloudError, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore, Report, Safeguard, StatusWriter,
     StoreError, World,
 };
-use whittle_units::{ClusterName, InstanceId};
+use whittle_units::{ClusterName, InstanceId, Timestamp};
 
 /// Launch templates that are made at once: EC2 takes few such calls a second.
 const TEMPLATES_AT_ONCE: usize = 5;
@@ -22,7 +22,10 @@ const TEMPLATES_AT_ONCE: usize = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     First,
+    /// The same was stored before.
     Repeat,
+    /// Nothing is stored of it, and yet its claims are older than a call: one that was lost with a table may have brought machines.
+    Lost,
 }
 
 /// Templates, then the fleet, then what its answer means.
@@ -42,11 +45,15 @@ where
     T: Clock,
 {
     let mut ended = BTreeSet::new();
-    if which == Call::Repeat {
+    if which != Call::First {
         let shown = shown(world, batch).await?;
         if shown.is_complete(batch) {
             let answer = FleetAnswer { instances: shown.alive, ..FleetAnswer::default() };
             return settle(world, facts, cluster, batch, &answer, Told::InFull, report).await;
+        }
+        if which == Call::Lost && Safeguard::OldPlansLookFirst.stops(shown.is_any()) {
+            // It was another call, so that EC2 would start machines for all its members once more.
+            return answer::of_another(world, facts, cluster, batch, &shown.alive, report).await;
         }
         ended = shown.ended;
     }
@@ -58,10 +65,11 @@ where
     }
     match world.cloud.create_fleet(&batch.request).await {
         Ok(answer) => {
-            let mut answer = told_in_full(world, cluster, batch, answer).await?;
+            let (mut answer, since) = told_in_full(world, cluster, batch, answer).await?;
             answer.instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
             let known = answer.instances.len() + ended.len();
-            let told = if answer.errors.is_empty() && known < batch.members.len() { Told::InPart } else { Told::InFull };
+            let is_open = answer.errors.is_empty() && known < batch.members.len();
+            let told = if is_open { Told::InPart { since } } else { Told::InFull };
             settle(world, facts, cluster, batch, &answer, told, report).await
         }
         Err(error) => answer::failed(world, facts, cluster, batch, error, report).await,
@@ -75,6 +83,9 @@ struct Shown {
 }
 
 impl Shown {
+    fn is_any(&self) -> bool {
+        !self.alive.is_empty() || !self.ended.is_empty()
+    }
     /// Every machine of the call is known, so that it need not be repeated.
     fn is_complete(&self, batch: &Batch) -> bool {
         self.alive.len() + self.ended.len() >= batch.members.len()
@@ -92,24 +103,26 @@ where
 }
 
 /// An answer that names too few machines and does not say why may be that of a repeat: then the fleet itself is asked, and the
-/// machines by their tag. What nobody knows yet stays open.
+/// machines by their tag. What nobody knows yet stays open. Tells since when that is so, too.
 async fn told_in_full<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
     batch: &Batch,
     mut answer: FleetAnswer,
-) -> Result<FleetAnswer, HandleError>
+) -> Result<(FleetAnswer, Timestamp), HandleError>
 where
     S: Records,
     C: Fleets + Instances,
+    T: Clock,
 {
+    let since = batch.open_since.unwrap_or_else(|| world.clock.now());
     if answer.instances.len() >= batch.members.len() || !answer.errors.is_empty() {
-        return Ok(answer);
+        return Ok((answer, since));
     }
     if answer.fleet_id.is_empty() {
         answer.fleet_id.clone_from(&batch.fleet_id);
     }
-    note_fleet(world, cluster, batch, &answer.fleet_id).await?;
+    note_open(world, cluster, batch, &answer.fleet_id, since).await?;
     if !answer.fleet_id.is_empty() {
         match world.cloud.fleet(&answer.fleet_id, &batch.request).await {
             Ok(known) => join(&mut answer, known.unwrap_or_default()),
@@ -118,7 +131,7 @@ where
     }
     let alive = shown(world, batch).await?.alive;
     join(&mut answer, FleetAnswer { instances: alive, ..FleetAnswer::default() });
-    Ok(answer)
+    Ok((answer, since))
 }
 
 /// What two answers say about one fleet.
@@ -128,21 +141,23 @@ fn join(answer: &mut FleetAnswer, other: FleetAnswer) {
     answer.errors.extend(other.errors);
 }
 
-/// Keeps the name of a fleet whose machines are not all known, so that it can be asked after even if no answer names it again.
-async fn note_fleet<S, C, K, Q, T>(
+/// Keeps since when the machines of a fleet are not all known, and its name, so that it can be asked after even if no answer
+/// names it again.
+async fn note_open<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     cluster: &ClusterName,
     batch: &Batch,
     fleet_id: &str,
+    since: Timestamp,
 ) -> Result<(), HandleError>
 where
     S: Records,
 {
-    if batch.fleet_id == fleet_id {
+    if batch.fleet_id == fleet_id && batch.open_since == Some(since) {
         return Ok(());
     }
     let Some(stored) = world.store.read::<Batch>(cluster, &batch.id).await? else { return Ok(()) };
-    let noted = Batch { fleet_id: fleet_id.to_owned(), ..stored.value };
+    let noted = Batch { fleet_id: fleet_id.to_owned(), open_since: stored.value.open_since.or(Some(since)), ..stored.value };
     match world.store.write(cluster, &noted, stored.revision).await {
         // A twin of this run notes the same.
         Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),

@@ -290,7 +290,7 @@ where
     let Some(batch) = store_batch(world, cluster, batch).await? else { return Ok(()) };
     // A claim is launched within seconds of its plan. One that waited longer may have been launched before the table was restored.
     let waited = group.claims.iter().any(|claim| now.duration_since(claim.value.created_at) >= ABANDONED);
-    let which = if Safeguard::OldPlansLookFirst.stops(waited) { Call::Repeat } else { Call::First };
+    let which = if Safeguard::OldPlansLookFirst.stops(waited) { Call::Lost } else { Call::First };
     call(world, facts, cluster, &batch, which, report).await
 }
 
@@ -387,7 +387,7 @@ where
         let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
         let batch = plan::batch(id, members, &group.node_class, &group.launch, world.clock.now());
         if let Some(batch) = store_batch(world, cluster, batch).await? {
-            call(world, facts, cluster, &batch, Call::Repeat, report).await?;
+            call(world, facts, cluster, &batch, Call::Lost, report).await?;
         }
     }
     // What no longer asks for the same waits for its own call.

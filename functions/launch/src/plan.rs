@@ -201,5 +201,6 @@ pub(crate) fn batch(id: &str, members: Vec<ClaimName>, node_class: &str, launch:
         created_at: now,
         addresses: launch.addresses_in_flight,
         fleet_id: String::new(),
+        open_since: None,
     }
 }

@@ -63,6 +63,8 @@ safeguards! {
     ShownMachinesKept,
     /// terminate: a doorbell that is due anyway is not rung again
     EndingRungOnce,
+    /// terminate: evictions of a cluster share a rate
+    EvictionsShared,
     /// sweep: a claim whose machine EC2 does not list is looked at twice
     LossSeenTwice,
     /// sweep: a machine that EC2 does not list is asked for by its id
@@ -81,6 +83,12 @@ safeguards! {
     AdoptedAtSecondSight,
     /// sweep: what Karpenter started is Karpenter's
     KarpenterSpared,
+    /// sweep: who leaves a cluster and its machines waits for those on their way
+    LeavingAwaitsLaunches,
+    /// sweep: a machine is marked as nobody's before it is let go
+    LetGoMarked,
+    /// sweep: nothing is judged that is about to be nobody's
+    LeftUnjudged,
     /// register: a node gets the finalizer with its name
     FinalizerSet,
     /// register: a node is not initialized while it lacks something
@@ -93,6 +101,8 @@ safeguards! {
     TryRungOnce,
     /// launch: what a plan that waited may have brought already is looked for before it is bought
     OldPlansLookFirst,
+    /// launch: while EC2 has not told what became of a call, nothing is bought in its place
+    OpenCallsAwaited,
     /// launch: a machine that has ended is given to nobody
     EndedGivenToNobody,
     /// consolidate: nodes are closed to new pods before a command begins

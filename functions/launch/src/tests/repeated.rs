@@ -147,7 +147,8 @@ fn while_ec2_shows_nothing_of_a_fleet_nothing_is_bought_in_its_place() {
         let phase = kept(&simulation, &claims[0].key).phase;
         (report.counted("untold"), phase, simulation.world().region.started())
     };
-    for seconds in [60, 80, 100, 119] {
+    // Two minutes from the first answer that left them open, however old the stored call is.
+    for seconds in [60, 80, 100, 140, 179] {
         let (untold, phase, started) = look(seconds);
         assert_eq!((untold, started), (1, 2), "at {seconds}");
         let (Phase::Launching { client_token, .. }, Phase::Launching { client_token: before, .. }) = (&phase, &first) else {
@@ -156,8 +157,8 @@ fn while_ec2_shows_nothing_of_a_fleet_nothing_is_bought_in_its_place() {
         assert_eq!(client_token, before, "at {seconds}");
     }
     // By now EC2 would have shown them: they never started.
-    assert_eq!(look(140).2, 2);
-    assert_eq!(look(180).2, 4);
+    assert_eq!(look(200).2, 2);
+    assert_eq!(look(240).2, 4);
 }
 
 #[test]
@@ -230,4 +231,25 @@ fn a_plan_that_is_older_than_its_machines_buys_none_again() {
     let served = claims.map(|claim| kept(&simulation, &claim.key).machine().unwrap().instance_id.clone());
     assert!(served.iter().all(|id| machines.contains(id)), "{served:?}");
     assert_eq!(simulation.world().region.machines.len(), 2);
+}
+
+#[test]
+fn a_call_that_was_lost_with_the_table_buys_nothing_for_the_claims_that_its_machines_serve() {
+    let (mut simulation, claims, machines) = two_of_one_call();
+    claims.iter().for_each(|claim| forgets(&simulation, claim));
+    // The call brought one machine only, and EC2 takes the same name for another call.
+    simulation.world().region.machines.remove(&machines[1]);
+    simulation.world().region.forget_tokens = true;
+    let ports = simulation.ports();
+    for batch in block_on(ports.read_all::<Batch>(&claims[0].key.cluster)).unwrap() {
+        block_on(ports.remove::<Batch>(&claims[0].key.cluster, &batch.value.id, batch.revision)).unwrap();
+    }
+    let names = claims.clone().map(|claim| claim.key.name);
+    simulation.run_until(at(60));
+    run_over(&simulation.ports(), &names);
+    let served = |simulation: &Simulation| claims.iter().filter(|claim| kept(simulation, &claim.key).machine().is_some()).count();
+    assert_eq!((served(&simulation), simulation.world().region.machines.len()), (1, 1), "what is there is given away first");
+    simulation.run_until(at(120));
+    run_over(&simulation.ports(), &names);
+    assert_eq!((served(&simulation), simulation.world().region.machines.len()), (2, 2), "and one is bought for the other");
 }
