@@ -72,6 +72,7 @@ where
             }
         }
         self.adopt(&findings.adopt, report).await;
+        self.join(&findings.join, report).await;
         for object in &findings.answer {
             if self.has_time() {
                 let outcome = by_hand::answer(self.world, self.cluster, self.claims, object, report).await;
@@ -84,6 +85,22 @@ where
         self.objects(&findings, report).await;
         self.notes(&findings, report).await;
         self.failure.map_or(Ok(()), Err)
+    }
+
+    /// Claims learn of the Nodes that the cluster shows for them.
+    async fn join(&mut self, found: &[(ClaimName, String)], report: &mut Report) {
+        for (name, node) in found {
+            let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
+            let joined = Event::NodeJoined { node_name: node.clone() };
+            match advance(self.world.store, claim, &joined, self.world.clock.now()).await {
+                Ok(_) => report.count("joined_again"),
+                // Somebody else was faster.
+                Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Illegal(_)) => {}
+                Err(error) => {
+                    self.tried::<()>(Err(error));
+                }
+            }
+        }
     }
 
     /// Machines without a claim get one back, all under one lease.

@@ -154,6 +154,15 @@ pub(crate) fn is_behind(claim: &Claim, seen: &Seen<'_>) -> bool {
     claim.instance().is_none() && !id.is_empty() && seen.instances.iter().any(|one| one.is_alive() && one.provider_id().as_str() == id)
 }
 
+/// The Node that the cluster shows for a claim whose machine has joined, and that knows of none: the table is older than the
+/// cluster. Ended without it, its pods would be nobody's to evict.
+pub(crate) fn shown_node(claim: &Claim, seen: &Seen<'_>) -> Option<String> {
+    let machine = claim.machine().filter(|_| claim.is_live() && claim.node_name().is_none())?;
+    let shown = seen.objects.node_claims.iter().find(|shown| claim.is_shown_by(shown))?;
+    let of_machine = shown.status.provider_id == machine.provider_id.as_str() && !shown.status.node_name.is_empty();
+    of_machine.then(|| shown.status.node_name.clone())
+}
+
 /// At its second sight a machine gets its claim back. Where no list shows any NodeClaim, the one that knows its name may come back:
 /// another name would leave two for one machine.
 pub(crate) fn confirm(found: Found, objects: &ClusterObjects, sights: &mut Sights<'_>, out: &mut Findings) {

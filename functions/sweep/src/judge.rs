@@ -97,6 +97,8 @@ pub(crate) struct Findings {
     pub(crate) orphans: Vec<Instance>,
     /// Confirmed: machines that serve and that no claim knows.
     pub(crate) adopt: Vec<Found>,
+    /// Claims that the cluster knows the Node of and that do not know it any more themselves, with its name.
+    pub(crate) join: Vec<(ClaimName, String)>,
     /// Confirmed: NodeClaims of ours for which there is neither claim nor machine.
     pub(crate) forsaken: Vec<String>,
     /// Confirmed: mirrors and Nodes that are being deleted, whose claim and machine are gone.
@@ -120,6 +122,14 @@ pub(crate) struct Findings {
     pub(crate) note: Vec<Sighting>,
     /// Contradictions that have resolved themselves.
     pub(crate) forget: Vec<String>,
+}
+
+impl Findings {
+    /// What concerns objects alone behind which no machine is: the rest is not judged where machines are about to be nobody's.
+    pub(crate) fn of_objects(self) -> Self {
+        let Self { forsaken, release_mirrors, release_nodes, note, forget, .. } = self;
+        Self { forsaken, release_mirrors, release_nodes, note, forget, ..Self::default() }
+    }
 }
 
 /// Sightings of this run against those of earlier ones.
@@ -161,7 +171,9 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
     for claim in seen.claims.iter().map(|stored| &stored.value) {
         // What the cluster shows of a machine is all that is known of it until its claim has it back: ended without it, the claim
         // would let the NodeClaim go and leave the machine behind.
-        let behind = Safeguard::BehindAwaited.stops(adopt::is_behind(claim, seen));
+        let unjoined = adopt::shown_node(claim, seen).map(|node| (claim.key.name.clone(), node));
+        let behind = Safeguard::BehindAwaited.stops(adopt::is_behind(claim, seen) || unjoined.is_some());
+        out.join.extend(unjoined);
         if claim.deletion.is_none() && claim.is_live() && !behind {
             out.end.extend(ending(claim, seen, &mut sights));
             lost_pool(claim, seen, &mut sights, &mut out);
@@ -258,7 +270,11 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
     if vanished(claim, &nodes, seen)
         && Safeguard::LossSeenTwice.permits(sights.confirmed(format!("claim/{name} without instance"), BETWEEN_SIGHTINGS))
     {
-        return end(DeletionReason::InstanceGone, "its instance has ended and its Node is not ready");
+        // A Node that the list lacks may be there, and speak.
+        let unlisted = claim.node_name().filter(|_| nodes.is_empty());
+        let gone = unlisted.map(|node| Missing { sought: Sought::Node, name: node.to_owned(), uid: String::new() });
+        let message = "its instance has ended and its Node is not ready";
+        return Some(Ending { gone, ..Ending::new(claim, DeletionReason::InstanceGone, message) });
     }
     if let Some(at) = reservations::block_to_leave(claim, seen) {
         return end(DeletionReason::Requested, &format!("its capacity block ends at {at}"));

@@ -26,7 +26,7 @@ use judge::{Seen, judge};
 use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall, mirror};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Leases, Listing, Mirrors, Nodes, Queues, Records,
-    RegionStore, Report, Scope, Settings, StatusWriter, StoreError, World, save,
+    RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, World, save,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
@@ -51,9 +51,6 @@ where
     let asked = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?;
     if let Some(asked) = &asked {
         report = uninstall::go_on(world, cluster, &asked.value).await?;
-        if asked.value.nodes == LeftNodes::Keep {
-            return Ok(report); // nothing is judged that is about to be nobody's
-        }
     }
     // Instances first: one that is launched while we read is then not seen without the claim that names it.
     let instances = world.cloud.of_cluster(cluster).await?;
@@ -70,7 +67,7 @@ where
     let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let health: Vec<_> = world.store.read_all::<PoolHealth>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let now = world.clock.now();
-    let findings = judge(&Seen {
+    let mut findings = judge(&Seen {
         claims: &claims,
         unreadable: &unreadable,
         objects: &objects,
@@ -83,6 +80,9 @@ where
         leaves: asked.is_some(),
         now,
     });
+    if Safeguard::LeftUnjudged.stops(asked.is_some_and(|asked| asked.value.nodes == LeftNodes::Keep)) {
+        findings = findings.of_objects();
+    }
     if !unreadable.is_empty() {
         tracing::warn!(?unreadable, "claims cannot be read: orphans are not looked for");
         report.count("unreadable");

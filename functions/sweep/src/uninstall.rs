@@ -3,23 +3,26 @@
 //! Asked for once, remembered in a record, and gone on with at every tick until nothing is left. While the record is there
 //! decisions see no NodePools, so that nothing new comes.
 
+use std::collections::BTreeSet;
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
+use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{
     Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Phase, Revision, Stored, Uninstall, UninstallRequest, mirror, step,
 };
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Listing, Mirrors, NodePatch, Nodes,
-    Queues, Records, Report, Scope, Settings, StoreError, World, save,
+    ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Listing, Mirrors,
+    NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StoreError, World, save,
 };
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, SignedDuration, Timestamp};
 
 /// A piece of work is only begun with this much time left; the next tick goes on.
 const PIECE: SignedDuration = SignedDuration::from_secs(2);
-/// Records of a cluster, by kind, that go when all else has gone.
+/// A launch that has brought nothing for so long brings nothing more.
+const LAUNCHED_WITHIN: SignedDuration = SignedDuration::from_mins(15);
+/// Records of a cluster, by kind, that go when all else has gone. Sightings expire: what they are about may be confirmed yet.
 const KINDS: &[&str] = &[
-    "sighting",
     "pool-health",
     "verdict",
     "disruption",
@@ -46,12 +49,14 @@ pub(crate) struct Left {
     pub(crate) classes: Vec<String>,
     /// Claims that cannot be read: their machines cannot be told from others.
     pub(crate) unreadable: Vec<String>,
+    /// NodeClaims that Whittle made and that no claim stands behind any more, and whether their machines were let go.
+    pub(crate) objects: Vec<(String, bool)>,
 }
 
 impl Left {
     /// Nothing runs any more that we would have to end or let go.
     fn is_quiet(&self) -> bool {
-        self.claims.is_empty() && self.machines.is_empty() && self.unreadable.is_empty()
+        self.claims.is_empty() && self.machines.is_empty() && self.unreadable.is_empty() && self.objects.is_empty()
     }
     fn is_nothing(&self) -> bool {
         self.is_quiet() && self.templates.is_empty() && self.classes.is_empty()
@@ -130,16 +135,26 @@ where
     };
     let shown = |instance: &Instance| {
         let id = instance.provider_id();
-        objects.node_claims.iter().any(|claim| claim.status.provider_id == id.as_str())
+        let ours = |claim: &NodeClaim| claim.metadata.annotation(labels::MANAGED) == Some("true");
+        objects.node_claims.iter().any(|claim| claim.status.provider_id == id.as_str() && !ours(claim))
     };
     let claimed =
         |instance: &Instance| claims.iter().any(|claim| claim.value.machine().is_some_and(|machine| machine.instance_id == instance.id));
+    let let_go: BTreeSet<String> =
+        machines.iter().filter(|one| was_let_go(one)).map(|instance| instance.provider_id().as_str().to_owned()).collect();
+    let has_claim = |name: &str| {
+        let readable = claims.iter().any(|claim| claim.value.key.name.as_str() == name);
+        readable || unreadable.iter().any(|known| known == name)
+    };
+    let made = objects.node_claims.iter().filter(|shown| shown.metadata.annotation(labels::MANAGED) == Some("true"));
+    let left = made.filter(|shown| !has_claim(&shown.metadata.name));
+    let left = left.map(|shown| (shown.metadata.name.clone(), let_go.contains(&shown.status.provider_id))).collect();
     // Machines that another controller's claims name are that controller's.
     let machines = machines.into_iter().filter(|instance| ours(instance) && (claimed(instance) || !shown(instance))).collect();
     let held =
         objects.node_classes.iter().filter(|class| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER));
     let classes = held.map(|class| class.metadata.name.clone()).collect();
-    Ok((Left { claims, machines, templates, classes, unreadable }, objects))
+    Ok((Left { claims, machines, templates, classes, unreadable, objects: left }, objects))
 }
 
 /// Does what can be done now.
@@ -156,6 +171,7 @@ where
     T: Clock,
 {
     let mut report = Report::default();
+    let now = world.clock.now();
     let (left, objects) = look(world, cluster).await?;
     let mut failure = None;
     for claim in &left.claims {
@@ -163,8 +179,12 @@ where
             break;
         }
         let outcome = match (asked.nodes, &claim.value.phase) {
-            // A launch under way is waited for: its machine is let go when it is known.
-            (LeftNodes::Keep, Phase::Launching { .. } | Phase::Terminating { .. }) => Ok(()),
+            // A launch under way is waited for: its machine is let go when it is known. Nobody else rings for it any more.
+            (LeftNodes::Keep, Phase::Launching { .. }) if Safeguard::LeavingAwaitsLaunches.stops(may_come(&claim.value, now)) => {
+                let claims = vec![claim.value.key.name.clone()];
+                ring(world, Doorbell::Launch { cluster: cluster.clone(), claims }).await
+            }
+            (LeftNodes::Keep, Phase::Terminating { .. }) => ring(world, terminate(cluster, &claim.value.key.name)).await,
             (LeftNodes::Keep, phase) if phase.machine().is_some() => let_go(world, claim, &objects, &mut report).await,
             _ => end(world, claim, &mut report).await,
         };
@@ -177,6 +197,20 @@ where
             }
         }
     }
+    if asked.nodes == LeftNodes::Keep && left.claims.is_empty() && left.unreadable.is_empty() {
+        // What no claim knows was another table's.
+        for instance in &left.machines {
+            let outcome = mark_let_go(world, cluster, &instance.id, &instance.provider_id(), &objects).await;
+            failure = failure.or(outcome.err());
+        }
+    }
+    for (name, was_let_go) in left.objects.iter().filter(|_| asked.nodes == LeftNodes::Keep) {
+        let outcome = match was_let_go {
+            true => release(world, cluster, name, "").await,
+            false => ring(world, terminate(cluster, &name.as_str().into())).await,
+        };
+        failure = failure.or(outcome.err());
+    }
     if left.is_quiet() {
         for template in &left.templates {
             world.cloud.delete_launch_template(template).await?;
@@ -186,16 +220,16 @@ where
             world.queues.ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
         }
     }
-    let now = world.clock.now();
     let line = if left.is_nothing() {
         world.store.erase(cluster, KINDS).await?;
         "nothing is left: take the cluster out of the stack's Clusters, or delete the stack".to_owned()
     } else {
-        let Left { claims, machines, templates, classes, unreadable } = &left;
+        let Left { claims, machines, templates, classes, unreadable, objects } = &left;
         format!(
-            "still there: {} claims, {} machines, {} launch templates, {} node classes, {} unreadable claims",
+            "still there: {} claims, {} machines, {} NodeClaims without a claim, {} launch templates, {} node classes, {} unreadable claims",
             claims.len(),
             machines.len(),
+            objects.len(),
             templates.len(),
             classes.len(),
             unreadable.len()
@@ -203,6 +237,11 @@ where
     };
     report.decide(now, DecisionKind::Kept, format!("cluster/{cluster}"), line);
     failure.map_or(Ok(report), Err)
+}
+
+/// Whether a machine may come of a launch that is under way.
+fn may_come(claim: &Claim, now: Timestamp) -> bool {
+    claim.deletion.is_none() && now.duration_since(claim.created_at) < LAUNCHED_WITHIN
 }
 
 /// Asks for the end of a claim, as deleting its object would.
@@ -219,11 +258,53 @@ where
         save(world.store, claim, step(&claim.value, &Event::DeletionAsked(deletion), now)?).await?;
         report.count("ended");
     }
-    Ok(world.queues.ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, SignedDuration::ZERO).await?)
+    ring(world, terminate(&key.cluster, &key.name)).await
 }
 
-/// Lets a machine go: nobody's any more, and its Node stays when its NodeClaim goes. The machine is marked first, so that
-/// no sweep ever takes it for an orphan.
+fn terminate(cluster: &ClusterName, claim: &ClaimName) -> Doorbell {
+    Doorbell::Terminate { cluster: cluster.clone(), claim: claim.clone() }
+}
+
+async fn ring<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, bell: Doorbell) -> Result<(), HandleError>
+where
+    Q: Queues,
+{
+    Ok(world.queues.ring(bell, SignedDuration::ZERO).await?)
+}
+
+/// Marks a machine as nobody's, so that no sweep takes it for an orphan, and sees to it that its Node stays.
+async fn mark_let_go<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    id: &InstanceId,
+    provider_id: &ProviderId,
+    objects: &ClusterObjects,
+) -> Result<(), HandleError>
+where
+    C: Instances,
+    K: Nodes,
+    T: Clock,
+{
+    if Safeguard::LetGoMarked.stops(true) {
+        world.cloud.tag(id, &[(labels::TAG_LET_GO.to_owned(), world.clock.now().to_string())]).await?;
+    }
+    for node in objects.nodes.iter().filter(|node| node.spec.provider_id == provider_id.as_str()) {
+        let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), disown: true, ..NodePatch::default() };
+        world.cluster.patch_node(cluster, &node.metadata.name, "", &patch).await?;
+    }
+    Ok(())
+}
+
+/// Takes the NodeClaim of a machine that was let go away. The machine and its Node stay.
+async fn release<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), HandleError>
+where
+    K: Mirrors,
+{
+    world.cluster.delete_mirror(cluster, name, uid).await?;
+    Ok(world.cluster.release_mirror(cluster, name, uid).await?)
+}
+
+/// Lets a machine go: nobody's any more, and its Node stays when its NodeClaim goes.
 async fn let_go<S, C, K, Q, T>(
     world: World<'_, S, C, K, Q, T>,
     claim: &Stored<Claim>,
@@ -234,6 +315,7 @@ where
     S: ClaimStore,
     C: Instances,
     K: Mirrors + Nodes,
+    Q: Queues,
     T: Clock,
 {
     let key = &claim.value.key;
@@ -242,11 +324,14 @@ where
         return Ok(()); // it ends already
     }
     let now = world.clock.now();
-    world.cloud.tag(&machine.instance_id, &[(labels::TAG_LET_GO.to_owned(), now.to_string())]).await?;
-    let of_machine = objects.nodes.iter().filter(|node| node.spec.provider_id == machine.provider_id.as_str());
-    for node in of_machine {
-        let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), disown: true, ..NodePatch::default() };
-        world.cluster.patch_node(&key.cluster, &node.metadata.name, "", &patch).await?;
+    match mark_let_go(world, &key.cluster, &machine.instance_id, &machine.provider_id, objects).await {
+        // EC2 shows what it has started long before: this one has ended.
+        Err(HandleError::Cloud(error))
+            if error.kind == CloudErrorKind::NotFound && now.duration_since(machine.launched_at) >= LAUNCHED_WITHIN =>
+        {
+            return end(world, claim, report).await;
+        }
+        marked => marked?,
     }
     let released = save(world.store, claim, step(&claim.value, &Event::LetGo, now)?).await?;
     match world.cluster.apply_mirror(&key.cluster, &mirror(&released.value)).await {
@@ -254,8 +339,7 @@ where
         Ok(()) | Err(ClusterError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    world.cluster.delete_mirror(&key.cluster, key.name.as_str(), claim.value.object_uid()).await?;
-    world.cluster.release_mirror(&key.cluster, key.name.as_str(), claim.value.object_uid()).await?;
+    release(world, &key.cluster, key.name.as_str(), claim.value.object_uid()).await?;
     report.count("let_go");
     report.decide(
         now,

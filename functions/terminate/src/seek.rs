@@ -36,6 +36,15 @@ where
         report.count("node_found");
         return Ok(Next::Again(SOON));
     }
+    // A claim that is older than its NodeClaim knows less than that shows.
+    let mut named = objects.node_claims.iter().filter(|shown| claim.value.is_shown_by(shown)).map(|shown| &shown.status.node_name);
+    if let Some(node) = named.find(|node| !node.is_empty()).filter(|_| Safeguard::NodeLookedFor.stops(true)) {
+        let joined = Event::NodeJoined { node_name: node.clone() };
+        let next = step(&claim.value, &joined, world.clock.now())?;
+        *claim = save(world.store, claim, next).await?;
+        report.count("node_found");
+        return Ok(Next::Again(SOON));
+    }
     // One that cannot be read is there, and may be this machine's.
     let of_machine = |odd: &Unreadable| {
         odd.provider_id.is_empty() || claim.value.machine().is_some_and(|machine| odd.provider_id == machine.provider_id.as_str())

@@ -304,6 +304,9 @@ where
     S: RegionStore,
     T: Clock,
 {
+    if !Safeguard::EvictionsShared.stops(true) {
+        return Ok(wanted);
+    }
     let name = BucketName(format!("Evictions/{cluster}"));
     let mut count = u32::try_from(wanted).unwrap_or(u32::MAX);
     while count > 0 {

@@ -400,6 +400,7 @@ impl<A: ClusterAccess> ClusterReader for Clusters<A> {
             Sought::NodeClaim => self.sought::<NodeClaim, BetaNodeClaim>(cluster, name).await,
             Sought::NodeClass => self.sought::<Ec2NodeClass, BetaNodeClass>(cluster, name).await,
             Sought::NodeTemplate => self.sought::<AwsNodeTemplate, AwsNodeTemplate>(cluster, name).await,
+            Sought::Node => self.sought::<Node, Node>(cluster, name).await,
         }
     }
 }

@@ -74,6 +74,7 @@ pub enum Sought {
     NodeClaim,
     NodeClass,
     NodeTemplate,
+    Node,
 }
 
 /// What the API server says of one object when it is asked for it by name.

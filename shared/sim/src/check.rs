@@ -111,7 +111,7 @@ impl World {
             broken.push(format!("machine {id} belongs to several claims: {}", claims.join(", ")));
         }
         for (id, machine) in self.region.machines.iter().filter(|(_, machine)| machine.instance.is_alive()) {
-            if !named.contains_key(id) && !self.is_karpenters(id.as_str()) {
+            if !named.contains_key(id) && !self.is_karpenters(id.as_str()) && !self.was_let_go(id) {
                 let tag = machine.instance.tags.get(labels::TAG_NODE_CLAIM).map_or("none", String::as_str);
                 broken.push(format!("machine {id} runs and belongs to no claim (tag {tag})"));
             }
@@ -137,7 +137,8 @@ impl World {
         }
         let nodes: BTreeSet<&str> = claims.iter().filter(|claim| claim.is_live()).filter_map(|claim| claim.node_name()).collect();
         for node in self.cluster.objects.nodes.values().filter(|node| is_ours(node)) {
-            if !nodes.contains(node.metadata.name.as_str()) && !self.is_karpenters(&node.spec.provider_id) {
+            let is_nobodys = || self.machine_of_provider(&node.spec.provider_id).is_some_and(|id| self.was_let_go(&id));
+            if !nodes.contains(node.metadata.name.as_str()) && !self.is_karpenters(&node.spec.provider_id) && !is_nobodys() {
                 broken.push(format!("node {} belongs to no claim", node.metadata.name));
             }
         }
@@ -147,7 +148,7 @@ impl World {
             let explained = decisions.iter().any(|decision| decision.subject == format!("pod/{key}"))
                 || self.cluster.events.iter().any(|kept| kept.event.uid == pod.metadata.uid && kept.event.reason != "FailedScheduling")
                 || claims.iter().any(|claim| claim.is_live() && claim.spec.pods.iter().any(|planned| planned.uid == pod.metadata.uid));
-            if self.is_on() && !explained {
+            if self.is_on() && !explained && !self.is_left() {
                 broken.push(format!("pod {key} waits, is not planned for and nobody said why"));
             }
         }

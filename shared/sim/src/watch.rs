@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, labels};
-use whittle_claims::{Claim, DecisionRecord, DeletionReason, Lease, Phase};
+use whittle_claims::{Claim, DecisionRecord, DeletionReason, Lease, Phase, Record as _, Uninstall};
 use whittle_core::disruption::LedgerEntry;
 use whittle_core::pods::is_daemon_owned;
 use whittle_ec2::fleet::FleetRequest;
@@ -43,6 +43,8 @@ pub(crate) struct Watched {
     rates: rates::Rates,
     /// Machines that are Karpenter's.
     karpenters: BTreeSet<InstanceId>,
+    /// Since when machines are to be left to run without Whittle.
+    kept_since: Option<Timestamp>,
     /// Whether the table was replaced by another.
     table_lost: bool,
 }
@@ -66,7 +68,7 @@ impl World {
         claims.map(|stored| &stored.value).find(had).map(|claim| claim.key.name.clone())
     }
 
-    fn machine_of_provider(&self, id: &str) -> Option<InstanceId> {
+    pub(crate) fn machine_of_provider(&self, id: &str) -> Option<InstanceId> {
         let of_id = |machine: &&crate::region::Machine| machine.instance.provider_id().as_str() == id;
         self.region.machines.values().find(of_id).map(|machine| machine.instance.id.clone())
     }
@@ -84,6 +86,22 @@ impl World {
         self.watched.answered.clear();
         self.watched.noticed.clear();
         self.watched.bought_for.clear();
+        self.watched.kept_since = None;
+    }
+
+    /// From now on machines are to be left to run without Whittle.
+    pub(crate) fn watch_kept(&mut self) {
+        self.watched.kept_since = Some(self.now());
+    }
+
+    /// Whether Whittle was asked to leave the cluster.
+    pub(crate) fn is_left(&self) -> bool {
+        self.store.record(&self.cluster.name, Uninstall::KIND, Uninstall::NAME).is_some()
+    }
+
+    /// Whether Whittle has marked a machine as nobody's, so that it runs on.
+    pub(crate) fn was_let_go(&self, id: &InstanceId) -> bool {
+        self.region.machines.get(id).is_some_and(|machine| machine.instance.tags.contains_key(labels::TAG_LET_GO))
     }
 
     /// A machine is Karpenter's from now on.
@@ -246,7 +264,8 @@ impl World {
         }
         self.watch_given(old, new);
         if let Phase::Gone { .. } = new.phase
-            && let Some(machine) = old.machine().filter(|machine| self.lives(&machine.instance_id))
+            && let Some(machine) =
+                old.machine().filter(|machine| self.lives(&machine.instance_id) && !self.was_let_go(&machine.instance_id))
         {
             self.broke(format!("claim {name} is gone although {} was not seen to have ended", machine.instance_id));
         }
@@ -255,7 +274,10 @@ impl World {
             && let Some(machine) = new.machine()
         {
             let id = machine.instance_id.clone();
-            self.watch_orphan(&id);
+            // Its own call's machine, which came too late, is no orphan.
+            if !self.was_called_for(&id, &new.key.name) {
+                self.watch_orphan(&id);
+            }
         }
         if old.uid != new.uid {
             if old.is_live() {
@@ -282,7 +304,10 @@ impl World {
         match reason {
             DeletionReason::InstanceGone => {
                 let runs = |id: &InstanceId| self.region.machines.get(id).is_some_and(|machine| machine.instance.is_alive());
-                machine.is_some_and(|machine| runs(&machine.instance_id)).then_some("its machine runs")
+                let id = machine.map(|machine| &machine.instance_id).filter(|id| runs(id))?;
+                // Nobody can know better who asks everybody: listings lack it, EC2 does not know it by its id, its kubelet is silent.
+                let speaks = claim.node_name().is_some_and(|node| self.speaks(node));
+                (speaks || !self.lag.denies(id, now)).then_some("its machine runs")
             }
             DeletionReason::NodePoolDeleted => {
                 let there = |pool: &&NodePool| pool.metadata.name == claim.spec.owner.name && !pool.metadata.is_deleting();
@@ -296,6 +321,7 @@ impl World {
             {
                 None
             }
+            DeletionReason::Requested if self.is_left() => None,
             DeletionReason::Requested => {
                 let shown = self.cluster.objects.get::<NodeClaim>(claim.key.name.as_str()).filter(|shown| claim.is_shown_by(shown));
                 let node = claim.node_name().and_then(|name| self.cluster.objects.get::<Node>(name));
@@ -330,6 +356,14 @@ impl World {
         for id in alive.into_iter().filter(|id| !named.contains(id)) {
             self.watched.unclaimed.entry(id).or_insert(now);
         }
+    }
+
+    /// Whether a machine came of a call that was stored for a claim.
+    fn was_called_for(&self, id: &InstanceId, claim: &ClaimName) -> bool {
+        let call = self.region.machines.get(id).and_then(|machine| machine.instance.tags.get(labels::TAG_LAUNCH));
+        let stored = call.and_then(|call| self.store.record(&self.cluster.name, "launch", call));
+        let members = stored.and_then(|call| call["members"].as_array());
+        members.is_some_and(|members| members.iter().any(|member| member == claim.as_str()))
     }
 
     /// A claim was made, or woken, only to end a machine that had none.
@@ -378,8 +412,12 @@ impl World {
     pub(crate) fn watch_bought(&mut self, request: &FleetRequest) {
         let Some(launch) = request.tags.get(labels::TAG_LAUNCH) else { return };
         let waits = |claim: &&Claim| matches!(&claim.phase, Phase::Launching { client_token, .. } if client_token == launch);
+        // A claim may wait under the name of a call that was stored without it: no machine of it is that claim's.
+        let stored = self.store.record(&self.cluster.name, "launch", launch).and_then(|call| call["members"].as_array());
+        let is_member = |name: &ClaimName| stored.is_none_or(|all| all.iter().any(|member| member == name.as_str()));
         let claims = self.store.claims(&self.cluster.name).map(|stored| &stored.value);
-        let members: BTreeSet<ClaimName> = claims.filter(waits).map(|claim| claim.key.name.clone()).collect();
+        let members = claims.filter(waits).map(|claim| claim.key.name.clone()).filter(is_member);
+        let members: BTreeSet<ClaimName> = members.collect();
         let earlier = |old: &&String| self.watched.bought_for.get(*old).is_some_and(|known| !known.is_disjoint(&members));
         let unnoticed = self.region.machines.values().map(|machine| &machine.instance).find(|instance| {
             let old = instance.tags.get(labels::TAG_LAUNCH).filter(|old| *old != launch).filter(earlier);
@@ -394,7 +432,7 @@ impl World {
     /// Our finalizer is taken off an object that stands for a machine.
     pub(crate) fn watch_let_go(&mut self, what: &str, provider: &ProviderId) {
         let alive = self.machine_of_provider(provider.as_str()).filter(|id| self.lives(id));
-        if let Some(id) = alive {
+        if let Some(id) = alive.filter(|id| !self.was_let_go(id)) {
             self.broke(format!("{what} lost its finalizer before {id} had ended"));
         }
     }

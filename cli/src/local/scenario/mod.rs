@@ -14,6 +14,7 @@ use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use whittle_api::GoDuration;
+use whittle_claims::LeftNodes;
 
 /// A scenario file.
 #[derive(Debug, Deserialize)]
@@ -90,6 +91,8 @@ pub enum Step {
     /// Keeps the table as it is for `restore-table`.
     CopyTable,
     RestoreTable,
+    /// Whittle is asked to leave the cluster, with its machines or without them.
+    Uninstall(LeftNodes),
     Scale(Scale),
     Resize(Resize),
     Advance(GoDuration),

@@ -349,6 +349,10 @@ impl<'a> Player<'a> {
             Step::MendClaims => self.session.simulation.world().mend_claims(),
             Step::CopyTable => self.session.simulation.world().copy_table(),
             Step::RestoreTable => self.session.simulation.world().restore_table(),
+            Step::Uninstall(nodes) => {
+                self.session.tell(&format!("uninstall, nodes: {nodes:?}"));
+                self.session.simulation.world().uninstall(*nodes);
+            }
             Step::EndNewest => {
                 let done = self.session.simulation.world().end_newest();
                 return Ok(self.befell(done, "no machine runs"));

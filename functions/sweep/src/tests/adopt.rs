@@ -5,7 +5,7 @@ use super::{Scene, at, begun, change, instance, machine, node, planned, register
 use crate::adopt::Place;
 use futures::executor::block_on;
 use whittle_api::conditions::INITIALIZED;
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool, Requirement};
 use whittle_api::{ObjectMeta, labels};
 use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Sighting, annotations_of, holds, labels_of, mirror, step};
@@ -268,8 +268,31 @@ fn a_claim_that_is_older_than_its_machine_is_not_ended_without_it_though_its_obj
     assert!(first.end.is_empty() && second.end.is_empty(), "it would let its object go and leave the machine behind");
     assert_eq!(second.adopt[0].place(Some(&planned())), Place::Waiting);
     let joined = second.adopt[0].join(&planned(), None, at(130)).unwrap();
-    let known = change(deleted, |scene| scene.claims = vec![joined]);
-    assert_eq!(known.judge(&[], 140).end[0].reason, DeletionReason::Requested, "with it, it is drained");
+    let known = change(deleted, |scene| scene.claims = vec![joined.clone()]);
+    let knows = known.judge(&[], 140);
+    assert_eq!(
+        (knows.join.as_slice(), knows.end.len()),
+        (&[(joined.key.name.clone(), "n".to_owned())][..], 0),
+        "its node is not forgotten"
+    );
+    assert!(knows.mirrors.is_empty(), "nor taken off the NodeClaim, which alone knows it");
+    let drained = step(&joined, &Event::NodeJoined { node_name: "n".into() }, at(140)).unwrap();
+    let known = change(known, |scene| scene.claims = vec![drained]);
+    assert_eq!(known.judge(&[], 150).end[0].reason, DeletionReason::Requested, "with both, it is drained");
+}
+
+#[test]
+fn a_claim_that_is_older_than_its_node_learns_of_it_though_no_list_shows_the_node() {
+    let simulation = world_of(Some(&serving()));
+    let launched = step(&planned(), &Event::FleetAnswered(serving().machine().unwrap().clone()), at(10)).unwrap();
+    let ports = simulation.ports();
+    let stored = block_on(ports.get(&launched.key)).unwrap().unwrap();
+    block_on(ports.update(&launched, stored.revision)).unwrap();
+    simulation.world().hide_always(Node::KIND, "n", false);
+    let report = sweep(&simulation);
+    let claim = block_on(ports.get(&launched.key)).unwrap().unwrap().value;
+    assert_eq!((report.counted("joined_again"), claim.node_name()), (1, Some("n")));
+    assert_eq!(claim.deletion, None);
 }
 
 fn sweep(simulation: &Simulation) -> Report {

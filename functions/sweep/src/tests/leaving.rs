@@ -4,11 +4,11 @@ use super::over_sim::{create, keep, kept, still, with_pool};
 use super::*;
 use futures::executor::block_on;
 use whittle_api::karpenter::Ec2NodeClass;
-use whittle_claims::{DecisionKind, LeftNodes, Phase, Uninstall, UninstallRequest};
+use whittle_claims::{DecisionKind, Doorbell, LeftNodes, Phase, Uninstall, UninstallRequest};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ports::{Fleets, Records, Report, Settings, World};
 use whittle_sim::Simulation;
-use whittle_units::ClusterName;
+use whittle_units::{ClusterName, SignedDuration};
 
 fn ask(simulation: &Simulation, nodes: LeftNodes, dry_run: bool, shadow: bool) -> Report {
     let ports = simulation.ports();
@@ -144,4 +144,95 @@ fn a_claim_that_cannot_be_read_keeps_everything_from_being_forgotten() {
     let report = ask(&simulation, LeftNodes::Drain, false, false);
     assert!(last_line(&report).contains("1 unreadable"), "{}", last_line(&report));
     assert_eq!(templates(&simulation), 1);
+}
+
+/// What sweep does at its tick, after it was asked to leave the machines.
+fn tick(simulation: &Simulation) -> Report {
+    let ports = simulation.ports();
+    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"))).unwrap()
+}
+
+fn rung(simulation: &Simulation) -> Vec<Doorbell> {
+    let world = simulation.world();
+    let bells = world.queues.waiting().filter_map(|message| match &message.input {
+        whittle_sim::Input::Bell(bell) => Some(bell.clone()),
+        _ => None,
+    });
+    bells.collect()
+}
+
+#[test]
+fn a_launch_under_way_is_rung_for_until_its_machine_can_be_left_and_given_up_when_none_comes() {
+    let mut simulation = still();
+    keep(&simulation, &step(&planned(), &begun(), at(0)).unwrap());
+    ask(&simulation, LeftNodes::Keep, false, false);
+    let launch = Doorbell::Launch { cluster: ClusterName::new("c"), claims: vec!["default-1".into()] };
+    assert!(rung(&simulation).contains(&launch), "{:?}", rung(&simulation));
+    assert_eq!(kept(&simulation).deletion, None);
+    simulation.run_for(SignedDuration::from_mins(16));
+    tick(&simulation);
+    assert_eq!(kept(&simulation).deletion.map(|deletion| deletion.reason), Some(DeletionReason::Requested));
+}
+
+#[test]
+fn a_machine_that_no_claim_knows_is_left_too_with_its_node_and_its_node_claim_goes() {
+    let simulation = still();
+    let mut own = node(true);
+    own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+    with_pool(&simulation, own);
+    let running = super::over_sim::start_machine(&simulation);
+    let mut shown = mirror(&registered());
+    shown.status.provider_id = simulation.world().region.machines[&running].instance.provider_id().as_str().into();
+    simulation.world().cluster.objects.change::<Node>("n", |node| node.spec.provider_id.clone_from(&shown.status.provider_id));
+    create(&simulation, shown);
+    let first = ask(&simulation, LeftNodes::Keep, false, false);
+    assert!(last_line(&first).starts_with("still there: 0 claims, 1 machines, 1 NodeClaims without a claim"), "{}", last_line(&first));
+    tick(&simulation);
+    let world = simulation.world();
+    let instance = &world.region.machines[&running].instance;
+    assert!(instance.is_alive() && instance.tags.contains_key(labels::TAG_LET_GO));
+    assert!(world.cluster.objects.get::<NodeClaim>("default-1").is_none());
+    let node = world.cluster.objects.get::<Node>("n").unwrap();
+    assert!(!node.metadata.is_deleting() && node.metadata.finalizers.is_empty());
+}
+
+#[test]
+fn machines_that_another_controller_shows_are_never_left() {
+    let simulation = still();
+    with_pool(&simulation, node(true));
+    let running = super::over_sim::start_machine(&simulation);
+    let mut shown = mirror(&registered());
+    shown.metadata.annotations.remove(labels::MANAGED);
+    shown.status.provider_id = simulation.world().region.machines[&running].instance.provider_id().as_str().into();
+    create(&simulation, shown);
+    ask(&simulation, LeftNodes::Keep, false, false);
+    tick(&simulation);
+    let world = simulation.world();
+    assert!(!world.region.machines[&running].instance.tags.contains_key(labels::TAG_LET_GO));
+    assert!(world.cluster.objects.get::<NodeClaim>("default-1").is_some());
+}
+
+#[test]
+fn what_a_tick_has_left_is_in_the_decision_log() {
+    let simulation = still();
+    ask(&simulation, LeftNodes::Keep, false, false);
+    tick(&simulation);
+    let world = simulation.world();
+    let decisions = world.store.decisions(&ClusterName::new("c"));
+    assert!(decisions.iter().any(|decision| decision.message.starts_with("nothing is left")));
+}
+
+#[test]
+fn a_claim_whose_machine_has_ended_long_ago_is_ended_where_machines_are_left_and_a_young_one_is_waited_for() {
+    for (minutes, ends) in [(1, false), (16, true)] {
+        let mut simulation = served();
+        simulation.run_for(SignedDuration::from_mins(minutes));
+        // EC2 knows no machine of that id.
+        let ports = simulation.ports();
+        let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+        let request = UninstallRequest { cluster: ClusterName::new("c"), nodes: LeftNodes::Keep, dry_run: false };
+        let outcome = block_on(crate::uninstall(world, &Settings::default(), &request));
+        assert_eq!((outcome.is_ok(), kept(&simulation).deletion.is_some()), (ends, ends), "after {minutes} minutes");
+    }
 }

@@ -2,7 +2,7 @@
 
 use futures::executor::block_on;
 use std::sync::Arc;
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, DeletionReason};
@@ -153,6 +153,29 @@ fn a_machine_that_a_listing_lacks_is_not_lost_while_ec2_shows_it_to_who_asks_for
         }
         let reason = kept(&simulation).deletion.map(|deletion| deletion.reason);
         assert_eq!(reason, (!runs).then_some(DeletionReason::InstanceGone));
+    }
+}
+
+#[test]
+fn a_machine_that_ec2_does_not_know_is_not_lost_while_its_node_is_there_that_the_list_lacks() {
+    for is_there in [true, false] {
+        let mut simulation = still();
+        with_pool(&simulation, super::node(true));
+        keep(&simulation, &super::registered());
+        let name = super::node(true).metadata.name;
+        if is_there {
+            simulation.world().hide_always(Node::KIND, &name, false);
+        } else {
+            let mut world = simulation.world();
+            let now = world.now();
+            assert!(world.cluster.objects.delete::<Node>(&name, now));
+        }
+        for _ in 0..3 {
+            simulation.run_for(SignedDuration::from_mins(1));
+            sweep(&simulation, &Settings::default());
+        }
+        let reason = kept(&simulation).deletion.map(|deletion| deletion.reason);
+        assert_eq!(reason, (!is_there).then_some(DeletionReason::InstanceGone));
     }
 }
 

@@ -5,7 +5,7 @@ use futures::executor::block_on;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use whittle_api::conditions::{self, DRAINED, INSTANCE_TERMINATING, READY, VOLUMES_DETACHED};
-use whittle_api::k8s::{IntOrString, Node, Pod, PodDisruptionBudget, Taint, TaintEffect, VolumeAttachment};
+use whittle_api::k8s::{IntOrString, Kind as _, Node, Pod, PodDisruptionBudget, Taint, TaintEffect, VolumeAttachment};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{Condition, ConditionStatus, LabelSelector, ObjectMeta, labels};
 use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, Phase, mirror, step};
@@ -436,6 +436,20 @@ fn a_machine_whose_node_its_claim_does_not_know_is_drained_and_never_ended_under
         assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting(), "its budget holds at {seconds}");
     }
     assert_eq!((scene.claim().phase.word(), scene.claim().node_name()), ("Draining", Some(NODE)));
+}
+
+#[test]
+fn a_machine_whose_node_no_list_shows_is_looked_for_under_the_name_that_its_node_claim_has() {
+    let mut scene = Scene::of(&unnamed());
+    scene.create(running("web-0"));
+    scene.simulation.world().hide_always(Node::KIND, NODE, false);
+    scene.change::<NodeClaim>("default-1", |shown| shown.status.node_name = NODE.into());
+    for seconds in [0, 5, 10, 30, 60] {
+        scene.set_time(seconds);
+        scene.run();
+        assert_eq!(scene.state(), InstanceState::Running, "at {seconds}");
+    }
+    assert_eq!(scene.claim().node_name(), Some(NODE));
 }
 
 #[test]

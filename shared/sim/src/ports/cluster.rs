@@ -171,6 +171,7 @@ impl World {
             Sought::NodeClaim => objects.get::<NodeClaim>(name).map(|claim| &claim.metadata),
             Sought::NodeClass => objects.get::<Ec2NodeClass>(name).map(|class| &class.metadata),
             Sought::NodeTemplate => objects.get::<Ec2NodeClass>(&format!("AWSNodeTemplate/{name}")).map(|class| &class.metadata),
+            Sought::Node => objects.get::<Node>(name).map(|node| &node.metadata),
         };
         let claim = objects.get::<NodeClaim>(name).filter(|_| sought == Sought::NodeClaim);
         let provider_id = claim.map(|claim| claim.status.provider_id.clone()).unwrap_or_default();
@@ -329,6 +330,7 @@ impl Evictions for SimPorts {
         self.change(cluster, "a pod", |world| {
             let now = world.now();
             let key = format!("{}/{}", pod.namespace, pod.name);
+            world.watch_eviction_rate();
             match world.evict(&key, &pod.uid, now) {
                 Eviction::Granted => Ok(()),
                 Eviction::Refused(_) if world.is(Mutant::RefusedPodsDeleted) => {

@@ -174,7 +174,11 @@ impl RegionStore for SimPorts {
             if name.0 == "CreateFleet" {
                 world.neighbours_launch(name, full, now);
             }
-            Ok(world.store.take_tokens(name, full, count, now))
+            let taken = world.store.take_tokens(name, full, count, now);
+            if taken {
+                world.watch_tokens(name, count);
+            }
+            Ok(taken)
         })
         .await
     }

@@ -15,8 +15,8 @@ use whittle_units::{InstanceId, ProviderId};
 const STALE: SignedDuration = SignedDuration::from_secs(12);
 /// An answer of the API server may be so old.
 const STALE_ANSWER: SignedDuration = SignedDuration::from_secs(6);
-/// And where no answer is stale.
-const SHOWN: SignedDuration = SignedDuration::from_secs(1);
+/// And where no answer is stale: a pod that is bound while the node is being closed may come after the look.
+const SHOWN: SignedDuration = SignedDuration::from_millis(1);
 /// The same where neither reads nor replies nor the scheduler are late.
 const STALE_AT_LEAST: SignedDuration = SignedDuration::from_secs(4);
 /// The scheduler may not know yet of a node that was closed so lately, by whatever clock.
@@ -64,6 +64,12 @@ fn moves(pod: &Pod) -> bool {
 
 fn ran_since(pod: &Pod, before: Timestamp) -> bool {
     pod.status.phase == "Running" && pod.status.start_time.is_some_and(|at| at <= before)
+}
+
+/// The scheduler had given it its node by then.
+fn was_bound(pod: &Pod, before: Timestamp) -> bool {
+    let scheduled = pod.condition("PodScheduled").filter(|condition| condition.status == "True");
+    scheduled.and_then(|condition| condition.last_transition_time).is_some_and(|at| at <= before)
 }
 
 /// Those of the system go after all others, daemons last of each.
@@ -151,6 +157,9 @@ impl World {
             None => format!("machine {id} was ended without a claim"),
             Some(claim) => match &claim.deletion {
                 None => format!("machine {id} was ended while claim {} served", claim.key.name),
+                Some(deletion) if self.was_to_stay(deletion) => {
+                    format!("machine {id} was ended ({:?}) although Whittle was to leave it", deletion.reason)
+                }
                 Some(deletion) => {
                     let overdue = deletion.deadline.is_some_and(|deadline| deadline <= self.now() + SLACK);
                     if overdue || deletion.reason.is_involuntary() {
@@ -167,6 +176,12 @@ impl World {
             },
         };
         self.broke(text);
+    }
+
+    /// Whether a machine was to run on without Whittle before its end was decided.
+    fn was_to_stay(&self, deletion: &Deletion) -> bool {
+        let late = |since: Timestamp| deletion.at > since + RUN_MAX;
+        !deletion.reason.is_involuntary() && self.watched.kept_since.is_some_and(late)
     }
 
     /// Whether the scheduler may still bind pods to a node because it was closed a moment ago.
@@ -267,18 +282,18 @@ impl World {
             return None;
         }
         let cluster = self.name();
-        let comes = |since: Timestamp, until: Timestamp| {
-            let coming = |claim: &Claim| {
-                let phase =
-                    matches!(claim.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. });
-                phase && claim.deletion.is_none() && claim.created_at >= since && claim.created_at <= until
-            };
-            self.store.claims_with_hidden(&cluster).any(|stored| coming(&stored.value))
+        let comes = |claim: &Claim, since: Timestamp, until: Timestamp| {
+            let phase = matches!(claim.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. });
+            phase && claim.deletion.is_none() && claim.created_at >= since && claim.created_at <= until
         };
-        if spot && comes(deletion.at + SLACK, self.ago(RUN_MAX)) {
+        // One that cannot be read is awaited by nobody: only itself says that it is new.
+        let awaited = || self.store.claims(&cluster).any(|stored| comes(&stored.value, deletion.at + SLACK, self.ago(RUN_MAX)));
+        if spot && awaited() {
             return Some("its next machine is on its way and in time");
         }
-        let early = self.now().duration_since(deletion.at) < UNPLANNED && !comes(deletion.at - SLACK, Timestamp::MAX);
+        let mut all = self.store.claims_with_hidden(&cluster);
+        let planned = all.any(|stored| comes(&stored.value, deletion.at - SLACK, Timestamp::MAX));
+        let early = self.now().duration_since(deletion.at) < UNPLANNED && !planned;
         early.then_some("nothing can have been planned for it yet")
     }
 
@@ -297,10 +312,10 @@ impl World {
             let closed_at = self.watched.marks.get(&node).filter(|mark| mark.closed).map_or(self.now(), |mark| mark.closed_changed);
             // Whoever closes a node looks at it once more.
             let before = closed_at.checked_sub(if self.faults.stale_reads > 0 { STALE_ANSWER } else { SHOWN }).unwrap_or(closed_at);
-            let runs = |pod: &&Pod| moves(pod) && !pod.metadata.is_deleting() && ran_since(pod, before);
-            let pod = self.cluster.objects.pods_on(&node).find(runs).map(|pod| pod.metadata.key());
+            let came = |pod: &&Pod| moves(pod) && !pod.metadata.is_deleting() && was_bound(pod, before);
+            let pod = self.cluster.objects.pods_on(&node).find(came).map(|pod| pod.metadata.key());
             if let Some(pod) = pod.filter(|_| reason == Empty) {
-                self.broke(format!("claim {name} was ended as empty although pod {pod} ran on its node before that was closed"));
+                self.broke(format!("claim {name} was ended as empty although pod {pod} was on its node before that was closed"));
             }
         }
         let Some((_, command)) = deletion.message.rsplit_once("command ") else { return };
@@ -312,6 +327,11 @@ impl World {
         if let Some(other) = unready {
             self.broke(format!("claim {name} was ended before {other}, which replaces it, was ready"));
         }
+    }
+
+    /// Whether a kubelet has spoken for long enough that everybody knows.
+    pub(super) fn speaks(&self, node: &str) -> bool {
+        self.watched.marks.get(node).is_some_and(|mark| mark.ready && mark.ready_changed <= self.ago(STALE))
     }
 
     /// A claim's node is said to be ready for pods.
@@ -387,7 +407,7 @@ impl World {
         let says = record.get("problems").and_then(serde_json::Value::as_array).is_some_and(|problems| problems.iter().any(gone));
         let name = record.pointer("/class/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default();
         let there = self.cluster.objects.node_classes.values().any(|class| class.metadata.name == name && !class.metadata.is_deleting());
-        if says && there {
+        if says && there && !self.is_left() {
             self.broke(format!("class {name} was closed although it is there"));
         }
     }

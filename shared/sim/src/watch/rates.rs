@@ -5,13 +5,13 @@ use crate::world::World;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 use whittle_api::labels;
-use whittle_claims::{Claim, Doorbell, Phase};
+use whittle_claims::{BucketName, Claim, Doorbell, Phase};
 use whittle_ec2::fleet::FleetRequest;
 use whittle_units::InstanceId;
 
-/// CreateFleet's limits of an account and region, in thousandths of a call: five at once, two a second. One more at once is
-/// let pass: a call counts when it arrives, not when it was allowed.
-const FLEET_BURST: i64 = 6_000;
+/// CreateFleet's limits of an account and region, in thousandths of a call: five at once, two a second. One more for each
+/// run is let pass: a call counts when it arrives, not when it was allowed.
+const FLEET_BURST: i64 = 5_000;
 const FLEET_PER_MS: i64 = 2;
 /// Doorbells that functions ring for one subject within a minute: a look a second for a draining claim, with as many again
 /// that come twice, are sent again by sweeps or follow from events.
@@ -29,6 +29,8 @@ pub(super) struct Rates {
     /// Thousandths of fleet calls that may be made, and when that was counted.
     fleet: Option<(i64, Timestamp)>,
     rung: BTreeMap<(Function, String), VecDeque<Timestamp>>,
+    /// Evictions that the cluster's bucket let pass and that nobody has asked for yet.
+    evictions: u64,
     /// Looks that `register` asked for itself.
     looks: VecDeque<Timestamp>,
     /// Tries that `launch` asked for itself.
@@ -47,14 +49,31 @@ impl World {
     /// A fleet is asked for.
     pub(crate) fn watch_fleet_rate(&mut self) {
         let now = self.now();
+        let runs = self.runs_of(Function::Launch);
+        let at_work = 1_000 * i64::try_from(runs.max(1)).unwrap_or(1);
         // Clocks that are ahead refill the bucket early, once.
-        let burst = FLEET_BURST + 2 * FLEET_PER_MS * i64::from(self.faults.clock_skew_ms);
+        let burst = FLEET_BURST + at_work + 2 * FLEET_PER_MS * i64::from(self.faults.clock_skew_ms);
         let (left, at) = self.watched.rates.fleet.unwrap_or((burst, now));
         let refilled = i64::try_from(now.duration_since(at).as_millis()).unwrap_or(0).saturating_mul(FLEET_PER_MS);
         let left = left.saturating_add(refilled).min(burst) - 1_000;
         self.watched.rates.fleet = Some((left.max(0), now));
         if left < 0 {
             self.broke("fleets were asked for faster than EC2 lets".to_owned());
+        }
+    }
+
+    /// A bucket let somebody pass.
+    pub(crate) fn watch_tokens(&mut self, name: &BucketName, count: u32) {
+        if name.0.starts_with("Evictions/") {
+            self.watched.rates.evictions += u64::from(count);
+        }
+    }
+
+    /// An eviction is asked for: nodes that are drained at the same time share what their cluster's bucket lets.
+    pub(crate) fn watch_eviction_rate(&mut self) {
+        match self.watched.rates.evictions.checked_sub(1) {
+            Some(left) => self.watched.rates.evictions = left,
+            None => self.broke("more evictions were asked for than the cluster's bucket let pass".to_owned()),
         }
     }
 

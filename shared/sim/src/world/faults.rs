@@ -161,6 +161,7 @@ impl World {
         self.counts.faults += 1;
         self.watch_other_table();
         self.past.claims.clear();
+        self.lag.forget_late();
         self.cut_off.extend(self.running.keys());
     }
 

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClassReference};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions, labels};
-use whittle_claims::{Claim, ClaimKey};
+use whittle_claims::{Claim, ClaimKey, LeftNodes, Revision, Uninstall};
 use whittle_ec2::instance::Instance;
 use whittle_units::InstanceId;
 
@@ -67,6 +67,17 @@ impl World {
         self.tell(LineKind::Fault, format!("the table is {as_was}"));
         let was = self.past.copy.clone().unwrap_or_default();
         self.replace_table(was);
+    }
+
+    /// Whittle is asked to leave the cluster, as `whittle uninstall` asks `sweep`.
+    pub fn uninstall(&mut self, nodes: LeftNodes) {
+        let (cluster, now) = (self.name(), self.now());
+        let known = self.store.read::<Uninstall>(&cluster, Uninstall::NAME, now).ok().flatten();
+        let expected = known.map_or(Revision::ABSENT, |known| known.revision);
+        let asked = self.store.write(&cluster, &Uninstall { asked_at: now, nodes }, expected, now);
+        if asked.is_ok() && nodes == LeftNodes::Keep {
+            self.watch_kept();
+        }
     }
 
     /// A machine with our tags appears that no claim asked for, by itself or with a Node that takes pods. False where there is no

@@ -610,6 +610,11 @@ impl World {
         self.running.get(&task).map(|running| running.function)
     }
 
+    /// Runs of a function that are at work.
+    pub(crate) fn runs_of(&self, function: Function) -> usize {
+        self.running.values().filter(|running| running.function == function).count()
+    }
+
     pub(crate) fn take_crash(&mut self, task: TaskId) -> bool {
         self.doomed.remove(&task)
     }

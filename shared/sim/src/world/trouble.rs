@@ -57,6 +57,16 @@ impl Lag {
         self.hidden.get(id).is_some_and(|(since, until)| *since <= now && now < *until + SignedDuration::from_secs(12))
     }
 
+    /// What was on its way to another table never arrives at this one.
+    pub(super) fn forget_late(&mut self) {
+        self.late.clear();
+    }
+
+    /// Whether listings lack a machine, and it is not known by its id either.
+    pub(crate) fn denies(&self, id: &InstanceId, now: Timestamp) -> bool {
+        self.hides(id, now) && self.unlisted.as_ref().is_some_and(|(unlisted, until)| unlisted == id && now < *until)
+    }
+
     /// Leaves a machine out of answers for so long from its launch on.
     pub(super) fn unshow(&mut self, id: InstanceId, now: Timestamp, span: SignedDuration) {
         self.unshown.insert(id.clone());
