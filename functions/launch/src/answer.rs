@@ -126,6 +126,21 @@ where
     under_new_name(world, cluster, waiting, &batch.id, None, SOON).await
 }
 
+/// Has EC2 asked once more for the machines of a call that nobody remembers, before it is made.
+pub(crate) async fn look_again<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    cluster: &ClusterName,
+    batch: &Batch,
+) -> Result<(), HandleError>
+where
+    S: ClaimStore,
+    Q: Queues,
+    T: Clock,
+{
+    let message = "the plan is older than its launch; EC2 is asked once more whether it has brought machines already";
+    keep_waiting(world, cluster, batch, CreateReason::LaunchFailed, message, LATER).await
+}
+
 fn is_quota(error: &FleetPoolError) -> bool {
     let known = ApiError::client(&error.code, &error.message);
     known.is_vcpu_quota() || known.is_fleet_quota()

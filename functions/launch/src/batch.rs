@@ -9,8 +9,8 @@ use whittle_units::{ClaimName, SignedDuration, Timestamp};
 /// Longer than EC2 remembers tokens, and than any claim waits for its machine.
 const KEPT: SignedDuration = SignedDuration::from_hours(48);
 
-/// A fleet call with everything that it says. Written by `launch` alone; only `fleet_id` and `open_since` are
-/// added later.
+/// A fleet call with everything that it says. Written by `launch` alone; only `fleet_id`, `open_since` and
+/// `looked_at` are written later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
     /// The name that claims in `Launching` carry, and the machines in a tag.
@@ -34,6 +34,9 @@ pub(crate) struct Batch {
     /// When an answer left machines open for the first time. The call itself may have been made long after it was stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) open_since: Option<Timestamp>,
+    /// When EC2 showed no machine of a call that may have been lost. The call has not been made since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) looked_at: Option<Timestamp>,
 }
 
 impl Record for Batch {

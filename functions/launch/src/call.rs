@@ -13,10 +13,12 @@ use whittle_ports::{
     ClaimStore, Clock, CloudError, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore, Report, Safeguard, StatusWriter,
     StoreError, World,
 };
-use whittle_units::{ClusterName, InstanceId, Timestamp};
+use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// Launch templates that are made at once: EC2 takes few such calls a second.
 const TEMPLATES_AT_ONCE: usize = 5;
+/// Between two looks for the machines of a call that was lost.
+const BETWEEN_LOOKS: SignedDuration = SignedDuration::from_secs(28);
 
 /// Whether this call may have been made before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +26,9 @@ pub(crate) enum Call {
     First,
     /// The same was stored before.
     Repeat,
-    /// Nothing is stored of it, and yet its claims are older than a call: one that was lost with a table may have brought machines.
+    /// Nothing is stored of it. What runs under its name is looked for: another with that name may have been made.
+    New,
+    /// The same, and so long after its claims began that a call may well have been lost with its table: EC2 is asked twice.
     Lost,
 }
 
@@ -51,9 +55,13 @@ where
             let answer = FleetAnswer { instances: shown.alive, ..FleetAnswer::default() };
             return settle(world, facts, cluster, batch, &answer, Told::InFull, report).await;
         }
-        if which == Call::Lost && Safeguard::OldPlansLookFirst.stops(shown.is_any()) {
+        if which != Call::Repeat && Safeguard::OldPlansLookFirst.stops(shown.is_any()) {
             // It was another call, so that EC2 would start machines for all its members once more.
             return answer::of_another(world, facts, cluster, batch, &shown.alive, report).await;
+        }
+        if which == Call::Lost && Safeguard::OldPlansLookFirst.stops(!looked_twice(world, cluster, batch).await?) {
+            report.count("looked_for");
+            return answer::look_again(world, cluster, batch).await;
         }
         ended = shown.ended;
     }
@@ -73,6 +81,30 @@ where
             settle(world, facts, cluster, batch, &answer, told, report).await
         }
         Err(error) => answer::failed(world, facts, cluster, batch, error, report).await,
+    }
+}
+
+/// Whether EC2 shows no machine of a lost call for the second time: one answer may be behind. From then on the call may have been
+/// made.
+async fn looked_twice<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, batch: &Batch) -> Result<bool, HandleError>
+where
+    S: Records,
+    T: Clock,
+{
+    let now = world.clock.now();
+    let twice = batch.looked_at.is_some_and(|at| now.duration_since(at) >= BETWEEN_LOOKS);
+    if batch.looked_at.is_some() && !twice {
+        return Ok(false);
+    }
+    let Some(stored) = world.store.read::<Batch>(cluster, &batch.id).await? else { return Ok(false) };
+    if stored.value.looked_at != batch.looked_at {
+        return Ok(false); // another run is at it
+    }
+    let noted = Batch { looked_at: (!twice).then_some(now), ..stored.value };
+    match world.store.write(cluster, &noted, stored.revision).await {
+        Ok(_) => Ok(twice),
+        Err(StoreError::Conflict { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

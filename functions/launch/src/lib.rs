@@ -39,6 +39,8 @@ const BUCKET_SIZE: u32 = 5;
 const BUCKET_RATE: u32 = 2;
 /// After this a launch that nobody finished is taken up again: longer than a call and its answer take.
 const ABANDONED: SignedDuration = SignedDuration::from_secs(30);
+/// Nobody tries a call again so late without its having been stored: a table is older than that when it is restored.
+const LONG_AGO: SignedDuration = SignedDuration::from_mins(4);
 /// How soon a call is made again that was throttled, or failed in a way that may pass.
 const SOON: SignedDuration = SignedDuration::from_secs(2);
 /// How soon a launch is tried again whose cause a person has to mend.
@@ -289,8 +291,8 @@ where
     let batch = plan::batch(&id, members, &group.node_class, &group.launch, world.clock.now());
     let Some(batch) = store_batch(world, cluster, batch).await? else { return Ok(()) };
     // A claim is launched within seconds of its plan. One that waited longer may have been launched before the table was restored.
-    let waited = group.claims.iter().any(|claim| now.duration_since(claim.value.created_at) >= ABANDONED);
-    let which = if Safeguard::OldPlansLookFirst.stops(waited) { Call::Lost } else { Call::First };
+    let oldest = group.claims.iter().map(|claim| now.duration_since(claim.value.created_at)).max().unwrap_or_default();
+    let which = if Safeguard::OldPlansLookFirst.stops(oldest >= ABANDONED) { unstored(oldest) } else { Call::First };
     call(world, facts, cluster, &batch, which, report).await
 }
 
@@ -374,10 +376,16 @@ where
         // The call was stored without these, so that no machine of it is theirs.
         answer::under_new_name(world, cluster, strays, id, None, SOON).await?;
         if !members.is_empty() {
-            call(world, facts, cluster, &batch.value, Call::Repeat, report).await?;
+            let which = if batch.value.looked_at.is_some() { Call::Lost } else { Call::Repeat };
+            call(world, facts, cluster, &batch.value, which, report).await?;
         }
         return Ok(Vec::new());
     }
+    let ages = claims.iter().filter_map(|claim| match &claim.value.phase {
+        Phase::Launching { since, .. } => Some(now.duration_since(*since)),
+        _ => None,
+    });
+    let which = unstored(ages.max().unwrap_or_default());
     let plan = facts.plan(taken);
     for (claim, error) in plan.refused {
         refuse(world, claim, &error, later, report).await?;
@@ -387,7 +395,7 @@ where
         let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
         let batch = plan::batch(id, members, &group.node_class, &group.launch, world.clock.now());
         if let Some(batch) = store_batch(world, cluster, batch).await? {
-            call(world, facts, cluster, &batch, Call::Lost, report).await?;
+            call(world, facts, cluster, &batch, which, report).await?;
         }
     }
     // What no longer asks for the same waits for its own call.
@@ -395,6 +403,11 @@ where
         answer::under_new_name(world, cluster, group.claims, id, None, SOON).await?;
     }
     Ok(Vec::new())
+}
+
+/// What a call is of which nothing is stored, by the age of what it is for.
+fn unstored(age: SignedDuration) -> Call {
+    if age >= LONG_AGO { Call::Lost } else { Call::New }
 }
 
 /// A claim for which no call can be made.

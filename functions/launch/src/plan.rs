@@ -202,5 +202,6 @@ pub(crate) fn batch(id: &str, members: Vec<ClaimName>, node_class: &str, launch:
         addresses: launch.addresses_in_flight,
         fleet_id: String::new(),
         open_since: None,
+        looked_at: None,
     }
 }

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revision, Sighting, Stored, mirror, step};
-use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ec2::instance::Instance;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, Fleets, HandleError, Instances, Involved, Leases, Mirrors, NodePatch, Nodes, Presence,
     Queues, Records, RegionStore, Report, Safeguard, Sought, StatusWriter, StoreError, World, advance, save,
 };
-use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, SignedDuration};
+use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
 
 /// Mirrors written in one run; the rest follows with the next tick.
 const MIRRORS_PER_RUN: usize = 200;
@@ -45,7 +45,7 @@ where
     }
 
     /// Keeps a failure for later; `None` for what failed.
-    fn tried<V>(&mut self, outcome: Result<V, impl Into<HandleError>>) -> Option<V> {
+    pub(crate) fn tried<V>(&mut self, outcome: Result<V, impl Into<HandleError>>) -> Option<V> {
         match outcome {
             Ok(value) => Some(value),
             Err(error) => {
@@ -157,30 +157,6 @@ where
         self.tried(answer).is_none_or(|instance| instance.is_some_and(|instance| instance.is_alive()))
     }
 
-    /// Whether a machine of this cluster that its listing lacks may still be there, by EC2's answer to a request for its id.
-    async fn is_left(&mut self, id: &InstanceId) -> bool {
-        let answer = self.world.cloud.instance(id).await.map_err(HandleError::from);
-        let found = self.tried(answer);
-        found.is_none_or(|instance| instance.is_some_and(|instance| self.should_be_listed(&instance)))
-    }
-
-    /// Whether the machine of a NodeClaim may still be there, which its tag names where the object does not.
-    async fn has_machine(&mut self, name: &str, provider_id: &str) -> bool {
-        if let Ok(id) = ProviderId::new(provider_id).instance_id() {
-            return self.is_left(&id).await;
-        }
-        let answer = self.world.cloud.tagged(labels::TAG_NODE_CLAIM, name).await.map_err(HandleError::from);
-        let found = self.tried(answer);
-        found.is_none_or(|found| found.iter().any(|instance| self.should_be_listed(instance)))
-    }
-
-    /// Whether a listing of this cluster's machines shows an instance as soon as EC2 has it there. One that carries another
-    /// cluster's name, or none, is not ours to wait for.
-    fn should_be_listed(&self, instance: &Instance) -> bool {
-        let cluster = instance.tags.get(labels::TAG_CLUSTER).map(String::as_str);
-        instance.state != InstanceState::Terminated && cluster == Some(self.cluster.as_str())
-    }
-
     /// Whether what lists do not show is gone by the API server's own answer to a request for it.
     async fn is_gone(&mut self, missing: &Missing, asked: &mut BTreeMap<Missing, bool>) -> bool {
         if let Some(known) = asked.get(missing) {
@@ -229,39 +205,7 @@ where
 
     async fn objects(&mut self, findings: &Findings, report: &mut Report) {
         let (world, cluster) = (self.world, self.cluster);
-        for name in &findings.forsaken {
-            let outcome = self.tried(world.cluster.delete_mirror(cluster, name, "").await);
-            if outcome.is_some() && self.tried(world.cluster.release_mirror(cluster, name, "").await).is_some() {
-                report.count("forsaken_released");
-                let message = "no claim and no machine is behind it: the NodeClaim is let go";
-                report.decide(world.clock.now(), DecisionKind::Kept, format!("nodeclaim/{name}"), message);
-            }
-        }
-        for name in &findings.release_mirrors {
-            let shown = self.objects.node_claims.iter().find(|shown| shown.metadata.name == *name);
-            let id = shown.map_or("", |shown| shown.status.provider_id.as_str());
-            if Safeguard::ReleasesAskedByName.stops(self.has_machine(name, id).await) {
-                report.count("releases_doubted");
-                continue;
-            }
-            if self.tried(world.cluster.release_mirror(cluster, name, "").await).is_some() {
-                report.count("mirrors_released");
-            }
-        }
-        for name in &findings.release_nodes {
-            let node = self.objects.nodes.iter().find(|node| node.metadata.name == *name);
-            let id = ProviderId::new(node.map_or("", |node| node.spec.provider_id.as_str())).instance_id();
-            if let Ok(id) = id
-                && Safeguard::ReleasesAskedByName.stops(self.is_left(&id).await)
-            {
-                report.count("releases_doubted");
-                continue;
-            }
-            let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
-            if self.tried(world.cluster.patch_node(cluster, name, "", &patch).await).is_some() {
-                report.count("nodes_released");
-            }
-        }
+        self.released(findings, report).await;
         for node in &findings.demote_nodes {
             let on_demand = (labels::CAPACITY_TYPE.to_owned(), labels::CAPACITY_ON_DEMAND.to_owned());
             let remove_labels = labels::OF_RESERVATIONS.iter().map(|label| (*label).to_owned()).collect();

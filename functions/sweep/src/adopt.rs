@@ -128,6 +128,7 @@ pub(crate) fn forsaken(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findi
         }
         let by_hand = shown.node_pool().is_none() && shown.metadata.owner_references.is_empty();
         if !by_hand || !shown.status.provider_id.is_empty() || seen.leaves {
+            sights.keep_denial(&format!("nodeclaim/{name}"));
             out.forsaken.push(name.clone());
         } else if by_hand::is_known(&shown.spec.node_class_ref.name, seen) {
             out.answer.push(shown.clone());
@@ -147,11 +148,14 @@ pub(crate) fn has_machine(shown: &NodeClaim, seen: &Seen<'_>) -> bool {
         || seen.objects.nodes.iter().any(|node| speaks(&node))
 }
 
-/// Whether the cluster shows a machine for a claim that knows of none: the table is older than the cluster.
+/// Whether the cluster shows a machine for a claim that knows of none: the table is older than the cluster. One that another
+/// claim was given instead is that claim's.
 pub(crate) fn is_behind(claim: &Claim, seen: &Seen<'_>) -> bool {
     let shown = seen.objects.node_claims.iter().find(|shown| claim.is_shown_by(shown));
     let id = shown.map_or("", |shown| shown.status.provider_id.as_str());
-    claim.instance().is_none() && !id.is_empty() && seen.instances.iter().any(|one| one.is_alive() && one.provider_id().as_str() == id)
+    let runs = || seen.instances.iter().any(|one| one.is_alive() && one.provider_id().as_str() == id);
+    let anothers = || seen.claims.iter().filter_map(|other| other.value.machine()).any(|machine| machine.provider_id.as_str() == id);
+    claim.instance().is_none() && !id.is_empty() && runs() && !anothers()
 }
 
 /// The Node that the cluster shows for a claim whose machine has joined, and that knows of none: the table is older than the
@@ -240,6 +244,9 @@ impl Found {
             if says(labels::INITIALIZED).is_some() {
                 next = step(&next, &Event::NodeReady, now)?;
             }
+        } else if let Some(shown) = self.object.as_ref().filter(|shown| self.node.is_none() && !shown.status.node_name.is_empty()) {
+            // A Node that the list lacks.
+            next = step(&next, &Event::NodeJoined { node_name: shown.status.node_name.clone() }, now)?;
         }
         Ok(next)
     }

@@ -151,6 +151,10 @@ impl Sights<'_> {
         self.seen.insert(subject);
         first.is_some_and(|first| self.now.duration_since(first) >= after)
     }
+    /// What this run has no say in is not forgotten by it.
+    pub(crate) fn keep(&mut self, subject: String) {
+        self.seen.insert(subject);
+    }
     /// True when this was not said within `every`.
     pub(crate) fn reminds(&mut self, subject: String, every: SignedDuration) -> bool {
         let fresh = !self.known.contains_key(subject.as_str());
@@ -453,6 +457,7 @@ fn left_objects(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
         let has_machine = running.contains(&shown.status.provider_id) || adopt::has_machine(shown, seen);
         if !claims.contains(name.as_str()) && !has_machine && sights.confirmed(format!("nodeclaim/{name} without claim"), BETWEEN_SIGHTINGS)
         {
+            sights.keep_denial(&format!("nodeclaim/{name}"));
             out.release_mirrors.push(name.clone());
         }
     }
@@ -460,6 +465,7 @@ fn left_objects(seen: &Seen<'_>, sights: &mut Sights<'_>, out: &mut Findings) {
         let (name, id) = (&node.metadata.name, node.spec.provider_id.as_str());
         let accounted = !id.starts_with("aws:///") || machines.contains(id) || running.contains(id) || is_ready(node);
         if !accounted && sights.confirmed(format!("node/{name} without machine"), BETWEEN_SIGHTINGS) {
+            sights.keep_denial(&format!("node/{name}"));
             out.release_nodes.push(name.clone());
         }
     }

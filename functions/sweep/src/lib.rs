@@ -12,6 +12,7 @@ mod drift;
 mod gauges;
 mod health;
 mod judge;
+mod release;
 mod reservations;
 mod templates;
 #[cfg(test)]

@@ -3,9 +3,9 @@
 //! Asked for once, remembered in a record, and gone on with at every tick until nothing is left. While the record is there
 //! decisions see no NodePools, so that nothing new comes.
 
+use crate::adopt;
 use std::collections::BTreeSet;
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
-use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{
     Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Phase, Revision, Stored, Uninstall, UninstallRequest, mirror, step,
@@ -131,12 +131,11 @@ where
     let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
     let ours = |instance: &Instance| {
         let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
-        tagged && crate::adopt::is_ours(instance, &objects) && instance.is_alive() && !was_let_go(instance)
+        tagged && adopt::is_ours(instance, &objects) && instance.is_alive() && !was_let_go(instance)
     };
     let shown = |instance: &Instance| {
         let id = instance.provider_id();
-        let ours = |claim: &NodeClaim| claim.metadata.annotation(labels::MANAGED) == Some("true");
-        objects.node_claims.iter().any(|claim| claim.status.provider_id == id.as_str() && !ours(claim))
+        objects.node_claims.iter().any(|claim| claim.status.provider_id == id.as_str() && !adopt::is_marked(claim))
     };
     let claimed =
         |instance: &Instance| claims.iter().any(|claim| claim.value.machine().is_some_and(|machine| machine.instance_id == instance.id));
@@ -146,8 +145,7 @@ where
         let readable = claims.iter().any(|claim| claim.value.key.name.as_str() == name);
         readable || unreadable.iter().any(|known| known == name)
     };
-    let made = objects.node_claims.iter().filter(|shown| shown.metadata.annotation(labels::MANAGED) == Some("true"));
-    let left = made.filter(|shown| !has_claim(&shown.metadata.name));
+    let left = objects.node_claims.iter().filter(|shown| adopt::is_marked(shown) && !has_claim(&shown.metadata.name));
     let left = left.map(|shown| (shown.metadata.name.clone(), let_go.contains(&shown.status.provider_id))).collect();
     // Machines that another controller's claims name are that controller's.
     let machines = machines.into_iter().filter(|instance| ours(instance) && (claimed(instance) || !shown(instance))).collect();

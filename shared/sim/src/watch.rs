@@ -20,6 +20,8 @@ use whittle_units::{ClaimName, ClusterName, InstanceId, Price, ProviderId};
 
 /// A contradiction has to be seen again this long after it was first seen, less what clocks may differ.
 const BETWEEN_SIGHTINGS: SignedDuration = SignedDuration::from_secs(26);
+/// A sighting counts for so long.
+const REMEMBERED: SignedDuration = SignedDuration::from_mins(10);
 /// What two clocks may differ by, and a little for the call itself.
 const SLACK: SignedDuration = SignedDuration::from_secs(5);
 
@@ -45,8 +47,8 @@ pub(crate) struct Watched {
     karpenters: BTreeSet<InstanceId>,
     /// Since when machines are to be left to run without Whittle.
     kept_since: Option<Timestamp>,
-    /// Whether the table was replaced by another.
-    table_lost: bool,
+    /// When the table was replaced by another.
+    table_lost: Option<Timestamp>,
 }
 
 impl World {
@@ -75,13 +77,13 @@ impl World {
 
     /// Whether the table is not the one that the world began with: what it says of the past is not all of it.
     pub fn has_lost_its_table(&self) -> bool {
-        self.watched.table_lost
+        self.watched.table_lost.is_some()
     }
 
     /// The table was replaced by another: what only it knew (leases, notices that were read, what a call was made for) nobody can
     /// be held to any more.
     pub(crate) fn watch_other_table(&mut self) {
-        self.watched.table_lost = true;
+        self.watched.table_lost = Some(self.now());
         self.watched.lease = None;
         self.watched.answered.clear();
         self.watched.noticed.clear();
@@ -370,6 +372,10 @@ impl World {
     fn watch_orphan(&mut self, id: &InstanceId) {
         // EC2 may still show what has ended.
         if !self.lives(id) {
+            return;
+        }
+        // Another table may remember that it was seen before.
+        if self.watched.table_lost.is_some_and(|at| self.now().duration_since(at) < REMEMBERED) {
             return;
         }
         let seen = self.watched.unclaimed.get(id).copied();

@@ -82,6 +82,8 @@ pub enum Step {
     EndNewest,
     /// EC2 does not show the machines that it has just started for so long.
     UnshowYoung(GoDuration),
+    /// EC2's listings leave out the youngest machine for so long, where its answers lag.
+    UnlistNewest(GoDuration),
     /// Lists do not show the first Node of a pool until `show-all`.
     HideFirstNode(Target),
     ShowAll,

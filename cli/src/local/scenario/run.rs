@@ -338,6 +338,10 @@ impl<'a> Player<'a> {
     fn mishap(&mut self, step: &Step) -> Played {
         match step {
             Step::UnshowYoung(span) => self.session.simulation.world().unshow_young(span.span()),
+            Step::UnlistNewest(span) => {
+                let done = self.session.simulation.world().unlist_newest(span.span());
+                return Ok(self.befell(done, "no machine runs"));
+            }
             Step::HideFirstNode(target) => {
                 let nodes = self.nodes(target);
                 let Some(node) = nodes.first() else { return Ok(self.befell(false, "there is no such node to hide")) };

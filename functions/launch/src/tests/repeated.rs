@@ -253,3 +253,19 @@ fn a_call_that_was_lost_with_the_table_buys_nothing_for_the_claims_that_its_mach
     run_over(&simulation.ports(), &names);
     assert_eq!((served(&simulation), simulation.world().region.machines.len()), (2, 2), "and one is bought for the other");
 }
+
+#[test]
+fn a_call_that_may_have_been_lost_long_ago_is_looked_for_twice_before_it_is_made() {
+    let mut simulation = with_class();
+    let claim = keep(&simulation, 1);
+    let mut look = |seconds| {
+        simulation.run_until(at(seconds));
+        let report = run_over(&simulation.ports(), std::slice::from_ref(&claim.key.name));
+        let started = simulation.world().region.started();
+        (report.counted("looked_for"), started)
+    };
+    assert_eq!(look(300), (1, 0), "EC2's answer may be behind");
+    assert_eq!(look(310), (0, 0), "too early");
+    assert_eq!(look(331), (0, 1));
+    assert_eq!(look(600), (0, 1), "once");
+}

@@ -105,6 +105,7 @@ fn a_used_up_quota_is_one_memory_of_a_minute_and_the_pool_says_so() {
     for (number, begun) in [(1, 0), (2, 60), (3, 121)] {
         simulation.run_until(at(begun));
         keep_as(&simulation, number, |claim| {
+            claim.created_at = at(begun);
             claim.spec.node_pool = "default".into();
             claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["m5.large", "c5.large", "r5.xlarge"])];
         });

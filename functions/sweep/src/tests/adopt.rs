@@ -252,6 +252,12 @@ fn a_claim_that_is_older_than_its_machine_is_not_launched_again() {
     let (_, second) = behind.twice(30);
     assert!(second.launch.is_empty(), "its machine runs");
     assert_eq!(second.adopt[0].place(Some(&planned())), Place::Waiting);
+    let taken = change(behind, |scene| {
+        let mut another = serving();
+        another.key.name = "default-2".into();
+        scene.claims.push(another);
+    });
+    assert_eq!(taken.twice(30).1.launch.len(), 1, "unless another claim was given that machine");
     let mut launching = step(&planned(), &begun(), at(0)).unwrap();
     launching.look_again_at = None;
     assert_eq!(second.adopt[0].place(Some(&launching)), Place::Waiting);

@@ -128,7 +128,9 @@ impl World {
         let claim = self.store.claims_with_hidden(&cluster).map(|stored| &stored.value).find(of_node);
         let machine = claim.and_then(|claim| claim.machine()).map(|machine| machine.instance_id.clone());
         let alive = |id: &InstanceId| self.region.machines.get(id).is_some_and(|machine| machine.instance.is_alive());
-        if let Some(id) = machine.filter(alive) {
+        // A claim of an older table may have been brought back that Whittle had left.
+        let left = |id: &InstanceId| self.has_lost_its_table() && self.was_let_go(id);
+        if let Some(id) = machine.filter(alive).filter(|id| !left(id)) {
             self.broke(format!("node {node} vanished while its machine {id} ran"));
         }
     }

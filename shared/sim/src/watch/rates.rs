@@ -5,7 +5,7 @@ use crate::world::World;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 use whittle_api::labels;
-use whittle_claims::{BucketName, Claim, Doorbell, Phase};
+use whittle_claims::{BucketName, Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ec2::fleet::FleetRequest;
 use whittle_units::InstanceId;
 
@@ -85,6 +85,7 @@ impl World {
         }
         let launch = request.tags.get(labels::TAG_LAUNCH);
         let of_call = |claim: &&Claim| matches!(&claim.phase, Phase::Launching { client_token, .. } if Some(client_token) == launch);
+        let given_up = launch.is_some_and(|launch| self.was_given_up(launch));
         let waiting: Vec<&Claim> = self.store.claims(&cluster).map(|stored| &stored.value).filter(of_call).collect();
         let ended = |at: Timestamp| now.duration_since(at) > ENDED_AGO;
         let unwanted =
@@ -92,6 +93,20 @@ impl World {
         if unwanted {
             self.broke(format!("machine {} was bought for claims that were to end long before", came[0]));
         }
+        if given_up {
+            self.broke(format!("machine {} came of a call that nobody waited for any more", came[0]));
+        }
+    }
+
+    /// Whether all claims of a call that is stored have ended without a machine.
+    fn was_given_up(&self, launch: &str) -> bool {
+        let stored = self.store.record(&self.cluster.name, "launch", launch);
+        let members = stored.and_then(|call| call["members"].as_array()).into_iter().flatten().filter_map(serde_json::Value::as_str);
+        let key = |name: &str| ClaimKey { cluster: self.cluster.name.clone(), name: name.into() };
+        let mut claims = members.map(|name| self.store.claim(&key(name))).peekable();
+        let ended =
+            |claim: Option<&Stored<Claim>>| claim.is_some_and(|stored| !stored.value.is_live() && stored.value.instance().is_none());
+        claims.peek().is_some() && claims.all(ended)
     }
 
     /// A function asks for its own next run: one chain of runs does that, however many of its messages come twice.

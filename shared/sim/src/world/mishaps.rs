@@ -24,6 +24,16 @@ impl World {
         true
     }
 
+    /// EC2's listings leave out the youngest machine for so long, while its answers lag at all. False where none runs.
+    pub fn unlist_newest(&mut self, span: SignedDuration) -> bool {
+        let alive = self.region.machines.values().map(|machine| &machine.instance).filter(|instance| instance.is_alive());
+        let newest = alive.max_by_key(|instance| (instance.launched_at, instance.id.clone())).map(|instance| instance.id.clone());
+        let Some(id) = newest else { return false };
+        self.tell(LineKind::Fault, format!("EC2 does not list machine {id}"));
+        self.unlist(&id, span);
+        true
+    }
+
     /// EC2 does not show the machines that it has just started for so long, as it may not for a while after their launch.
     pub fn unshow_young(&mut self, span: SignedDuration) {
         let now = self.now();
