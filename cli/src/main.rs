@@ -8,5 +8,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // `whittle … | head` ends as other commands do when nobody reads on.
+    sigpipe::reset();
     whittle_cli::run(&whittle_cli::Cli::parse())
 }

@@ -41,3 +41,17 @@ fn out(output: &Output) -> String {
 fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
+
+#[test]
+fn output_that_nobody_reads_ends_the_command_without_a_word() {
+    let scenario = tests().join("scenarios/faults/scale_up.yaml").display().to_string();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_whittle"))
+        .args(["sim", "storm", "--seeds", "1", "--story", &scenario])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    assert!(!ended.status.success() && ended.stderr.is_empty(), "{}", err(&ended));
+}
