@@ -6,7 +6,8 @@
 use crate::adopt;
 use std::collections::BTreeSet;
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
-use whittle_api::{ClusterObjects, labels};
+use whittle_api::k8s::{Kind as _, Node};
+use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{
     Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Phase, Revision, Stored, Uninstall, UninstallRequest, mirror, step,
 };
@@ -21,8 +22,9 @@ use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, SignedDurati
 const PIECE: SignedDuration = SignedDuration::from_secs(2);
 /// A launch that has brought nothing for so long brings nothing more.
 const LAUNCHED_WITHIN: SignedDuration = SignedDuration::from_mins(15);
-/// Records of a cluster, by kind, that go when all else has gone. Sightings expire: what they are about may be confirmed yet.
+/// Records of a cluster, by kind, that go when all else has gone.
 const KINDS: &[&str] = &[
+    "sighting",
     "pool-health",
     "verdict",
     "disruption",
@@ -51,6 +53,8 @@ pub(crate) struct Left {
     pub(crate) unreadable: Vec<String>,
     /// NodeClaims that Whittle made and that no claim stands behind any more, and whether their machines were let go.
     pub(crate) objects: Vec<(String, bool)>,
+    /// Nodes that are being deleted and that our finalizer holds: what was seen of them is not forgotten before they are gone.
+    pub(crate) nodes: Vec<String>,
 }
 
 impl Left {
@@ -59,7 +63,7 @@ impl Left {
         self.claims.is_empty() && self.machines.is_empty() && self.unreadable.is_empty() && self.objects.is_empty()
     }
     fn is_nothing(&self) -> bool {
-        self.is_quiet() && self.templates.is_empty() && self.classes.is_empty()
+        self.is_quiet() && self.templates.is_empty() && self.classes.is_empty() && self.nodes.is_empty()
     }
 }
 
@@ -152,7 +156,10 @@ where
     let held =
         objects.node_classes.iter().filter(|class| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER));
     let classes = held.map(|class| class.metadata.name.clone()).collect();
-    Ok((Left { claims, machines, templates, classes, unreadable, objects: left }, objects))
+    let held = |meta: &&ObjectMeta| meta.is_deleting() && meta.finalizers.iter().any(|held| held == labels::TERMINATION_FINALIZER);
+    let hidden = objects.unreadable_of(Node::KIND).map(|odd| &odd.metadata);
+    let nodes = objects.nodes.iter().map(|node| &node.metadata).chain(hidden).filter(held).map(|meta| meta.name.clone()).collect();
+    Ok((Left { claims, machines, templates, classes, unreadable, objects: left, nodes }, objects))
 }
 
 /// Does what can be done now.
@@ -222,12 +229,14 @@ where
         world.store.erase(cluster, KINDS).await?;
         "nothing is left: take the cluster out of the stack's Clusters, or delete the stack".to_owned()
     } else {
-        let Left { claims, machines, templates, classes, unreadable, objects } = &left;
+        let Left { claims, machines, templates, classes, unreadable, objects, nodes } = &left;
         format!(
-            "still there: {} claims, {} machines, {} NodeClaims without a claim, {} launch templates, {} node classes, {} unreadable claims",
+            "still there: {} claims, {} machines, {} NodeClaims without a claim, {} Nodes being deleted, {} launch templates, {} node classes, \
+             {} unreadable claims",
             claims.len(),
             machines.len(),
             objects.len(),
+            nodes.len(),
             templates.len(),
             classes.len(),
             unreadable.len()
