@@ -3,7 +3,7 @@
 use super::offers::Offers;
 use super::state::World;
 use crate::requirements::{Allowed, Requirements, from_requirements};
-use crate::schedule::{NewClaim, by_price};
+use crate::schedule::{NewClaim, with_ties};
 use std::collections::BTreeSet;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::labels;
@@ -108,7 +108,7 @@ impl<'w> Replacement<'w> {
     fn sort(&mut self) {
         let price = |instance_type: &InstanceType| self.cheapest(instance_type).map_or(u64::MAX, Price::nanos);
         let mut priced: Vec<(u64, usize)> = self.types.iter().map(|instance_type| price(instance_type)).zip(0..).collect();
-        by_price(&mut priced);
+        with_ties(&mut priced);
         self.types = priced.into_iter().map(|(_, at)| self.types[at]).collect();
     }
 

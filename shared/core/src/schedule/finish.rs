@@ -137,7 +137,7 @@ fn finalize(p: &mut Problem<'_>, options: &Options, claim: &Claim) -> Final {
         listed.sort_by_key(|t| catalog.place[*t]);
         priced.extend(listed.into_iter().map(|t| (view.price[t], t)));
     }
-    order::by_price(&mut priced);
+    order::with_ties(&mut priced);
     let mut types: Vec<usize> = priced.into_iter().map(|(_, t)| t).collect();
     let mut short = Vec::new();
     if types.len() > MAX_TYPES {

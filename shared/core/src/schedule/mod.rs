@@ -42,7 +42,7 @@ mod topology;
 mod wishes;
 mod yard;
 
-pub(crate) use order::by_price;
+pub(crate) use order::with_ties;
 pub(crate) use prepared::Prepared;
 
 pub use assortment::Assortment;

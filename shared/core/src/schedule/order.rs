@@ -1,11 +1,11 @@
-//! The order of instance types with equal prices.
+//! The order of what is equal: instance types of one price, claims of as many pods.
 //!
-//! The reference sorts by price alone with its language's unstable sort, so ties fall as that algorithm (a quicksort that
+//! The reference sorts by price (or by pods) alone with its language's unstable sort, so ties fall as that algorithm (a quicksort that
 //! defeats patterns) happens to leave them. Lists are compared entry by entry with the reference's, so the same steps
-//! are taken here: the result is deterministic, and sorted by price, whatever the ties.
+//! are taken here: the result is deterministic, and sorted, whatever the ties.
 
-/// Sorts by price; ties as the reference's runtime leaves them.
-pub(crate) fn by_price(items: &mut [(u64, usize)]) {
+/// Sorts by the first of each; ties as the reference's runtime leaves them.
+pub(crate) fn with_ties(items: &mut [(u64, usize)]) {
     let limit = usize::BITS - items.len().leading_zeros();
     let mut sort = Sort { v: items };
     let end = sort.v.len();

@@ -1,6 +1,5 @@
 //! The reference's order of trying: existing machines, machines already asked for, new ones; wishes dropped one by one.
 
-use super::Options;
 use super::aim::{Aim, Aims};
 use super::bits::Bits;
 use super::fit::{self, Freedom, No, Target};
@@ -10,6 +9,7 @@ use super::problem::Problem;
 use super::state::{Dead, State};
 use super::thrift::Purse;
 use super::topology::Asked;
+use super::{Options, Packing, order};
 use std::collections::VecDeque;
 
 /// How a solve ended.
@@ -53,6 +53,8 @@ pub(crate) struct FirstFit<'s, 'a> {
     pub(crate) aims: Aims,
     /// Machines that exist and take pods.
     open_machines: Bits,
+    /// Machines already asked for in the order in which the reference tries them, each after the pods that it has.
+    turns: Vec<(u64, usize)>,
     /// By machine to be asked for: the most that one of its types has left.
     left: Left,
 }
@@ -97,6 +99,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             purse: Purse::default(),
             aims: Aims::default(),
             open_machines,
+            turns: Vec::new(),
             left: Left::default(),
         }
     }
@@ -202,6 +205,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         }
         dead.claims.grow(self.st.claims.len());
         let open = match self.choice {
+            Choice::FewestPods if self.options.packing == Packing::Reference => self.find_in_turn(class, form, dead),
             Choice::FewestPods => self.find_open(class, form, dead),
             Choice::Cheapest | Choice::Aimed(_) => self.find_cheapest(class, form, dead),
         };
@@ -231,6 +235,30 @@ impl<'s, 'a> FirstFit<'s, 'a> {
                     Err(No::ForGood) => dead.claims.insert(at),
                     Err(_) => {}
                 }
+            }
+        }
+        None
+    }
+
+    /// The same with the reference's ties: it sorts one list again and again, so that of two machines with as many pods the one
+    /// that came to them later is ahead.
+    fn find_in_turn(&mut self, class: &Class, form: &Form, dead: &mut Dead) -> Option<(usize, fit::Fit)> {
+        let open_to = self.open_to(form);
+        self.turns.extend((self.turns.len()..self.st.claims.len()).map(|at| (0, at)));
+        for (pods, at) in &mut self.turns {
+            *pods = self.st.claims[*at].pods.len() as u64;
+        }
+        order::with_ties(&mut self.turns);
+        self.meter().spend(1 + self.turns.len() / meter::WORDS);
+        for turn in 0..self.turns.len() {
+            let at = self.turns[turn].1;
+            if dead.claims.has(at) || open_to.as_ref().is_some_and(|open| !open.has(at)) {
+                continue;
+            }
+            match self.fit_open(at, class, form) {
+                Ok(fit) => return Some((at, fit)),
+                Err(No::ForGood) => dead.claims.insert(at),
+                Err(_) => {}
             }
         }
         None

@@ -19,5 +19,6 @@ mod resources;
 mod selection;
 mod settled;
 mod spreading;
+mod ties;
 mod volumes;
 mod world;
