@@ -244,7 +244,9 @@ impl Found {
             if says(labels::INITIALIZED).is_some() {
                 next = step(&next, &Event::NodeReady, now)?;
             }
-        } else if let Some(shown) = self.object.as_ref().filter(|shown| self.node.is_none() && !shown.status.node_name.is_empty()) {
+        } else if let Some(shown) = self.object.as_ref().filter(|shown| self.node.is_none() && !shown.status.node_name.is_empty())
+            && shown.status.provider_id == self.instance.provider_id().as_str()
+        {
             // A Node that the list lacks.
             next = step(&next, &Event::NodeJoined { node_name: shown.status.node_name.clone() }, now)?;
         }

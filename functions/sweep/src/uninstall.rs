@@ -113,6 +113,7 @@ fn plan(left: &Left, nodes: LeftNodes) -> Vec<String> {
             LeftNodes::Keep => format!("would let go of NodeClaim {name} ({node}), its machine runs on"),
         });
     }
+    lines.extend(left.objects.iter().map(|(name, _)| format!("would release NodeClaim {name}, which no claim stands behind")));
     lines.extend(left.templates.iter().map(|name| format!("would delete launch template {name}")));
     lines.extend(left.classes.iter().map(|name| format!("would delete what was made for EC2NodeClass {name} and take its finalizer off")));
     lines.extend(left.unreadable.iter().map(|name| format!("cannot read claim {name}: uninstall with the release that wrote it")));
@@ -204,12 +205,13 @@ where
     }
     if asked.nodes == LeftNodes::Keep && left.claims.is_empty() && left.unreadable.is_empty() {
         // What no claim knows was another table's.
-        for instance in &left.machines {
+        for instance in left.machines.iter().take_while(|_| world.clock.deadline().has(world.clock.now(), PIECE)) {
             let outcome = mark_let_go(world, cluster, &instance.id, &instance.provider_id(), &objects).await;
             failure = failure.or(outcome.err());
         }
     }
-    for (name, was_let_go) in left.objects.iter().filter(|_| asked.nodes == LeftNodes::Keep) {
+    let kept = left.objects.iter().filter(|_| asked.nodes == LeftNodes::Keep);
+    for (name, was_let_go) in kept.take_while(|_| world.clock.deadline().has(world.clock.now(), PIECE)) {
         let outcome = match was_let_go {
             true => release(world, cluster, name, "").await,
             false => ring(world, terminate(cluster, &name.as_str().into())).await,

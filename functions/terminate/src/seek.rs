@@ -5,6 +5,7 @@ use crate::steps::is_overdue;
 use crate::{LATER, Next, SOON, finish, is_ours};
 use whittle_api::Unreadable;
 use whittle_api::k8s::{Kind, Node};
+use whittle_api::karpenter::NodeClaim;
 use whittle_claims::{Claim, Event, Stored, step};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, HandleError, Instances, Mirrors, Queues, Report, Safeguard, Scope, Terminator, World, save,
@@ -36,8 +37,12 @@ where
         report.count("node_found");
         return Ok(Next::Again(SOON));
     }
-    // A claim that is older than its NodeClaim knows less than that shows.
-    let mut named = objects.node_claims.iter().filter(|shown| claim.value.is_shown_by(shown)).map(|shown| &shown.status.node_name);
+    // A claim that is older than its NodeClaim knows less than that shows of the same machine.
+    let of_claim = |shown: &&NodeClaim| {
+        let machine = claim.value.machine().map(|machine| machine.provider_id.as_str());
+        claim.value.is_shown_by(shown) && machine == Some(shown.status.provider_id.as_str())
+    };
+    let mut named = objects.node_claims.iter().filter(of_claim).map(|shown| &shown.status.node_name);
     if let Some(node) = named.find(|node| !node.is_empty()).filter(|_| Safeguard::NodeLookedFor.stops(true)) {
         let joined = Event::NodeJoined { node_name: node.clone() };
         let next = step(&claim.value, &joined, world.clock.now())?;

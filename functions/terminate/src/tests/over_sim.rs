@@ -453,6 +453,18 @@ fn a_machine_whose_node_no_list_shows_is_looked_for_under_the_name_that_its_node
 }
 
 #[test]
+fn the_node_of_another_machine_that_its_node_claim_shows_is_nobodys() {
+    let scene = Scene::of(&unnamed());
+    scene.simulation.world().hide_always(Node::KIND, NODE, false);
+    scene.change::<NodeClaim>("default-1", |shown| {
+        shown.status.node_name = "of-another".into();
+        shown.status.provider_id = "aws:///z/i-2".into();
+    });
+    scene.run();
+    assert_eq!((scene.claim().node_name(), scene.state()), (None, InstanceState::Running));
+}
+
+#[test]
 fn one_answer_without_its_node_ends_no_machine() {
     for claim in [unnamed(), ending(None)] {
         let mut scene = Scene::of(&claim);
