@@ -106,6 +106,7 @@ where
     }
     stored.value.nominated.retain(|_, until| seen.now < *until);
     seen.expect_also(&stored.value.nominated);
+    stored.value.note_leaving(&seen);
     let (decision, took) = decide(settings, &seen, &stored.value, world.clock);
     counts::evaluated(&mut report, &decision, &took);
     stored.value.memory = decision.memory.clone();

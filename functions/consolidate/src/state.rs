@@ -105,6 +105,12 @@ impl Disruptions {
         self.resting.is_none() && self.running.is_empty() && self.leaving.is_empty()
     }
 
+    /// Notes which moves have begun and which are over, by the pods that the API server shows: decisions leave out those that a
+    /// machine under way is promised to, and a node that waits for its replacement would seem to be empty.
+    pub(crate) fn note_leaving(&mut self, seen: &Snapshot) {
+        self.memory.note_leaving(&seen.read, seen.now);
+    }
+
     /// Machines that are to go.
     pub(crate) fn removals(&self) -> impl Iterator<Item = &Going> {
         self.running.iter().flat_map(|running| &running.removals)

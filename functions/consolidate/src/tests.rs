@@ -10,7 +10,7 @@ use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ObjectMeta, OwnerReference};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror, step};
-use whittle_core::disruption::{Keep, LedgerEntry, Memory, Note, Removal, Savings, StaticChange, Verdict, Why};
+use whittle_core::disruption::{Keep, LedgerEntry, Memory, Move, Note, Removal, Savings, StaticChange, Verdict, Why};
 use whittle_core::schedule::NewClaim;
 use whittle_units::Price;
 
@@ -214,6 +214,44 @@ fn only_workload_pods_make_a_pod_event() {
     assert_eq!(fingerprint([&daemon, &web, &ended, &ending].into_iter()), alone);
     assert_ne!(fingerprint([&web, &other].into_iter()), alone);
     assert_eq!(fingerprint([&web, &other].into_iter()), fingerprint([&other, &web].into_iter()), "order does not matter");
+}
+
+#[test]
+fn pods_that_are_promised_a_replacement_have_not_moved_before_they_leave() {
+    let mut staying = pod("1", "ReplicaSet");
+    "staying".clone_into(&mut staying.metadata.name);
+    let mut replacement = claim("new");
+    replacement.spec.replaces = Some("c1".to_owned());
+    replacement.spec.pods = vec![whittle_claims::PodKey { name: "staying".to_owned(), uid: "1".to_owned(), ..Default::default() }];
+    let old = after(&claim("old"), &joined());
+    staying.spec.node_name = old.node_name().unwrap().to_owned();
+    let node = staying.spec.node_name.clone();
+    let claims = snapshot(vec![old, replacement], at(10)).claims;
+    let seen = |pods| {
+        let read = ClusterObjects { pods, ..ClusterObjects::default() };
+        let mut seen = Snapshot::of(at(10), read, claims.clone(), Vec::new(), BTreeMap::new());
+        seen.mark_going(["old".into()]);
+        seen
+    };
+    let noted = |seen: &Snapshot| {
+        let earlier = Move {
+            at: at(0),
+            removed: Vec::new(),
+            nodes: vec![node.clone()],
+            unmoved_at: None,
+            gone_at: None,
+            launched: Vec::new(),
+            workloads: [("web".to_owned(), 1)].into(),
+            times: BTreeMap::new(),
+        };
+        let mut stored = Disruptions { memory: Memory { moves: vec![earlier], ..Memory::default() }, ..Disruptions::default() };
+        stored.note_leaving(seen);
+        (stored.memory.moves[0].unmoved_at, stored.memory.moves[0].gone_at)
+    };
+    let waiting = seen(vec![staying]);
+    assert_eq!(waiting.objects.pods, [], "decisions leave the pod out");
+    assert_eq!(noted(&waiting), (Some(at(10)), None));
+    assert_eq!(noted(&seen(Vec::new())), (None, Some(at(10))));
 }
 
 #[test]

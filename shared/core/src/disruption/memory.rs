@@ -42,8 +42,9 @@ impl Memory {
         self.moves.drain(..self.moves.len().saturating_sub(kept));
     }
 
-    /// Notes which moves have not begun, and which are over: their pods have left.
-    pub(super) fn note_leaving(&mut self, objects: &ClusterObjects, now: Timestamp) {
+    /// Notes which moves have not begun, and which are over: their pods have left. `objects` as the API server shows them: where pods
+    /// that are promised a machine under way are left out, those of a node that is being replaced would seem to have left.
+    pub fn note_leaving(&mut self, objects: &ClusterObjects, now: Timestamp) {
         if self.moves.iter().all(|earlier| earlier.gone_at.is_some()) {
             return;
         }

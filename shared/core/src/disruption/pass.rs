@@ -144,7 +144,6 @@ impl<'w> Pass<'w> {
             prepared: None,
         };
         pass.memory.forget_old(world.now());
-        pass.memory.note_leaving(world.input.cluster.objects, world.now());
         for machine in &world.machines {
             pass.admit(machine, side);
         }

@@ -1,7 +1,7 @@
 //! Multi-node and single-node consolidation.
 
 use crate::disruption::testing::{Scene, noon, render, why};
-use crate::disruption::{Gate, Method, Move, RejectionCause, Shape};
+use crate::disruption::{Gate, Memory, Method, Move, RejectionCause, Shape};
 use jiff::ToSpan as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -398,17 +398,18 @@ fn a_pod_that_came_after_the_nodes_had_gone_took_nobodys_place() {
     check(-30, -20, 0, "Underutilized");
     check(-35, -36, 24, "MovedTooOften");
     check(-35, -36, 25, "Underutilized");
-    // It is seen that the pods leave, and a pass later what follows.
-    scene.now = noon();
-    scene.memory.moves = vec![moved_twice(None)];
-    assert_eq!(scene.decide().memory.moves[0].gone_at, Some(noon()));
+    // It is seen that the pods leave.
+    let noted = |scene: &Scene| {
+        let mut memory = Memory { moves: vec![moved_twice(None)], ..Memory::default() };
+        memory.note_leaving(&scene.objects, noon());
+        (memory.moves[0].unmoved_at, memory.moves[0].gone_at)
+    };
+    assert_eq!(noted(&scene), (None, Some(noon())));
     scene.node("n0", "default", 2);
     scene.pod("staying", "n0", "1");
-    let memory = scene.decide().memory;
-    assert_eq!((memory.moves[0].unmoved_at, memory.moves[0].gone_at), (Some(noon()), None));
+    assert_eq!(noted(&scene), (Some(noon()), None));
     scene.objects.pods.last_mut().unwrap().metadata.deletion_timestamp = Some(noon());
-    let memory = scene.decide().memory;
-    assert_eq!((memory.moves[0].unmoved_at, memory.moves[0].gone_at), (None, Some(noon())));
+    assert_eq!(noted(&scene), (None, Some(noon())));
 }
 
 #[test]
