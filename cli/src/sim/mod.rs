@@ -267,6 +267,10 @@ fn weather(seed: u64) -> Faults {
         late_claims: part(42, 40),
         scheduler_lag_ms: part(43, 4001),
         neighbours: part(44, 700),
+        deleted_namespaces: part(45, 60),
+        reused_names: part(46, 1001),
+        short_runs: part(47, 60),
+        concurrency: [0, 0, 3, 4, 6, 8, 10].get(part(48, 7) as usize).copied().unwrap_or(0),
         ..Faults::default()
     }
 }

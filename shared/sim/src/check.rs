@@ -94,7 +94,7 @@ impl World {
         broken.extend(self.closed_for_nothing());
         let told = |kept: &crate::cluster::KeptEvent| kept.event.reason == "FailedTermination";
         // The run that is refused first may be killed before it says so.
-        if self.lag.refused > 2 && !self.cluster.events.iter().any(told) {
+        if self.lag.refused > 0 && !self.cluster.events.iter().any(told) {
             broken.push("EC2 refused to end a machine and nobody was told".to_owned());
         }
         broken

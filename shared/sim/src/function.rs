@@ -49,6 +49,10 @@ impl Function {
         };
         Limits { timeout: SignedDuration::from_secs(timeout), visibility: SignedDuration::from_secs(visibility), receives }
     }
+    /// Whether the template reserves concurrency for it by default.
+    pub const fn is_reserved(self) -> bool {
+        matches!(self, Self::Relay | Self::Interrupt)
+    }
     /// Its name.
     pub const fn word(self) -> &'static str {
         match self {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, labels};
-use whittle_claims::{Claim, DecisionRecord, DeletionReason, Lease, Phase, Record as _, Uninstall};
+use whittle_claims::{Claim, DecisionRecord, DeletionReason, Lease, Phase, Record as _, Sighting, Uninstall};
 use whittle_core::disruption::LedgerEntry;
 use whittle_core::pods::is_daemon_owned;
 use whittle_ec2::fleet::FleetRequest;
@@ -47,8 +47,12 @@ pub(crate) struct Watched {
     karpenters: BTreeSet<InstanceId>,
     /// Since when machines are to be left to run without Whittle.
     kept_since: Option<Timestamp>,
+    /// Machines whose Node somebody had deleted before their end was decided.
+    without_node: BTreeSet<InstanceId>,
     /// When the table was replaced by another.
     table_lost: Option<Timestamp>,
+    /// What that one remembered to have seen.
+    remembered: Vec<String>,
 }
 
 impl World {
@@ -84,6 +88,7 @@ impl World {
     /// be held to any more.
     pub(crate) fn watch_other_table(&mut self) {
         self.watched.table_lost = Some(self.now());
+        self.watched.remembered = self.store.names_of(&self.cluster.name, Sighting::KIND).map(str::to_owned).collect();
         self.watched.lease = None;
         self.watched.answered.clear();
         self.watched.noticed.clear();
@@ -218,6 +223,7 @@ impl World {
             .filter(|other| other.key != claim.key && !self.is_to_end(other))
             .filter(|other| matches!(other.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. }))
             .filter(|other| !self.has_taken_others(other))
+            .filter(|other| self.store.shown_at(&other.key).is_none_or(|at| at < self.ago(ends::RUN_MAX)))
             .flat_map(|other| other.spec.pods.iter().map(|pod| pod.uid.as_str()))
             .collect();
         let waits = |pod: &&Pod| !pod.is_bound() && !pod.metadata.is_deleting() && pod.metadata.controller().is_some();
@@ -247,6 +253,7 @@ impl World {
     pub(crate) fn watch_changed(&mut self, old: &Claim, new: &Claim, was_current: bool) {
         self.watch_disruption(old, new);
         self.watch_abandoned(old, new);
+        self.watch_deleted_node(old, new);
         if let (Phase::Registered { .. }, Phase::Initialized { .. }) = (&old.phase, &new.phase) {
             self.watch_initialized(new);
         }
@@ -375,7 +382,8 @@ impl World {
             return;
         }
         // Another table may remember that it was seen before.
-        if self.watched.table_lost.is_some_and(|at| self.now().duration_since(at) < REMEMBERED) {
+        let remembered = || self.watched.remembered.iter().any(|subject| subject.contains(id.as_str()));
+        if self.watched.table_lost.is_some_and(|at| self.now().duration_since(at) < REMEMBERED) && remembered() {
             return;
         }
         let seen = self.watched.unclaimed.get(id).copied();

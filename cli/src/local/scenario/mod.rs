@@ -242,6 +242,7 @@ pub struct FaultChange {
     pub lost_replies: Option<u32>,
     pub lost_fleets: Option<u32>,
     pub webhook_refusals: Option<u32>,
+    pub claim_refusals: Option<u32>,
     pub lost_messages: Option<u32>,
     pub repeated_messages: Option<u32>,
     pub late_messages: Option<u32>,

@@ -429,7 +429,10 @@ impl<'a> Player<'a> {
 
     fn interrupt(&mut self, target: &Target) -> Played {
         let nodes = self.nodes(target);
-        let Some(node) = nodes.first() else { return Ok(Err("there is no such node to interrupt".to_owned())) };
+        let Some(node) = nodes.first() else {
+            // Where faults happen it may have ended before.
+            return Ok(if self.lenient { Ok(()) } else { Err("there is no such node to interrupt".to_owned()) });
+        };
         self.session.tell(&format!("EC2 announces: spot node {node} is taken back in two minutes"));
         // Under faults its machine may have ended by now.
         if let Err(error) = self.session.interrupt(node)
@@ -488,6 +491,7 @@ impl<'a> Player<'a> {
         faults.throttles = change.throttles.unwrap_or(faults.throttles);
         faults.lost_replies = change.lost_replies.unwrap_or(faults.lost_replies);
         faults.lost_fleets = change.lost_fleets.unwrap_or(faults.lost_fleets);
+        faults.claim_refusals = change.claim_refusals.unwrap_or(faults.claim_refusals);
         faults.webhook_refusals = change.webhook_refusals.unwrap_or(faults.webhook_refusals);
         faults.lost_messages = change.lost_messages.unwrap_or(faults.lost_messages);
         faults.repeated_messages = change.repeated_messages.unwrap_or(faults.repeated_messages);

@@ -82,7 +82,8 @@ impl Cluster {
             let pods = staying.get(key).map(Vec::as_slice).unwrap_or_default();
             let hash = template_hash(&deployment.spec.template);
             let settled = pods.len() == wanted(deployment) && pods.iter().all(|pod| pod.metadata.label(TEMPLATE_HASH) == Some(&hash));
-            (!settled).then(|| (deployment.clone(), pods.iter().map(|pod| Replica::of(pod)).collect()))
+            (!settled && !self.is_terminating(&deployment.metadata.namespace))
+                .then(|| (deployment.clone(), pods.iter().map(|pod| Replica::of(pod)).collect()))
         };
         self.objects.deployments.iter().filter_map(replicas).collect()
     }

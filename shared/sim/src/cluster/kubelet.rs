@@ -82,6 +82,7 @@ impl Cluster {
             "network not ready",
             now,
         );
+        self.lost_at.remove(&machine.node_name);
         self.objects.create(node, now);
         self.ready_at.insert(machine.node_name.clone(), now.checked_add(NETWORK_DELAY).unwrap_or(now));
     }

@@ -7,6 +7,7 @@ mod controllers;
 mod garbage;
 mod groups;
 mod kubelet;
+mod namespaces;
 pub mod objects;
 mod scheduler;
 mod volumes;
@@ -69,6 +70,8 @@ pub struct Cluster {
     /// When Nodes become ready, and those of lost machines are taken away.
     ready_at: BTreeMap<String, Timestamp>,
     lost_at: BTreeMap<String, Timestamp>,
+    /// Namespaces that are being deleted, and when they are there again.
+    terminating: BTreeMap<String, Timestamp>,
     /// What was told about each Deployment last.
     told: BTreeMap<String, (usize, usize, String)>,
     /// Nodes and classes as they were at the last look, to notice changes.
@@ -105,6 +108,7 @@ impl Cluster {
             ends: BTreeMap::new(),
             ready_at: BTreeMap::new(),
             lost_at: BTreeMap::new(),
+            terminating: BTreeMap::new(),
             told: BTreeMap::new(),
             seen_nodes: BTreeMap::new(),
             seen_classes: BTreeMap::new(),
@@ -138,6 +142,7 @@ impl Cluster {
         self.step_holds(now);
         self.step_volumes(now);
         self.collect_garbage(now);
+        self.step_namespaces(now);
         self.step_workloads(now, dice);
         self.step_pods(now);
         self.schedule_pods(now, dice, &mut effects);
@@ -160,7 +165,7 @@ impl Cluster {
     /// When the next timer of a pod, Node or drain runs out.
     pub fn next_at(&self, now: Timestamp) -> Option<Timestamp> {
         let timers = self.starts.values().chain(self.ends.values()).chain(self.ready_at.values()).chain(self.lost_at.values());
-        timers.copied().chain(self.retry_at).filter(|at| *at > now).min()
+        timers.chain(self.terminating.values()).copied().chain(self.retry_at).filter(|at| *at > now).min()
     }
 
     /// Somebody has to look again by then.

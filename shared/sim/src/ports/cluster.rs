@@ -70,7 +70,8 @@ impl SimPorts {
     /// A webhook of somebody else's may refuse what functions write to Nodes and NodeClaims.
     fn reviewed(&self, world: &mut World, what: &str) -> Result<(), ClusterError> {
         let asked = self.caller(world).is_some() && matches!(what, "a Node" | "a NodeClaim");
-        if asked && world.strikes(world.faults.webhook_refusals) {
+        let of_claims = what == "a NodeClaim" && world.strikes(world.faults.claim_refusals);
+        if asked && (of_claims || world.strikes(world.faults.webhook_refusals)) {
             let message = "admission webhook \"policy.example.com\" denied the request".to_owned();
             return Err(ClusterError::Invalid { what: what.to_owned(), message });
         }
@@ -174,7 +175,9 @@ impl World {
             Sought::Node => objects.get::<Node>(name).map(|node| &node.metadata),
         };
         let claim = objects.get::<NodeClaim>(name).filter(|_| sought == Sought::NodeClaim);
-        let provider_id = claim.map(|claim| claim.status.provider_id.clone()).unwrap_or_default();
+        let node = objects.get::<Node>(name).filter(|_| sought == Sought::Node);
+        let machine = claim.map(|claim| &claim.status.provider_id).or(node.map(|node| &node.spec.provider_id));
+        let provider_id = machine.cloned().unwrap_or_default();
         found.map_or(Presence::Gone, |meta| Presence::There { uid: meta.uid.clone(), generation: meta.generation, provider_id })
     }
 
@@ -325,12 +328,22 @@ impl Nodes for SimPorts {
     }
 }
 
+/// The API server's 403: nothing is created in a namespace that is being deleted.
+fn terminating(namespace: &str, name: &str) -> ClusterError {
+    let message = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    ClusterError::Invalid { what: name.to_owned(), message }
+}
+
 impl Evictions for SimPorts {
     async fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
         self.change(cluster, "a pod", |world| {
             let now = world.now();
             let key = format!("{}/{}", pod.namespace, pod.name);
             world.watch_eviction_rate();
+            world.maybe_delete_namespace(&pod.namespace);
+            if world.cluster.is_terminating(&pod.namespace) {
+                return Err(terminating(&pod.namespace, &key));
+            }
             match world.evict(&key, &pod.uid, now) {
                 Eviction::Granted => Ok(()),
                 Eviction::Refused(_) if world.is(Mutant::RefusedPodsDeleted) => {
@@ -360,6 +373,9 @@ impl Evictions for SimPorts {
 impl StatusWriter for SimPorts {
     async fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> Result<(), ClusterError> {
         self.ask(cluster, "an event", |world| {
+            if world.cluster.is_terminating(&event.namespace) {
+                return Err(terminating(&event.namespace, &event.name));
+            }
             world.publish(event);
             Ok(())
         })

@@ -22,7 +22,7 @@ const STALE_AT_LEAST: SignedDuration = SignedDuration::from_secs(4);
 /// The scheduler may not know yet of a node that was closed so lately, by whatever clock.
 const UNKNOWN_YET: SignedDuration = SignedDuration::from_millis(2_500);
 /// The longest that a run lasts which decides to evict.
-const RUN_MAX: SignedDuration = SignedDuration::from_secs(32);
+pub(super) const RUN_MAX: SignedDuration = SignedDuration::from_secs(32);
 /// Terminating pods hold others back for a minute at most.
 const HOLDS: SignedDuration = SignedDuration::from_secs(50);
 /// What evictions are left at least, beside the longest grace of a pod, where pods wait for a machine.
@@ -83,7 +83,7 @@ fn grace(pod: &Pod) -> SignedDuration {
 }
 
 impl World {
-    fn ago(&self, span: SignedDuration) -> Timestamp {
+    pub(super) fn ago(&self, span: SignedDuration) -> Timestamp {
         self.now().checked_sub(span).unwrap_or(Timestamp::MIN)
     }
 
@@ -159,7 +159,7 @@ impl World {
             None => format!("machine {id} was ended without a claim"),
             Some(claim) => match &claim.deletion {
                 None => format!("machine {id} was ended while claim {} served", claim.key.name),
-                Some(deletion) if self.was_to_stay(deletion) => {
+                Some(deletion) if self.was_to_stay(id, deletion) => {
                     format!("machine {id} was ended ({:?}) although Whittle was to leave it", deletion.reason)
                 }
                 Some(deletion) => {
@@ -180,10 +180,23 @@ impl World {
         self.broke(text);
     }
 
-    /// Whether a machine was to run on without Whittle before its end was decided.
-    fn was_to_stay(&self, deletion: &Deletion) -> bool {
+    /// Whether a machine was to run on without Whittle before its end was decided. Without its Node nobody would want it to.
+    fn was_to_stay(&self, id: &InstanceId, deletion: &Deletion) -> bool {
         let late = |since: Timestamp| deletion.at > since + RUN_MAX;
-        !deletion.reason.is_involuntary() && self.watched.kept_since.is_some_and(late)
+        // Nor is a launch waited for for ever that nobody hears of.
+        let decided = !deletion.reason.is_involuntary() && deletion.reason != DeletionReason::LaunchTimeout;
+        decided && self.watched.kept_since.is_some_and(late) && !self.watched.without_node.contains(id)
+    }
+
+    /// Notes where the end of a claim is decided after somebody deleted its Node.
+    pub(super) fn watch_deleted_node(&mut self, old: &Claim, new: &Claim) {
+        if old.deletion.is_none()
+            && new.deletion.is_some()
+            && let Some(machine) = new.machine()
+            && self.node_of(&machine.provider_id).is_some_and(|node| node.metadata.is_deleting())
+        {
+            self.watched.without_node.insert(machine.instance_id.clone());
+        }
     }
 
     /// Whether the scheduler may still bind pods to a node because it was closed a moment ago.
@@ -294,7 +307,10 @@ impl World {
             return Some("its next machine is on its way and in time");
         }
         let mut all = self.store.claims_with_hidden(&cluster);
-        let planned = all.any(|stored| comes(&stored.value, deletion.at - SLACK, Timestamp::MAX));
+        // One that failed a moment ago was planned all the same.
+        let failed =
+            |claim: &Claim| claim.created_at >= deletion.at - SLACK && claim.deletion.as_ref().is_some_and(|end| end.at >= self.ago(STALE));
+        let planned = all.any(|stored| comes(&stored.value, deletion.at - SLACK, Timestamp::MAX) || failed(&stored.value));
         let early = self.now().duration_since(deletion.at) < UNPLANNED && !planned;
         early.then_some("nothing can have been planned for it yet")
     }

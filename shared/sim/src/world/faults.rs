@@ -99,6 +99,18 @@ pub struct Faults {
     pub foreign_finalizers: u32,
     /// Writes of Nodes and NodeClaims that a webhook refuses.
     pub webhook_refusals: u32,
+    /// Writes of NodeClaims alone that it refuses.
+    pub claim_refusals: u32,
+    /// Evictions before which somebody deletes the pod's namespace, and makes it again within two minutes: meanwhile the API server
+    /// creates nothing in it, evictions and Events among it.
+    pub deleted_namespaces: u32,
+    /// Machines that get the address, and with it the name of their Node, of one that has ended and whose Node is gone.
+    pub reused_names: u32,
+    /// Invocations that have no more than some seconds of their time, as if work or a slow start had taken the rest.
+    pub short_runs: u32,
+    /// So many invocations run at once in the account, those of functions with concurrency of their own aside; any number at zero.
+    /// A message whose invocation is throttled has been received all the same.
+    pub concurrency: u32,
     /// So many milliseconds after a node is closed the scheduler still binds pods to it.
     pub scheduler_lag_ms: u32,
     /// Each invocation's clock is off by up to this many milliseconds, either way.

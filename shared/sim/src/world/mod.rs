@@ -505,6 +505,10 @@ impl World {
                 self.tell(LineKind::Fault, "a message was parked after its last try");
                 continue;
             };
+            if self.is_throttled(message.function) {
+                self.queues.give_back(task, "throttled");
+                continue;
+            }
             if self.strikes(self.faults.doubled_runs) {
                 // A second worker that knows nothing of the first; the message follows the first one's fate.
                 self.task_sequence += 1;
@@ -535,7 +539,7 @@ impl World {
         // Messages of a group come one at a time.
         let batch = (batched && group.is_none()).then_some(self.batches);
         self.counts.invocations += 1;
-        let timeout = function.limits().timeout;
+        let timeout = self.time_of(function);
         let end = self.now().checked_add(timeout).unwrap_or(Timestamp::MAX);
         self.agenda.at(end, Event::Expire { task });
         self.running.insert(task, Running { function, chain, batch });
@@ -615,6 +619,11 @@ impl World {
         self.running.values().filter(|running| running.function == function).count()
     }
 
+    /// Runs that share the account's concurrency.
+    fn runs_without_reserve(&self) -> usize {
+        self.running.values().filter(|running| !running.function.is_reserved()).count()
+    }
+
     pub(crate) fn take_crash(&mut self, task: TaskId) -> bool {
         self.doomed.remove(&task)
     }
@@ -692,6 +701,7 @@ impl World {
             for started in &answer.instances {
                 self.maybe_protect(&started.id);
                 self.maybe_unshown(&started.id);
+                self.maybe_rename(&started.id);
                 let price = self.region.machines.get(&started.id).map_or(Price::ZERO, |machine| machine.price);
                 let text = format!(
                     "EC2 starts {}: {} {} in {} at {price}",

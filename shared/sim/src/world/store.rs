@@ -34,6 +34,8 @@ pub struct Store {
     now: Timestamp,
     /// Claims that cannot be read for a while, as they are, and until when.
     hidden: BTreeMap<ClaimKey, (Stored<Claim>, Timestamp)>,
+    /// When a claim could be read again.
+    shown_at: BTreeMap<ClaimKey, Timestamp>,
     leases: BTreeMap<ClusterName, Lease>,
     /// The newest token ever given: it outlives the lease.
     tokens: BTreeMap<ClusterName, FencingToken>,
@@ -63,6 +65,10 @@ impl Store {
     /// Whether a claim is there and cannot be read.
     pub(crate) fn is_hidden(&self, key: &ClaimKey) -> bool {
         self.hidden.contains_key(key)
+    }
+    /// When a claim could be read again that could not for a while.
+    pub(crate) fn shown_at(&self, key: &ClaimKey) -> Option<Timestamp> {
+        self.shown_at.get(key).copied()
     }
     /// The claim that has a machine and cannot be read.
     pub(crate) fn hidden_owner(&self, id: &InstanceId) -> Option<String> {
@@ -96,6 +102,7 @@ impl Store {
             .collect();
         for key in back {
             if let Some((stored, _)) = self.hidden.remove(&key) {
+                self.shown_at.insert(key.clone(), self.now);
                 self.claims.insert(key, stored);
             }
         }
@@ -109,6 +116,11 @@ impl Store {
     /// A record as it is stored.
     pub(crate) fn record(&self, cluster: &ClusterName, kind: &str, name: &str) -> Option<&serde_json::Value> {
         self.records.get(&(cluster.clone(), kind.to_owned(), name.to_owned())).map(|row| &row.value)
+    }
+
+    /// Names of the records of a kind, expired ones among them.
+    pub(crate) fn names_of<'a>(&'a self, cluster: &'a ClusterName, kind: &'a str) -> impl Iterator<Item = &'a str> {
+        self.records.keys().filter(move |(of, known, _)| of == cluster && known == kind).map(|(.., name)| name.as_str())
     }
 
     /// Lets time pass: claims and pointers whose time has come are as good as absent.

@@ -2,6 +2,8 @@
 
 use super::World;
 use crate::dice::Stream;
+use crate::function::Function;
+use crate::story::LineKind;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Node;
@@ -27,6 +29,10 @@ const STATE_AGE_MS_MAX: u64 = 60_000;
 const OLD: SignedDuration = SignedDuration::from_secs(30);
 /// What EC2 grants of a call: at once, and a second.
 const CALLS: &[(&str, i64, i64)] = &[("CreateFleet", 5, 2), ("DescribeInstances", 100, 20), ("TerminateInstances", 100, 5)];
+/// How long an invocation lasts that has little of its time, in seconds.
+const SHORT: (u64, u64) = (3, 10);
+/// After how many seconds a namespace that was deleted is there again.
+const TERMINATING: (u64, u64) = (20, 120);
 /// How long somebody keeps a machine from being ended, from the first refusal.
 const PROTECTED: SignedDuration = SignedDuration::from_mins(4);
 
@@ -176,6 +182,48 @@ impl World {
         true
     }
 
+    /// Whether Lambda runs no invocation more of a function that has no concurrency of its own.
+    pub(super) fn is_throttled(&mut self, function: Function) -> bool {
+        let most = usize::try_from(self.faults.concurrency).unwrap_or(usize::MAX);
+        let throttled = most > 0 && !function.is_reserved() && self.runs_without_reserve() >= most;
+        self.counts.faults += u64::from(throttled);
+        throttled
+    }
+
+    /// How long an invocation may last.
+    pub(super) fn time_of(&mut self, function: Function) -> SignedDuration {
+        let whole = function.limits().timeout;
+        if self.strikes(self.faults.short_runs) { self.seconds(SHORT).min(whole) } else { whole }
+    }
+
+    /// Somebody deletes the namespace of a pod that is to be evicted.
+    pub(crate) fn maybe_delete_namespace(&mut self, namespace: &str) {
+        if namespace == "kube-system" || !self.strikes(self.faults.deleted_namespaces) {
+            return;
+        }
+        let (now, span) = (self.now(), self.seconds(TERMINATING));
+        if self.cluster.delete_namespace(namespace, now + span, now) {
+            self.tell(LineKind::Fault, format!("namespace {namespace} is deleted, and made again in {} s", span.as_secs()));
+            self.touch_cluster();
+        }
+    }
+
+    /// A machine gets the address of one that has ended.
+    pub(super) fn maybe_rename(&mut self, id: &InstanceId) {
+        if !self.strikes(self.faults.reused_names) {
+            return;
+        }
+        let instances = || self.region.machines.values().map(|machine| &machine.instance);
+        let taken: BTreeSet<&str> = instances().filter(|one| one.is_alive()).map(|one| one.private_dns_name.as_str()).collect();
+        let is_free = |name: &str| !taken.contains(name) && !self.cluster.objects.nodes.contains_key(name);
+        let ended = instances().filter(|one| one.state == InstanceState::Terminated && is_free(&one.private_dns_name));
+        let Some(name) = ended.max_by_key(|one| (one.launched_at, &one.id)).map(|one| one.private_dns_name.clone()) else { return };
+        self.tell(LineKind::Fault, format!("machine {id} gets the name {name} again"));
+        if let Some(machine) = self.region.machines.get_mut(id) {
+            machine.instance.private_dns_name = name;
+        }
+    }
+
     /// Claims arrive that their writers gave up.
     fn arrive_late(&mut self) {
         let now = self.now();
@@ -245,7 +293,7 @@ impl World {
             if let Some(key) = self.one_of(&keys) {
                 let span = i64::try_from(self.dice.between(Stream::Faults, 70, 200)).unwrap_or(70);
                 self.store.hide(&key, now + SignedDuration::from_secs(span));
-                self.tell(crate::story::LineKind::Fault, format!("claim {} cannot be read for {span} s", key.name));
+                self.tell(LineKind::Fault, format!("claim {} cannot be read for {span} s", key.name));
             }
         }
         if self.strikes(self.faults.silent_kubelets) {
