@@ -166,7 +166,9 @@ where
         let gone = match self.tried(answer) {
             Some(Presence::Gone) => true,
             // Another object of its name.
-            Some(Presence::There { uid, .. }) => !uid.is_empty() && !missing.uid.is_empty() && uid != missing.uid,
+            Some(Presence::There { uid, provider_id, .. }) => {
+                is_another(&uid, &missing.uid) || is_another(&provider_id, &missing.provider_id)
+            }
             Some(Presence::KindUnknown) | None => false,
         };
         asked.insert(missing.clone(), gone);
@@ -179,7 +181,7 @@ where
         if self.claims.iter().any(|claim| claim.value.key.name.as_str() == name) {
             return true; // the claim knows its machine
         }
-        let missing = Missing { sought: Sought::NodeClaim, name: name.clone(), uid: String::new() };
+        let missing = Missing { sought: Sought::NodeClaim, name: name.clone(), uid: String::new(), provider_id: String::new() };
         self.is_gone(&missing, &mut BTreeMap::new()).await
     }
 
@@ -379,6 +381,11 @@ where
     }
     let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&saved.value)).await;
     Ok(())
+}
+
+/// Whether an id that is known is not the one that was meant.
+fn is_another(there: &str, meant: &str) -> bool {
+    !there.is_empty() && !meant.is_empty() && there != meant
 }
 
 /// Keeps what was seen for the next sweep, and drops what is not so any more.

@@ -80,6 +80,8 @@ pub(crate) struct Missing {
     pub(crate) name: String,
     /// Empty where it is not known: then whatever has the name counts.
     pub(crate) uid: String,
+    /// Of a Node: its machine's. Names are used again.
+    pub(crate) provider_id: String,
 }
 
 /// What is to be done.
@@ -187,6 +189,8 @@ pub(crate) fn judge(seen: &Seen<'_>) -> Findings {
             mirrored(claim, seen.objects, &mut out);
         }
     }
+    // Nobody knows whether the pool of a claim came back that cannot be read meanwhile.
+    seen.unreadable.iter().for_each(|name| sights.keep(without_pool(name)));
     if !seen.leaves {
         by_hand::unanswered(seen, &mut sights, &mut out);
     }
@@ -233,6 +237,11 @@ fn is_to_go(class: &whittle_api::ObjectMeta, claims: &[Stored<Claim>]) -> bool {
     held && !claims.iter().any(|claim| claim.value.is_live() && claim.value.spec.node_class.name == class.name)
 }
 
+/// What is noted of a claim whose pool no list shows.
+fn without_pool(claim: &str) -> String {
+    format!("claim/{claim} without NodePool")
+}
+
 /// Why a claim that serves has to end now, if it has to.
 fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<Ending> {
     let end = |reason, message: &str| Some(Ending::new(claim, reason, message));
@@ -247,7 +256,7 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
         Shown::Missing => {
             // One look is enough: the API server is asked for it by name.
             if let Some(uid) = claim.spec.made_by_hand.clone() {
-                let gone = Missing { sought: Sought::NodeClaim, name: name.to_owned(), uid };
+                let gone = Missing { sought: Sought::NodeClaim, name: name.to_owned(), uid, provider_id: String::new() };
                 let message = "the NodeClaim that was made by hand does not exist any more";
                 return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, message) });
             }
@@ -265,7 +274,7 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
         Pool::There => {}
         Pool::Deleting => return end(DeletionReason::NodePoolDeleted, "its NodePool is being deleted"),
         Pool::Missing(gone) => {
-            if sights.confirmed(format!("claim/{name} without NodePool"), unreadable::patience(seen.objects)) {
+            if sights.confirmed(without_pool(name), unreadable::patience(seen.objects)) {
                 let ending = Ending::new(claim, DeletionReason::NodePoolDeleted, "its NodePool does not exist any more");
                 return Some(Ending { gone: Some(gone), ..ending });
             }
@@ -276,7 +285,9 @@ fn ending(claim: &Claim, seen: &Seen<'_>, sights: &mut Sights<'_>) -> Option<End
     {
         // A Node that the list lacks may be there, and speak.
         let unlisted = claim.node_name().filter(|_| nodes.is_empty());
-        let gone = unlisted.map(|node| Missing { sought: Sought::Node, name: node.to_owned(), uid: String::new() });
+        let provider_id = || claim.machine().map(|machine| machine.provider_id.as_str().to_owned()).unwrap_or_default();
+        let of_node = |node: &str| Missing { sought: Sought::Node, name: node.to_owned(), uid: String::new(), provider_id: provider_id() };
+        let gone = unlisted.map(of_node);
         let message = "its instance has ended and its Node is not ready";
         return Some(Ending { gone, ..Ending::new(claim, DeletionReason::InstanceGone, message) });
     }

@@ -65,6 +65,21 @@ impl Left {
     fn is_nothing(&self) -> bool {
         self.is_quiet() && self.templates.is_empty() && self.classes.is_empty() && self.nodes.is_empty()
     }
+    /// How much of everything, in words.
+    fn told(&self) -> String {
+        let Left { claims, machines, templates, classes, unreadable, objects, nodes } = self;
+        format!(
+            "still there: {} claims, {} machines, {} NodeClaims without a claim, {} Nodes being deleted, {} launch templates, {} node classes, \
+             {} unreadable claims",
+            claims.len(),
+            machines.len(),
+            objects.len(),
+            nodes.len(),
+            templates.len(),
+            classes.len(),
+            unreadable.len()
+        )
+    }
 }
 
 /// One that was let go by an earlier run carries a tag that says so.
@@ -191,7 +206,10 @@ where
                 ring(world, Doorbell::Launch { cluster: cluster.clone(), claims }).await
             }
             (LeftNodes::Keep, Phase::Terminating { .. }) => ring(world, terminate(cluster, &claim.value.key.name)).await,
-            (LeftNodes::Keep, phase) if phase.machine().is_some() => let_go(world, claim, &objects, &mut report).await,
+            // A Node that is being deleted goes with its finalizer: its machine would run on without it.
+            (LeftNodes::Keep, phase) if phase.machine().is_some() && !is_leaving(&claim.value, &objects) => {
+                let_go(world, claim, &objects, &mut report).await
+            }
             _ => end(world, claim, &mut report).await,
         };
         match outcome {
@@ -231,18 +249,7 @@ where
         world.store.erase(cluster, KINDS).await?;
         "nothing is left: take the cluster out of the stack's Clusters, or delete the stack".to_owned()
     } else {
-        let Left { claims, machines, templates, classes, unreadable, objects, nodes } = &left;
-        format!(
-            "still there: {} claims, {} machines, {} NodeClaims without a claim, {} Nodes being deleted, {} launch templates, {} node classes, \
-             {} unreadable claims",
-            claims.len(),
-            machines.len(),
-            objects.len(),
-            nodes.len(),
-            templates.len(),
-            classes.len(),
-            unreadable.len()
-        )
+        left.told()
     };
     report.decide(now, DecisionKind::Kept, format!("cluster/{cluster}"), line);
     failure.map_or(Ok(report), Err)
@@ -251,6 +258,15 @@ where
 /// Whether a machine may come of a launch that is under way.
 fn may_come(claim: &Claim, now: Timestamp) -> bool {
     claim.deletion.is_none() && now.duration_since(claim.created_at) < LAUNCHED_WITHIN
+}
+
+/// Whether the Node of a claim is being deleted.
+fn is_leaving(claim: &Claim, objects: &ClusterObjects) -> bool {
+    let id = claim.machine().map_or("", |machine| machine.provider_id.as_str());
+    let hidden = objects.unreadable_of(Node::KIND).map(|odd| (odd.provider_id.as_str(), &odd.metadata));
+    let nodes = objects.nodes.iter().map(|node| (node.spec.provider_id.as_str(), &node.metadata)).chain(hidden);
+    let leaving = nodes.filter(|(of, _)| !id.is_empty() && *of == id).any(|(_, meta)| meta.is_deleting());
+    Safeguard::LeavingNodesDrained.stops(leaving)
 }
 
 /// Asks for the end of a claim, as deleting its object would.

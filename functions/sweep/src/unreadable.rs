@@ -46,7 +46,7 @@ pub(crate) fn pool_of(claim: &Claim, objects: &ClusterObjects) -> Pool {
         Some(odd) if odd.metadata.is_deleting() && odd.metadata.uid == owner.uid => Pool::Deleting,
         Some(_) => Pool::There,
         None if objects.lacks_kind(kind) || objects.is_unreadable(kind, &owner.name) => Pool::There,
-        None => Pool::Missing(Missing { sought, name: owner.name.clone(), uid: owner.uid.clone() }),
+        None => Pool::Missing(Missing { sought, name: owner.name.clone(), uid: owner.uid.clone(), provider_id: String::new() }),
     }
 }
 
@@ -104,8 +104,8 @@ fn hidden<'o>(claims: &'o [Stored<Claim>], objects: &'o ClusterObjects) -> impl 
     objects.unreadable_of(NodeClaim::KIND).filter(move |odd| odd.provider_id.is_empty() && !is_ours(odd))
 }
 
-/// Whether this machine may belong to a NodeClaim that nobody can read: the one that its tag names, or that owns its Node. One
-/// that has neither may be any's, until it should have joined long ago.
+/// Whether this machine may belong to a NodeClaim that nobody can read: the one that names it, that its tag names, or that owns
+/// its Node. One that has none of these may be any's, until it should have joined long ago.
 pub(crate) fn may_be_hidden(instance: &Instance, claims: &[Stored<Claim>], objects: &ClusterObjects, now: Timestamp) -> bool {
     let id = instance.provider_id();
     let nodes: Vec<&Node> = objects.nodes.iter().filter(|node| node.spec.provider_id == id.as_str()).collect();
@@ -116,5 +116,5 @@ pub(crate) fn may_be_hidden(instance: &Instance, claims: &[Stored<Claim>], objec
         let name = &odd.metadata.name;
         name.is_empty() || owns(odd) || named.map_or(unnamed, |named| named == name)
     };
-    hidden(claims, objects).any(may_own)
+    machines(objects).any(|named| named == id.as_str()) || hidden(claims, objects).any(may_own)
 }

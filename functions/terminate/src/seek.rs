@@ -8,12 +8,16 @@ use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodeClaim;
 use whittle_claims::{Claim, Event, Stored, step};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, HandleError, Instances, Mirrors, Queues, Report, Safeguard, Scope, Terminator, World, save,
+    ClaimStore, Clock, ClusterReader, HandleError, Instances, Mirrors, Presence, Queues, Report, Safeguard, Scope, Sought, Terminator,
+    World, save,
 };
 use whittle_units::SignedDuration;
 
 /// A Node that no look saw for this long is not there: an answer of the API server may be stale or incomplete.
 const MISSED_FOR: SignedDuration = SignedDuration::from_secs(10);
+
+/// The same where EC2, which may leave a machine out of its answers for a while, does not tell the Node's name either.
+const UNSHOWN_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 /// Drains a machine whose Node the claim does not know: a machine that came late, or was found without a claim.
 pub(crate) async fn drain_unnamed<S, C, K, Q, T>(
@@ -50,16 +54,54 @@ where
         report.count("node_found");
         return Ok(Next::Again(SOON));
     }
+    let asked = ask_by_name(world, &claim.value).await?;
+    if let Asked::There(node_name) = asked {
+        let next = step(&claim.value, &Event::NodeJoined { node_name }, world.clock.now())?;
+        *claim = save(world.store, claim, next).await?;
+        report.count("node_found");
+        return Ok(Next::Again(SOON));
+    }
     // One that cannot be read is there, and may be this machine's.
     let of_machine = |odd: &Unreadable| {
         odd.provider_id.is_empty() || claim.value.machine().is_some_and(|machine| odd.provider_id == machine.provider_id.as_str())
     };
     let hidden = objects.lacks_kind(Node::KIND) || objects.unreadable_of(Node::KIND).any(of_machine);
-    if hidden && !is_overdue(&claim.value, world.clock.now()) || Safeguard::NodeLookedFor.stops(!is_gone(world, claim).await?) {
+    let patience = if asked == Asked::Unanswered { UNSHOWN_FOR } else { MISSED_FOR };
+    let missed = is_gone_for(world, claim, patience).await?;
+    if hidden && !is_overdue(&claim.value, world.clock.now()) || Safeguard::NodeLookedFor.stops(!missed) {
         report.count("node_not_seen");
         return Ok(Next::Again(LATER));
     }
     finish::end_machine(world, claim, report).await
+}
+
+/// What the API server says of the Node of a machine that no list shows.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    There(String),
+    /// EC2 does not show the machine now, and so not its name either.
+    Unanswered,
+    /// Nothing has its name, or the Node of another machine.
+    NotThere,
+}
+
+/// Asks for the Node of a machine by the name that EC2 gave the machine.
+async fn ask_by_name<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim) -> Result<Asked, HandleError>
+where
+    C: Instances,
+    K: ClusterReader,
+    T: Clock,
+{
+    let Some(machine) = claim.machine().filter(|_| Safeguard::NodeAskedByName.stops(!is_overdue(claim, world.clock.now()))) else {
+        return Ok(Asked::NotThere);
+    };
+    let Some(instance) = world.cloud.instance(&machine.instance_id).await? else { return Ok(Asked::Unanswered) };
+    if instance.private_dns_name.is_empty() {
+        return Ok(Asked::NotThere);
+    }
+    let found = world.cluster.seek(&claim.key.cluster, Sought::Node, &instance.private_dns_name).await?;
+    let is_its = matches!(found, Presence::There { provider_id, .. } if provider_id == machine.provider_id.as_str());
+    Ok(if is_its { Asked::There(instance.private_dns_name) } else { Asked::NotThere })
 }
 
 /// This look missed the Node; true when those before it did as well, for long enough.
@@ -68,9 +110,21 @@ where
     S: ClaimStore,
     T: Clock,
 {
+    is_gone_for(world, claim, MISSED_FOR).await
+}
+
+async fn is_gone_for<S, C, K, Q, T>(
+    world: World<'_, S, C, K, Q, T>,
+    claim: &mut Stored<Claim>,
+    patience: SignedDuration,
+) -> Result<bool, HandleError>
+where
+    S: ClaimStore,
+    T: Clock,
+{
     let now = world.clock.now();
     if let Some(since) = claim.value.node_missing_since {
-        return Ok(now.duration_since(since) >= MISSED_FOR);
+        return Ok(now.duration_since(since) >= patience);
     }
     let next = Claim { node_missing_since: Some(now), ..claim.value.clone() };
     *claim = save(world.store, claim, next).await?;

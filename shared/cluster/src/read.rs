@@ -358,7 +358,8 @@ impl<A: ClusterAccess> Clusters<A> {
             Ok(found) => {
                 let meta = &found["metadata"];
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                let (uid, provider_id) = (text(&meta["uid"]), text(&found["status"]["providerID"]));
+                let says = if K::KIND == Node::KIND { &found["spec"] } else { &found["status"] };
+                let (uid, provider_id) = (text(&meta["uid"]), text(&says["providerID"]));
                 Ok(Presence::There { uid, generation: meta["generation"].as_i64(), provider_id })
             }
             // Only an answer that names the object is about the object: a kind that is not served has no such words.

@@ -85,7 +85,7 @@ pub enum Presence {
         uid: String,
         /// Of its spec: another one is another spec, or the object is being deleted.
         generation: Option<i64>,
-        /// `status.providerID` of a NodeClaim; empty before it has a machine, and for other kinds.
+        /// `status.providerID` of a NodeClaim, empty before it has a machine; `spec.providerID` of a Node; empty for other kinds.
         provider_id: String,
     },
     /// There is none of that name.

@@ -39,6 +39,8 @@ safeguards! {
     PodsContradict,
     /// terminate: a claim that knows no Node looks for one before its machine ends
     NodeLookedFor,
+    /// terminate: a Node that no list shows is asked for by the name that EC2 gave its machine
+    NodeAskedByName,
     /// terminate: nodes are closed to new pods before their pods leave
     ClosedBeforeDrain,
     /// terminate: pods leave in groups, those of the system last
@@ -85,6 +87,8 @@ safeguards! {
     KarpenterSpared,
     /// sweep: who leaves a cluster and its machines waits for those on their way
     LeavingAwaitsLaunches,
+    /// sweep: a machine whose Node is being deleted is not left without it
+    LeavingNodesDrained,
     /// sweep: a machine is marked as nobody's before it is let go
     LetGoMarked,
     /// sweep: nothing is judged that is about to be nobody's

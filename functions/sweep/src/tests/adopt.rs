@@ -108,6 +108,23 @@ fn a_machine_gets_no_name_of_its_own_while_no_list_shows_any_node_claim() {
 }
 
 #[test]
+fn a_machine_gets_no_name_of_its_own_while_the_node_claim_that_names_it_cannot_be_read() {
+    let hidden = change(lost(), |scene| {
+        let own = scene.objects.node_claims.pop().unwrap();
+        let mut another = own.clone();
+        (another.metadata.name, another.status.provider_id) = ("another".into(), "aws:///z/i-2".into());
+        scene.objects.node_claims = vec![another];
+        let mut odd = whittle_api::Unreadable::refused(NodeClaim::API_VERSION, NodeClaim::KIND, own.metadata, "spec", "it is of tomorrow");
+        odd.provider_id = own.status.provider_id;
+        scene.objects.unreadable = vec![odd];
+    });
+    let (first, second) = hidden.twice(3_600);
+    assert!(first.adopt.is_empty() && second.adopt.is_empty() && second.orphans.is_empty(), "two NodeClaims would stand for it");
+    let (_, second) = lost().twice(30);
+    assert_eq!(second.adopt[0].name().as_str(), "default-1", "it comes back under its name");
+}
+
+#[test]
 fn one_answer_without_nodes_and_node_claims_neither_collects_nor_adopts() {
     let partial = change(lost(), |scene| {
         scene.objects.nodes.clear();

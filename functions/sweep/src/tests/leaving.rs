@@ -118,6 +118,21 @@ fn a_machine_that_ends_already_is_not_kept() {
 }
 
 #[test]
+fn a_machine_whose_node_is_being_deleted_is_drained_and_never_left_without_it() {
+    let simulation = still();
+    let mut own = node(true);
+    own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+    own.metadata.deletion_timestamp = Some(at(10));
+    with_pool(&simulation, own);
+    keep(&simulation, &registered());
+    let report = ask(&simulation, LeftNodes::Keep, false, false);
+    assert_eq!((report.counted("let_go"), report.counted("ended")), (0, 1));
+    assert_eq!(kept(&simulation).phase.word(), "Draining");
+    let world = simulation.world();
+    assert_eq!(world.cluster.objects.get::<Node>("n").unwrap().metadata.finalizers, [labels::TERMINATION_FINALIZER]);
+}
+
+#[test]
 fn when_the_last_machine_has_gone_templates_classes_and_records_go() {
     let simulation = still();
     let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };

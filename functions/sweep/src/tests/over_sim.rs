@@ -179,6 +179,20 @@ fn a_machine_that_ec2_does_not_know_is_not_lost_while_its_node_is_there_that_the
     }
 }
 
+#[test]
+fn a_node_of_another_machine_under_the_name_of_a_claims_own_keeps_no_claim_of_what_has_ended() {
+    let mut simulation = still();
+    let mut another = super::node(true);
+    another.spec.provider_id = "aws:///z/i-2".into();
+    with_pool(&simulation, another);
+    keep(&simulation, &super::registered());
+    for _ in 0..3 {
+        simulation.run_for(SignedDuration::from_mins(1));
+        sweep(&simulation, &Settings::default());
+    }
+    assert_eq!(kept(&simulation).deletion.map(|deletion| deletion.reason), Some(DeletionReason::InstanceGone));
+}
+
 /// A NodeClaim and a Node that only our finalizer holds, of a machine that listings do not show; which of the two are still there
 /// after so many sweeps. The NodeClaim may name no machine, which then is its own by its tag alone.
 fn held_after(sweeps: u32, names_machine: bool, change: fn(&mut Instance)) -> (bool, bool) {

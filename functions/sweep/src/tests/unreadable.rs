@@ -86,6 +86,21 @@ fn pools_that_are_missing_all_at_once_are_doubted_for_a_quarter_of_an_hour() {
 }
 
 #[test]
+fn that_a_claim_cannot_be_read_for_a_while_does_not_begin_the_wait_for_its_pool_anew() {
+    let gone = without_pool(|_| ());
+    let first = gone.judge(&[], 100);
+    let since = |found: &Findings| found.forget.iter().any(|subject| subject.contains("without NodePool"));
+    let hidden = change(without_pool(|_| ()), |s| {
+        s.unreadable = s.claims.drain(..).map(|claim| claim.key.name.to_string()).collect();
+    });
+    let between = hidden.judge(&first.note, 500);
+    assert!(!since(&between) && between.end.is_empty());
+    assert_eq!(gone.judge(&first.note, 1_000).end.len(), 1);
+    let back = change(scene(registered()), |_| ());
+    assert!(since(&back.judge(&first.note, 500)), "its pool is there again");
+}
+
+#[test]
 fn claims_whose_pool_is_missing_are_counted_and_told_of_before_they_end() {
     let missing = without_pool(|_| {});
     let (first, second) = missing.twice(60);

@@ -453,9 +453,23 @@ fn a_machine_whose_node_no_list_shows_is_looked_for_under_the_name_that_its_node
 }
 
 #[test]
+fn a_machine_whose_node_nothing_shows_is_looked_for_under_the_name_that_ec2_gave_it() {
+    let mut scene = Scene::of(&unnamed());
+    scene.create(running("web-0"));
+    scene.simulation.world().hide_always(Node::KIND, NODE, false);
+    for seconds in [0, 5, 10, 30, 60] {
+        scene.set_time(seconds);
+        scene.run();
+        assert_eq!(scene.state(), InstanceState::Running, "at {seconds}");
+    }
+    assert_eq!(scene.claim().node_name(), Some(NODE));
+}
+
+#[test]
 fn the_node_of_another_machine_that_its_node_claim_shows_is_nobodys() {
     let scene = Scene::of(&unnamed());
     scene.simulation.world().hide_always(Node::KIND, NODE, false);
+    scene.change::<Node>(NODE, |node| node.spec.provider_id = "aws:///z/i-2".into());
     scene.change::<NodeClaim>("default-1", |shown| {
         shown.status.node_name = "of-another".into();
         shown.status.provider_id = "aws:///z/i-2".into();
