@@ -7,7 +7,7 @@
 
 use crate::claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Machine};
 use crate::phase::Phase;
-use whittle_api::conditions::{self, INITIALIZED, LAUNCHED, READY, REGISTERED};
+use whittle_api::conditions::{self, DRAINED, INITIALIZED, INSTANCE_TERMINATING, LAUNCHED, READY, REGISTERED, VOLUMES_DETACHED};
 use whittle_api::{Condition, ConditionStatus, labels};
 use whittle_units::Timestamp;
 
@@ -220,6 +220,7 @@ fn fleet_answered(claim: &mut Claim, machine: &Machine, event: &Event, now: Time
         Phase::Gone { machine: Some(ended), .. } if ended.instance_id == machine.instance_id => {}
         // The answer came after the end: the machine runs and is paid for, so it is drained.
         Phase::Failed { .. } | Phase::Gone { .. } => {
+            forget_ending(claim);
             claim.phase = Phase::Draining { machine: machine.clone(), node_name: None, since: now };
             claim.hold(LAUNCHED, now);
             claim.deletion.get_or_insert(Deletion {
@@ -236,6 +237,15 @@ fn fleet_answered(claim: &mut Claim, machine: &Machine, event: &Event, now: Time
         }
     }
     Ok(())
+}
+
+/// What was noted while an earlier machine of this claim ended, or was to end by some time, says nothing of the next one.
+fn forget_ending(claim: &mut Claim) {
+    if claim.instance().is_some() {
+        claim.deletion = None;
+    }
+    claim.conditions.retain(|known| ![DRAINED, VOLUMES_DETACHED, INSTANCE_TERMINATING].contains(&known.type_.as_str()));
+    (claim.look_again_at, claim.node_missing_since) = (None, None);
 }
 
 fn node_joined(claim: &mut Claim, name: &str, event: &Event, now: Timestamp) -> Result<(), IllegalStep> {

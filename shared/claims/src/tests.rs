@@ -98,6 +98,27 @@ fn a_late_answer_names_a_running_machine_and_is_drained() {
 }
 
 #[test]
+fn a_second_machine_is_drained_as_if_it_were_the_first() {
+    let due = || Event::DeletionAsked(Deletion { deadline: Some(at(5)), ..deletion(DeletionReason::SpotInterruption) });
+    let notes = [conditions::DRAINED, conditions::VOLUMES_DETACHED, conditions::INSTANCE_TERMINATING];
+    let mut ended = run(&[begun(), answered(), joined(), due(), Event::TerminationSent]).unwrap();
+    for type_ in notes {
+        ended.note(type_, ConditionStatus::True, type_, "", at(6));
+    }
+    (ended.node_missing_since, ended.look_again_at) = (Some(at(6)), Some(at(7)));
+    let gone = step(&ended, &Event::MachineGone, at(8)).unwrap();
+    let next = step(&gone, &Event::FleetAnswered(machine("i-2")), at(60)).unwrap();
+    assert_eq!((next.phase.word(), next.instance().unwrap().as_str()), ("Draining", "i-2"));
+    let asked = next.deletion.unwrap();
+    assert_eq!((asked.reason, asked.at, asked.deadline), (DeletionReason::RolledBack, at(60), None), "not by the first one's deadline");
+    assert!(next.conditions.iter().all(|known| !notes.contains(&known.type_.as_str())));
+    assert_eq!((next.node_missing_since, next.look_again_at), (None, None));
+    // One that never had a machine ends as it was asked to.
+    let late = run(&[begun(), due(), Event::LaunchAbandoned, answered()]).unwrap();
+    assert_eq!(late.deletion.unwrap().deadline, Some(at(5)));
+}
+
+#[test]
 fn a_claim_never_names_a_second_machine_nor_a_second_node() {
     check_refused(&[begun(), answered(), Event::FleetAnswered(machine("i-2"))]);
     check_refused(&[begun(), answered(), asked(), Event::FleetAnswered(machine("i-2"))]);
