@@ -105,7 +105,11 @@ impl<'w> Simulator<'w> {
 
     fn all_placed(&self, plan: &Plan) -> Result<(), Keep> {
         let stranded = plan.left_out.iter().filter(|left| !self.waiting.contains(&left.pod.key()));
-        let mut listed: Vec<(String, String)> = stranded.map(|left| (left.pod.key(), left.reason.to_string())).collect();
+        let stranded = stranded.map(|left| (left.pod.key(), left.reason.to_string()));
+        // Whoever binds them may take them in another order, and then they wait for good.
+        let apart = plan.apart.iter().map(PodRef::key).filter(|pod| !self.waiting.contains(pod));
+        let apart = apart.map(|pod| (pod, "it would start apart from the pods that it must be near".to_owned()));
+        let mut listed: Vec<(String, String)> = stranded.chain(apart).collect();
         if listed.is_empty() {
             return Ok(());
         }

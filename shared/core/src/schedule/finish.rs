@@ -2,6 +2,7 @@
 
 use super::bits::Bits;
 use super::catalog::{NO_PRICE, View};
+use super::company;
 use super::explain;
 use super::hash::Map;
 use super::intern::{Set, SetId};
@@ -86,6 +87,9 @@ pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) ->
         if !pods.is_empty() {
             out.placements.push(Placement { node: node.name().to_owned(), initialized: node.initialized(), pods });
         }
+    }
+    if options.simulation.is_some() {
+        out.apart = company::misplaced(p, &outcome.state).into_iter().map(|pod| PodRef::of(p.pods[pod as usize])).collect();
     }
     out.empty_pools = explain::empty_pools(p);
     let reasons = explain::reasons(p, outcome, &out.empty_pools);

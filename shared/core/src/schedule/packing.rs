@@ -8,7 +8,7 @@ use super::finish;
 use super::fit::Freedom;
 use super::limits::{self, GUARD};
 use super::place::{Choice, FirstFit, Outcome};
-use super::pod::Entry;
+use super::pod::{Class, Entry};
 use super::problem::Problem;
 use super::repack;
 use super::topology::Kind;
@@ -206,6 +206,8 @@ enum Order {
     Choosiest,
     /// Pods that repel others on a machine first: they need a machine each, which the others may fill.
     Repelling,
+    /// Pods that repel others anywhere first: they take a domain whole that is empty still, which the others need not.
+    Shunning,
     /// Largest first, but so that those placed so far ask for about the same share of each resource: they fill a machine in all.
     Blended,
 }
@@ -226,6 +228,7 @@ fn ways(reference: &Outcome) -> Vec<Way> {
         out.insert(1, way("first fit, scarcest domains first", scarce, Choice::FewestPods, Order::Queue));
         out.insert(2, way("choosiest first", Freedom::FULL, Choice::FewestPods, Order::Choosiest));
         let lean = Freedom { keep: 1, ..Freedom::FULL };
+        out.push(way("first fit, repelling first", Freedom::FULL, Choice::FewestPods, Order::Shunning));
         out.push(way("first fit, one type charged", lean, Choice::FewestPods, Order::Queue));
         out.push(way("repelling first, one type charged", lean, Choice::Cheapest, Order::Repelling));
         let narrow = Freedom { narrow: true, ..lean };
@@ -262,6 +265,7 @@ impl Order {
                 let choices: Vec<usize> = (0..p.classes.len()).map(|class| choices(p, class)).collect();
                 out.sort_by_key(|e| (choices[e.class.0 as usize], std::cmp::Reverse(shares[e.class.0 as usize])));
             }
+            Order::Shunning => out.sort_by_key(|e| !repels(p, &p.classes[e.class.0 as usize])),
             Order::Largest => out.sort_by_key(|e| std::cmp::Reverse(shares[e.class.0 as usize])),
             Order::Blended => out = blended(p, &out, &total, &shares),
             Order::Repelling => out.sort_by_key(|e| {
@@ -271,6 +275,11 @@ impl Order {
         }
         out
     }
+}
+
+/// Whether a pod of the class may be in no domain with some others.
+fn repels(p: &Problem<'_>, class: &Class) -> bool {
+    class.forms[0].owned.iter().any(|g| p.groups[g.0 as usize].kind == Kind::Anti)
 }
 
 /// The queue, by turns from those that ask most for one resource and those that ask most for another.

@@ -150,6 +150,9 @@ pub struct Plan {
     pub placements: Vec<Placement>,
     /// By pod.
     pub left_out: Vec<LeftOut>,
+    /// Of a simulation: pods that would start apart from those that they must be near, which only the order of binding allows
+    /// (ADR 0019).
+    pub apart: Vec<PodRef>,
     /// NodePools whose own requirements leave no instance type, and why, in trial order.
     pub empty_pools: Vec<PoolSays>,
     /// How many pods were to be placed.

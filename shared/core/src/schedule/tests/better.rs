@@ -152,6 +152,20 @@ fn pods_that_repel_each_other_in_zones_are_all_placed_at_once() {
 }
 
 #[test]
+fn a_pod_that_wants_a_zone_to_itself_takes_it_before_others_are_anywhere() {
+    let mut world = shop();
+    world.pod("b", json!({"cpu": "2"}));
+    let everybody = json!({"topologyKey": labels::ZONE, "labelSelector": {}});
+    world.pod("alone", all(&[json!({"cpu": "100m"}), hard("podAntiAffinity", everybody)]));
+    assert_eq!(world.plan().scheduled(), 1, "the machine of the first may end up in every zone");
+    let plan = best(&world);
+    assert_eq!(left(&plan), Vec::<&str>::new());
+    let zones = zones(&plan);
+    assert_eq!(zones.len(), 2);
+    assert_ne!(zones[0], zones[1]);
+}
+
+#[test]
 fn a_spread_over_zones_and_capacity_types_takes_the_scarce_ones_in_time() {
     let mut world = shop();
     for at in 0..world.types.len() {
