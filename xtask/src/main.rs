@@ -9,6 +9,7 @@ mod deploy;
 mod edges;
 mod emitted;
 mod environment;
+mod fuzz;
 mod licences;
 mod quotes;
 mod shell;
@@ -36,6 +37,8 @@ enum Command {
         #[command(subcommand)]
         what: bench::Bench,
     },
+    /// Draws random clusters, plans and consolidates them, and asks whether what is promised holds.
+    Fuzz(fuzz::Fuzz),
     /// Sets up the tools of the slow tests and prints the variables that lead to them.
     Env,
     /// Breaks the functions in the simulator: `sim crash`, `sim storm --seeds N --from S`.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ci(options) => ci::run(&options),
         Command::Bench { what } => bench::run(&what),
+        Command::Fuzz(fuzz) => fuzz::run(&fuzz),
         Command::Env => print_environment(),
         Command::Sim { arguments } => sim::run(&arguments),
     };

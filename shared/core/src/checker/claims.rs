@@ -118,11 +118,16 @@ pub(crate) fn agrees(asked: &[Requirement], has: &[Requirement]) -> bool {
     })
 }
 
+/// Whether only reservations are launched for the claim.
+fn holds_reservations(claim: &NewClaim) -> bool {
+    claim.requirements.iter().any(|r| r.key == labels::CAPACITY_TYPE && r.values == [labels::CAPACITY_RESERVED])
+}
+
 /// What a claim asks of its types. One that holds reservations also lists types that were not reserved: they cannot be
 /// launched, which is what [`launchable`] is about.
 pub(crate) fn of_the_type(claim: &NewClaim) -> Vec<Requirement> {
-    let pinned = claim.requirements.iter().any(|r| r.key == labels::CAPACITY_TYPE && r.values == [labels::CAPACITY_RESERVED]);
-    let of_offering = |r: &&Requirement| pinned && [labels::CAPACITY_TYPE, labels::RESERVATION_ID].contains(&r.key.as_str());
+    let of_offering =
+        |r: &&Requirement| holds_reservations(claim) && [labels::CAPACITY_TYPE, labels::RESERVATION_ID].contains(&r.key.as_str());
     claim.requirements.iter().filter(|r| !of_offering(r)).cloned().collect()
 }
 
@@ -168,6 +173,10 @@ pub(crate) fn possible_labels(
     for (key, value) in claim.labels.iter().chain(&pool.spec.template.metadata.labels).filter(|(key, _)| asked.contains(*key)) {
         out.entry(key.clone()).or_default().insert(Some(value.clone()));
     }
+    if asked.contains(labels::HOSTNAME) {
+        // It will have one, and nobody can know it: no label has this value.
+        out.insert(labels::HOSTNAME.to_owned(), BTreeSet::from([Some("?".to_owned())]));
+    }
     for key in [labels::REGISTERED, labels::INITIALIZED].into_iter().filter(|key| asked.contains(*key)) {
         out.entry(key.to_owned()).or_default().insert(Some("true".to_owned()));
     }
@@ -210,7 +219,9 @@ fn min_values_said(object: &str, claim: &NewClaim, pool: &NodePool, policy: MinV
         let (said, wanted) = (said(claim, key), asked.min_values.unwrap_or(0));
         // What a machine gets while it starts is not said in its claim.
         let given = [labels::REGISTERED, labels::INITIALIZED].contains(&key);
-        let kept = said.unwrap_or(0) >= wanted || lowered && (said.is_some() || given);
+        // Reservations take the place of what is said of capacity types, as the reference has it.
+        let replaced = key == labels::CAPACITY_TYPE && holds_reservations(claim);
+        let kept = replaced || said.unwrap_or(0) >= wanted || lowered && (said.is_some() || given);
         findings.expect(kept, object, "min-values", || {
             format!("it keeps {} values of {key}, its NodePool asks for {wanted}", said.unwrap_or(0))
         });
@@ -259,7 +270,7 @@ fn limits(input: &Input<'_>, options: &Options, lists: &Lists<'_>, findings: &mu
 fn reservations(input: &Input<'_>, plan: &Plan, findings: &mut Findings) {
     let mut promised: BTreeMap<&String, u32> = BTreeMap::new();
     for claim in &plan.claims {
-        let pinned = claim.requirements.iter().any(|r| r.key == labels::CAPACITY_TYPE && r.values == [labels::CAPACITY_RESERVED]);
+        let pinned = holds_reservations(claim);
         let ids = claim.requirements.iter().filter(|r| r.key == labels::RESERVATION_ID && pinned).flat_map(|r| &r.values);
         ids.for_each(|id| *promised.entry(id).or_default() += 1);
     }

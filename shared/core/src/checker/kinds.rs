@@ -89,7 +89,9 @@ impl Candidate {
         let offerings = launchable(claim, t);
         let possible = possible_labels(claim, pool, t, &offerings, asked);
         let mut need = Resources::new();
-        daemons.iter().filter(|d| runs_on(d, claim, &possible)).for_each(|d| need.add(&kube::requests(d)));
+        // A type that cannot be launched has no zone and no capacity type that a daemon could refuse.
+        let launched = daemons.iter().filter(|d| !offerings.is_empty() && runs_on(d, claim, &possible));
+        launched.for_each(|d| need.add(&kube::requests(d)));
         let mut named = pool.spec.template.spec.requirements.iter().filter(|r| labels::normalized(&r.key) == labels::INSTANCE_TYPE);
         Self {
             name: t.name.clone(),

@@ -1,0 +1,36 @@
+//! `cargo xtask fuzz`: random clusters through plans and consolidations, by the thousand. CI draws a thousand of each.
+
+use crate::workspace;
+use anyhow::{Context, ensure};
+use clap::Args;
+use std::process::Command;
+
+#[derive(Args)]
+pub(crate) struct Fuzz {
+    /// Clusters with pending pods, for each property of plans
+    #[arg(long, default_value_t = 20_000)]
+    plans: u32,
+    /// Clusters with nodes to consolidate, for each property of decisions
+    #[arg(long, default_value_t = 10_000)]
+    consolidations: u32,
+    /// Other clusters than those of CI
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+pub(crate) fn run(fuzz: &Fuzz) -> anyhow::Result<()> {
+    let plans = ["-p", "whittle-cli", "--lib", "plan::fuzz"];
+    let consolidations = ["-p", "whittle-core", "--lib", "disruption::tests::properties"];
+    for (cases, tests) in [(fuzz.plans, plans), (fuzz.consolidations, consolidations)] {
+        let status = Command::new("cargo")
+            .current_dir(workspace::root())
+            .args(["test", "--locked", "--release"])
+            .args(tests)
+            .env("WHITTLE_FUZZ_CASES", cases.to_string())
+            .env("WHITTLE_FUZZ_SEED", fuzz.seed.to_string())
+            .status()
+            .context("cargo cannot be started")?;
+        ensure!(status.success(), "a property does not hold: what was drawn stands above");
+    }
+    Ok(())
+}
