@@ -231,7 +231,10 @@ impl World {
         let planned = |uid: &str| under_way.contains(uid) && waiting.contains(uid);
         // Where other pods wait as well, or run on nodes that are going, the machines under way may have been given to them.
         let going = self.live_claims(&claim.spec.node_pool).filter(|other| self.is_to_end(other));
-        let going: BTreeSet<&str> = going.filter_map(|other| other.node_name()).collect();
+        let mut going: BTreeSet<&str> = going.filter_map(|other| other.node_name()).collect();
+        // Also of a claim that a restored table does not have.
+        let deleted = self.cluster.objects.nodes.values().filter(|node| node.metadata.is_deleting());
+        going.extend(deleted.map(|node| node.metadata.name.as_str()));
         let leaving = self.cluster.objects.pods.values().any(|pod| going.contains(pod.spec.node_name.as_str()));
         let all_planned = !leaving && !claim.spec.pods.is_empty() && waiting.iter().all(|uid| planned(uid));
         if all_planned && claim.spec.pods.iter().all(|pod| planned(&pod.uid)) {
