@@ -30,7 +30,7 @@ pub(crate) fn run(fuzz: &Fuzz) -> anyhow::Result<()> {
             .env("WHITTLE_FUZZ_SEED", fuzz.seed.to_string())
             .status()
             .context("cargo cannot be started")?;
-        ensure!(status.success(), "a property does not hold: what was drawn stands above");
+        ensure!(status.success(), "cargo test failed; where a property does not hold, what was drawn stands above");
     }
     Ok(())
 }
