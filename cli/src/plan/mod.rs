@@ -18,8 +18,6 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
-use whittle_api::labels;
-use whittle_api::objective::machine_cost;
 use whittle_core::buffers::Buffer;
 use whittle_core::overlays;
 use whittle_core::schedule::{self, Input, Objective, Options, Packing, Plan, WishCost};
@@ -122,10 +120,7 @@ fn tell(command: &str, read: &input::Manifests) {
 
 /// NodePools that say something of their machines' cost that is no cost.
 fn odd_costs(read: &input::Manifests) -> Vec<String> {
-    let odd = |pool: &NodePool| {
-        let error = machine_cost(pool.metadata.annotation(labels::MACHINE_COST)?).err()?;
-        Some(format!("NodePool {}: metadata.annotations[{}]: {error}", pool.metadata.name, labels::MACHINE_COST))
-    };
+    let odd = |pool: &NodePool| Some(format!("NodePool {}: {}", pool.metadata.name, schedule::machine_cost_fault(pool)?));
     read.objects.node_pools.iter().filter_map(odd).collect()
 }
 

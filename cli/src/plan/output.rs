@@ -37,6 +37,7 @@ pub(crate) fn json(plan: &Plan, wishes: Option<&WishCost>, times: Times) -> Stri
             "nodes": plan.claims.len(),
             "price": dollars(plan.price()),
             "lowerBound": plan.lower_bound.map(dollars),
+            "besides": plan.besides.map(|besides| json!({"price": dollars(besides.cost), "lowerBound": dollars(besides.lower_bound)})),
         },
     });
     format!("{value:#}\n")

@@ -2,15 +2,26 @@
 
 use std::fmt::Write as _;
 use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason, WishCost};
+use whittle_units::Price;
 
 /// More pods than this are counted, not named.
 const NAMED: usize = 5;
 
 pub(crate) fn text(plan: &Plan, wishes: Option<&WishCost>) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{} of {} pods placed, {} new machines, {}", plan.scheduled(), plan.pods, plan.claims.len(), plan.price());
+    let _ = write!(out, "{} of {} pods placed, {} new machines, {}", plan.scheduled(), plan.pods, plan.claims.len(), plan.price());
+    let besides = plan.besides.filter(|besides| besides.cost > Price::ZERO);
+    let _ = match besides {
+        Some(besides) => writeln!(out, "; {} with what machines cost besides", plan.price() + besides.cost),
+        None => writeln!(out),
+    };
     if let Some(bound) = plan.lower_bound {
-        let _ = writeln!(out, "no plan can cost less than {bound}");
+        let _ = match besides {
+            Some(besides) => {
+                writeln!(out, "no plan can cost less than {bound}, or than {} with what machines cost besides", besides.lower_bound)
+            }
+            None => writeln!(out, "no plan can cost less than {bound}"),
+        };
     }
     if let Some(cost) = wishes {
         let (with, without) = cost.machines;

@@ -5,7 +5,7 @@ use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::DecisionKind;
 use whittle_core::buffers;
 use whittle_core::overlays::Verdict;
-use whittle_core::schedule::{Cause, Plan, PoolSays};
+use whittle_core::schedule::{Cause, Plan, PoolSays, machine_cost_fault};
 use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, World};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, Timestamp};
@@ -31,7 +31,7 @@ pub(crate) async fn statuses<S, C, K, Q, T>(
             Err(_) => report.count("statuses_failed"),
         }
     }
-    for event in empty_pools(seen, plan) {
+    for event in empty_pools(seen, plan).into_iter().chain(odd_costs(seen)) {
         if world.cluster.publish(cluster, &event).await.is_err() {
             report.count("events_failed");
         }
@@ -96,13 +96,23 @@ fn empty_pool(seen: &Snapshot, says: &PoolSays) -> Option<ClusterEvent> {
         }
         cause => format!("NodePool requirements filtered out all compatible available instance types: {cause}"),
     };
+    Some(ClusterEvent::warning(owner(pool), "NoCompatibleInstanceTypes", message))
+}
+
+/// Events for pools whose annotation says nothing of what their machines cost that can be understood. Pure.
+pub(crate) fn odd_costs(seen: &Snapshot) -> impl Iterator<Item = ClusterEvent> {
+    let odd = |pool: &NodePool| Some(ClusterEvent::warning(owner(pool), "MachineCostInvalid", machine_cost_fault(pool)?));
+    seen.objects.node_pools.iter().filter_map(odd)
+}
+
+/// The pool as its owner knows it.
+fn owner(pool: &NodePool) -> Involved {
     let (api_version, kind) =
         if pool.is_converted_provisioner() { ("karpenter.sh/v1alpha5", "Provisioner") } else { ("karpenter.sh/v1", "NodePool") };
-    let about = Involved {
+    Involved {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
         name: NodePool::given_name(&pool.metadata.name).to_owned(),
         ..Involved::object(pool)
-    };
-    Some(ClusterEvent::warning(about, "NoCompatibleInstanceTypes", message))
+    }
 }

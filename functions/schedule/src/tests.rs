@@ -1,5 +1,5 @@
 use crate::state::{Turn, TurnPage, Unplaced};
-use crate::{checked, write};
+use crate::{checked, shown, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
@@ -136,6 +136,21 @@ fn who_asked_to_be_left_alone_gets_no_warning() {
     let plan = checked(&input, &whittle_snapshot::options(&Settings::default()), &ClusterName::new("c")).unwrap();
     let warned: Vec<String> = write::events(&plan, &[], &seen).into_iter().map(|event| event.name).collect();
     assert_eq!((plan.left_out.len(), warned), (3, vec!["large".to_owned(), "odd".to_owned()]));
+}
+
+#[test]
+fn a_pool_hears_when_what_it_says_of_its_machines_cost_counts_for_nothing() {
+    let mut seen = snapshot(vec![pod("a", 1)]);
+    assert_eq!(shown::odd_costs(&seen).count(), 0);
+    let say = |seen: &mut Snapshot, text: &str| {
+        seen.objects.node_pools[0].metadata.annotations.insert(labels::MACHINE_COST.to_owned(), text.to_owned());
+    };
+    say(&mut seen, "0.2");
+    assert_eq!(shown::odd_costs(&seen).count(), 0);
+    say(&mut seen, "cheap");
+    let [event] = &shown::odd_costs(&seen).collect::<Vec<_>>()[..] else { panic!("one event") };
+    assert_eq!((event.name.as_str(), event.reason.as_str()), ("default", "MachineCostInvalid"));
+    assert!(event.message.contains("whittle.dev/machine-cost") && event.message.contains("\"cheap\""), "{}", event.message);
 }
 
 /// ADR 0019: of the doubt that the rules leave, the rest of the plan knows nothing.

@@ -15,8 +15,8 @@ const PARTS: u32 = 8;
 /// Steps of a machine's own price, from nothing to that of the cheapest type, finer where it is small.
 const STEPS: u32 = 16;
 
-/// The bound for the pods that `outcome` puts on new machines.
-pub(crate) fn lower_bound(p: &mut Problem<'_>, outcome: &Outcome) -> Price {
+/// The bound for the pods that `outcome` puts on new machines, of prices alone or with what machines cost besides.
+pub(crate) fn lower_bound(p: &mut Problem<'_>, outcome: &Outcome, besides: bool) -> Price {
     let mut sums = vec![0.0; p.dims.len()];
     for claim in &outcome.state.claims {
         for (sum, amount) in sums.iter_mut().zip(&claim.requests) {
@@ -25,7 +25,7 @@ pub(crate) fn lower_bound(p: &mut Problem<'_>, outcome: &Outcome) -> Price {
     }
     let machines = fewest_machines(p, outcome) as f64;
     let asked: Vec<usize> = (0..sums.len()).filter(|d| sums[*d] > 0.0).collect();
-    let types = undercut(types(p), &asked);
+    let types = undercut(types(p, besides), &asked);
     let cheapest = types.iter().map(|(price, _)| *price).fold(f64::MAX, f64::min);
     let mut best: f64 = 0.0;
     for (n, a) in asked.iter().enumerate() {
@@ -59,8 +59,9 @@ fn undercut(types: BTreeSet<(u64, Vec<i64>)>, asked: &[usize]) -> Vec<(f64, Vec<
     kept.into_iter().map(|(price, has)| (price as f64, has)).collect()
 }
 
-/// Price, and room for pods, of every type that some NodePool can buy; equal ones once, cheapest first.
-fn types(p: &mut Problem<'_>) -> BTreeSet<(u64, Vec<i64>)> {
+/// Price, with what a machine costs besides if that is asked for, and room for pods, of every type that some NodePool can buy; equal ones
+/// once, cheapest first.
+fn types(p: &mut Problem<'_>, besides: bool) -> BTreeSet<(u64, Vec<i64>)> {
     let mut out = BTreeSet::new();
     for at in 0..p.pools.len() {
         let view = p.view(p.pools[at].catalog, p.pools[at].set);
@@ -69,7 +70,8 @@ fn types(p: &mut Problem<'_>) -> BTreeSet<(u64, Vec<i64>)> {
         for t in pool.types.iter().filter(|t| view.price[*t] != NO_PRICE) {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
             let has = catalog.allocatable[t].iter().enumerate().map(|(d, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[d])).max(0));
-            out.insert((view.price[t], has.collect()));
+            let besides = if besides { pool.machine_cost } else { 0 };
+            out.insert((view.price[t] + besides, has.collect()));
         }
     }
     out

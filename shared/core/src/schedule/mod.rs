@@ -47,7 +47,8 @@ pub(crate) use prepared::Prepared;
 
 pub use assortment::Assortment;
 pub use memory::{Memory, Settled};
-pub use plan::{Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
+pub use objective::machine_cost_fault;
+pub use plan::{Besides, Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
 pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolSays, PortTaken, Reason, RuledOut};
 pub use whittle_api::k8s::Workloads;
 pub use whittle_api::objective::{MACHINE_COST, Objective};

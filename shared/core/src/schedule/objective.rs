@@ -37,6 +37,13 @@ impl Options {
     }
 }
 
+/// What is wrong with what a NodePool says that its machines cost, naming the field: it then counts as if it said nothing.
+#[must_use]
+pub fn machine_cost_fault(pool: &NodePool) -> Option<String> {
+    let error = machine_cost(pool.metadata.annotation(labels::MACHINE_COST)?).err()?;
+    Some(format!("metadata.annotations[{}]: {error}", labels::MACHINE_COST))
+}
+
 /// What the NodePool itself says that a machine costs; nothing if it says nothing that can be understood.
 fn cost_by_annotation(pool: &NodePool) -> Option<Price> {
     machine_cost(pool.metadata.annotation(labels::MACHINE_COST)?).ok()
@@ -107,6 +114,9 @@ mod tests {
         };
         assert_eq!(cost_by_annotation(&pool(" 0.2 ")), Some(Price::from_dollars(0.2)));
         assert_eq!(cost_by_annotation(&pool("much")), None);
+        assert_eq!((machine_cost_fault(&pool(" 0.2 ")), machine_cost_fault(&NodePool::default())), (None, None));
+        let fault = machine_cost_fault(&pool("much")).unwrap();
+        assert!(fault.starts_with("metadata.annotations[whittle.dev/machine-cost]: ") && fault.contains("\"much\""), "{fault}");
         assert_eq!(cost_by_annotation(&NodePool::default()), None);
     }
 }

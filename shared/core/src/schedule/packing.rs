@@ -12,9 +12,10 @@ use super::pod::{Class, Entry};
 use super::problem::Problem;
 use super::repack;
 use super::topology::Kind;
-use super::{Cursor, Objective, Options, Packing, Plan};
+use super::{Besides, Cursor, Objective, Options, Packing, Plan};
 use crate::pods::is_virtual;
 use std::collections::BTreeSet;
+use whittle_units::Price;
 
 /// With an effort of one, the improvement of a packing may take this much work, and this part of what the packing took.
 const LEAST_WORK: u64 = 70_000;
@@ -71,11 +72,13 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
         };
     }
     // Nobody asks what a simulation could cost at least, and there are many of them.
-    let bound = options.simulation.is_none().then(|| lower_bound(p, &outcome));
+    let bound = options.simulation.is_none().then(|| lower_bound(p, &outcome, false));
+    let besides = bound.and_then(|_| besides(p, options, &outcome));
     let mut plan = finish::plan(p, options, &outcome);
     plan.packing = packing;
     plan.work = work;
     plan.lower_bound = bound;
+    plan.besides = besides;
     if !outcome.unseen.is_empty() {
         let unseen: BTreeSet<usize> = outcome.unseen.iter().map(|e| e.pod).collect();
         let uid = |e: &Entry| p.pods[e.pod].metadata.uid.clone();
@@ -85,6 +88,15 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
         plan.cursor = (considered.len() < queue.len()).then_some(Cursor { considered });
     }
     plan
+}
+
+/// What the machines of a plan cost besides, and the bound with it, where both count.
+fn besides(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Option<Besides> {
+    if options.objective != Objective::Balanced || options.packing == Packing::Reference {
+        return None;
+    }
+    let each = outcome.state.claims.iter().map(|claim| Price::from_nanos(p.pools[claim.pool].machine_cost));
+    Some(Besides { cost: each.sum(), lower_bound: lower_bound(p, outcome, true) })
 }
 
 /// The reference's own packing.

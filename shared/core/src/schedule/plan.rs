@@ -141,6 +141,15 @@ pub struct Cursor {
     pub considered: std::collections::BTreeSet<String>,
 }
 
+/// What machines cost besides their prices (ADR 0030), by the hour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Besides {
+    /// That of all new machines.
+    pub cost: Price,
+    /// Prices and this of no plan for the placed pods can come to less.
+    pub lower_bound: Price,
+}
+
 /// Placements, machines to ask for, and why not for the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -159,6 +168,8 @@ pub struct Plan {
     pub pods: usize,
     /// No plan for the placed pods can cost less on new machines, if that is known.
     pub lower_bound: Option<Price>,
+    /// What its machines cost besides, under the objective `balanced`.
+    pub besides: Option<Besides>,
     /// Which way of packing won.
     pub packing: &'static str,
     /// Work units spent, for budgets: independent of the machine's speed.
