@@ -103,6 +103,7 @@ proptest! {
         let state = ClusterState::of(&scene.read.objects);
         let input = scene.input(&state);
         let pods: Vec<Pod> = input.objects.pods.iter().chain(input.virtual_pods).cloned().collect();
+        let social = ["\"podAffinity\":{", "\"podAntiAffinity\":{", "\"topologySpreadConstraints\":[{"].iter().any(|part| text.contains(part));
         let mut judged: Vec<(Plan, BTreeSet<&str>)> = Vec::new();
         for packing in [Packing::Reference, Packing::Best] {
             let options = scene.options(objective, packing);
@@ -119,11 +120,12 @@ proptest! {
             prop_assert!(wrong.is_empty(), "{packing:?}: {wrong:?}");
             prop_assert!(plan.work < WORK_MAX, "{} units of work", plan.work);
             prop_assert!(plan.left_out.iter().all(|left| !left.reason.to_string().is_empty()));
-            let settled = Memory::after(&input, &options, &plan).settled(&input, &options);
-            let again = schedule::solve(&input, &Options { settled, ..options });
-            // Who waits for good no longer repels anybody, so there may be more.
-            let placed = (plan.scheduled(), again.scheduled());
-            prop_assert!(placed.1 >= placed.0, "{placed:?}: what was settled had a place ({packing:?})");
+            // Where pods look at each other, or are tried in an order that depends on all, one fewer may change everybody's place.
+            if packing == Packing::Reference && !social {
+                let settled = Memory::after(&input, &options, &plan).settled(&input, &options);
+                let again = schedule::solve(&input, &Options { settled, ..options });
+                prop_assert_eq!(again.scheduled(), plan.scheduled(), "what was settled had a place");
+            }
             judged.push((plan, doubted));
         }
         let [(plain, doubted), (best, fewer)] = &judged[..] else { unreachable!("two packings") };

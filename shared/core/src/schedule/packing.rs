@@ -14,6 +14,7 @@ use super::repack;
 use super::topology::Kind;
 use super::{Besides, Cursor, Objective, Options, Packing, Plan};
 use crate::pods::is_virtual;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use whittle_units::Price;
 
@@ -218,8 +219,9 @@ enum Order {
     Choosiest,
     /// Pods that repel others on a machine first: they need a machine each, which the others may fill.
     Repelling,
-    /// Pods that repel others anywhere first: they take a domain whole that is empty still, which the others need not.
-    Shunning,
+    /// Pods that repel others anywhere first, which need a domain that is empty still; then whatever else is bound to other pods: who is
+    /// not finds a place beside them.
+    Bound,
     /// Largest first, but so that those placed so far ask for about the same share of each resource: they fill a machine in all.
     Blended,
 }
@@ -240,7 +242,7 @@ fn ways(reference: &Outcome) -> Vec<Way> {
         out.insert(1, way("first fit, scarcest domains first", scarce, Choice::FewestPods, Order::Queue));
         out.insert(2, way("choosiest first", Freedom::FULL, Choice::FewestPods, Order::Choosiest));
         let lean = Freedom { keep: 1, ..Freedom::FULL };
-        out.push(way("first fit, repelling first", Freedom::FULL, Choice::FewestPods, Order::Shunning));
+        out.push(way("first fit, bound first", Freedom::FULL, Choice::FewestPods, Order::Bound));
         out.push(way("first fit, one type charged", lean, Choice::FewestPods, Order::Queue));
         out.push(way("repelling first, one type charged", lean, Choice::Cheapest, Order::Repelling));
         let narrow = Freedom { narrow: true, ..lean };
@@ -275,23 +277,25 @@ impl Order {
             Order::Queue => {}
             Order::Choosiest => {
                 let choices: Vec<usize> = (0..p.classes.len()).map(|class| choices(p, class)).collect();
-                out.sort_by_key(|e| (choices[e.class.0 as usize], std::cmp::Reverse(shares[e.class.0 as usize])));
+                out.sort_by_key(|e| (choices[e.class.0 as usize], Reverse(shares[e.class.0 as usize])));
             }
-            Order::Shunning => out.sort_by_key(|e| !repels(p, &p.classes[e.class.0 as usize])),
-            Order::Largest => out.sort_by_key(|e| std::cmp::Reverse(shares[e.class.0 as usize])),
+            Order::Bound => out.sort_by_key(|e| Reverse(ties(p, &p.classes[e.class.0 as usize]))),
+            Order::Largest => out.sort_by_key(|e| Reverse(shares[e.class.0 as usize])),
             Order::Blended => out = blended(p, &out, &total, &shares),
             Order::Repelling => out.sort_by_key(|e| {
                 let class = e.class.0 as usize;
-                (std::cmp::Reverse(repelling[class]), std::cmp::Reverse(shares[class]))
+                (Reverse(repelling[class]), Reverse(shares[class]))
             }),
         }
         out
     }
 }
 
-/// Whether a pod of the class may be in no domain with some others.
-fn repels(p: &Problem<'_>, class: &Class) -> bool {
-    class.forms[0].owned.iter().any(|g| p.groups[g.0 as usize].kind == Kind::Anti)
+/// How a pod of the class is bound to others whatever wishes it gives up: 2 if it repels some, 1 by another rule, 0 not at all.
+fn ties(p: &Problem<'_>, class: &Class) -> u8 {
+    let owned = class.forms.last().map(|form| &form.owned[..]).unwrap_or_default();
+    let repels = owned.iter().any(|g| p.groups[g.0 as usize].kind == Kind::Anti);
+    if repels { 2 } else { u8::from(!owned.is_empty()) }
 }
 
 /// The queue, by turns from those that ask most for one resource and those that ask most for another.
