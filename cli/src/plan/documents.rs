@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use whittle_api::Mark;
 use whittle_api::field::FieldPath;
-use whittle_api::k8s::Kind;
+use whittle_api::k8s::{Kind, Pod};
 use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ManifestError, Object};
@@ -25,6 +25,8 @@ pub(crate) struct Document {
     worded: Option<(Arc<Worded>, usize)>,
     /// What an API server would find wrong with a NodePool.
     pub(crate) faults: Vec<String>,
+    /// What it is, if it is a pod that can be understood. There are many of them, so nothing else is kept.
+    pub(crate) pod: Option<Box<Pod>>,
 }
 
 /// What files hold.
@@ -40,30 +42,37 @@ pub(crate) struct Found {
 impl Found {
     /// Adds the documents of a text. Whatever is wrong with one of them is noted, and the others are read.
     pub(crate) fn add_text(&mut self, path: &str, text: &str) {
-        // Documents are cut at their separators first, so that limits against hostile YAML, and its faults, are each one's own.
-        let (mut chunk, mut number, mut begins) = (String::new(), 0, 0);
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        for (at, line) in text.lines().chain(["---"]).enumerate() {
-            if line == "---" || line.starts_with("--- ") {
-                let hollow = is_hollow(&chunk);
-                // A separator at the top only begins the first document.
-                if !hollow || number > 0 {
-                    number += 1;
-                }
-                if !hollow {
-                    self.add_chunk(path, number, begins, &chunk);
-                }
-                chunk.clear();
-                begins = at;
-                chunk.push_str(line.strip_prefix("---").unwrap_or_default());
-            } else if line != "..." {
-                chunk.push_str(line);
+        let chunks = cut(text);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(chunks.len() / FOR_A_THREAD).max(1);
+        let parts = chunks.chunks(chunks.len().div_ceil(threads).max(1));
+        std::thread::scope(|scope| {
+            let read = |part| scope.spawn(move || Self::of_chunks(path, part));
+            // The first part is read here: a text of few documents needs no thread.
+            let mut parts = parts.into_iter();
+            let first = parts.next();
+            let others: Vec<_> = parts.map(read).collect();
+            self.append(Self::of_chunks(path, first.unwrap_or_default()));
+            for other in others {
+                self.append(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             }
-            chunk.push('\n');
-        }
+        });
     }
 
-    fn add_chunk(&mut self, path: &str, number: usize, begins: usize, chunk: &str) {
+    fn of_chunks(path: &str, chunks: &[Chunk]) -> Self {
+        let mut out = Self::default();
+        chunks.iter().for_each(|chunk| out.add_chunk(path, chunk));
+        out
+    }
+
+    fn append(&mut self, mut other: Self) {
+        self.documents.append(&mut other.documents);
+        self.legacy.append(&mut other.legacy);
+        self.refused.append(&mut other.refused);
+    }
+
+    fn add_chunk(&mut self, path: &str, chunk: &Chunk) {
+        let Chunk { number, begins, text: chunk } = chunk;
+        let (number, begins) = (*number, *begins);
         // Dumps of whole clusters are large, and JSON is read faster.
         let json = if chunk.trim_start().starts_with('{') { serde_json::from_str(chunk).ok() } else { None };
         let words = json.is_none() && has_old_booleans(chunk);
@@ -78,7 +87,7 @@ impl Found {
         for (at, mut value) in values.into_iter().enumerate() {
             forget_nulls(&mut value);
             let worded = worded.as_ref().map(|worded| (Arc::clone(worded), at));
-            let document = Document { path: path.to_owned(), number, value, worded, faults: Vec::new() };
+            let document = Document { path: path.to_owned(), number, value, worded, faults: Vec::new(), pod: None };
             // At the same lines as in the file, where it is not one of a list.
             self.add(document, alone.then_some((begins, chunk)));
         }
@@ -90,6 +99,13 @@ impl Found {
         if document.version().is_empty() || document.kind().is_empty() {
             self.refused
                 .push(format!("{path}, document {number}: an object needs apiVersion and kind, such as `apiVersion: v1` and `kind: Pod`"));
+            return;
+        }
+        if (document.version(), document.kind()) == (Pod::API_VERSION, Pod::KIND)
+            && let Ok(pod) = document.parse()
+        {
+            document = Document { value: Value::Null, worded: None, pod: Some(Box::new(pod)), ..document };
+            self.documents.push(document);
             return;
         }
         let node_pool = (document.version(), document.kind()) == (NodePool::API_VERSION, NodePool::KIND);
@@ -119,6 +135,42 @@ impl Found {
             }
         }
     }
+}
+
+/// Documents that are worth a thread of their own.
+const FOR_A_THREAD: usize = 500;
+
+/// The text of a document, and where it stands.
+struct Chunk {
+    number: usize,
+    /// How many lines of its file stand before it.
+    begins: usize,
+    text: String,
+}
+
+/// Cuts a text at its separators, so that limits against hostile YAML, and its faults, are each document's own.
+fn cut(text: &str) -> Vec<Chunk> {
+    let (mut out, mut chunk, mut number, mut begins) = (Vec::new(), String::new(), 0, 0);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    for (at, line) in text.lines().chain(["---"]).enumerate() {
+        if line == "---" || line.starts_with("--- ") {
+            let hollow = is_hollow(&chunk);
+            // A separator at the top only begins the first document.
+            if !hollow || number > 0 {
+                number += 1;
+            }
+            if !hollow {
+                out.push(Chunk { number, begins, text: std::mem::take(&mut chunk) });
+            }
+            chunk.clear();
+            begins = at;
+            chunk.push_str(line.strip_prefix("---").unwrap_or_default());
+        } else if line != "..." {
+            chunk.push_str(line);
+        }
+        chunk.push('\n');
+    }
+    out
 }
 
 /// Values per document: ten times what the dump of a large cluster has.
@@ -241,7 +293,7 @@ pub(crate) fn converted(legacy: Vec<Object>) -> Result<Vec<Document>, ReadError>
         Object::NodeClass(class) => value_of(&*class),
         _ => None,
     });
-    let document = |(value, number)| Document { path: "converted".to_owned(), number, value, worded: None, faults: Vec::new() };
+    let document = |(value, number)| Document { path: "converted".to_owned(), number, value, worded: None, faults: Vec::new(), pod: None };
     Ok(objects.zip(1..).map(document).collect())
 }
 
@@ -324,8 +376,7 @@ impl Document {
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
         let mut meant: Option<Value> = None;
         loop {
-            let value = meant.as_ref().unwrap_or(&self.value).clone();
-            let error = match serde_path_to_error::deserialize(value) {
+            let error = match serde_path_to_error::deserialize(meant.as_ref().unwrap_or(&self.value)) {
                 Ok(object) => return Ok(object),
                 Err(error) => error,
             };

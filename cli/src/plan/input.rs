@@ -148,10 +148,17 @@ fn assemble(found: Found, when: When) -> Result<Manifests, ReadError> {
     let mut hidden = refused.clone();
     let mut node_classes = Vec::new();
     let mut read = 0;
-    for (position, document) in documents.iter().enumerate() {
+    // Each goes as soon as it is understood: twice all of them would be too much.
+    for (position, mut document) in documents.into_iter().enumerate() {
         let mut meta = Stamp { now: settings.now, position };
+        if let Some(mut pod) = document.pod.take() {
+            meta.fill(&mut pod.metadata, true);
+            objects.pods.push(*pod);
+            read += 1;
+            continue;
+        }
         let repaired = document.without_broken_disruption();
-        let document = repaired.as_ref().map_or(document, |(repaired, why)| {
+        let document = repaired.as_ref().map_or(&document, |(repaired, why)| {
             closed.insert(document.name(), why.clone());
             repaired
         });

@@ -1,5 +1,6 @@
 //! All objects of a cluster that one decision looks at.
 
+use crate::ObjectMeta;
 use crate::k8s::{
     ConfigMap, CsiNode, DaemonSet, Kind, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, PriorityClass,
     StorageClass, VolumeAttachment,
@@ -86,11 +87,14 @@ impl ClusterObjects {
     /// Puts every list in the order of namespaces and names, so that not even the words of an answer depend on the order in
     /// which objects were read.
     pub fn sort(&mut self) {
+        // Objects are large: they are moved once, not at each step of a sort, and not at all where an API server has sorted them.
         fn by_key<T: Kind>(objects: &mut [T]) {
-            objects.sort_by(|a, b| {
-                let (a, b) = (a.meta(), b.meta());
-                (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name))
-            });
+            fn key(meta: &ObjectMeta) -> (&str, &str) {
+                (&meta.namespace, &meta.name)
+            }
+            if !objects.is_sorted_by(|a, b| key(a.meta()) <= key(b.meta())) {
+                objects.sort_by_cached_key(|object| (object.meta().namespace.clone(), object.meta().name.clone()));
+            }
         }
         by_key(&mut self.node_pools);
         by_key(&mut self.node_classes);
