@@ -270,6 +270,8 @@ fn weather(seed: u64) -> Faults {
         deleted_namespaces: part(45, 60),
         reused_names: part(46, 1001),
         short_runs: part(47, 60),
+        dead_connections: part(49, 12),
+        large_items: part(50, 30),
         concurrency: [0, 0, 3, 4, 6, 8, 10].get(part(48, 7) as usize).copied().unwrap_or(0),
         ..Faults::default()
     }

@@ -192,6 +192,8 @@ impl SimPorts {
                 Err(E::throttled(what))
             } else if world.strikes(throttles) || !world.grants(what) {
                 Err(E::throttled(what))
+            } else if world.is_disconnected() {
+                Err(E::unanswered(what))
             } else {
                 effect(&mut world)
             }

@@ -143,6 +143,12 @@ impl Records for SimPorts {
             if R::KIND == NodeClassRecord::KIND {
                 world.watch_class_record(&serde_json::to_value(record).unwrap_or_default());
             }
+            if world.is_too_large(record) {
+                return Err(StoreError::Unavailable {
+                    what: record.name(),
+                    reason: "Item size has exceeded the maximum allowed size".to_owned(),
+                });
+            }
             world.store.write(cluster, record, expected, now)
         })
         .await

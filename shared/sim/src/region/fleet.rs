@@ -2,11 +2,14 @@
 
 use super::{Change, Machine, Region};
 use crate::dice::{Dice, Stream};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use whittle_ec2::fleet::{FleetAnswer, FleetConfig, FleetInstance, FleetOverride, FleetPoolError, FleetRequest, ReservationTarget};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{CloudError, CloudErrorKind};
 use whittle_units::{InstanceId, Price};
+
+/// How long EC2 remembers a client token.
+const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(48);
 
 /// A failure of CreateFleet.
 fn failed(kind: CloudErrorKind, code: &str, message: impl Into<String>) -> CloudError {
@@ -40,7 +43,7 @@ impl Region {
 
     /// The first answer of a fleet, by its id.
     pub fn fleet(&self, id: &str) -> Option<&FleetAnswer> {
-        self.fleets.values().map(|(_, answer)| answer).find(|answer| answer.fleet_id == id)
+        self.fleets.values().map(|(_, answer, _)| answer).find(|answer| answer.fleet_id == id)
     }
 
     /// Starts machines. The same token answers with the same machines; with other parameters it is an error.
@@ -52,7 +55,8 @@ impl Region {
         now: Timestamp,
         dice: &mut Dice,
     ) -> Result<FleetAnswer, CloudError> {
-        if let Some((known, answer)) = self.fleets.get(&request.client_token).filter(|_| !self.forget_tokens) {
+        let lives = |at: &Timestamp| !self.forget_tokens && now.duration_since(*at) < TOKEN_LIFE;
+        if let Some((known, answer, _)) = self.fleets.get(&request.client_token).filter(|(.., at)| lives(at)) {
             if known != request {
                 let text = "the client token came with other parameters before";
                 return Err(failed(CloudErrorKind::IdempotencyMismatch, "IdempotentParameterMismatch", text));
@@ -84,7 +88,7 @@ impl Region {
                 answer.instances.push(started);
             }
         }
-        self.fleets.insert(request.client_token.clone(), (request.clone(), answer.clone()));
+        self.fleets.insert(request.client_token.clone(), (request.clone(), answer.clone(), now));
         Ok(answer)
     }
 

@@ -73,7 +73,8 @@ pub struct Region {
     /// By id.
     pub reservations: BTreeMap<String, Reservation>,
     pub launch_templates: BTreeMap<String, LaunchTemplate>,
-    fleets: BTreeMap<String, (FleetRequest, FleetAnswer)>,
+    /// By client token, with the time of the call: EC2 forgets tokens.
+    fleets: BTreeMap<String, (FleetRequest, FleetAnswer, Timestamp)>,
     /// (type, zone, capacity type) that EC2 has none of; `*` stands for any.
     pub out_of_stock: BTreeSet<(String, String, String)>,
     /// Code and message with which every pool refuses.

@@ -106,6 +106,10 @@ pub struct Faults {
     pub deleted_namespaces: u32,
     /// Machines that get the address, and with it the name of their Node, of one that has ended and whose Node is gone.
     pub reused_names: u32,
+    /// Calls over a connection that died while its environment stood still: nothing happens, and the caller cannot know.
+    pub dead_connections: u32,
+    /// Writes of records that the table refuses, as it does an item of more than 400 KB; such an item it refuses always.
+    pub large_items: u32,
     /// Invocations that have no more than some seconds of their time, as if work or a slow start had taken the rest.
     pub short_runs: u32,
     /// So many invocations run at once in the account, those of functions with concurrency of their own aside; any number at zero.

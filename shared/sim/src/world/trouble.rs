@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Node;
 use whittle_api::labels;
-use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, Lease};
+use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, Lease, Record};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{CloudError, CloudErrorKind};
 use whittle_units::InstanceId;
@@ -29,6 +29,8 @@ const STATE_AGE_MS_MAX: u64 = 60_000;
 const OLD: SignedDuration = SignedDuration::from_secs(30);
 /// What EC2 grants of a call: at once, and a second.
 const CALLS: &[(&str, i64, i64)] = &[("CreateFleet", 5, 2), ("DescribeInstances", 100, 20), ("TerminateInstances", 100, 5)];
+/// Bytes of an item at most.
+const ITEM_MAX: usize = 400 << 10;
 /// How long an invocation lasts that has little of its time, in seconds.
 const SHORT: (u64, u64) = (3, 10);
 /// After how many seconds a namespace that was deleted is there again.
@@ -188,6 +190,17 @@ impl World {
         let throttled = most > 0 && !function.is_reserved() && self.runs_without_reserve() >= most;
         self.counts.faults += u64::from(throttled);
         throttled
+    }
+
+    /// Whether the table refuses a record for its size.
+    pub(crate) fn is_too_large<R: Record>(&mut self, record: &R) -> bool {
+        let size = serde_json::to_vec(record).map_or(0, |text| text.len());
+        size > ITEM_MAX || self.strikes(self.faults.large_items)
+    }
+
+    /// Whether a call is lost on its way.
+    pub(crate) fn is_disconnected(&mut self) -> bool {
+        self.strikes(self.faults.dead_connections)
     }
 
     /// How long an invocation may last.
