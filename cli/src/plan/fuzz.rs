@@ -35,11 +35,10 @@ fn told<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The same thousand in every run of the tests, for plans that are compared the first quarter; more with `WHITTLE_FUZZ_CASES=10000`, others with
-/// `WHITTLE_FUZZ_SEED=7`.
-fn config() -> ProptestConfig {
+/// The same `cases` in every run of the tests; more with `WHITTLE_FUZZ_CASES=10000`, others with `WHITTLE_FUZZ_SEED=7`.
+fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
-        cases: told("WHITTLE_FUZZ_CASES").unwrap_or(1000),
+        cases: told("WHITTLE_FUZZ_CASES").unwrap_or(cases),
         rng_seed: RngSeed::Fixed(told("WHITTLE_FUZZ_SEED").unwrap_or(42)),
         failure_persistence: None,
         max_shrink_iters: 300,
@@ -95,7 +94,7 @@ fn reserved() -> impl Strategy<Value = u32> {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(config(1000))]
 
     #[test]
     fn whatever_stands_in_manifests_is_planned_or_explained(text in manifests(), objective in 0..OBJECTIVES.len(), reserved in reserved()) {
@@ -165,7 +164,7 @@ fn worth(text: &str, offers: Vec<Value>, objective: usize, packing: Packing) -> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: config().cases / 4, ..config() })]
+    #![proptest_config(config(250))]
 
     #[test]
     fn renamed_manifests_give_the_renamed_plan_to_the_byte(text in manifests(), objective in 0..OBJECTIVES.len()) {
