@@ -93,7 +93,7 @@ impl World {
         self.check_cluster(&claims, &mut broken);
         broken.extend(self.closed_for_nothing());
         let told = |kept: &crate::cluster::KeptEvent| kept.event.reason == "FailedTermination";
-        // The run that is refused first may be killed before it says so.
+        // Also where the run that was refused is killed before it says so: the next one is refused as well.
         if self.lag.refused > 0 && !self.cluster.events.iter().any(told) {
             broken.push("EC2 refused to end a machine and nobody was told".to_owned());
         }

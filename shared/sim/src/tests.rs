@@ -13,12 +13,34 @@ use std::sync::Arc;
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::CapacityReservationSelectorTerm;
 use whittle_api::manifest;
-use whittle_claims::Doorbell;
+use whittle_claims::{Doorbell, Record, Revision};
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget};
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::CapacityReservation;
-use whittle_ports::{CloudErrorKind, Fleets, Leases, Queues, StoreError, contracts};
+use whittle_ports::{CloudErrorKind, Fleets, Leases, Queues, Records, StoreError, contracts};
 use whittle_units::{ClusterName, Price};
+
+/// A record of as many bytes.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Text(String);
+impl Record for Text {
+    const KIND: &'static str = "text";
+    fn name(&self) -> String {
+        "it".to_owned()
+    }
+}
+
+/// A function that writes one.
+struct Writer;
+
+impl Functions for Writer {
+    fn call(&self, _: Function, ports: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
+        Box::pin(async move {
+            let written = ports.write(&ClusterName::from("demo"), &Text("a".to_owned()), Revision::ABSENT).await;
+            written.map(|_| ()).map_err(|error| error.to_string())
+        })
+    }
+}
 
 /// A function that only waits at a port.
 struct Idle;
@@ -35,6 +57,10 @@ impl Functions for Idle {
 }
 
 fn simulation(seed: u64) -> Simulation {
+    simulation_of(seed, Arc::new(Idle))
+}
+
+fn simulation_of(seed: u64, functions: Arc<dyn Functions>) -> Simulation {
     let options = WorldOptions {
         seed,
         cluster: "demo".into(),
@@ -42,7 +68,7 @@ fn simulation(seed: u64) -> Simulation {
         kubernetes_version: "1.33".to_owned(),
         start: "2026-01-05T09:00:00Z".parse().unwrap(),
     };
-    Simulation::new(World::new(&options), Arc::new(Idle))
+    Simulation::new(World::new(&options), functions)
 }
 
 fn apply(simulation: &Simulation, yaml: &str) {
@@ -218,6 +244,31 @@ fn the_same_token_answers_with_the_same_machines() {
     assert_eq!(world.region.machines.len(), 1);
     let other = world.create_fleet(&request("t", &[("m5.xlarge", 0.096)])).unwrap_err();
     assert_eq!(other.kind, CloudErrorKind::IdempotencyMismatch);
+}
+
+#[test]
+fn a_client_token_is_forgotten_after_two_days_and_no_sooner() {
+    let mut simulation = simulation(1);
+    with_template(&simulation);
+    let buy = |simulation: &Simulation| {
+        let mut world = simulation.world();
+        world.create_fleet(&request("t", &[("m5.large", 0.096)])).unwrap();
+        world.region.machines.len()
+    };
+    assert_eq!(buy(&simulation), 1);
+    simulation.run_for(SignedDuration::from_hours(47));
+    assert_eq!(buy(&simulation), 1);
+    simulation.run_for(SignedDuration::from_hours(2));
+    assert_eq!(buy(&simulation), 2);
+}
+
+#[test]
+fn an_item_beyond_400_kilobytes_is_never_stored() {
+    let ports = simulation(1).ports();
+    let cluster = ClusterName::from("demo");
+    let write = |bytes: usize| ports.write(&cluster, &Text("a".repeat(bytes)), Revision::ABSENT).now_or_never().unwrap();
+    assert!(matches!(write(400 << 10), Err(StoreError::Unavailable { .. })));
+    write(399 << 10).expect("nothing was stored before");
 }
 
 #[test]

@@ -37,8 +37,13 @@ impl Region {
     }
 
     /// Whether a fleet was made under this token: the next call with it starts nothing.
-    pub fn repeats(&self, client_token: &str) -> bool {
-        self.fleets.contains_key(client_token) && !self.forget_tokens
+    pub fn repeats(&self, client_token: &str, now: Timestamp) -> bool {
+        self.fleets.get(client_token).is_some_and(|(.., at)| self.remembers(*at, now))
+    }
+
+    /// Whether EC2 still knows a client token of that time.
+    fn remembers(&self, at: Timestamp, now: Timestamp) -> bool {
+        !self.forget_tokens && now.duration_since(at) < TOKEN_LIFE
     }
 
     /// The first answer of a fleet, by its id.
@@ -55,8 +60,7 @@ impl Region {
         now: Timestamp,
         dice: &mut Dice,
     ) -> Result<FleetAnswer, CloudError> {
-        let lives = |at: &Timestamp| !self.forget_tokens && now.duration_since(*at) < TOKEN_LIFE;
-        if let Some((known, answer, _)) = self.fleets.get(&request.client_token).filter(|(.., at)| lives(at)) {
+        if let Some((known, answer, _)) = self.fleets.get(&request.client_token).filter(|(.., at)| self.remembers(*at, now)) {
             if known != request {
                 let text = "the client token came with other parameters before";
                 return Err(failed(CloudErrorKind::IdempotencyMismatch, "IdempotentParameterMismatch", text));

@@ -153,6 +153,23 @@ fn a_tick_that_cannot_ring_is_made_up_for_by_the_next() {
 }
 
 #[test]
+fn a_call_over_a_dead_connection_does_nothing_and_is_made_again() {
+    let mut simulation = simulation_of(1, Arc::new(Writer));
+    let seen = |simulation: &Simulation| {
+        let failures = simulation.world().counts.failures;
+        let read = simulation.ports().read::<Text>(&"demo".into(), "it").now_or_never().unwrap();
+        (failures, read.unwrap().is_some())
+    };
+    simulation.world().faults.dead_connections = 1000;
+    ring(&simulation, schedule(), 0);
+    seconds(&mut simulation, 5);
+    assert_eq!(seen(&simulation), (1, false));
+    simulation.world().faults.dead_connections = 0;
+    seconds(&mut simulation, 300);
+    assert_eq!(seen(&simulation), (1, true));
+}
+
+#[test]
 fn a_run_that_dies_at_an_await_point_is_delivered_again() {
     let mut simulation = simulation(1);
     simulation.world().faults.crash_at_gate = Some(2);

@@ -688,7 +688,7 @@ impl World {
         let now = self.now();
         let known: usize = self.region.machines.len();
         let partial = self.strikes(self.faults.partial_fleets);
-        let empty = self.region.repeats(&request.client_token) && self.strikes(self.faults.empty_repeats);
+        let empty = self.region.repeats(&request.client_token, now) && self.strikes(self.faults.empty_repeats);
         let mut answer = self.region.create_fleet(request, partial, now, &mut self.dice)?;
         if empty {
             answer = FleetAnswer { fleet_id: answer.fleet_id, ..FleetAnswer::default() };
