@@ -31,7 +31,7 @@ pub(crate) async fn statuses<S, C, K, Q, T>(
             Err(_) => report.count("statuses_failed"),
         }
     }
-    for event in empty_pools(seen, plan).into_iter().chain(odd_costs(seen)) {
+    for event in empty_pools(seen, plan).into_iter().chain(odd_costs(seen, plan)) {
         if world.cluster.publish(cluster, &event).await.is_err() {
             report.count("events_failed");
         }
@@ -99,10 +99,14 @@ fn empty_pool(seen: &Snapshot, says: &PoolSays) -> Option<ClusterEvent> {
     Some(ClusterEvent::warning(owner(pool), "NoCompatibleInstanceTypes", message))
 }
 
-/// Events for pools whose annotation says nothing of what their machines cost that can be understood. Pure.
-pub(crate) fn odd_costs(seen: &Snapshot) -> impl Iterator<Item = ClusterEvent> {
+/// Events for pools whose annotation says nothing of what their machines cost that can be understood, while there are pods to
+/// place: a quiet cluster hears nothing. Pure.
+pub(crate) fn odd_costs(seen: &Snapshot, plan: &Plan) -> Vec<ClusterEvent> {
+    if plan.pods == 0 {
+        return Vec::new();
+    }
     let odd = |pool: &NodePool| Some(ClusterEvent::warning(owner(pool), "MachineCostInvalid", machine_cost_fault(pool)?));
-    seen.objects.node_pools.iter().filter_map(odd)
+    seen.objects.node_pools.iter().filter_map(odd).collect()
 }
 
 /// The pool as its owner knows it.

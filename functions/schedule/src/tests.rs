@@ -140,15 +140,13 @@ fn who_asked_to_be_left_alone_gets_no_warning() {
 
 #[test]
 fn a_pool_hears_when_what_it_says_of_its_machines_cost_counts_for_nothing() {
-    let mut seen = snapshot(vec![pod("a", 1)]);
-    assert_eq!(shown::odd_costs(&seen).count(), 0);
-    let say = |seen: &mut Snapshot, text: &str| {
+    let told = |text: &str, pods: usize| {
+        let mut seen = snapshot(Vec::new());
         seen.objects.node_pools[0].metadata.annotations.insert(labels::MACHINE_COST.to_owned(), text.to_owned());
+        shown::odd_costs(&seen, &Plan { pods, ..Plan::default() })
     };
-    say(&mut seen, "0.2");
-    assert_eq!(shown::odd_costs(&seen).count(), 0);
-    say(&mut seen, "cheap");
-    let [event] = &shown::odd_costs(&seen).collect::<Vec<_>>()[..] else { panic!("one event") };
+    assert_eq!((told("0.2", 1).len(), told("cheap", 0).len()), (0, 0), "nothing is wrong, or nothing is asked");
+    let [event] = &told("cheap", 1)[..] else { panic!("one event") };
     assert_eq!((event.name.as_str(), event.reason.as_str()), ("default", "MachineCostInvalid"));
     assert!(event.message.contains("whittle.dev/machine-cost") && event.message.contains("\"cheap\""), "{}", event.message);
 }
