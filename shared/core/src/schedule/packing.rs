@@ -221,7 +221,7 @@ enum Order {
     Repelling,
     /// Pods that repel others anywhere first, which need a domain that is empty still; then whatever else is bound to other pods: who is
     /// not finds a place beside them.
-    Bound,
+    Constrained,
     /// Largest first, but so that those placed so far ask for about the same share of each resource: they fill a machine in all.
     Blended,
 }
@@ -242,7 +242,7 @@ fn ways(reference: &Outcome) -> Vec<Way> {
         out.insert(1, way("first fit, scarcest domains first", scarce, Choice::FewestPods, Order::Queue));
         out.insert(2, way("choosiest first", Freedom::FULL, Choice::FewestPods, Order::Choosiest));
         let lean = Freedom { keep: 1, ..Freedom::FULL };
-        out.push(way("first fit, bound first", Freedom::FULL, Choice::FewestPods, Order::Bound));
+        out.push(way("first fit, constrained first", Freedom::FULL, Choice::FewestPods, Order::Constrained));
         out.push(way("first fit, one type charged", lean, Choice::FewestPods, Order::Queue));
         out.push(way("repelling first, one type charged", lean, Choice::Cheapest, Order::Repelling));
         let narrow = Freedom { narrow: true, ..lean };
@@ -279,7 +279,7 @@ impl Order {
                 let choices: Vec<usize> = (0..p.classes.len()).map(|class| choices(p, class)).collect();
                 out.sort_by_key(|e| (choices[e.class.0 as usize], Reverse(shares[e.class.0 as usize])));
             }
-            Order::Bound => out.sort_by_key(|e| Reverse(ties(p, &p.classes[e.class.0 as usize]))),
+            Order::Constrained => out.sort_by_key(|e| Reverse(ties(p, &p.classes[e.class.0 as usize]))),
             Order::Largest => out.sort_by_key(|e| Reverse(shares[e.class.0 as usize])),
             Order::Blended => out = blended(p, &out, &total, &shares),
             Order::Repelling => out.sort_by_key(|e| {
