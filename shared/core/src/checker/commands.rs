@@ -249,5 +249,5 @@ fn places(input: &Input<'_>, command: &Command, findings: &mut Findings) {
     let lists = lists::Lists::of(&input.cluster, &plan);
     claims::check(&input.cluster, &options, &plan, &lists, &pods, findings);
     machines::check(&input.cluster, &options, &plan, &pods, findings);
-    spread::check(&input.cluster, &plan, &lists, &pods, findings);
+    spread::check(&input.cluster, &plan, &lists, &pods, |pod| !pod.spec.node_name.is_empty(), findings);
 }

@@ -75,7 +75,7 @@ pub fn check(input: &Input<'_>, options: &Options, plan: &Plan) -> Vec<Violation
     let lists = lists::Lists::of(input, plan);
     claims::check(input, options, plan, &lists, &pods, &mut findings);
     machines::check(input, options, plan, &pods, &mut findings);
-    spread::check(input, plan, &lists, &pods, &mut findings);
+    spread::check(input, plan, &lists, &pods, |_| true, &mut findings);
     findings.0.sort();
     findings.0.dedup();
     findings.0

@@ -68,7 +68,16 @@ struct Company<'a> {
     settled: Vec<&'a Pod>,
 }
 
-pub(crate) fn check<'a>(input: &Input<'a>, plan: &'a Plan, lists: &Lists<'a>, pods: &BTreeMap<String, &'a Pod>, findings: &mut Findings) {
+/// Of pods that `leans` leaves out nobody asks whether those that they want to be near are there: whoever does not run yet
+/// loses nothing.
+pub(crate) fn check<'a>(
+    input: &Input<'a>,
+    plan: &'a Plan,
+    lists: &Lists<'a>,
+    pods: &BTreeMap<String, &'a Pod>,
+    leans: impl Fn(&Pod) -> bool,
+    findings: &mut Findings,
+) {
     let names: Vec<String> = (0..plan.claims.len()).map(|n| format!("claim {n}")).collect();
     let mut places = inhabited(input, plan, &names, pods);
     let keys = keys_in_use(&places);
@@ -83,7 +92,7 @@ pub(crate) fn check<'a>(input: &Input<'a>, plan: &'a Plan, lists: &Lists<'a>, po
                 let kin = map.kin(pod, term);
                 apart(&map.places[at], pod, term, &kin, findings);
             }
-            for term in affinity.pod_affinity.iter().flat_map(|a| &a.required) {
+            for term in affinity.pod_affinity.iter().flat_map(|a| &a.required).filter(|_| leans(pod)) {
                 let kin = map.kin(pod, term);
                 together(&map, at, pod, term, &kin, findings);
             }
