@@ -135,6 +135,18 @@ impl Groups {
         self.identities.iter().map(group).collect()
     }
 
+    /// All groups: ascending, but for those that repel, which stand by what they say. Which pod was read first then decides
+    /// nothing of what a refusal names, although a question about fewer pods knows other numbers.
+    pub(crate) fn sequence(&self, names: &Names) -> Vec<GroupId> {
+        let count = u32::try_from(self.identities.len()).expect("fewer than 2^32 groups");
+        let mut out: Vec<GroupId> = (0..count).map(GroupId).collect();
+        out.sort_by_cached_key(|id| {
+            let identity = &self.identities[id.0 as usize];
+            (identity.kind == Kind::Inverse).then(|| (names.key_name(identity.key), &identity.scope, &identity.selector))
+        });
+        out
+    }
+
     /// The tolerations that limit a group's domains.
     pub(crate) fn reach(&self, id: GroupId) -> Option<TolerationId> {
         self.identities[id.0 as usize].reach

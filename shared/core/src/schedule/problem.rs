@@ -207,7 +207,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<
     let idle = candidates.is_empty() && !open;
     let counted = if idle { Vec::new() } else { super::machines::counted(&mut ground, &in_pass) };
     let groups = ground.groups.finish(&ground.names, &meter);
-    let selecting = Selecting::of(&groups);
+    let selecting = Selecting::of(&groups, &ground.groups.sequence(&ground.names));
     classes.join(&groups, &selecting);
     classes.merge();
     let mut reservations = Reservations::default();

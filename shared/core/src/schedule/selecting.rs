@@ -16,7 +16,7 @@ use whittle_api::LabelSelector;
 pub(crate) type LabelSet = (String, BTreeMap<String, String>);
 
 /// Which namespaces a group looks at.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Scope {
     Only(BTreeSet<String>),
     All,
@@ -128,7 +128,7 @@ impl<'g> LabelIndex<'g> {
 #[derive(Debug, Default)]
 pub(crate) struct Selecting(Vec<Selectors>);
 
-/// The groups that select one label set, ascending.
+/// The groups that select one label set: those that count it ascending, those that repel it in the order in which they refuse.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selectors {
     pub(crate) counting: Vec<GroupId>,
@@ -136,10 +136,11 @@ pub(crate) struct Selectors {
 }
 
 impl Selecting {
-    pub(crate) fn of(groups: &[Group]) -> Self {
+    /// `sequence` names each of the groups once.
+    pub(crate) fn of(groups: &[Group], sequence: &[GroupId]) -> Self {
         let mut out: Vec<Selectors> = Vec::new();
-        for (n, group) in groups.iter().enumerate() {
-            let id = GroupId(u32::try_from(n).expect("fewer than 2^32 groups"));
+        for &id in sequence {
+            let group = &groups[id.0 as usize];
             group.selects.each(|labels| {
                 if labels >= out.len() {
                     out.resize(labels + 1, Selectors::default());

@@ -15,11 +15,15 @@ use whittle_units::Quantity;
 
 /// Clusters per property: what a few seconds allow without optimisation; more with `WHITTLE_FUZZ_CASES=10000`, others with
 /// `WHITTLE_FUZZ_SEED=7`. At least 40: fewer show too little.
-fn seeds() -> std::ops::Range<u64> {
+fn seeds() -> impl Iterator<Item = u64> {
     let told = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = told("WHITTLE_FUZZ_SEED").unwrap_or(0).wrapping_mul(1_000_000);
-    first..first + told("WHITTLE_FUZZ_CASES").map_or(200, |cases| cases.max(40))
+    (first..first + told("WHITTLE_FUZZ_CASES").map_or(200, |cases| cases.max(40))).chain(FOUND)
 }
+
+/// Clusters that showed something in longer runs: a refusal that named another group after a prepared question, and a command that was
+/// refused for a pending pod that would start apart from those that it must be near.
+const FOUND: [u64; 2] = [1_001_781, 1_002_524];
 
 /// A small linear congruential generator: portable, and the seed is in the failure.
 struct Dice(u64);
@@ -233,7 +237,7 @@ fn guarded(seed: u64) -> Scene {
 #[test]
 fn a_second_opinion_finds_nothing_wrong_with_any_command() {
     let mut methods = std::collections::BTreeSet::new();
-    for seed in seeds().start..seeds().end + 80 {
+    for seed in seeds() {
         let mut scene = guarded(seed);
         for packing in [Packing::Best, Packing::Reference] {
             scene.settings.solve.packing = packing;
