@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::intern::{Key, Names, Set, Vals};
+use super::intern::{Key, Names, Set, Val, Vals};
 use super::stock::{ByKey, Kind, Steps, Stock};
 use std::sync::Arc;
 
@@ -132,6 +132,11 @@ impl Catalog {
 
     pub(crate) fn len(&self) -> usize {
         self.names.len()
+    }
+
+    /// The values of `key` that `types` may turn out to have; `None` where that is not a list.
+    pub(crate) fn values(&self, key: Key, types: &Bits) -> Option<Vec<Val>> {
+        self.by_key.values(key, types)
     }
 
     /// Keeps in `types` those with room for `need`.

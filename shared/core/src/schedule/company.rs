@@ -33,7 +33,11 @@ struct Census<'p, 'a> {
     /// By affinity group that some placed pod must not miss.
     sums: Map<GroupId, Sum>,
     placed: Map<(GroupId, usize), u32>,
+    types: TypesLeave,
 }
+
+/// By machine that does not exist yet, and label key: what its types leave of the values that it asks for.
+type TypesLeave = Map<(usize, Key), Vec<Val>>;
 
 /// The pods that one group counts: those that were there before, and those that were placed.
 #[derive(Clone, Default)]
@@ -89,18 +93,35 @@ fn seeks<'c>(p: &'c Problem<'_>, class: &'c Class) -> impl Iterator<Item = Group
 
 impl<'p, 'a> Census<'p, 'a> {
     fn take(p: &'p Problem<'a>, st: &State) -> Self {
-        let mut out = Self { p, sums: Map::default(), placed: Map::default() };
+        let mut out = Self { p, sums: Map::default(), placed: Map::default(), types: Map::default() };
         for pod in places(p, st).flat_map(|(_, pods)| pods) {
             for id in seeks(p, class_of(p, *pod)) {
                 out.sums.entry(id).or_insert_with(|| Sum::before(p, id));
             }
         }
         if !out.sums.is_empty() {
+            out.look_at_types(st);
             for (place, pods) in places(p, st) {
                 pods.iter().for_each(|pod| out.count(class_of(p, *pod), place));
             }
         }
         out
+    }
+
+    fn look_at_types(&mut self, st: &State) {
+        let p = self.p;
+        let groups = self.sums.keys().map(|id| &p.groups[id.0 as usize]).filter(|group| !group.by_host);
+        let keys: BTreeSet<Key> = groups.map(|group| group.key).collect();
+        for (at, claim) in st.claims.iter().enumerate() {
+            for key in &keys {
+                let asked = p.sets.get(claim.set).get(key);
+                let Some(mut vals) = p.catalogs[p.pools[claim.pool].catalog].values(*key, &claim.types) else { continue };
+                vals.retain(|val| asked.is_none_or(|asked| asked.has(val)));
+                if !vals.is_empty() {
+                    self.types.insert((p.first_new_host + at, *key), vals);
+                }
+            }
+        }
     }
 
     fn count(&mut self, class: &Class, place: Place) {
@@ -110,7 +131,7 @@ impl<'p, 'a> Census<'p, 'a> {
             sum.all += 1;
             let group = &self.p.groups[id.0 as usize];
             if !group.by_host {
-                sum.each(domain(self.p, place, group.key), |n| *n += 1);
+                sum.each(domain(self.p, &self.types, place, group.key), |n| *n += 1);
             }
         }
     }
@@ -130,7 +151,7 @@ impl<'p, 'a> Census<'p, 'a> {
             }
             let strict = class.forms[st.form_of[pod as usize] as usize].strict;
             let reach = |val: &Val| self.p.sets.get(strict).get(&group.key).is_none_or(|asked| asked.has(val));
-            match domain(self.p, place, group.key) {
+            match domain(self.p, &self.types, place, group.key) {
                 Domain::Nowhere => false,
                 here => beside || sum.certainly_in(&here, own) || (own == 1 && sum.without_one(here).nobody(reach)),
             }
@@ -192,7 +213,10 @@ fn class_of<'p>(p: &'p Problem<'_>, pod: u32) -> &'p Class {
     &p.classes[p.class_of[pod as usize].0 as usize]
 }
 
-fn domain<'p>(p: &'p Problem<'_>, place: Place, key: Key) -> Domain<'p> {
+fn domain<'p>(p: &'p Problem<'_>, types: &'p TypesLeave, place: Place, key: Key) -> Domain<'p> {
+    if let Some(left) = types.get(&(place.host, key)) {
+        return Domain::In(left);
+    }
     match p.sets.get(place.set).get(&key) {
         Some(allowed) => {
             allowed.members().map_or(Domain::Anywhere, |vals| if vals.is_empty() { Domain::Nowhere } else { Domain::In(vals) })

@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog::NO_PRICE;
 use super::hash::Map;
-use super::intern::{Key, Names, Set, Vals, Words};
+use super::intern::{Key, Names, Set, Val, Vals, Words};
 use crate::requirements;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -129,6 +129,19 @@ impl ByKey {
             }
         }
         bits
+    }
+
+    /// The values of `key` that `types` may turn out to have; `None` where that is not a list.
+    pub(crate) fn values(&self, key: Key, types: &Bits) -> Option<Vec<Val>> {
+        let at = self.0.binary_search_by_key(&key, |(key, _)| *key).ok()?;
+        let (mut unsaid, mut out) = (types.clone(), Vec::new());
+        for (said, bits) in self.0[at].1.iter().filter(|(_, bits)| bits.meets(types)) {
+            out.extend_from_slice(said.members()?);
+            unsaid.drop_all(bits);
+        }
+        out.sort_unstable();
+        out.dedup();
+        unsaid.is_empty().then_some(out)
     }
 
     /// The same in other numbers.

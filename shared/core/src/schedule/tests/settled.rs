@@ -1,12 +1,14 @@
 //! What was settled while pods were placed holds when all are placed, whichever way of packing wins.
 
 use super::better::sold;
-use super::world::{World, Z, all, hard, left, near};
+use super::world::{World, Z, all, hard, instance_type, left, near, with};
 use crate::schedule::packing::{Candidate, entered, winner};
 use crate::schedule::problem;
 use crate::schedule::{MinValuesPolicy, Options, Packing, Plan};
 use serde_json::{Value, json};
+use whittle_api::catalog::Offering;
 use whittle_api::labels;
+use whittle_units::Price;
 
 fn best(world: &World) -> Plan {
     world.plan();
@@ -104,6 +106,26 @@ fn a_zone_that_is_taken_first_counts_only_if_the_company_is_there() {
     let term = json!({"topologyKey": labels::ZONE, "labelSelector": {}});
     world.pods("near", 1, &all(&[json!({"memory": "50Gi"}), hard("podAffinity", term)]));
     assert_eq!(left(&best(&world)), ["near-1"]);
+}
+
+/// The reference pins the second machine to what the first can only be; a packing that took the cheaper spot offering would have
+/// put the pod where its company certainly is not.
+#[test]
+fn a_machine_whose_types_are_only_sold_on_demand_is_no_company_for_one_on_spot() {
+    let mut world = World::new();
+    let gpu = with(sold("g4dn.xlarge", 4, 16, 1, 0.526), labels::CAPACITY_TYPE, &["on-demand"]);
+    world.types = vec![gpu, instance_type("c6i.large", 2, 4, 110)];
+    let on_spot = |offering: &&mut Offering| offering.capacity_type() == "spot";
+    world.types[1].offerings.iter_mut().filter(on_spot).for_each(|spot| spot.price = Price::from_dollars(0.01));
+    world.pods("gpu", 1, &json!({"cpu": "1", "requests": {"nvidia.com/gpu": "1"}}));
+    let of_all = |key: &str| json!({"topologyKey": key, "labelSelector": {}});
+    let alone = hard("podAntiAffinity", of_all(labels::HOSTNAME));
+    world.pods("near", 1, &all(&[hard("podAffinity", of_all(labels::CAPACITY_TYPE)), alone]));
+    world.pods("too-large", 1, &json!({"cpu": "900"}));
+    let plan = best(&world);
+    assert_eq!(left(&plan), ["too-large-2"]);
+    let kinds: Vec<_> = plan.claims.iter().flat_map(|claim| &claim.requirements).filter(|r| r.key == labels::CAPACITY_TYPE).collect();
+    assert!(plan.claims.len() == 2 && kinds.iter().all(|r| r.values == ["on-demand"]), "{kinds:?}");
 }
 
 #[test]
