@@ -200,7 +200,7 @@ fn variety() -> impl Strategy<Value = (Value, Value)> {
 fn pool() -> impl Strategy<Value = Value> {
     let requirement = (expression(), proptest::option::weighted(0.2, 0..4)).prop_map(|(mut e, min)| {
         // What the API server refuses in a NodePool never gets here.
-        if e["key"] == "kubernetes.io/hostname" {
+        if e["key"] == "kubernetes.io/hostname" || e["key"] == labels::REGISTERED {
             e["key"] = json!("topology.kubernetes.io/zone");
         }
         match e["operator"].as_str() {
