@@ -23,6 +23,7 @@ use whittle_api::labels;
 use whittle_claims::{Doorbell, Lease, Revision, Stored};
 use whittle_core::checker::check_command;
 use whittle_core::disruption::{self, Command, Decision, Gate, Method, Proposal, Settings as Rules, Validated};
+use whittle_core::schedule::Options;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
     StatusWriter, WorkloadReader, World, end_turn, not_my_turn, take_turn,
@@ -149,7 +150,8 @@ fn uncounted(seen: &Snapshot) -> BTreeMap<String, String> {
 fn rules(settings: &Settings, seen: &Snapshot) -> Rules {
     let gate = |on: bool| if on { Gate::On } else { Gate::Off };
     let (spot_to_spot, static_capacity) = (gate(settings.spot_to_spot), gate(settings.static_capacity));
-    Rules { spot_to_spot, static_capacity, solve: whittle_snapshot::options(settings), closed: uncounted(seen), ..Rules::standard() }
+    let solve = Options { promised: seen.promises(), ..whittle_snapshot::options(settings) };
+    Rules { spot_to_spot, static_capacity, solve, closed: uncounted(seen), ..Rules::standard() }
 }
 
 /// What is left of the invocation, without what handing over takes.

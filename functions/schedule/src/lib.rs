@@ -70,6 +70,7 @@ where
     let mut options = whittle_snapshot::options(settings);
     options.work_budget = Some(settings.scheduling.work_budget);
     options.cursor = Turn::joined(turn.iter().map(|page| &page.value)).cursor(input.objects.pods.iter().chain(input.virtual_pods));
+    options.promised = seen.promises();
     options.settled = unplaced.value.0.settled(&input, &options);
     let begun = world.clock.now();
     let plan = checked(&input, &options, cluster)?;

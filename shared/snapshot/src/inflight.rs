@@ -5,7 +5,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Kind, Node, PdbSpec, PdbStatus, Pod, PodDisruptionBudget};
 use whittle_api::karpenter::{NodeClaim, Operator, Requirement};
 use whittle_api::{ClusterObjects, LabelSelector, ObjectMeta, Unreadable, conditions, labels};
-use whittle_claims::{Claim, Phase, Stored, mirror};
+use whittle_claims::{Claim, Phase, PodKey, Stored, mirror};
 use whittle_core::pods;
 use whittle_core::requirements::from_requirements;
 use whittle_core::state::StateNode;
@@ -120,6 +120,17 @@ pub(crate) fn being_replaced(claims: &[Stored<Claim>]) -> BTreeSet<ClaimName> {
     }
     let marked = |claim: &&Claim| claim.is_live() && conditions::is_true(&claim.conditions, conditions::DISRUPTION_REASON);
     claims.iter().map(|stored| &stored.value).filter(marked).map(|claim| claim.key.name.clone()).collect()
+}
+
+/// By uid: pods that wait for a machine which has been launched and has not initialized, and the name of its claim; of several
+/// that of the youngest. Until it is launched its pods are left out altogether, and once it has initialized whoever still waits
+/// has found no room there.
+pub(crate) fn promises(claims: &[Stored<Claim>]) -> BTreeMap<String, String> {
+    let is_coming = |claim: &&Claim| claim.deletion.is_none() && matches!(claim.phase, Phase::Launched { .. } | Phase::Registered { .. });
+    let mut coming: Vec<&Claim> = claims.iter().map(|stored| &stored.value).filter(is_coming).collect();
+    coming.sort_by_key(|claim| claim.created_at);
+    let of = |claim: &&Claim, pod: &PodKey| (pod.uid.clone(), claim.key.name.to_string());
+    coming.iter().flat_map(|claim| claim.spec.pods.iter().map(move |pod| of(claim, pod))).collect()
 }
 
 /// Takes the room of pods that are nowhere but in a claim's plan (those that buffers stand for) off what unlaunched claims

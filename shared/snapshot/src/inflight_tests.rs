@@ -1,4 +1,4 @@
-use crate::inflight::{as_decided, being_replaced};
+use crate::inflight::{as_decided, being_replaced, promises};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
@@ -6,7 +6,7 @@ use whittle_api::karpenter::Requirement;
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, Unreadable, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, PodKey, Revision, Stored, mirror, step};
 use whittle_core::state::ClusterState;
-use whittle_units::{Quantity, Resources, Timestamp};
+use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
@@ -147,6 +147,32 @@ fn a_machine_is_going_while_its_replacement_is_under_way() {
     check_being_replaced(&launched, &["old"]);
     check_being_replaced(&ready, &[]);
     check_being_replaced(&[Event::DeletionAsked(lost)], &[]);
+}
+
+#[test]
+fn a_machine_is_promised_to_its_pods_from_its_launch_until_it_takes_pods() {
+    let events = [
+        Event::LaunchBegun { client_token: "t".into() },
+        Event::FleetAnswered(machine("i-1")),
+        Event::NodeJoined { node_name: "node".into() },
+        Event::NodeReady,
+    ];
+    let ends = Event::DeletionAsked(Deletion { reason: DeletionReason::LaunchTimeout, at: now(), deadline: None, message: String::new() });
+    let after = |events: &[&Event]| events.iter().fold(planned(), |claim, event| step(&claim, event, now()).unwrap());
+    let stored = |value: Claim| Stored { value, revision: Revision(1) };
+    let promised = |events: &[&Event]| promises(&[stored(after(events))]).into_values().collect::<Vec<String>>();
+    let [begun, launched, joined, ready] = &events;
+    let kept = vec!["default-1".to_owned(); 2];
+    assert_eq!((promised(&[]), promised(&[begun])), (vec![], vec![]), "its pods are left out altogether");
+    assert_eq!((promised(&[begun, launched]), promised(&[begun, launched, joined])), (kept.clone(), kept));
+    assert_eq!(promised(&[begun, launched, joined, ready]), Vec::<String>::new(), "who waits still has no room there");
+    assert_eq!(promised(&[begun, launched, &ends]), Vec::<String>::new());
+    // Planned for again: the machine that came later is theirs.
+    let first = after(&[begun, launched]);
+    let mut second = Claim { created_at: now() + SignedDuration::from_secs(1), ..first.clone() };
+    second.key.name = "default-0".into();
+    let both = promises(&[stored(first), stored(second)]);
+    assert_eq!(both.into_values().collect::<Vec<String>>(), ["default-0", "default-0"]);
 }
 
 #[test]

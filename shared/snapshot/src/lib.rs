@@ -175,6 +175,12 @@ impl Snapshot {
         }
     }
 
+    /// By uid: pods that wait for a machine which has been launched and has not initialized, and the name of its claim.
+    #[must_use]
+    pub fn promises(&self) -> BTreeMap<String, String> {
+        inflight::promises(&self.claims)
+    }
+
     /// Takes note of claims that a command is about to end: their pods have to find another place, and they count as
     /// going.
     pub fn mark_going(&mut self, claims: impl IntoIterator<Item = ClaimName>) {

@@ -137,6 +137,9 @@ pub struct Options {
     /// By uid: pods that an earlier pass left without a place and that nothing since could have helped, from
     /// [`Memory::settled`]. They are left out again without a look.
     pub settled: BTreeMap<String, Settled>,
+    /// By uid: pods that wait for a machine on its way, and the name of its NodeClaim. They are placed there first, as far as they
+    /// fit: to pack them anew may take more machines than they were promised.
+    pub promised: BTreeMap<String, String>,
     /// What the disruption loop asks: would the pods of some nodes find room elsewhere?
     pub simulation: Option<Simulation>,
 }
@@ -158,6 +161,7 @@ impl Options {
             work_budget: None,
             cursor: Cursor::default(),
             settled: BTreeMap::new(),
+            promised: BTreeMap::new(),
             simulation: None,
         }
     }

@@ -10,7 +10,8 @@ use super::state::{Dead, State};
 use super::thrift::Purse;
 use super::topology::Asked;
 use super::{Options, Packing, order};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 /// How a solve ended.
 #[derive(Debug)]
@@ -116,6 +117,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     /// Tries every pod, again and again, until a whole round places nothing.
     pub(crate) fn run(mut self, queue: &[Entry]) -> Outcome {
         let mut waiting: VecDeque<Entry> = queue.iter().copied().collect();
+        self.keep_promises(&mut waiting);
         let mut last_length = vec![usize::MAX; self.p.pods.len()];
         let mut refusal: Vec<Option<No>> = vec![None; self.p.classes.len()];
         let mut failed_at = vec![u64::MAX; self.p.classes.len()];
@@ -152,6 +154,38 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         self.st.dead.shrink_to_fit();
         let left = waiting.into_iter().map(|e| (e, refusal[e.class.0 as usize])).collect();
         Outcome { left, unseen, work: self.p.meter.since(self.started), state: self.st }
+    }
+
+    /// Places the pods for which a machine is on its way there, as far as they fit, and takes them out of the queue.
+    fn keep_promises(&mut self, waiting: &mut VecDeque<Entry>) {
+        let (nodes, options) = (self.p.state_nodes, self.options);
+        if options.promised.is_empty() {
+            return;
+        }
+        let claim = |host: usize| nodes[host].claim.as_ref().map(|claim| claim.metadata.name.as_str());
+        let open = (0..self.p.machines.len()).filter(|m| self.open_machines.has(*m));
+        let coming: BTreeMap<&str, usize> = open.filter_map(|m| Some((claim(self.p.machines[m].host)?, m))).collect();
+        waiting.retain(|entry| {
+            let promised = options.promised.get(&self.p.pods[entry.pod].metadata.uid);
+            let machine = promised.and_then(|claim| coming.get(claim.as_str()));
+            !machine.is_some_and(|m| self.place_on_machine(*m, *entry))
+        });
+    }
+
+    /// Whether the machine takes the pod, with as many of its wishes as it can.
+    fn place_on_machine(&mut self, m: usize, entry: Entry) -> bool {
+        let class = Rc::clone(&self.p.classes[entry.class.0 as usize]);
+        let pod = u32::try_from(entry.pod).expect("fewer than 2^32 pods");
+        self.meter().spend(meter::POD);
+        let forms = if class.resource_claims { &[] } else { &class.forms[..] };
+        for (n, form) in forms.iter().enumerate() {
+            if let Ok(set) = fit::machine(self.p, &self.st, m, &class, form) {
+                self.st.put_on_machine(self.p, m, set, &class, pod);
+                self.st.form_of[entry.pod] = u16::try_from(n).expect("ladders are short");
+                return true;
+            }
+        }
+        false
     }
 
     /// Places one pod, dropping its wishes one by one.

@@ -1,7 +1,10 @@
 //! Machines that exist or are on their way, and pods that move.
 
 use super::world::{World, Z, all, expr, left, near, now, required, sizes, spread};
+use crate::schedule::{Options, Packing};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use whittle_api::k8s::Pod;
 use whittle_api::{conditions, labels};
 use whittle_units::SignedDuration;
 
@@ -375,4 +378,44 @@ fn a_zone_affinity_follows_the_machine_on_its_way() {
     world.pass();
     world.pods("web", 1, &all(&[json!({"cpu": "1"}), spec]));
     assert_eq!(world.pass().claims.len(), 0);
+}
+
+/// Four pods for whom two machines are on their way: two large ones fill the larger, two small ones the smaller.
+fn promised(world: &mut World) -> BTreeMap<String, String> {
+    world.managed("a", "launched", 3, json!({}));
+    world.managed("b", "launched", 4, json!({}));
+    world.pods("large", 2, &json!({"cpu": "2"}));
+    world.pods("small", 2, &json!({"cpu": "1500m"}));
+    let claim = |pod: &Pod| if pod.metadata.name.starts_with("large") { "claim-b" } else { "claim-a" };
+    world.objects.pods.iter().map(|pod| (pod.metadata.uid.clone(), claim(pod).to_owned())).collect()
+}
+
+#[test]
+fn pods_take_the_machines_that_are_on_their_way_for_them() {
+    let mut world = World::new();
+    let promised = promised(&mut world);
+    assert_eq!(world.plan().claims.len(), 1, "packed anew, one of them finds no room");
+    // A pod that came since takes what they leave, which is nothing.
+    world.pods("newcomer", 1, &json!({"cpu": "2"}));
+    for packing in [Packing::Reference, Packing::Best] {
+        let plan = world.solve(&Options { packing, promised: promised.clone(), ..world.options.clone() });
+        let newcomers: Vec<&str> = plan.claims.iter().flat_map(|claim| &claim.pods).map(|pod| pod.name.as_str()).collect();
+        assert_eq!((newcomers, left(&plan)), (vec!["newcomer-4"], vec![]), "{packing:?}");
+    }
+}
+
+#[test]
+fn a_promise_binds_nobody_where_it_cannot_be_kept() {
+    let mut world = World::new();
+    let promised = promised(&mut world);
+    let solve =
+        |world: &World, promised: &BTreeMap<String, String>| world.solve(&Options { promised: promised.clone(), ..world.options.clone() });
+    let nowhere: BTreeMap<String, String> = promised.keys().map(|uid| (uid.clone(), "claim-gone".to_owned())).collect();
+    assert_eq!(solve(&world, &nowhere).claims, world.plan().claims, "that machine does not come");
+    // The larger machine is full when they are looked at again, and the smaller one goes.
+    world.pods("stranger", 1, &json!({"cpu": "3"}));
+    world.bind("stranger", "b");
+    world.objects.node_claims[0].metadata.deletion_timestamp = Some(now());
+    let plan = solve(&world, &promised);
+    assert_eq!((plan.placements.len(), plan.claims.iter().map(|claim| claim.pods.len()).sum::<usize>()), (0, 4));
 }
