@@ -17,7 +17,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Passes `crash …`, `storm …`, `mutants …`, `diurnal …`, `drain …`, `verdicts …` or `burst …` on to the command.
+/// Passes `crash …`, `storm …`, `mutants …`, `day …`, `drain …`, `verdicts …` or `burst …` on to the command.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = workspace::root();
     let mut whittle = Command::new("cargo");

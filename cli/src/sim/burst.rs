@@ -74,7 +74,8 @@ fn peak_megabytes() -> Option<u64> {
 /// The manifests are refused.
 pub fn burst(pods: u32) -> Result<Burst, SessionError> {
     let mut session = Session::new(&Place::default());
-    session.apply_text("pool.yaml", &manifests::pool(&REQUIREMENTS, "{consolidationPolicy: WhenEmpty, consolidateAfter: 1h}"))?;
+    session
+        .apply_text("pool.yaml", &manifests::pool("on-demand", &REQUIREMENTS, "{consolidationPolicy: WhenEmpty, consolidateAfter: 1h}"))?;
     // The class is resolved first: what is measured is planning.
     session.advance(SignedDuration::from_mins(1));
     let share = pods / u32::try_from(SIZES.len()).unwrap_or(1);

@@ -62,7 +62,10 @@ pub fn run(args: &DrainArgs) -> Result<(String, Vec<String>), SessionError> {
 /// The manifests are refused.
 pub fn drain(nodes: u32) -> Result<Drain, SessionError> {
     let mut session = Session::new(&Place::default());
-    session.apply_text("pool.yaml", &manifests::pool(&REQUIREMENTS, "{consolidationPolicy: WhenEmpty, consolidateAfter: Never}"))?;
+    session.apply_text(
+        "pool.yaml",
+        &manifests::pool("on-demand", &REQUIREMENTS, "{consolidationPolicy: WhenEmpty, consolidateAfter: Never}"),
+    )?;
     let replicas = nodes * PODS_PER_NODE / APPS;
     for app in 0..APPS {
         session.apply_text("app.yaml", &manifests::deployment(app, replicas, 400, 256))?;

@@ -1,8 +1,8 @@
 //! Manifests of the worlds that the measuring commands build: one NodePool with its class, and Deployments.
 
-/// A NodePool `default` that buys on-demand machines meeting `requirements` (flow style, one to a line), with its class.
+/// A NodePool `default` that buys machines of the capacity type meeting `requirements` (flow style, one to a line), with its class.
 /// `disruption` is the pool's, in flow style.
-pub(super) fn pool(requirements: &[&str], disruption: &str) -> String {
+pub(super) fn pool(capacity_type: &str, requirements: &[&str], disruption: &str) -> String {
     let requirements: String = requirements.iter().map(|one| format!("        - {one}\n")).collect();
     format!(
         "apiVersion: karpenter.sh/v1
@@ -12,7 +12,7 @@ spec:
   template:
     spec:
       requirements:
-        - {{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}}
+        - {{key: karpenter.sh/capacity-type, operator: In, values: [{capacity_type}]}}
 {requirements}      nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}
       expireAfter: Never
   disruption: {disruption}

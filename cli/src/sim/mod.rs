@@ -1,7 +1,7 @@
 //! `whittle sim`: break the functions at every point, or at random, and look whether anything is left behind.
 
 pub mod burst;
-pub mod diurnal;
+pub mod day;
 pub mod drain;
 mod manifests;
 pub mod mutants;
@@ -40,8 +40,8 @@ pub enum SimCommand {
     Storm(StormArgs),
     /// Storms without one protection after the other: how many pass before somebody notices
     Mutants(mutants::MutantsArgs),
-    /// A day of a workload that follows the sun, against the reference's packing
-    Diurnal(diurnal::DiurnalArgs),
+    /// A day of a workload, against the reference's packing
+    Day(day::DayArgs),
     /// Many pods at once in a cluster without a node
     Burst(burst::BurstArgs),
     /// All nodes of a cluster are drained at once, under disruption budgets
@@ -101,7 +101,7 @@ pub fn main(args: &SimArgs) -> ExitCode {
         SimCommand::Storm(args) => storm_files(args),
         SimCommand::Mutants(args) => mutants::run(args),
         SimCommand::Burst(args) => told(burst::run(args)),
-        SimCommand::Diurnal(args) => told(diurnal::run(args)),
+        SimCommand::Day(args) => told(day::run(args)),
         SimCommand::Drain(args) => told(drain::run(args)),
         SimCommand::Verdicts(args) => told(verdicts::run(args)),
     };

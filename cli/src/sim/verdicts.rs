@@ -70,7 +70,7 @@ pub fn watch(args: &VerdictsArgs) -> Result<Watched, SessionError> {
         "{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"8\"]}",
     ];
     let disruption = "{consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 30s, budgets: [{nodes: 10%}]}";
-    session.apply_text("pool.yaml", &manifests::pool(&requirements, disruption))?;
+    session.apply_text("pool.yaml", &manifests::pool("on-demand", &requirements, disruption))?;
     // The large pods bring the nodes; the small ones then find room on them, all at once.
     for (app, replicas, cpu) in [(0, args.nodes, LARGE), (1, args.nodes * args.pods.saturating_sub(1), SMALL)] {
         session.apply_text("app.yaml", &manifests::deployment(app, replicas, cpu, cpu))?;

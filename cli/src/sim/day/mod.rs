@@ -1,48 +1,60 @@
-//! `whittle sim diurnal`: a day of a workload that follows the sun, decided by Whittle and by the reference's packing.
+//! `whittle sim day`: a day of a workload, decided by Whittle and by the reference's packing.
 //!
 //! Both runs see the same Deployments scaled at the same moments under the same NodePool; what differs is how pods are
 //! packed and which commands consolidation may find.
 
-use super::{manifests, verdicts};
+mod anew;
+mod load;
+mod moves;
+
+pub use load::{CapacityType, Kind, Memory};
+pub use moves::Move;
+
+use super::verdicts;
 use crate::local::session::{Place, Session, SessionError};
 use crate::savings::ledger_of;
+use anew::Anew;
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt::{self, Write as _};
+use jiff::Timestamp;
+use load::APPS;
+use moves::{LOOK_EVERY, Moves};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use whittle_core::disruption::{SavingsReport, savings};
 use whittle_ports::{Scheduling, Settings};
-use whittle_sim::World;
+use whittle_units::Price;
 
-/// `whittle sim diurnal`
-#[derive(Debug, Args)]
-pub struct DiurnalArgs {
-    /// Machines at the day's peak
+/// `whittle sim day`
+#[derive(Clone, Debug, Args)]
+pub struct DayArgs {
+    /// How the load goes
+    #[arg(long, value_enum, default_value_t)]
+    pub kind: Kind,
+    /// Machines of eight cores that the peak is worth
     #[arg(long, default_value_t = 200)]
     pub nodes: u32,
-    /// How long
-    #[arg(long, default_value_t = 24)]
-    pub hours: u32,
-    /// The hour of the day to begin with, 0 for midnight
+    /// How long; a day without it, of growth a week
+    #[arg(long)]
+    pub hours: Option<u32>,
+    /// The hour to begin with, 0 for midnight
     #[arg(long, default_value_t = 0)]
     pub from: u32,
+    /// What pods ask for beside processors
+    #[arg(long, value_enum, default_value_t)]
+    pub memory: Memory,
+    /// What may be bought
+    #[arg(long, value_enum, default_value_t)]
+    pub capacity_type: CapacityType,
+    /// Cores of the largest machine that the pool buys, 0 for any
+    #[arg(long, default_value_t = 8)]
+    pub cores: u32,
+    /// Also print what a moment cost, each time before the load changes
+    #[arg(long)]
+    pub trace: bool,
 }
 
-/// Share of the peak in each hour of the day, in percent.
-const LOAD: [u32; 24] = [35, 30, 25, 25, 25, 30, 40, 55, 70, 85, 95, 100, 100, 95, 95, 95, 90, 90, 85, 75, 65, 55, 45, 40];
-/// Deployments, each a little ahead of or behind the others.
-const APPS: u32 = 20;
-/// Cores of the largest machine that the pool buys.
-const CORES: u32 = 8;
-/// How often Deployments are scaled.
-const SCALE_EVERY: u32 = 15;
 /// Moves of one pod by consolidation that are too many within an hour.
 const MOVES_MAX: usize = 2;
-/// How often it is looked who took whose place: between a decision and its first eviction passes more.
-const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(1);
-/// How long after a pod went somebody may take its place. A controller does so at once, unless fewer are wanted by then: who
-/// comes later was not made for a pod that went.
-const TAKEN_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// From so many machines on, a day takes minutes, and each hour of it is told.
 const LARGE: u32 = 50;
@@ -63,19 +75,31 @@ pub struct Day {
     pub verdict_age: i64,
     /// Invariants that were broken, in words.
     pub violations: Vec<String>,
+    /// Moments before the load changed.
+    pub samples: Vec<Sample>,
+}
+
+/// What ran at the end of a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    pub minute: u32,
+    /// Per hour.
+    pub rate: Price,
+    pub machines: usize,
 }
 
 /// Both days as a table, with what is wrong about ours.
 ///
 /// # Errors
 /// The manifests are refused.
-pub fn run(args: &DiurnalArgs) -> Result<(String, Vec<String>), SessionError> {
-    let minutes = args.from * 60..(args.from + args.hours) * 60;
+pub fn run(args: &DayArgs) -> Result<(String, Vec<String>), SessionError> {
+    let hours = args.hours.unwrap_or_else(|| args.kind.hours());
+    let minutes = args.from * 60..(args.from + hours) * 60;
     // Side by side: each has a world of its own.
     let (ours, theirs) = std::thread::scope(|scope| {
-        let theirs = scope.spawn(|| day(args.nodes, minutes.clone(), true));
+        let theirs = scope.spawn(|| day(args, minutes.clone(), true));
         (
-            day(args.nodes, minutes.clone(), false),
+            day(args, minutes.clone(), false),
             theirs.join().unwrap_or_else(|_| Err(SessionError::Refused("a day ended in a panic".to_owned()))),
         )
     });
@@ -91,7 +115,38 @@ pub fn run(args: &DiurnalArgs) -> Result<(String, Vec<String>), SessionError> {
     if ours.nanos > theirs.nanos {
         wrong.push("the day costs more than with the reference's packing".to_owned());
     }
-    Ok((table(&ours, &theirs), wrong))
+    let moments: Vec<u32> = minutes.filter(|minute| minute % args.kind.step() == 0).collect();
+    let anew = moments.iter().map(|minute| Anew::at(args, *minute)).collect::<Result<Vec<Anew>, _>>()?;
+    let mut out = if args.trace { trace((&ours, &theirs), &anew) } else { String::new() };
+    out.push_str(&table(&ours, &theirs));
+    let sum =
+        |of: fn(&Anew) -> Price| anew.iter().map(|anew| u128::from(of(anew).nanos())).sum::<u128>() * u128::from(args.kind.step()) / 60;
+    let _ =
+        writeln!(out, "{:<44}{:>14.2}{:>14.2}", "dollars, always planned anew", dollars(sum(|a| a.ours)), dollars(sum(|a| a.reference)));
+    let _ = writeln!(out, "{:<44}{:>14.2}", "dollars, no plan costs less", dollars(sum(|a| a.bound)));
+    Ok((out, wrong))
+}
+
+/// Dollars per hour and machines at the end of each step of the load.
+fn trace((ours, theirs): (&Day, &Day), anew: &[Anew]) -> String {
+    let mut out = String::from("minute  whittle        anew   reference    anew       bound\n");
+    for ((ours, theirs), anew) in ours.samples.iter().zip(&theirs.samples).zip(anew) {
+        let hourly = |price: Price| dollars(u128::from(price.nanos()));
+        let _ = writeln!(
+            out,
+            "{:>6}  {:>7.2} {:>4} {:>7.2}   {:>7.2} {:>4} {:>7.2}   {:>7.2}",
+            ours.minute,
+            hourly(ours.rate),
+            ours.machines,
+            hourly(anew.ours),
+            hourly(theirs.rate),
+            theirs.machines,
+            hourly(anew.reference),
+            hourly(anew.bound)
+        );
+    }
+    out.push('\n');
+    out
 }
 
 fn table(ours: &Day, theirs: &Day) -> String {
@@ -121,21 +176,21 @@ fn dollars(nanos: u128) -> f64 {
 ///
 /// # Errors
 /// The manifests are refused.
-pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> Result<Day, SessionError> {
+pub fn day(args: &DayArgs, minutes: impl Iterator<Item = u32>, reference: bool) -> Result<Day, SessionError> {
     let mut session = Session::new(&Place::default());
     let scheduling = Scheduling { reference_packing: reference, ..Scheduling::default() };
     session.set(Settings { scheduling, ..session.settings() });
-    session.apply_text("pool.yaml", &pool())?;
+    session.apply_text("pool.yaml", &args.pool())?;
     for app in 0..APPS {
-        session.apply_text("app.yaml", &manifests::deployment(app, 0, size(app), size(app) * 2))?;
+        session.apply_text("app.yaml", &args.deployment(app))?;
     }
     let mut day = Day::default();
     let mut moves = Moves::default();
     let (mut gone, mut read) = (BTreeSet::new(), 0);
     for minute in minutes {
-        if minute % SCALE_EVERY == 0 {
+        if minute % args.kind.step() == 0 {
             for app in 0..APPS {
-                session.scale(&format!("app-{app}"), replicas(app, nodes, minute))?;
+                session.scale(&format!("app-{app}"), i32::try_from(args.replicas(app, minute)).unwrap_or(i32::MAX))?;
             }
         }
         for _ in 0..60 / LOOK_EVERY.as_secs() {
@@ -159,7 +214,10 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
         let (_, starting, pending) = world.cluster.pod_counts(|_| true);
         day.waiting_minutes += starting + pending;
         day.verdict_age = day.verdict_age.max(verdicts::oldest(&world));
-        if (minute + 1) % 60 == 0 && nodes >= LARGE {
+        if (minute + 1) % args.kind.step() == 0 {
+            day.samples.push(Sample { minute: minute + 1, rate: world.cost(), machines: running });
+        }
+        if (minute + 1) % 60 == 0 && args.nodes >= LARGE {
             let who = if reference { "reference" } else { "whittle" };
             eprintln!(
                 "{who}: hour {} done, ${:.2}, {running} machines, {} moves at most, {} commands; verdicts: {}",
@@ -180,116 +238,17 @@ pub fn day(nodes: u32, minutes: impl Iterator<Item = u32>, reference: bool) -> R
     Ok(day)
 }
 
-/// A pod as the day sees it.
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    app: String,
-    node: String,
-    created: Timestamp,
-}
-
-/// One move of a pod by consolidation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Move {
-    at: Timestamp,
-    pod: String,
-    created: Timestamp,
-    node: String,
-}
-
-impl fmt::Display for Move {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} left {} at {}", self.pod, self.created, self.node, self.at)
-    }
-}
-
-/// Follows pods through their successors: a pod that left a disrupted node hands its history to the next of its app that
-/// comes.
-#[derive(Debug, Default)]
-struct Moves {
-    /// What had been written of workloads at the last look.
-    seen: u64,
-    before: BTreeMap<String, Seen>,
-    /// By pod: when it or its predecessors were moved.
-    history: BTreeMap<String, Vec<Move>>,
-    /// By app: histories that wait for a pod, with a moment at which their own was still there.
-    open: BTreeMap<String, VecDeque<(Timestamp, Vec<Move>)>>,
-    most: Vec<Move>,
-}
-
-impl Moves {
-    fn look(&mut self, world: &World, gone: &BTreeSet<String>) {
-        self.seen = world.cluster.objects.workloads();
-        let pods = world.cluster.objects.pods.values().filter(|pod| !pod.metadata.is_deleting());
-        let seen = pods.map(|pod| {
-            let app = pod.metadata.labels.get("app").cloned().unwrap_or_default();
-            let created = pod.metadata.creation_timestamp.unwrap_or_default();
-            (pod.metadata.key(), Seen { app, node: pod.spec.node_name.clone(), created })
-        });
-        self.note(world.now(), seen.collect(), gone);
-    }
-
-    fn note(&mut self, now: Timestamp, pods: BTreeMap<String, Seen>, gone: &BTreeSet<String>) {
-        let there_at = now.checked_sub(LOOK_EVERY).unwrap_or(now);
-        for (pod, seen) in self.before.iter().filter(|(pod, _)| !pods.contains_key(*pod)) {
-            let mut history = self.history.remove(pod).unwrap_or_default();
-            if !gone.contains(&seen.node) {
-                continue;
-            }
-            history.retain(|one| now.duration_since(one.at) < SignedDuration::from_hours(1));
-            history.push(Move { at: now, pod: pod.clone(), created: seen.created, node: seen.node.clone() });
-            if history.len() > self.most.len() {
-                self.most.clone_from(&history);
-            }
-            self.open.entry(seen.app.clone()).or_default().push_back((there_at, history));
-        }
-        for (pod, seen) in pods.iter().filter(|(pod, _)| !self.before.contains_key(*pod)) {
-            let Some(open) = self.open.get_mut(&seen.app) else { continue };
-            open.retain(|(since, _)| now.duration_since(*since) <= TAKEN_WITHIN);
-            let came_later = |(since, _): &&(Timestamp, Vec<Move>)| *since <= seen.created;
-            if open.front().filter(came_later).is_some() {
-                self.history.extend(open.pop_front().map(|(_, history)| (pod.clone(), history)));
-            }
-        }
-        self.before = pods;
-    }
-}
-
-/// Cores of one pod of an app, in thousandths.
-fn size(app: u32) -> u32 {
-    [250, 500, 750, 1_000, 2_000][(app % 5) as usize]
-}
-
-/// What the app runs at a minute of the day: its share of the load, a little earlier or later than the others.
-fn replicas(app: u32, nodes: u32, minute: u32) -> i32 {
-    let shifted = minute + 24 * 60 + app * 9 - 90;
-    let at = |hour: u32| LOAD[(hour % 24) as usize];
-    let (hour, part) = (shifted / 60, shifted % 60);
-    let percent = (at(hour) * (60 - part) + at(hour + 1) * part) / 60;
-    // A machine keeps a little for itself.
-    let peak = u64::from(nodes * (CORES * 1_000 - 500) / APPS / size(app));
-    i32::try_from(peak * u64::from(percent) / 100).unwrap_or(i32::MAX)
-}
-
-fn pool() -> String {
-    let cores = format!("{{key: karpenter.k8s.aws/instance-cpu, operator: Lt, values: [\"{}\"]}}", CORES + 1);
-    let requirements = [
-        "{key: kubernetes.io/arch, operator: In, values: [amd64]}",
-        "{key: kubernetes.io/os, operator: In, values: [linux]}",
-        "{key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}",
-        "{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: [\"4\"]}",
-        &cores,
-    ];
-    manifests::pool(&requirements, "{consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 60s, budgets: [{nodes: 10%}]}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn args(kind: Kind, nodes: u32) -> DayArgs {
+        DayArgs { kind, nodes, hours: None, from: 0, memory: Memory::Mixed, capacity_type: CapacityType::OnDemand, cores: 8, trace: false }
+    }
+
     #[test]
     fn noon_and_night_of_a_small_cluster_keep_the_invariants_and_pods_their_peace() {
-        let day = day(3, (720..726).chain(1_380..1_392), false).unwrap();
+        let day = day(&args(Kind::Diurnal, 3), (720..726).chain(1_380..1_392), false).unwrap();
         assert_eq!(day.violations, Vec::<String>::new());
         assert!(day.disrupted.commands > 0 && day.nodes_peak > 1, "{day:?}");
         assert!(day.most_moved.len() <= MOVES_MAX, "{day:?}");
@@ -298,24 +257,15 @@ mod tests {
     }
 
     #[test]
-    fn histories_pass_on_to_successors_and_fade() {
-        let at = |minute: i64| Timestamp::from_second(minute * 60).unwrap();
-        let pods = |name: &str, node: &str, created: i64| {
-            BTreeMap::from([(name.to_owned(), Seen { app: "web".to_owned(), node: node.to_owned(), created: at(created) })])
-        };
-        let mut moves = Moves::default();
-        let gone: BTreeSet<String> = ["n1".to_owned(), "n2".to_owned(), "n4".to_owned()].into();
-        moves.note(at(0), pods("a", "n1", 0), &gone);
-        moves.note(at(1), pods("b", "n2", 1), &gone);
-        assert_eq!(moves.most.len(), 1);
-        moves.note(at(2), pods("c", "n3", 2), &gone);
-        assert_eq!(moves.most.len(), 2, "b took a's place and had to go too");
-        moves.note(at(3), pods("d", "n4", 3), &gone);
-        assert_eq!(moves.most.len(), 2, "n3 was not disrupted");
-        moves.note(at(4), BTreeMap::new(), &gone);
-        moves.note(at(6), pods("e", "n1", 6), &gone);
-        moves.note(at(7), pods("f", "n2", 6), &gone);
-        moves.note(at(8), pods("g", "n2", 8), &gone);
-        assert_eq!(moves.most.len(), 2, "e came minutes after d had gone, and f was there before e went");
+    fn batches_come_and_go_and_nothing_costs_less_than_the_bound() {
+        let args = args(Kind::Batch, 4);
+        let day = day(&args, 0..40, false).unwrap();
+        assert_eq!(day.violations, Vec::<String>::new());
+        let wanted = |minute| (0..APPS).map(|app| args.replicas(app, minute)).sum::<u32>();
+        assert!(wanted(20) * 4 <= wanted(0) && wanted(0) == wanted(60), "a fifth remains when a batch is done");
+        let [full, low] = [0, 20].map(|minute| Anew::at(&args, minute).unwrap());
+        assert!(low.bound < full.bound && full.bound <= full.ours && full.ours <= full.reference, "{full:?} {low:?}");
+        let last = day.samples.iter().find(|sample| sample.minute == 20).unwrap();
+        assert!(last.rate >= full.bound, "{last:?} {full:?}");
     }
 }

@@ -1,0 +1,30 @@
+//! What a moment's pods would cost if all of them were planned for at once, on machines yet to be bought: how far a day is from that
+//! is what consolidation has not got, or may not.
+
+use super::DayArgs;
+use crate::local::session::{Place, SessionError};
+use crate::plan::offers::Offers;
+use crate::plan::{PackingArg, decide, input};
+use whittle_units::Price;
+
+/// Plans of one moment, per hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Anew {
+    pub(super) ours: Price,
+    pub(super) reference: Price,
+    /// No plan can cost less.
+    pub(super) bound: Price,
+}
+
+impl Anew {
+    pub(super) fn at(args: &DayArgs, minute: u32) -> Result<Self, SessionError> {
+        let refused = |error: input::ReadError| SessionError::Refused(error.to_string());
+        let read = input::read_text("day", &args.pending(minute)).map_err(refused)?;
+        let offers = Offers { instance_types: None, region: Some(Place::default().region) };
+        let offered = offers.read(&read).map_err(refused)?;
+        let plan = |packing| decide(&read, offered.clone(), packing).plan;
+        let ours = plan(PackingArg::Best);
+        let bound = ours.lower_bound.unwrap_or_default();
+        Ok(Self { ours: ours.price(), reference: plan(PackingArg::Reference).price(), bound })
+    }
+}
