@@ -12,9 +12,10 @@ struct Size {
     megabytes: Option<u64>,
 }
 
-const SIZES: [Size; 2] = [
+const SIZES: [Size; 3] = [
     Size { nodes: 1_000, pods: 30_000, seconds: 5.0, megabytes: Some(512) },
     Size { nodes: 5_000, pods: 100_000, seconds: 60.0, megabytes: None },
+    Size { nodes: 20_000, pods: 400_000, seconds: 25.0, megabytes: Some(2_000) },
 ];
 
 pub(crate) fn run() -> anyhow::Result<()> {

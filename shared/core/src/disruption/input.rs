@@ -64,8 +64,8 @@ impl Settings {
     }
 }
 
-/// Enough for every node of a cluster of five thousand to be looked at in one pass, with some to spare.
-const SIMULATIONS_MAX: u32 = 6_000;
+/// Enough for every node of a cluster of twenty thousand to be looked at in one pass, with some to spare.
+const SIMULATIONS_MAX: u32 = 24_000;
 
 /// A feature gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

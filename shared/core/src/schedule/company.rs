@@ -79,8 +79,7 @@ pub(crate) fn send_back(p: &Problem<'_>, outcome: &mut Outcome, tolerated: &BTre
 }
 
 fn places<'s>(p: &'s Problem<'_>, st: &'s State) -> impl Iterator<Item = (Place, &'s [u32])> {
-    let old = st.machines.iter().enumerate().filter(|(_, now)| !now.pods.is_empty());
-    let old = old.map(|(m, now)| (Place { host: p.machines[m].host, set: now.set, planned: false }, &now.pods[..]));
+    let old = st.filled().map(|(m, now)| (Place { host: p.machines[m].host, set: now.set, planned: false }, &now.pods[..]));
     let new = st.claims.iter().enumerate();
     old.chain(new.map(|(at, claim)| (Place { host: p.first_new_host + at, set: claim.set, planned: true }, &claim.pods[..])))
 }
@@ -149,7 +148,7 @@ impl<'p, 'a> Census<'p, 'a> {
                 // The first of a kind that attracts itself may go anywhere.
                 return beside || (own == 1 && sum.all == own);
             }
-            let strict = class.forms[st.form_of[pod as usize] as usize].strict;
+            let strict = class.forms[st.form_of(pod)].strict;
             let reach = |val: &Val| self.p.sets.get(strict).get(&group.key).is_none_or(|asked| asked.has(val));
             match domain(self.p, &self.types, place, group.key) {
                 Domain::Nowhere => false,

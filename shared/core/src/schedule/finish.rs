@@ -15,6 +15,7 @@ use super::state::Claim;
 use super::{LeftOut, MinValuesPolicy, NewClaim, Options, Placement, Plan, PodRef};
 use crate::pods;
 use crate::requirements::{Allowed, Operator, Requirements};
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use whittle_api::k8s::Pod;
@@ -73,9 +74,12 @@ pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) ->
             out.left_out.extend(claim.pods.iter().map(|pod| left(p, *pod, reason.clone())));
         }
     }
-    let going = p.state_nodes.iter().filter(|node| node.marked_for_deletion);
-    let leaves_anyway: BTreeSet<&str> = going.filter_map(|node| Some(node.node.as_ref()?.metadata.name.as_str())).collect();
-    for (m, now) in outcome.state.machines.iter().enumerate().filter(|(_, now)| !now.pods.is_empty()) {
+    // Few questions ask, and a cluster has many nodes.
+    let leaves_anyway: LazyCell<BTreeSet<&str>, _> = LazyCell::new(|| {
+        let going = p.state_nodes.iter().filter(|node| node.marked_for_deletion);
+        going.filter_map(|node| Some(node.node.as_ref()?.metadata.name.as_str())).collect()
+    });
+    for (m, now) in outcome.state.filled() {
         let node = &p.state_nodes[p.machines[m].host];
         // In a simulation only pods that have to leave anyway wait for a node that has not initialized.
         let waits = |pod: &Pod| options.simulation.is_none() || node.initialized() || leaves_anyway.contains(pod.spec.node_name.as_str());

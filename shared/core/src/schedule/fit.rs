@@ -7,7 +7,7 @@ use super::limits;
 use super::meter;
 use super::pod::{Class, Form};
 use super::problem::{Machine, Problem};
-use super::state::State;
+use super::state::{MachineNow, State};
 use super::topology::{Asked, Leave, Refused, Spot};
 use super::{MinValuesPolicy, Options, ReservedMode};
 use crate::pods::HostPort;
@@ -79,7 +79,7 @@ impl Freedom {
 
 /// Whether the pod fits a machine that exists; its requirements with the pod's if so.
 pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, form: &Form) -> Result<SetId, No> {
-    let now = &st.machines[m];
+    let now = st.machine(p, m);
     p.meter.spend(meter::MACHINE);
     for (have, want) in now.remaining.iter().zip(&class.requests) {
         if *want > 0 && want > have {
@@ -88,18 +88,17 @@ pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, 
     }
     p.meter.spend(meter::MACHINE_CLOSER);
     let machine = &p.machines[m];
-    if !p.tolerated(form.tolerations, machine.taints) || (machine.rests && class.avoids_resting) || over_attach_limit(machine, st, m, class)
-    {
+    if !p.tolerated(form.tolerations, machine.taints) || (machine.rests && class.avoids_resting) || over_attach_limit(machine, now, class) {
         return Err(No::ForGood);
     }
     if class.ports.iter().any(|want| now.ports.iter().any(|taken| want.clashes(taken))) {
         return Err(No::ForGood);
     }
-    let (host, hostname) = (machine.host, machine.hostname);
+    let (host, hostname, own) = (machine.host, machine.hostname, now.set);
     if !may_be_called(form.host.as_ref(), hostname) {
         return Err(No::ForGood);
     }
-    let Some(merged) = p.merge(now.set, form.full, false) else { return Err(No::ForGood) };
+    let Some(merged) = p.merge(own, form.full, false) else { return Err(No::ForGood) };
     let mut no = No::ForGood;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
@@ -149,12 +148,12 @@ fn only_repelled(p: &Problem<'_>, form: &Form, key: Key) -> bool {
     groups.filter(|group| group.key == key).all(|group| matches!(group.kind, super::topology::Kind::Anti | super::topology::Kind::Inverse))
 }
 
-fn over_attach_limit(machine: &Machine, st: &State, m: usize, class: &Class) -> bool {
+fn over_attach_limit(machine: &Machine, now: &MachineNow, class: &Class) -> bool {
     if class.volumes.is_empty() || machine.attach_limits.is_empty() {
         return false;
     }
     machine.attach_limits.iter().any(|(driver, limit)| {
-        let used = st.machines[m].volumes.get(driver);
+        let used = now.volumes.get(driver);
         let mine = class.volumes.iter().filter(|v| v.driver == *driver);
         let new = mine.clone().filter(|v| used.is_none_or(|u| !u.contains(&v.claim))).count();
         mine.count() > 0 && used.map_or(0, std::collections::BTreeSet::len) + new > *limit

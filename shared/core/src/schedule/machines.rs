@@ -5,6 +5,7 @@ use super::groups::Counted;
 use super::intern::{Key, SetId};
 use super::pod::Class;
 use super::problem::{Ground, Machine};
+use super::state::MachineNow;
 use super::topology::{Group, Kind};
 use crate::pods;
 use crate::requirements::from_labels;
@@ -115,12 +116,9 @@ fn machine(ground: &mut Ground<'_>, dims: &Dims, daemons: &[Daemon<'_>], relevan
     let name = node.node.as_ref().map(|n| n.metadata.name.as_str()).unwrap_or_default();
     Machine {
         host,
-        set: ground.sets.id(set),
         hostname: ground.names.val(node.hostname()),
         taints: ground.marks.taints(&taints),
-        remaining: dims.vector(&left),
-        ports,
-        volumes,
+        start: MachineNow { remaining: dims.vector(&left), set: ground.sets.id(set), ports, volumes, pods: Vec::new() },
         attach_limits: ground.volumes.attach_limits(name),
         rests: rests(ground, node),
     }

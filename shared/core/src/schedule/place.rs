@@ -85,10 +85,10 @@ impl Left {
 impl<'s, 'a> FirstFit<'s, 'a> {
     pub(crate) fn new(p: &'s mut Problem<'a>, options: &'s Options, freedom: Freedom, choice: Choice, budget: u64) -> Self {
         let st = State::start(p);
-        let mut open_machines = Bits::all(st.machines.len());
-        (0..st.machines.len()).filter(|m| p.gone.has(*m)).for_each(|m| open_machines.remove(m));
+        let mut open_machines = Bits::all(p.machines.len());
+        open_machines.drop_all(&p.gone);
         let started = p.meter.ticks();
-        p.meter.spend(meter::MACHINE * st.machines.len());
+        p.meter.spend(meter::MACHINE * p.machines.len());
         Self {
             p,
             options,
@@ -181,7 +181,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         for (n, form) in forms.iter().enumerate() {
             if let Ok(set) = fit::machine(self.p, &self.st, m, &class, form) {
                 self.st.put_on_machine(self.p, m, set, &class, pod);
-                self.st.form_of[entry.pod] = u16::try_from(n).expect("ladders are short");
+                self.st.take_form(pod, n);
                 return true;
             }
         }
@@ -203,7 +203,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             }
             match self.place_form(class, form, pod) {
                 Ok(()) => {
-                    self.st.form_of[pod as usize] = u16::try_from(n).expect("ladders are short");
+                    self.st.take_form(pod, n);
                     return Ok(());
                 }
                 Err(no @ No::Reserved { .. }) => return Err(no),
@@ -223,9 +223,9 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     }
 
     fn try_all(&mut self, class: &Class, form: &Form, pod: u32, dead: &mut Dead) -> Result<(), No> {
-        dead.machines.grow(self.st.machines.len());
+        dead.machines.grow(self.p.machines.len());
         let mut from = 0;
-        self.meter().spend(self.st.machines.len() / 64 / meter::WORDS);
+        self.meter().spend(self.p.machines.len() / 64 / meter::WORDS);
         while let Some(m) = self.open_machines.next_without(&dead.machines, None, from) {
             from = m + 1;
             match fit::machine(self.p, &self.st, m, class, form) {

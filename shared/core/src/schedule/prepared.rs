@@ -32,6 +32,8 @@ pub(crate) struct Prepared<'a> {
     machine_of: Vec<Option<usize>>,
     /// By position among the machines: whether it takes pending pods only.
     rests: Vec<bool>,
+    /// Whether the problem's machines say so.
+    sparing: bool,
 }
 
 /// An entry with its place in the queue of all pods.
@@ -77,6 +79,7 @@ impl<'a> Prepared<'a> {
             host_of: input.nodes.iter().enumerate().map(|(host, node)| (node.name(), host)).collect(),
             machine_of,
             rests: problem.machines.iter().map(|machine| machine.rests).collect(),
+            sparing: true,
             problem,
         };
         for host in 0..input.nodes.len() {
@@ -109,8 +112,10 @@ impl<'a> Prepared<'a> {
         for machine in hosts.iter().filter_map(|host| self.machine_of[*host]) {
             self.problem.gone.insert(machine);
         }
-        for (machine, rests) in self.problem.machines.iter_mut().zip(&self.rests) {
-            machine.rests = *rests && spare_recent;
+        if self.sparing != spare_recent {
+            self.sparing = spare_recent;
+            let machines = self.problem.machines.iter_mut().zip(&self.rests);
+            machines.for_each(|(machine, rests)| machine.rests = *rests && spare_recent);
         }
         self.problem.counts = self.counts_without(&hosts);
         self.leave_limits(&hosts);

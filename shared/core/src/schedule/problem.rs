@@ -9,9 +9,10 @@ use super::meter::{self, Meter};
 use super::pod::{Class, ClassId, Entry, TaintsId, TolerationId};
 use super::pools::{Empty, Pool, Universe};
 use super::selecting::Selecting;
+use super::state::MachineNow;
 use super::topology::{Counts, Group};
 use super::{Input, LeftOut, Options, PodRef, Reason};
-use crate::pods::{HostPort, Volumes};
+use crate::pods::Volumes;
 use crate::requirements::{Operator, Requirements};
 use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,12 +25,10 @@ use whittle_api::labels;
 pub(crate) struct Machine {
     /// Position in the input, which is also its number as a host.
     pub(crate) host: usize,
-    pub(crate) set: SetId,
     pub(crate) hostname: Val,
     pub(crate) taints: TaintsId,
-    pub(crate) remaining: Vec<i64>,
-    pub(crate) ports: Vec<HostPort>,
-    pub(crate) volumes: BTreeMap<String, BTreeSet<String>>,
+    /// Before anything is placed on it.
+    pub(crate) start: MachineNow,
     pub(crate) attach_limits: BTreeMap<String, usize>,
     /// In a simulation: takes only pods that are pending anyway.
     pub(crate) rests: bool,

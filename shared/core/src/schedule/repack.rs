@@ -334,7 +334,7 @@ struct Gather<'g, 'a, const D: usize> {
     pool: usize,
     set: SetId,
     sorts: Vec<Sort<D>>,
-    of: Map<(u32, u16), Option<u32>>,
+    of: Map<(u32, usize), Option<u32>>,
     slot_of: Map<u32, usize>,
 }
 
@@ -344,7 +344,7 @@ impl<const D: usize> Gather<'_, '_, D> {
         let now = &st.claims[claim];
         let mut pods = Vec::with_capacity(now.pods.len());
         for pod in &now.pods {
-            pods.push((*pod, self.sort_of(*pod, st.form_of[*pod as usize])?));
+            pods.push((*pod, self.sort_of(*pod, st.form_of(*pod))?));
         }
         let need = amounts(&now.requests);
         let (at, price) = self.shop.place(&need)?;
@@ -353,7 +353,7 @@ impl<const D: usize> Gather<'_, '_, D> {
     }
 
     /// The number of the pod's sort; nothing if it must stay where it is.
-    fn sort_of(&mut self, pod: u32, form: u16) -> Option<u32> {
+    fn sort_of(&mut self, pod: u32, form: usize) -> Option<u32> {
         let class = self.p.class_of[pod as usize].0;
         if let Some(known) = self.of.get(&(class, form)) {
             return *known;
@@ -366,9 +366,9 @@ impl<const D: usize> Gather<'_, '_, D> {
         found
     }
 
-    fn sort(&mut self, class: u32, form: u16) -> Option<Sort<D>> {
+    fn sort(&mut self, class: u32, form: usize) -> Option<Sort<D>> {
         let class = std::rc::Rc::clone(&self.p.classes[class as usize]);
-        let form = class.forms.get(form as usize)?;
+        let form = class.forms.get(form)?;
         let fixed = !class.ports.is_empty() || !class.volumes.is_empty() || !class.places.is_empty();
         if fixed || self.clings(&class, form) || self.p.merge(self.set, form.full, true) != Some(self.set) {
             return None;

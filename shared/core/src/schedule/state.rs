@@ -49,7 +49,10 @@ pub(crate) struct Dead {
 /// All decisions so far, with the counts that follow from them.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    pub(crate) machines: Vec<MachineNow>,
+    /// Machines on which something was placed, with their numbers: few of a large cluster, in most questions.
+    changed: Vec<(usize, MachineNow)>,
+    /// By machine: its position among these, counted from one.
+    change_of: Vec<u32>,
     pub(crate) claims: Vec<Claim>,
     /// By number of pods: how many claims have so many, and which.
     pub(crate) by_pods: Vec<(usize, Bits)>,
@@ -62,8 +65,8 @@ pub(crate) struct State {
     pub(crate) counts: Vec<Counts>,
     pub(crate) reserved_left: Vec<i64>,
     pub(crate) dead: Map<usize, Dead>,
-    /// By pod: the form in which it was placed.
-    pub(crate) form_of: Vec<u16>,
+    /// By pod: the form in which it was placed, where that is not the first.
+    form_of: Map<u32, u16>,
     /// Grows with every placement.
     pub(crate) version: u64,
 }
@@ -71,17 +74,8 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn start(p: &Problem<'_>) -> Self {
         Self {
-            machines: p
-                .machines
-                .iter()
-                .map(|m| MachineNow {
-                    remaining: m.remaining.clone(),
-                    set: m.set,
-                    ports: m.ports.clone(),
-                    volumes: m.volumes.clone(),
-                    pods: Vec::new(),
-                })
-                .collect(),
+            changed: Vec::new(),
+            change_of: vec![0; p.machines.len()],
             claims: Vec::new(),
             by_pods: Vec::new(),
             by_set: Vec::new(),
@@ -91,14 +85,48 @@ impl State {
             counts: p.counts.clone(),
             reserved_left: p.reservations.left.clone(),
             dead: Map::default(),
-            form_of: vec![0; p.pods.len()],
+            form_of: Map::default(),
             version: 0,
+        }
+    }
+
+    /// A machine that exists, as it is now.
+    pub(crate) fn machine<'s>(&'s self, p: &'s Problem<'_>, m: usize) -> &'s MachineNow {
+        match self.change_of[m] {
+            0 => &p.machines[m].start,
+            at => &self.changed[at as usize - 1].1,
+        }
+    }
+
+    /// Machines that exist and got pods, ascending.
+    pub(crate) fn filled(&self) -> impl Iterator<Item = (usize, &MachineNow)> {
+        let mut filled: Vec<(usize, &MachineNow)> = self.changed.iter().map(|(m, now)| (*m, now)).collect();
+        filled.retain(|(_, now)| !now.pods.is_empty());
+        filled.sort_unstable_by_key(|(m, _)| *m);
+        filled.into_iter()
+    }
+
+    /// Which of the forms of its class a placed pod has.
+    pub(crate) fn form_of(&self, pod: u32) -> usize {
+        self.form_of.get(&pod).copied().unwrap_or(0).into()
+    }
+
+    /// Notes that the pod is placed in the n-th form of its class.
+    pub(crate) fn take_form(&mut self, pod: u32, n: usize) {
+        if n > 0 {
+            self.form_of.insert(pod, u16::try_from(n).expect("ladders are short"));
+        } else {
+            self.form_of.remove(&pod);
         }
     }
 
     /// Puts a pod on a machine that exists.
     pub(crate) fn put_on_machine(&mut self, p: &Problem<'_>, m: usize, set: SetId, class: &Class, pod: u32) {
-        let now = &mut self.machines[m];
+        if self.change_of[m] == 0 {
+            self.changed.push((m, p.machines[m].start.clone()));
+            self.change_of[m] = u32::try_from(self.changed.len()).expect("fewer than 2^32 machines");
+        }
+        let now = &mut self.changed[self.change_of[m] as usize - 1].1;
         for (have, want) in now.remaining.iter_mut().zip(&class.requests) {
             *have -= want;
         }
@@ -210,14 +238,16 @@ impl State {
     /// Takes placed pods away again. Machines that nobody needs then are not asked for, which gives the others new numbers.
     pub(crate) fn take_back(&mut self, p: &Problem<'_>, pods: &BTreeSet<u32>) {
         let class_of = |pod: u32| std::rc::Rc::clone(&p.classes[p.class_of[pod as usize].0 as usize]);
-        for m in 0..self.machines.len() {
-            let (going, staying) = self.machines[m].pods.iter().partition(|pod| pods.contains(pod));
-            self.machines[m].pods = staying;
+        let mut less = Vec::new();
+        for (m, now) in &mut self.changed {
+            let (going, staying) = now.pods.iter().partition(|pod| pods.contains(pod));
+            now.pods = staying;
             for class in Vec::<u32>::into_iter(going).map(class_of) {
-                self.machines[m].remaining.iter_mut().zip(&class.requests).for_each(|(have, gone)| *have += gone);
-                self.uncount(p, &class, self.machines[m].set, p.machines[m].host);
+                now.remaining.iter_mut().zip(&class.requests).for_each(|(have, gone)| *have += gone);
+                less.push((class, now.set, p.machines[*m].host));
             }
         }
+        less.into_iter().for_each(|(class, set, host)| self.uncount(p, &class, set, host));
         for at in 0..self.claims.len() {
             let (going, staying) = self.claims[at].pods.iter().partition(|pod| pods.contains(pod));
             self.claims[at].pods = staying;
