@@ -13,21 +13,16 @@ use std::sync::Arc;
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::CapacityReservationSelectorTerm;
 use whittle_api::manifest;
-use whittle_claims::{Doorbell, Record, Revision};
+use whittle_claims::{Doorbell, Revision, Sighting};
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget};
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::CapacityReservation;
 use whittle_ports::{CloudErrorKind, Fleets, Leases, Queues, Records, StoreError, contracts};
 use whittle_units::{ClusterName, Price};
 
-/// A record of as many bytes.
-#[derive(Clone, serde::Serialize, serde::Deserialize)]
-struct Text(String);
-impl Record for Text {
-    const KIND: &'static str = "text";
-    fn name(&self) -> String {
-        "it".to_owned()
-    }
+/// A record of about as many bytes as its subject.
+fn sighting(subject: &str) -> Sighting {
+    Sighting { subject: subject.to_owned(), first_seen_at: Timestamp::UNIX_EPOCH, expires_at: Timestamp::MAX }
 }
 
 /// A function that writes one.
@@ -36,7 +31,7 @@ struct Writer;
 impl Functions for Writer {
     fn call(&self, _: Function, ports: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
         Box::pin(async move {
-            let written = ports.write(&ClusterName::from("demo"), &Text("a".to_owned()), Revision::ABSENT).await;
+            let written = ports.write(&ClusterName::from("demo"), &sighting("it"), Revision::ABSENT).await;
             written.map(|_| ()).map_err(|error| error.to_string())
         })
     }
@@ -266,7 +261,7 @@ fn a_client_token_is_forgotten_after_two_days_and_no_sooner() {
 fn an_item_beyond_400_kilobytes_is_never_stored() {
     let ports = simulation(1).ports();
     let cluster = ClusterName::from("demo");
-    let write = |bytes: usize| ports.write(&cluster, &Text("a".repeat(bytes)), Revision::ABSENT).now_or_never().unwrap();
+    let write = |bytes: usize| ports.write(&cluster, &sighting(&"a".repeat(bytes)), Revision::ABSENT).now_or_never().unwrap();
     assert!(matches!(write(400 << 10), Err(StoreError::Unavailable { .. })));
     write(399 << 10).expect("nothing was stored before");
 }

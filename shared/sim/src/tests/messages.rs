@@ -157,7 +157,7 @@ fn a_call_over_a_dead_connection_does_nothing_and_is_made_again() {
     let mut simulation = simulation_of(1, Arc::new(Writer));
     let seen = |simulation: &Simulation| {
         let failures = simulation.world().counts.failures;
-        let read = simulation.ports().read::<Text>(&"demo".into(), "it").now_or_never().unwrap();
+        let read = simulation.ports().read::<Sighting>(&"demo".into(), "it").now_or_never().unwrap();
         (failures, read.unwrap().is_some())
     };
     simulation.world().faults.dead_connections = 1000;
