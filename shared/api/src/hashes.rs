@@ -13,6 +13,7 @@ use crate::karpenter::{
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use whittle_units::fnv1;
 
 /// Version of [`node_pool`].
 pub const NODE_POOL_VERSION: &str = "v3";
@@ -53,7 +54,7 @@ pub fn node_class(class: &Ec2NodeClass, ca_bundle: &str) -> String {
 
 /// The plain structural hash of a text, which older releases put into names.
 pub fn text_hash(text: &str) -> u64 {
-    bytes(text.as_bytes())
+    fnv1(text)
 }
 
 fn class_spec(spec: &Ec2NodeClassSpec) -> u64 {
@@ -153,7 +154,7 @@ fn go_time(time: jiff::Timestamp) -> u64 {
     form.extend(time.subsec_nanosecond().to_be_bytes());
     // The zone's offset in minutes.
     form.extend(0i16.to_be_bytes());
-    bytes(&form)
+    fnv1(&form)
 }
 
 fn nanos(span: jiff::SignedDuration) -> i64 {
@@ -219,30 +220,26 @@ impl Fields {
     }
 }
 
-/// FNV-1 with 64 bits.
-fn bytes(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*byte))
-}
 fn text(text: &str) -> u64 {
-    bytes(text.as_bytes())
+    fnv1(text)
 }
 fn boolean(value: bool) -> u64 {
-    bytes(&[u8::from(value)])
+    fnv1([u8::from(value)])
 }
 fn int64(value: i64) -> u64 {
-    bytes(&value.to_le_bytes())
+    fnv1(value.to_le_bytes())
 }
 fn int32(value: i32) -> u64 {
-    bytes(&value.to_le_bytes())
+    fnv1(value.to_le_bytes())
 }
 fn pair(first: u64, second: u64) -> u64 {
     let mut both = [0; 16];
     both[..8].copy_from_slice(&first.to_le_bytes());
     both[8..].copy_from_slice(&second.to_le_bytes());
-    bytes(&both)
+    fnv1(both)
 }
 fn close(hash: u64) -> u64 {
-    bytes(&hash.to_le_bytes())
+    fnv1(hash.to_le_bytes())
 }
 /// Order does not count; equal elements cancel out.
 fn list(hashes: impl Iterator<Item = u64>) -> u64 {

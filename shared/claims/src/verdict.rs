@@ -3,7 +3,7 @@
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use whittle_units::Timestamp;
+use whittle_units::{Timestamp, fnv1a};
 
 /// Pages of verdicts in a cluster: few enough to read them all at once, enough that 5,000 nodes stay far below the
 /// size that one item may have.
@@ -37,8 +37,7 @@ impl VerdictPage {
     }
     /// The page that a node's verdict stands on.
     pub fn page_of(node: &str) -> u8 {
-        let hash = node.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        u8::try_from(hash % PAGES).unwrap_or(0)
+        u8::try_from(fnv1a(node) % PAGES).unwrap_or(0)
     }
 }
 

@@ -5,12 +5,13 @@ use crate::errors::Class;
 use crate::metadata::Bare;
 use crate::path;
 use serde_json::{Value, json};
+use std::hash::Hasher;
 use std::sync::PoisonError;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::labels;
 use whittle_ports::{ClusterAccess, ClusterError, ClusterEvent, StatusWriter};
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_units::{ClusterName, Fnv1a, SignedDuration, Timestamp};
 
 /// Events of the same key within this span are one.
 const EVENT_SPAN: SignedDuration = SignedDuration::from_mins(2);
@@ -28,11 +29,10 @@ fn key(event: &ClusterEvent) -> String {
 /// The event's name: the same for repeated events of a span, so that the API server refuses the second.
 fn event_name(event: &ClusterEvent, now: Timestamp) -> String {
     let span = now.as_second().div_euclid(EVENT_SPAN.as_secs());
-    let hash = key(event)
-        .bytes()
-        .chain(span.to_be_bytes())
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    format!("{}.{hash:016x}", event.name)
+    let mut hash = Fnv1a::default();
+    hash.write(key(event).as_bytes());
+    hash.write(&span.to_be_bytes());
+    format!("{}.{:016x}", event.name, hash.finish())
 }
 
 fn cut(message: &str) -> &str {

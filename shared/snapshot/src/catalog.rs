@@ -13,7 +13,7 @@ use whittle_ec2::fleet::image_for;
 use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve};
 use whittle_ec2::kubelet::{Kubelet, KubeletError};
 use whittle_ports::HandleError;
-use whittle_units::{Quantity, Timestamp};
+use whittle_units::{Quantity, Timestamp, fnv1a};
 
 /// Instance types by NodePool; NodePools of one class share a list. A pool whose class is not ready, or whose
 /// template is not valid, has none.
@@ -52,8 +52,7 @@ pub(crate) fn of_pools(
 
 /// Names a catalog by its content.
 fn catalog_key(blob: &[u8]) -> String {
-    let hash = blob.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("{}-{hash:016x}", blob.len())
+    format!("{}-{:016x}", blob.len(), fnv1a(blob))
 }
 
 /// Names a stored class by all that its instance types follow from; when it was resolved is no part of that.

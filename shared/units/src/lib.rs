@@ -2,11 +2,13 @@
 //!
 //! Nothing here knows Kubernetes objects or AWS; everything here is a value.
 
+mod fnv;
 mod ids;
 mod price;
 mod quantity;
 mod resources;
 
+pub use fnv::{Fnv1a, fnv1, fnv1a};
 pub use ids::{ClaimName, ClusterName, InstanceId, ProviderId, ProviderIdError, Region};
 pub use price::Price;
 pub use quantity::{ParseQuantityError, Quantity};

@@ -8,7 +8,8 @@
 use super::tables::{rows, static_on_demand_prices};
 use super::{Accelerator, Catalog, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, Zone};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_units::Price;
+use std::hash::Hasher;
+use whittle_units::{Fnv1a, Price};
 
 /// Regions that have tables.
 pub const REGIONS: &[&str] = &["ap-southeast-1", "eu-west-1", "us-east-1", "us-west-2"];
@@ -58,16 +59,18 @@ fn zone_name(region: &str, id: &str) -> String {
 /// The made-up spot price of a type in a zone.
 fn synthetic_spot(instance_type: &str, zone: &str, on_demand: Price) -> Price {
     let family = instance_type.split_once('.').map_or(instance_type, |(family, _)| family);
-    let permille = 250 + fnv(&[family, zone]) % 351;
+    let permille = 250 + seed(&[family, zone]) % 351;
     Price::from_nanos(on_demand.nanos() / 1000 * permille)
 }
 
-/// FNV-1a over texts with a separator: fixed for ever, unlike the standard library's hasher.
-fn fnv(texts: &[&str]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in texts.iter().flat_map(|text| text.bytes().chain([0])) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+/// Made from the names alone: the same in every build.
+fn seed(texts: &[&str]) -> u64 {
+    let mut hash = Fnv1a::default();
+    for text in texts {
+        hash.write(text.as_bytes());
+        hash.write(&[0]);
     }
+    let hash = hash.finish();
     hash ^ (hash >> 29)
 }
 

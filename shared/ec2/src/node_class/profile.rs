@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use whittle_api::labels;
+use whittle_units::fnv1;
 
 /// A profile that is to exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub fn instance_profile(cluster: &str, region: &str, class: &str, role: &str) ->
     let role = role.rsplit('/').next().unwrap_or(role);
     let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     InstanceProfile {
-        name: format!("{cluster}_{}", fnv64(&format!("{region}{class}{role}"))),
+        name: format!("{cluster}_{}", fnv1(format!("{region}{class}{role}"))),
         path: profile_path(cluster, region, class),
         role: role.to_owned(),
         tags: BTreeMap::from([
@@ -36,9 +37,4 @@ pub fn instance_profile(cluster: &str, region: &str, class: &str, role: &str) ->
 /// The path of all profiles that were made for a class.
 pub fn profile_path(cluster: &str, region: &str, class: &str) -> String {
     format!("/karpenter/{region}/{cluster}/{class}/")
-}
-
-/// FNV-1, 64 bits: the reference's hash for profile names.
-fn fnv64(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte))
 }

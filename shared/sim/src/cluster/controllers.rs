@@ -9,7 +9,7 @@ use whittle_api::k8s::{
 };
 use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, SelectorRequirement, conditions};
 use whittle_core::pods::{effective_requests, tolerates};
-use whittle_units::Resources;
+use whittle_units::{Resources, fnv1a};
 
 /// Label that tells the pods of one template from those of another.
 pub(super) const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -19,8 +19,7 @@ pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// A short hash of a template, in letters and digits.
 fn template_hash(template: &PodTemplate) -> String {
     let text = serde_json::to_string(template).unwrap_or_default();
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("{:010x}", hash & 0xff_ffff_ffff)
+    format!("{:010x}", fnv1a(text) & 0xff_ffff_ffff)
 }
 
 fn wanted(deployment: &Deployment) -> usize {
