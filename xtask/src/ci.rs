@@ -1,6 +1,6 @@
 //! The steps of CI, in order, with their times.
 
-use crate::{artifacts, deploy, edges, environment, licences, shell, sim, template, tidy, workspace};
+use crate::{artifacts, deploy, edges, environment, licences, shell, sim, template, tidy, unused, workspace};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(crate) struct Options {
 enum Step {
     /// The formatting is what rustfmt makes.
     Fmt,
-    /// No crate depends on what it must not see.
+    /// No crate depends on what it must not see, or on what it does not use.
     Edges,
     /// No orphan, huge, unportable or unfinished file; metrics and runbooks say what the code does.
     Tidy,
@@ -72,7 +72,7 @@ impl Step {
     fn run(self, root: &Path) -> Result<()> {
         match self {
             Step::Fmt => cargo(root, &["fmt", "--all", "--check"]),
-            Step::Edges => report(edges::check(root)?),
+            Step::Edges => report([edges::check(root)?, unused::check(root)?].concat()),
             Step::Tidy => report(tidy::check(root)?),
             Step::Licences => report(licences::check(root)?),
             Step::Template => template::check(root),

@@ -5,6 +5,7 @@
 
 mod control_plane;
 mod go;
+mod machete;
 mod python;
 
 use anyhow::{Context, Result, anyhow};
@@ -48,6 +49,11 @@ pub(crate) fn sam(root: &Path) -> Result<PathBuf> {
 /// The Python environment with AWS's service authorization reference.
 pub(crate) fn policies(root: &Path) -> Result<PathBuf> {
     python::set_up(root, &cache()?, "policies")
+}
+
+/// cargo-machete.
+pub(crate) fn machete(root: &Path) -> Result<PathBuf> {
+    machete::set_up(root, &cache()?)
 }
 
 /// The folder that holds everything set up here.

@@ -16,6 +16,7 @@ mod shell;
 mod sim;
 mod template;
 mod tidy;
+mod unused;
 mod workspace;
 
 use clap::{Parser, Subcommand};

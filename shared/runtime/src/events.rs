@@ -1,6 +1,7 @@
 //! What wakes a function, decoded into work. The same work that several messages ask for is done once.
 
 use crate::Function;
+use aws_lambda_events::sqs::{SqsBatchResponse, SqsMessage};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use whittle_claims::{ClaimKey, Doorbell, UninstallRequest};
@@ -72,14 +73,6 @@ pub struct Decoded {
     pub is_batch: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Message {
-    message_id: String,
-    #[serde(default)]
-    body: String,
-}
-
 /// Decodes an event of Lambda: a batch of SQS, a schedule's input, or an EventBridge envelope.
 ///
 /// Errors with a sentence when the event is none of them.
@@ -109,16 +102,18 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
 fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Result<Decoded, String> {
     let mut decoded = Decoded { is_batch: true, ..Decoded::default() };
     for record in records {
-        let message = Message::deserialize(record).map_err(|error| format!("a record is no message of SQS: {error}"))?;
-        if is_of_the_region(function, &message.body) {
+        let record = SqsMessage::deserialize(record).map_err(|error| format!("a record is no message of SQS: {error}"))?;
+        let message = record.message_id.ok_or("a record is no message of SQS: it has no messageId")?;
+        let body = record.body.unwrap_or_default();
+        if is_of_the_region(function, &body) {
             for cluster in clusters {
-                ask(&mut decoded.asked, Work::Cluster(cluster.clone()), message.message_id.clone());
+                ask(&mut decoded.asked, Work::Cluster(cluster.clone()), message.clone());
             }
             continue;
         }
-        match work_of_message(function, &message.body, clusters) {
-            Ok(work) => ask(&mut decoded.asked, work, message.message_id),
-            Err(reason) => decoded.poison.push(Poison { message: message.message_id, reason }),
+        match work_of_message(function, &body, clusters) {
+            Ok(work) => ask(&mut decoded.asked, work, message),
+            Err(reason) => decoded.poison.push(Poison { message, reason }),
         }
     }
     hand_on(function, &mut decoded);
@@ -187,8 +182,9 @@ fn work_of_message(function: Function, body: &str, clusters: &[ClusterName]) -> 
 
 /// The answer to a batch: SQS deletes all other messages.
 pub fn batch_answer(failed: &[String]) -> Value {
-    let failures: Vec<Value> = failed.iter().map(|message| json!({ "itemIdentifier": message })).collect();
-    json!({ "batchItemFailures": failures })
+    let mut response = SqsBatchResponse::default();
+    response.set_failures(failed);
+    json!(response)
 }
 
 #[cfg(test)]

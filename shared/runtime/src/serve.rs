@@ -7,6 +7,7 @@ use crate::events::{self, Asked, Decoded, ToRing, Work};
 use crate::secrets::RelaySecrets;
 use crate::telemetry;
 use crate::wiring::{Connections, Shell};
+use aws_lambda_events::lambda_function_urls::LambdaFunctionUrlRequest;
 use base64::Engine;
 use futures::stream::{self, StreamExt};
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
@@ -190,39 +191,11 @@ pub struct UrlAnswer {
     pub body: String,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
-struct UrlEvent {
-    raw_path: String,
-    body: Option<String>,
-    is_base64_encoded: bool,
-    request_context: UrlContext,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct UrlContext {
-    authorizer: Option<UrlAuthorizer>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct UrlAuthorizer {
-    iam: Option<UrlCaller>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct UrlCaller {
-    user_arn: Option<String>,
-}
-
 /// Reads an event of a Function URL (payload format 2.0), whose callers `sign` where the URL checks signatures; where it does not,
 /// nobody is taken at his word. Of a longer body than `body_max` one byte more is kept: nobody has
 /// been asked yet who calls.
 fn url_request(event: &Value, body_max: usize, sign: bool) -> Result<UrlRequest, String> {
-    let event = UrlEvent::deserialize(event).map_err(|error| format!("the event is no call of a Function URL: {error}"))?;
+    let event = LambdaFunctionUrlRequest::deserialize(event).map_err(|error| format!("the event is no call of a Function URL: {error}"))?;
     let mut body = event.body.unwrap_or_default().into_bytes();
     if event.is_base64_encoded {
         // Four letters for three bytes; a body that is cut is cut between such groups.
@@ -231,7 +204,7 @@ fn url_request(event: &Value, body_max: usize, sign: bool) -> Result<UrlRequest,
     }
     body.truncate(body_max + 1);
     let caller = event.request_context.authorizer.and_then(|authorizer| authorizer.iam).and_then(|iam| iam.user_arn);
-    Ok(UrlRequest { path: event.raw_path, body, signed_by: caller.filter(|_| sign) })
+    Ok(UrlRequest { path: event.raw_path.unwrap_or_default(), body, signed_by: caller.filter(|_| sign) })
 }
 
 /// Serves a function behind a Function URL, of whose bodies at most `body_max` bytes and one are read. The secrets that let
@@ -378,12 +351,19 @@ mod tests {
         assert!(answer(false, vec![tick]).is_err(), "a tick that rang nothing is no success");
     }
 
+    /// A call as Lambda hands it on.
+    fn call(path: &str, body: &str, is_base64_encoded: bool, authorizer: &Value) -> Value {
+        let http = json!({ "method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "192.0.2.1", "userAgent": "x" });
+        json!({
+            "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "", "headers": { "content-type": "application/json" },
+            "requestContext": { "accountId": "1", "timeEpoch": 1_767_225_600_000_u64, "http": http, "authorizer": authorizer },
+            "body": body, "isBase64Encoded": is_base64_encoded,
+        })
+    }
+
     #[test]
     fn a_signed_call_names_its_caller_and_never_one_whose_signature_nobody_checked() {
-        let event = json!({
-            "version": "2.0", "rawPath": "/prod", "isBase64Encoded": true, "body": "e30=",
-            "requestContext": { "authorizer": { "iam": { "userArn": "arn:aws:sts::1:assumed-role/relay/x" } } },
-        });
+        let event = call("/prod", "e30=", true, &json!({ "iam": { "userArn": "arn:aws:sts::1:assumed-role/relay/x" } }));
         assert_eq!(url_request(&event, 10, false).expect("it is a call").signed_by, None, "nobody checked it");
         let request = url_request(&event, 10, true).expect("it is a call");
         assert_eq!((request.path.as_str(), request.body.as_slice()), ("/prod", b"{}".as_slice()));
@@ -392,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_webhook_has_no_caller() {
-        let event = json!({ "version": "2.0", "rawPath": "/secret/prod", "isBase64Encoded": false, "body": "{}", "requestContext": { "http": { "method": "POST" } } });
+        let event = call("/secret/prod", "{}", false, &Value::Null);
         assert_eq!(
             url_request(&event, 10, true),
             Ok(UrlRequest { path: "/secret/prod".to_owned(), body: b"{}".to_vec(), signed_by: None })
@@ -407,7 +387,7 @@ mod tests {
                 let bytes = vec![b'x'; length];
                 let encoded = base64::engine::general_purpose::STANDARD.encode(&bytes);
                 let of = |body: &str, encoded: bool| {
-                    let event = json!({ "rawPath": "/", "body": body, "isBase64Encoded": encoded });
+                    let event = call("/", body, encoded, &Value::Null);
                     url_request(&event, max, true).expect("it is a call").body
                 };
                 let plain = String::from_utf8(bytes.clone()).expect("ASCII");
