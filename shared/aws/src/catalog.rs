@@ -1,4 +1,4 @@
-//! The region's types, zones and prices (spec aws 3.1, 5).
+//! The region's types, zones and prices (aws 3.1, 5).
 
 use crate::budget::ask;
 use crate::discovery::Explorer;

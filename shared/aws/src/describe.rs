@@ -49,7 +49,7 @@ fn security_groups(entry: &sdk::Instance) -> Vec<String> {
     ids
 }
 
-/// How a machine was bought (spec aws 9). One that slid into an open reservation counts as on-demand.
+/// How a machine was bought (aws 9). One that slid into an open reservation counts as on-demand.
 fn capacity_type(entry: &sdk::Instance) -> &'static str {
     if entry.spot_instance_request_id().is_some_and(|id| !id.is_empty()) {
         return labels::CAPACITY_SPOT;

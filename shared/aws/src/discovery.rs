@@ -1,4 +1,4 @@
-//! What there is for node classes: cluster, subnets, groups, images, reservations, profiles (spec aws 11, 14, 15, 17). For `refresh` alone.
+//! What there is for node classes: cluster, subnets, groups, images, reservations, profiles (aws 11, 14, 15, 17). For `refresh` alone.
 
 use crate::budget::ask;
 use crate::describe;

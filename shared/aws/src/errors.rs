@@ -21,7 +21,7 @@ where
     ApiError { code: text(answer.err().code()), message: text(answer.err().message()), fault }
 }
 
-/// What a handler does about the error (spec aws 8).
+/// What a handler does about the error (aws 8).
 pub(crate) fn kind(error: &ApiError) -> CloudErrorKind {
     match error {
         _ if error.is_not_found() => CloudErrorKind::NotFound,

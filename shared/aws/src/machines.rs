@@ -1,4 +1,4 @@
-//! Machines: started, seen, tagged and ended (spec aws 7, 9).
+//! Machines: started, seen, tagged and ended (aws 7, 9).
 
 use crate::budget::ask;
 use crate::describe;

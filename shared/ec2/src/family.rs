@@ -1,4 +1,4 @@
-//! AMI families and what they imply (spec aws 12.1).
+//! AMI families and what they imply (aws 12.1).
 
 use whittle_api::karpenter::{BlockDevice, BlockDeviceMapping, Ec2NodeClassSpec};
 

@@ -142,7 +142,7 @@ pub enum Cause {
     ReservedLost,
 }
 
-/// What the instance types lack, as §18 of the scheduling rules tells apart.
+/// What the instance types lack, as scheduling 18 tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Finding {
     Nothing,

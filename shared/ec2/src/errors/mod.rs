@@ -1,4 +1,4 @@
-//! What an answer of AWS means: the one table of error codes (spec aws 8, 6).
+//! What an answer of AWS means: the one table of error codes (aws 8, 6).
 //!
 //! Everything that has to tell a stock-out from a throttle from a refusal asks here, the simulator included.
 
@@ -49,7 +49,7 @@ const NOT_FOUND: &[&str] = &[
     "ParameterNotFound",
 ];
 const LAUNCH_TEMPLATE_NAME_NOT_FOUND: &str = "InvalidLaunchTemplateName.NotFoundException";
-/// Fleet codes that mean: this offering cannot be had now, another may (spec aws 6).
+/// Fleet codes that mean: this offering cannot be had now, another may (aws 6).
 const UNFULFILLABLE: &[&str] = &[
     "InsufficientInstanceCapacity",
     "MaxSpotInstanceCountExceeded",
@@ -171,7 +171,7 @@ impl ApiError {
     }
 }
 
-/// Reason of a failed launch (spec aws 8): the first row of the table whose texts all occur in the error.
+/// Reason of a failed launch (aws 8): the first row of the table whose texts all occur in the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CreateReason {
     SpotSlrCreationFailed,

@@ -87,7 +87,7 @@ impl Catalog {
     pub fn on_demand_price(&self, instance_type: &str) -> Option<Price> {
         self.on_demand.get(instance_type).copied()
     }
-    /// Price per hour in the spot market; the on-demand price until spot prices are known (spec aws 5).
+    /// Price per hour in the spot market; the on-demand price until spot prices are known (aws 5).
     pub fn spot_price(&self, instance_type: &str, zone: &str) -> Option<Price> {
         if self.spot.is_empty() {
             return self.on_demand_price(instance_type);

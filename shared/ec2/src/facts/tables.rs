@@ -1,4 +1,4 @@
-//! Figures that EC2 does not answer, kept as tables (spec aws 27, `data/README.md`).
+//! Figures that EC2 does not answer, kept as tables (aws 27, `data/README.md`).
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -45,7 +45,7 @@ pub fn interface_limits(instance_type: &str) -> Option<InterfaceLimits> {
     LIMITS.get(instance_type).copied()
 }
 
-/// On-demand prices of a region before the first refresh; regions without a table start from those of us-east-1 (spec aws 5).
+/// On-demand prices of a region before the first refresh; regions without a table start from those of us-east-1 (aws 5).
 pub fn static_on_demand_prices(region: &str) -> BTreeMap<String, Price> {
     let of = |wanted: &str| -> BTreeMap<String, Price> {
         rows(PRICES)
@@ -65,7 +65,7 @@ pub fn has_prices(region: &str) -> bool {
     rows(PRICES).any(|row| row.first().is_some_and(|known| *known == region))
 }
 
-/// The region whose price list holds a region's prices; `None` where there is none to ask (spec aws 5).
+/// The region whose price list holds a region's prices; `None` where there is none to ask (aws 5).
 pub fn pricing_region(region: &str) -> Option<&'static str> {
     match region.split('-').next() {
         _ if region.starts_with("us-gov-") => None,

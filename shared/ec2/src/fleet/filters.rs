@@ -1,4 +1,4 @@
-//! Which types a launch may use: six filters, each of which may refuse the claim (spec aws 7.2), and the truncation (7.3).
+//! Which types a launch may use: six filters, each of which may refuse the claim (aws 7.2), and the truncation (aws 7.3).
 
 use crate::requirements::Wanted;
 use std::collections::{BTreeMap, BTreeSet};

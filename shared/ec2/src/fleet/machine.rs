@@ -1,4 +1,4 @@
-//! What a claim learns from the machine that was launched for it (spec aws 7.7).
+//! What a claim learns from the machine that was launched for it (aws 7.7).
 
 use crate::instance_types::Context;
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ fn machine_labels(instance_type: &InstanceType, zone: &str, purchase: &Purchase,
     if let Some(group) = context.placement_group {
         set(labels::PLACEMENT_GROUP_ID, &group.id);
         if group.partitions() > 0 {
-            // The empty label holds registration back until EC2 tells the partition (spec aws 7.8).
+            // The empty label holds registration back until EC2 tells the partition (aws 7.8).
             set(labels::PLACEMENT_GROUP_PARTITION, &purchase.partition.map(|number| number.to_string()).unwrap_or_default());
         }
     }

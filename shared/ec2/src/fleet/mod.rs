@@ -1,4 +1,4 @@
-//! CreateFleet as a value: what is asked, what comes back, and what follows from it (spec aws 7 and 10).
+//! CreateFleet as a value: what is asked, what comes back, and what follows from it (aws 7, 10).
 
 mod filters;
 mod machine;
@@ -48,7 +48,7 @@ pub enum ReservationKind {
 }
 
 impl FleetRequest {
-    /// `DefaultTargetCapacityType` (spec aws 7.4).
+    /// `DefaultTargetCapacityType` (aws 7.4).
     pub fn target_type(&self) -> &'static str {
         match (self.reservation, self.capacity_type.as_str()) {
             (Some(ReservationKind::CapacityBlock), _) => "capacity-block",

@@ -1,4 +1,4 @@
-//! What a fleet's errors mean: what is not to be tried for a while, and what becomes of the claim (spec aws 6, 7.6).
+//! What a fleet's errors mean: what is not to be tried for a while, and what becomes of the claim (aws 6, 7.6).
 
 use super::{FleetAnswer, FleetPoolError, FleetRequest, Launch};
 use crate::errors::{ApiError, CreateReason};

@@ -1,4 +1,4 @@
-//! From a claim to the fleet that launches it (spec aws 7.1 to 7.5, 9.4, 14.2).
+//! From a claim to the fleet that launches it (aws 7.1 to 7.5, 9.4, 14.2).
 
 use super::filters::{Candidate, Demand, FilterError, MinValuesPolicy, select};
 use super::template::{self, LaunchTemplate, ReservationTarget};
@@ -66,7 +66,7 @@ pub enum LaunchDisposition {
 }
 
 impl LaunchError {
-    /// What the error means for the claim (spec aws 7.1).
+    /// What the error means for the claim (aws 7.1).
     pub const fn disposition(&self) -> LaunchDisposition {
         match self {
             Self::NodeClassGone(_) | Self::Insufficient(_) => LaunchDisposition::InsufficientCapacity,
@@ -92,11 +92,11 @@ pub struct Launch {
     pub partition: Option<u32>,
     /// Reservation by (type, zone), for reserved capacity.
     pub reservations: BTreeMap<(String, String), String>,
-    /// Addresses to take off each chosen subnet until the launch is over (spec aws 14.2).
+    /// Addresses to take off each chosen subnet until the launch is over (aws 14.2).
     pub addresses_in_flight: u32,
 }
 
-/// The tags of everything that a claim of a pool and class creates (spec aws 9.4, seeds 12.1).
+/// The tags of everything that a claim of a pool and class creates (aws 9.4).
 pub fn tags(cluster: &str, claim: &NodeClaim, class: &Ec2NodeClass) -> Result<BTreeMap<String, String>, LaunchError> {
     let own = class.spec.tags.clone().unwrap_or_default();
     if let Some(key) = own.keys().find(|key| is_reserved_tag(key)) {
@@ -267,7 +267,7 @@ impl Launch {
     }
 }
 
-/// The subnet of each zone with most free addresses; the earlier in the status where they are equal (spec aws 14.2). One that
+/// The subnet of each zone with most free addresses; the earlier in the status where they are equal (aws 14.2). One that
 /// is known to be `full` is never chosen.
 pub fn subnets(class: &Ec2NodeClass, free: &BTreeMap<String, u32>, full: &BTreeSet<String>) -> BTreeMap<String, String> {
     let mut chosen: BTreeMap<&str, (u32, &str)> = BTreeMap::new();
@@ -281,7 +281,7 @@ pub fn subnets(class: &Ec2NodeClass, free: &BTreeMap<String, u32>, full: &BTreeS
     chosen.into_iter().map(|(zone, (_, id))| (zone.to_owned(), id.to_owned())).collect()
 }
 
-/// The first image of the class whose requirements a type meets (spec aws 11.3).
+/// The first image of the class whose requirements a type meets (aws 11.3).
 pub fn image_for<'a>(amis: &'a [ResolvedAmi], instance_type: &InstanceType) -> Option<&'a ResolvedAmi> {
     amis.iter().find(|ami| Wanted::new(&ami.requirements).meets(&instance_type.requirements))
 }

@@ -1,4 +1,4 @@
-//! Launch templates: everything about a machine that a fleet's overrides cannot say (spec aws 10).
+//! Launch templates: everything about a machine that a fleet's overrides cannot say (aws 10).
 
 use crate::family::Family;
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ pub struct TemplateInterface {
 }
 
 impl LaunchTemplate {
-    /// The template under the name that its content gives it (seeds 12.17).
+    /// The template under the name that its content gives it (aws 10.1).
     #[must_use]
     pub fn named(mut self) -> Self {
         self.name.clear();
@@ -95,7 +95,7 @@ pub(super) fn volumes(class: &Ec2NodeClassSpec, family: Family) -> Vec<BlockDevi
 const WITHOUT_IPV6_METADATA: &[&str] =
     &["us-iso-east-1", "us-iso-west-1", "us-isob-east-1", "us-isob-west-1", "us-isof-south-1", "us-isof-east-1"];
 
-/// The class's metadata options; where the field is null, those of the reference for that case (spec aws 10.2).
+/// The class's metadata options; where the field is null, those of the reference for that case (aws 10.2).
 pub(super) fn metadata_options(class: &Ec2NodeClassSpec, region: &str, ipv6: bool) -> MetadataOptions {
     let word = |on: bool| Some(if on { "enabled" } else { "disabled" }.to_owned());
     let mut options = class.metadata_options.clone().unwrap_or_else(|| MetadataOptions {
@@ -110,7 +110,7 @@ pub(super) fn metadata_options(class: &Ec2NodeClassSpec, region: &str, ipv6: boo
     options
 }
 
-/// The interfaces of machines that have `efa` EFA interfaces (spec aws 10.3).
+/// The interfaces of machines that have `efa` EFA interfaces (aws 10.3).
 pub(super) fn interfaces(class: &Ec2NodeClassSpec, efa: u32, ipv6: bool) -> Vec<TemplateInterface> {
     let plain = |card_index: Option<u32>, device_index: u32, interface_type: Option<&str>| TemplateInterface {
         card_index,

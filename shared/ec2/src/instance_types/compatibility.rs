@@ -1,4 +1,4 @@
-//! Types that a node class cannot use at all (spec aws 3.6): they stay listed, with nothing available.
+//! Types that a node class cannot use at all (aws 3.6): they stay listed, with nothing available.
 
 use super::Context;
 use crate::facts::InstanceTypeFacts;

@@ -1,4 +1,4 @@
-//! The labels of a type as requirements (spec aws 3.2).
+//! The labels of a type as requirements (aws 3.2).
 
 use super::{Context, zones_of};
 use crate::facts::{Catalog, InstanceTypeFacts, kubernetes_arch, tables};

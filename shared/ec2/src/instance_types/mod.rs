@@ -1,4 +1,4 @@
-//! From the region's catalog to what one node class can buy (spec aws 3 and 4).
+//! From the region's catalog to what one node class can buy (aws 3, 4).
 
 mod compatibility;
 mod labels;
@@ -17,7 +17,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{Ec2NodeClass, ResolvedCapacityReservation};
 use whittle_units::Quantity;
 
-/// What the operator sets for the whole installation (spec aws 1.1).
+/// What the operator sets for the whole installation (aws 1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Interfaces withheld from the pod density formula.
@@ -37,7 +37,7 @@ impl Settings {
     }
 }
 
-/// A placement group as EC2 describes it (spec aws 16).
+/// A placement group as EC2 describes it (aws 16).
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PlacementGroup {
     pub id: String,
@@ -67,7 +67,7 @@ pub struct Context<'a> {
     /// Free instances by reservation id; what is not listed has none.
     pub reservation_capacity: &'a BTreeMap<String, u32>,
     pub placement_group: Option<&'a PlacementGroup>,
-    /// Memory that nodes of a type showed with the class's current image (spec aws 3.8).
+    /// Memory that nodes of a type showed with the class's current image (aws 3.8).
     pub measured_memory: &'a BTreeMap<String, Quantity>,
 }
 
@@ -149,7 +149,7 @@ pub fn incompatibility(facts: &InstanceTypeFacts, context: &Context<'_>) -> Opti
     compatibility::check(facts, context)
 }
 
-/// The kubelet settings that a node of this type will run with: the launch path uses them too (spec aws 3.5).
+/// The kubelet settings that a node of this type will run with: the launch path uses them too (aws 3.5).
 pub fn kubelet_of(facts: &InstanceTypeFacts, context: &Context<'_>) -> Result<Resolved, KubeletError> {
     let interfaces = usable_interfaces(facts, &context.class.spec, context.settings.reserved_enis);
     kubelet::resolve(context.kubelet, facts, context.family, interfaces, context.settings.expressions)

@@ -1,4 +1,4 @@
-//! What of a type can be bought where and how (spec aws 4, 6).
+//! What of a type can be bought where and how (aws 4, 6).
 
 use super::labels::{absent, capacity_type, set};
 use super::{Context, zones_of};

@@ -1,4 +1,4 @@
-//! What a machine has, and what pods do not get of it (spec aws 3.3, 3.4).
+//! What a machine has, and what pods do not get of it (aws 3.3, 3.4).
 
 use super::{Context, Settings};
 use crate::facts::{InstanceTypeFacts, tables};
@@ -130,7 +130,7 @@ fn reserved_cpu(milli: i64) -> i64 {
     TIERS.iter().map(|(from, to, per_ten_thousand)| (milli.min(*to) - from).max(0) * per_ten_thousand / 10_000).sum()
 }
 
-/// Bytes of the disk that pods' writable layers and logs lie on: the first rule of spec aws 3.3 that gives a size.
+/// Bytes of the disk that pods' writable layers and logs lie on: the first rule of aws 3.3 that gives a size.
 fn ephemeral_storage(facts: &InstanceTypeFacts, class: &Ec2NodeClassSpec, family: Family) -> i64 {
     if class.instance_store_policy.as_deref() == Some("RAID0")
         && let Some(gigabytes) = facts.storage_gb

@@ -1,4 +1,4 @@
-//! Interruption notices as EventBridge delivers them (spec aws 21) and as instance status checks show them (22).
+//! Interruption notices as EventBridge delivers them (aws 21) and as instance status checks show them (aws 22).
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -38,7 +38,7 @@ impl InterruptionKind {
             Self::EventStatus => "event_status",
         }
     }
-    /// Reason of the Kubernetes Event on claim and node (spec aws 21.3).
+    /// Reason of the Kubernetes Event on claim and node (aws 21.3).
     pub const fn event_reason(self) -> &'static str {
         match self {
             Self::SpotInterrupted => "SpotInterrupted",
@@ -82,7 +82,7 @@ pub enum ParseInterruptionError {
 /// Reads the body of a queue message. `None`: an event that concerns nobody.
 ///
 /// Names of fields match without regard to case, `null` reads as absent, and an event without instance id names the
-/// empty one, which no claim has (spec aws 21.1).
+/// empty one, which no claim has (aws 21.1).
 pub fn parse(body: &str) -> Result<Option<Interruption>, ParseInterruptionError> {
     if body.is_empty() {
         return Ok(None);
@@ -169,7 +169,7 @@ pub struct InstanceStatus {
     pub has_scheduled_event: bool,
 }
 
-/// Checks must have failed for so long before they count (spec aws 22).
+/// Checks must have failed for so long before they count (aws 22).
 const IMPAIRED_FOR: jiff::SignedDuration = jiff::SignedDuration::from_secs(120);
 
 /// The kinds of trouble of an instance at `now`, worst first.

@@ -11,7 +11,7 @@ fn every_event_reads_as_the_reference_reads_it() {
         let answer = parse(body);
         assert_eq!(answer.is_err(), expected["error"] == true, "{body}");
         let Ok(answer) = answer else { continue };
-        // "Stopped" counts by its lower-case form: spec aws 28, quirk 12, decided against the reference.
+        // "Stopped" counts by its lower-case form: aws 28, quirk 12, decided against Karpenter.
         if body.contains("\"Stopped\"") {
             assert_eq!(answer.unwrap().kind, InterruptionKind::InstanceStopped);
             continue;

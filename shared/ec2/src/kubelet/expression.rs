@@ -1,4 +1,4 @@
-//! The arithmetic that kubelet settings may hold (spec aws 3.5): a subset of CEL over whole and floating numbers,
+//! The arithmetic that kubelet settings may hold (aws 3.5): a subset of CEL over whole and floating numbers,
 //! booleans and texts. No loops, no macros, no user data types; evaluation always ends.
 
 use std::collections::BTreeMap;

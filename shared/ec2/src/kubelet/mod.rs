@@ -1,4 +1,4 @@
-//! The kubelet document of a node class (spec aws 13, 3.5): decoded, and resolved for a machine.
+//! The kubelet document of a node class (aws 13, 3.5): decoded, and resolved for a machine.
 
 pub mod expression;
 
@@ -183,7 +183,7 @@ fn reserved(map: &TextMap, facts: &InstanceTypeFacts, pods: u32, gate: Expressio
         .collect()
 }
 
-/// A computed amount in the unit of its resource (spec aws 3.5).
+/// A computed amount in the unit of its resource (aws 3.5).
 fn in_unit(resource: &str, number: i64) -> String {
     match resource {
         "cpu" => format!("{}m", rounded_up(number, 10)),

@@ -1,4 +1,4 @@
-//! Images: where aliases lead (spec aws 11.1) and which image a node gets (11.3).
+//! Images: where aliases lead (aws 11.1) and which image a node gets (aws 11.3).
 
 use crate::facts::kubernetes_arch;
 use crate::family::Family;

@@ -1,4 +1,4 @@
-//! What a node class resolves to (spec aws 11, 14, 17, 18): the questions to ask EC2, and the choice among its answers.
+//! What a node class resolves to (aws 11, 14, 17, 18): the questions to ask EC2, and the choice among its answers.
 
 mod images;
 mod profile;
@@ -131,7 +131,7 @@ impl Verdict {
     }
 }
 
-/// The checks of spec aws 18.4 that need no call of EC2, in their order.
+/// The checks of aws 18.4 that need no call of EC2, in their order.
 fn validation(class: &Ec2NodeClass, family: crate::family::Family, has_service_cidr: bool, dependencies: &[&Verdict]) -> Verdict {
     if family == crate::family::Family::Al2023 && !has_service_cidr {
         return Verdict::no("ClusterCIDRResolutionFailed", "the service address range of the cluster is not known");
@@ -170,7 +170,7 @@ fn first_expression(kubelet: &Kubelet) -> Option<String> {
     })
 }
 
-/// Fields that every family maps (spec aws 13).
+/// Fields that every family maps (aws 13).
 const MAPPED: &[&str] = &[
     "clusterDNS",
     "maxPods",

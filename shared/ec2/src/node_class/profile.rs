@@ -1,4 +1,4 @@
-//! Instance profiles for roles (spec aws 17).
+//! Instance profiles for roles (aws 17).
 
 use std::collections::BTreeMap;
 use whittle_api::labels;

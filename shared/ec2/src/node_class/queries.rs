@@ -1,4 +1,4 @@
-//! Selector terms as EC2's filters (spec aws 11.2, 14.1, 15).
+//! Selector terms as EC2's filters (aws 11.2, 14.1, 15).
 
 use std::collections::BTreeMap;
 use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};

@@ -1,4 +1,4 @@
-//! Which capacity reservations of a class can be used, and how the class's status tells of them (spec aws 15).
+//! Which capacity reservations of a class can be used, and how the class's status tells of them (aws 15).
 
 use crate::network::CapacityReservation;
 use std::collections::BTreeMap;

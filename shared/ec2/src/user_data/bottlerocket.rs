@@ -1,4 +1,4 @@
-//! Bottlerocket's settings (spec aws 12.6): the user's TOML with our keys written over it.
+//! Bottlerocket's settings (aws 12.6): the user's TOML with our keys written over it.
 
 use super::{Bootstrap, UserDataError, kubelet_args};
 use crate::kubelet::TextMap;

@@ -1,4 +1,4 @@
-//! Kubelet settings as command line arguments (spec aws 12.3), for AL2 and Windows.
+//! Kubelet settings as command line arguments (aws 12.3), for AL2 and Windows.
 
 use super::Bootstrap;
 use std::fmt::Display;

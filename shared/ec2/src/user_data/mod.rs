@@ -1,4 +1,4 @@
-//! The user data that make a machine join the cluster (spec aws 12): one text per family, the user's own merged in.
+//! The user data that make a machine join the cluster (aws 12): one text per family, the user's own merged in.
 
 mod bottlerocket;
 mod kubelet_args;
@@ -77,7 +77,7 @@ pub fn render(family: Family, bootstrap: &Bootstrap<'_>) -> Result<String, UserD
     if text.len() > LARGEST { Err(UserDataError::TooLarge { class: bootstrap.class_name(), bytes: text.len() }) } else { Ok(text) }
 }
 
-/// Labels that the kubelet may set on its Node itself (spec aws 12.2): those of the claim and its capacity type, without
+/// Labels that the kubelet may set on its Node itself (aws 12.2): those of the claim and its capacity type, without
 /// the domains that the API server reserves.
 pub fn node_labels(claim: &NodeClaim, capacity_type: &str, family: Family) -> BTreeMap<String, String> {
     let mut all = claim.metadata.labels.clone();

@@ -1,4 +1,4 @@
-//! AL2023's NodeConfig (spec aws 12.5).
+//! AL2023's NodeConfig (aws 12.5).
 
 use super::mime::{self, Part};
 use super::shell::SHELL;

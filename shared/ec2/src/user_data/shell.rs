@@ -1,4 +1,4 @@
-//! Scripts: AL2's shell (spec aws 12.4) and Windows' PowerShell (12.7).
+//! Scripts: AL2's shell (aws 12.4) and Windows' PowerShell (aws 12.7).
 
 use super::mime::{self, Part};
 use super::{Bootstrap, UserDataError, kubelet_args};
