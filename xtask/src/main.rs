@@ -5,6 +5,7 @@
 mod artifacts;
 mod bench;
 mod ci;
+mod citations;
 mod deploy;
 mod edges;
 mod emitted;

@@ -1,6 +1,6 @@
 //! Habits that a compiler does not check: every file is compiled, short, small and portable.
 
-use crate::{quotes, workspace};
+use crate::{citations, quotes, workspace};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     found.extend(orphans(root, &files)?);
     found.extend(metrics(root, &files)?);
     found.extend(quotes::check(root)?);
+    found.extend(citations::check(root)?);
     Ok(found)
 }
 
