@@ -104,7 +104,7 @@ pub enum When {
 pub const ORDINARY_TIME: &str = "2026-01-01T00:00:00Z";
 
 impl When {
-    /// What cases of the plan format mean.
+    /// What golden cases mean.
     #[must_use]
     pub fn ordinary() -> Self {
         Self::Otherwise(ORDINARY_TIME.parse().expect("a literal time"))
