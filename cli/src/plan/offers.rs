@@ -12,7 +12,6 @@ use whittle_api::labels;
 use whittle_claims::NodeClassRecord;
 use whittle_core::schedule::Assortment;
 use whittle_ec2::facts::{Catalog, offline};
-use whittle_ec2::family::Family;
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, resolve};
 use whittle_ec2::kubelet::Kubelet;
 
@@ -91,7 +90,7 @@ fn types_of(class: &Ec2NodeClass, tables: &Catalog) -> Result<Vec<InstanceType>,
     let kubelet = Kubelet::parse(class.spec.kubelet.as_ref()).map_err(|error| wrong(error.to_string()))?;
     let (settings, unavailable) = (Settings::standard(), Unavailable::default());
     let context = Context {
-        family: Family::of(&class.spec),
+        family: class.spec.family(),
         class: &class,
         kubelet: &kubelet,
         settings: &settings,

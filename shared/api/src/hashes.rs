@@ -48,7 +48,8 @@ pub fn node_pool(pool: &NodePool) -> String {
 /// The hash of an EC2NodeClass with the CA bundle that its nodes trust (base64 text; empty when there is none), as its
 /// annotation writes it. Selector terms and the prefix count do not count.
 pub fn node_class(class: &Ec2NodeClass, ca_bundle: &str) -> String {
-    let parts = [class_spec(&class.spec), text(class.spec.family()), text(ca_bundle), text(&kubelet_text(class.spec.kubelet.as_ref()))];
+    let parts =
+        [class_spec(&class.spec), text(class.spec.family_name()), text(ca_bundle), text(&kubelet_text(class.spec.kubelet.as_ref()))];
     list(parts.into_iter()).to_string()
 }
 

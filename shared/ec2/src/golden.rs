@@ -2,7 +2,6 @@
 
 use crate::facts::tests::from_describe;
 use crate::facts::{Catalog, InstanceTypeFacts, Zone, tables};
-use crate::family::Family;
 use crate::instance_types::{Context, PlacementGroup, Settings, Unavailable};
 use crate::kubelet::{Expressions, Kubelet};
 use serde_json::Value;
@@ -79,7 +78,7 @@ impl Case {
     pub(crate) fn context(&self) -> Context<'_> {
         Context {
             class: &self.class,
-            family: Family::of(&self.class.spec),
+            family: self.class.spec.family(),
             kubelet: &self.kubelet,
             settings: &self.settings,
             unavailable: &self.unavailable,

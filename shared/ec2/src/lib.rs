@@ -5,7 +5,6 @@
 
 pub mod errors;
 pub mod facts;
-pub mod family;
 pub mod fleet;
 pub mod instance;
 pub mod instance_types;

@@ -8,7 +8,6 @@ use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_claims::{NodeClassRecord, Record, StockOut};
 use whittle_core::schedule::Assortment;
 use whittle_ec2::facts::Catalog;
-use whittle_ec2::family::Family;
 use whittle_ec2::fleet::image_for;
 use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve};
 use whittle_ec2::kubelet::{Kubelet, KubeletError};
@@ -127,7 +126,7 @@ impl ClassParts {
     /// What decides which types the class can buy.
     pub fn context<'a>(&'a self, unavailable: &'a Unavailable) -> Context<'a> {
         Context {
-            family: Family::of(&self.class.spec),
+            family: self.class.spec.family(),
             class: &self.class,
             kubelet: &self.kubelet,
             settings: &self.settings,

@@ -1,11 +1,13 @@
 //! Karpenter's kinds in their served versions.
 
+mod ami_family;
 mod buffer;
 mod node_claim;
 mod node_class;
 mod node_overlay;
 mod node_pool;
 
+pub use ami_family::AmiFamily;
 pub use buffer::{BufferReference, CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus};
 pub use node_claim::{NodeClaim, NodeClaimResources, NodeClaimSpec, NodeClaimStatus};
 pub use node_class::{

@@ -269,21 +269,6 @@ pub struct ResolvedAmi {
 }
 
 impl Ec2NodeClassSpec {
-    /// The AMI family: the written one, else the alias's, else Custom.
-    pub fn family(&self) -> &str {
-        if let Some(family) = &self.ami_family {
-            return family;
-        }
-        match self.alias().map(|(family, _)| family.to_ascii_lowercase()).as_deref() {
-            Some("al2") => "AL2",
-            Some("al2023") => "AL2023",
-            Some("bottlerocket") => "Bottlerocket",
-            Some("windows2019") => "Windows2019",
-            Some("windows2022") => "Windows2022",
-            Some("windows2025") => "Windows2025",
-            _ => "Custom",
-        }
-    }
     /// Family and version of the alias, if one is given.
     pub fn alias(&self) -> Option<(&str, &str)> {
         self.ami_selector_terms.iter().find_map(|term| term.alias.as_deref()?.split_once('@'))

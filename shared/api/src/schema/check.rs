@@ -59,7 +59,7 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
             && !incomplete
             && !holds(value)
         {
-            errors.push(FieldError::new(path.clone(), rule.message));
+            errors.push(FieldError::new(path.clone(), rule.message.clone()));
         }
     }
 }
@@ -70,7 +70,7 @@ pub(crate) fn check_change(schema: &Schema, old: &Value, new: &Value, path: &Fie
         if let Holds::Between(holds) = rule.holds
             && !holds(old, new)
         {
-            errors.push(FieldError::new(path.clone(), rule.message));
+            errors.push(FieldError::new(path.clone(), rule.message.clone()));
         }
     }
     if let (Shape::Object(fields), Value::Object(old), Value::Object(new)) = (&schema.shape, old, new) {

@@ -21,6 +21,7 @@ pub(crate) use defaults::apply_defaults;
 pub(crate) use kubelet_document::kubelet_document;
 pub(crate) use openapi::openapi;
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// The schema of one value.
 #[derive(Clone)]
@@ -82,7 +83,7 @@ pub(crate) struct Field {
 pub(crate) struct Rule {
     pub(crate) cel: String,
     /// What is wrong, and the remedy.
-    pub(crate) message: &'static str,
+    pub(crate) message: Cow<'static, str>,
     pub(crate) holds: Holds,
 }
 
@@ -131,12 +132,12 @@ impl Schema {
         self.default = Some(value);
         self
     }
-    fn rule(mut self, cel: impl Into<String>, message: &'static str, holds: fn(&Value) -> bool) -> Self {
-        self.rules.push(Rule { cel: cel.into(), message, holds: Holds::Of(holds) });
+    fn rule(mut self, cel: impl Into<String>, message: impl Into<Cow<'static, str>>, holds: fn(&Value) -> bool) -> Self {
+        self.rules.push(Rule { cel: cel.into(), message: message.into(), holds: Holds::Of(holds) });
         self
     }
     fn change(mut self, cel: &'static str, message: &'static str, holds: fn(&Value, &Value) -> bool) -> Self {
-        self.rules.push(Rule { cel: cel.to_owned(), message, holds: Holds::Between(holds) });
+        self.rules.push(Rule { cel: cel.to_owned(), message: message.into(), holds: Holds::Between(holds) });
         self
     }
     fn pattern(mut self, text: &'static str) -> Self {

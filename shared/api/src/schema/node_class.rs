@@ -2,10 +2,10 @@
 
 use super::parts::{self, has, items, str_of};
 use super::{Kind, Schema, boolean, int32, int64, list, may, need, object, one_of, text, time};
+use crate::karpenter::AmiFamily;
 use serde_json::{Value, json};
 
 const VOLUME_SIZE: &str = r"^((?:[1-9][0-9]{0,3}|[1-4][0-9]{4}|[5][0-8][0-9]{3}|59000)Gi|(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|[6][0-3][0-9]{3}|64000)G|([1-9]||[1-5][0-7]|58)Ti|([1-9]||[1-5][0-9]|6[0-3]|64)T)$";
-const FAMILIES: &[&str] = &["AL2", "AL2023", "Bottlerocket", "Custom", "Windows2019", "Windows2022", "Windows2025"];
 
 pub(super) fn kind() -> Kind {
     Kind { api_version: "karpenter.k8s.aws/v1", kind: "EC2NodeClass", spec: spec(), spec_required: false, status: Some(status()) }
@@ -18,7 +18,7 @@ fn spec() -> Schema {
         may("capacityReservationSelectorTerms", reservation_terms()),
         may("placementGroupSelector", placement_group()),
         need("amiSelectorTerms", ami_terms()),
-        may("amiFamily", one_of(FAMILIES).about("how the nodes are bootstrapped; taken from an alias if there is one")),
+        may("amiFamily", one_of(&AmiFamily::NAMES).about("how the nodes are bootstrapped; taken from an alias if there is one")),
         may("role", identity("IAM role of the nodes; a profile is made for it")),
         may("instanceProfile", identity("instance profile of the nodes, instead of a role")),
         may("kubelet", parts::anything().about("settings of the kubelet, as its configuration file has them")),
@@ -213,6 +213,8 @@ fn ami_terms() -> Schema {
 }
 
 fn alias() -> Schema {
+    let families: Vec<&str> = AmiFamily::all().filter_map(AmiFamily::alias).collect();
+    let (last, others) = families.split_last().expect("a family has images of its own");
     text()
         .max(30)
         .about("images of a family in a version, al2023@latest")
@@ -220,11 +222,11 @@ fn alias() -> Schema {
             alias.as_str().is_none_or(|alias| super::check::matches("^[a-zA-Z0-9]+@.+$", alias))
         })
         .rule(
-            "self.split('@')[0] in ['al2', 'al2023', 'bottlerocket', 'windows2019', 'windows2022', 'windows2025']",
-            "there is no such family: al2, al2023, bottlerocket, windows2019, windows2022 and windows2025 have aliases",
+            format!("self.split('@')[0] in ['{}']", families.join("', '")),
+            format!("there is no such family: {} and {last} have aliases", others.join(", ")),
             |alias| {
-                let known = ["al2", "al2023", "bottlerocket", "windows2019", "windows2022", "windows2025"];
-                alias.as_str().is_none_or(|alias| known.contains(&alias_family(alias)))
+                let known = |word| AmiFamily::all().any(|family| family.alias() == Some(word));
+                alias.as_str().is_none_or(|alias| known(alias_family(alias)))
             },
         )
         .rule("!self.startsWith('windows') || self.endsWith('@latest')", "Windows images cannot be pinned: write @latest", |alias| {

@@ -1,9 +1,9 @@
 //! Launch templates: everything about a machine that a fleet's overrides cannot say (aws 10).
 
-use crate::family::Family;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{BlockDeviceMapping, ConnectionTracking, Ec2NodeClassSpec, MetadataOptions};
 use whittle_units::Quantity;
 
@@ -84,7 +84,7 @@ pub fn volume_gibibytes(size: Option<&str>) -> Option<i32> {
 }
 
 /// The class's volumes, or its family's.
-pub(super) fn volumes(class: &Ec2NodeClassSpec, family: Family) -> Vec<BlockDeviceMapping> {
+pub(super) fn volumes(class: &Ec2NodeClassSpec, family: AmiFamily) -> Vec<BlockDeviceMapping> {
     match class.block_device_mappings.as_deref() {
         Some(mappings) if !mappings.is_empty() => mappings.to_vec(),
         _ => family.default_volumes(),

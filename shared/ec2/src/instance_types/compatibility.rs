@@ -2,13 +2,13 @@
 
 use super::Context;
 use crate::facts::InstanceTypeFacts;
-use crate::family::Family;
+use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::NetworkInterface;
 
 /// Why a type cannot be used with a class; the first reason found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Incompatibility {
-    Family,
+    AmiFamily,
     NetworkInterfaces,
     NestedVirtualization,
     PlacementStrategy,
@@ -17,8 +17,8 @@ pub enum Incompatibility {
 
 pub(super) fn check(facts: &InstanceTypeFacts, context: &Context<'_>) -> Option<Incompatibility> {
     let class = &context.class.spec;
-    if context.family == Family::Al2023 && facts.name.starts_with("a1.") {
-        return Some(Incompatibility::Family);
+    if context.family == AmiFamily::Al2023 && facts.name.starts_with("a1.") {
+        return Some(Incompatibility::AmiFamily);
     }
     if let Some(interfaces) = class.network_interfaces.as_deref().filter(|interfaces| !interfaces.is_empty())
         && !takes(facts, interfaces)

@@ -10,10 +10,10 @@ pub use offerings::{Pool, Unavailable, quota_of};
 pub use resources::{TypeResources, default_pods, usable_interfaces};
 
 use crate::facts::{Catalog, InstanceTypeFacts};
-use crate::family::Family;
 use crate::kubelet::{self, Expressions, Kubelet, KubeletError, Resolved};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
+use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Ec2NodeClass, ResolvedCapacityReservation};
 use whittle_units::Quantity;
 
@@ -60,7 +60,7 @@ impl PlacementGroup {
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub class: &'a Ec2NodeClass,
-    pub family: Family,
+    pub family: AmiFamily,
     pub kubelet: &'a Kubelet,
     pub settings: &'a Settings,
     pub unavailable: &'a Unavailable,

@@ -2,8 +2,8 @@
 
 use super::{Context, Settings};
 use crate::facts::{InstanceTypeFacts, tables};
-use crate::family::Family;
 use crate::kubelet::{Kubelet, Resolved};
+use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{BlockDeviceMapping, Ec2NodeClassSpec};
 use whittle_units::{Quantity, Resources};
 
@@ -48,7 +48,7 @@ fn pods_by_interfaces(facts: &InstanceTypeFacts, interfaces: u32) -> u32 {
 }
 
 /// The number of pods of a family without any kubelet setting.
-pub fn default_pods(facts: &InstanceTypeFacts, family: Family, interfaces: u32) -> u32 {
+pub fn default_pods(facts: &InstanceTypeFacts, family: AmiFamily, interfaces: u32) -> u32 {
     if family.limits_pods_by_interfaces() { pods_by_interfaces(facts, interfaces) } else { DEFAULT_PODS }
 }
 
@@ -131,7 +131,7 @@ fn reserved_cpu(milli: i64) -> i64 {
 }
 
 /// Bytes of the disk that pods' writable layers and logs lie on: the first rule of aws 3.3 that gives a size.
-fn ephemeral_storage(facts: &InstanceTypeFacts, class: &Ec2NodeClassSpec, family: Family) -> i64 {
+fn ephemeral_storage(facts: &InstanceTypeFacts, class: &Ec2NodeClassSpec, family: AmiFamily) -> i64 {
     if class.instance_store_policy.as_deref() == Some("RAID0")
         && let Some(gigabytes) = facts.storage_gb
     {

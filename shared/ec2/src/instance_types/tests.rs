@@ -110,7 +110,7 @@ impl World {
         let catalog = &*CATALOG;
         let context = Context {
             class: &self.class,
-            family: Family::of(&self.class.spec),
+            family: self.class.spec.family(),
             kubelet: &self.kubelet,
             settings: &self.settings,
             unavailable: &self.unavailable,
@@ -280,7 +280,7 @@ fn a_class_without_subnets_or_a_catalog_without_types_lists_nothing() {
     let (unavailable, reservations, measured) = (Unavailable::default(), BTreeMap::new(), BTreeMap::new());
     let context = Context {
         class: &world.class,
-        family: Family::Al2023,
+        family: AmiFamily::Al2023,
         kubelet: &world.kubelet,
         settings: &world.settings,
         unavailable: &unavailable,

@@ -3,13 +3,13 @@
 pub mod expression;
 
 use crate::facts::InstanceTypeFacts;
-use crate::family::Family;
 use crate::instance_types::default_pods;
 use expression::{Expression, ExpressionError, Value, Variables};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use whittle_api::GoDuration;
+use whittle_api::karpenter::AmiFamily;
 use whittle_units::Quantity;
 
 /// Amounts or expressions by resource name, as the user wrote them.
@@ -124,7 +124,7 @@ pub enum Expressions {
 pub fn resolve(
     kubelet: &Kubelet,
     facts: &InstanceTypeFacts,
-    family: Family,
+    family: AmiFamily,
     interfaces: u32,
     gate: Expressions,
 ) -> Result<Resolved, KubeletError> {

@@ -57,7 +57,7 @@ fn expressions_that_have_no_number_say_why() {
 
 fn resolved(document: serde_json::Value, gate: Expressions) -> Result<Resolved, KubeletError> {
     let kubelet = Kubelet::parse(Some(&document))?;
-    resolve(&kubelet, &m5_large(), Family::Al2023, 3, gate)
+    resolve(&kubelet, &m5_large(), AmiFamily::Al2023, 3, gate)
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Images: where aliases lead (aws 11.1) and which image a node gets (aws 11.3).
 
 use crate::facts::kubernetes_arch;
-use crate::family::Family;
 use crate::network::{Image, ImageVariant};
 use std::cmp::Ordering;
+use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Operator, Requirement, ResolvedAmi};
 use whittle_api::labels;
 
@@ -35,20 +35,23 @@ pub fn ssm_images(alias: &str, kubernetes: &str) -> Result<Vec<SsmImage>, AliasE
     let (family, version) = alias.split_once('@').unwrap_or((alias, "latest"));
     let minor: u32 = kubernetes.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or_default();
     let of = |parameter: String, variant| SsmImage { parameter, variant };
-    match family {
-        "al2" if minor >= AL2_ENDS_AT => Err(AliasError::TooNew { alias: alias.to_owned(), version: kubernetes.to_owned() }),
-        "al2" => Ok(al2(kubernetes, version).map(|(parameter, variant)| of(parameter, variant)).to_vec()),
-        "al2023" => Ok(al2023(kubernetes, version)),
-        "bottlerocket" => Ok(bottlerocket(kubernetes, version)),
-        "windows2025" if minor < WINDOWS2025_BEGINS_AT => {
+    let Some(known) = AmiFamily::of_alias(family).filter(|known| known.alias() == Some(family)) else {
+        return Err(AliasError::Unknown(alias.to_owned()));
+    };
+    match known {
+        AmiFamily::Al2 if minor >= AL2_ENDS_AT => Err(AliasError::TooNew { alias: alias.to_owned(), version: kubernetes.to_owned() }),
+        AmiFamily::Al2 => Ok(al2(kubernetes, version).map(|(parameter, variant)| of(parameter, variant)).to_vec()),
+        AmiFamily::Al2023 => Ok(al2023(kubernetes, version)),
+        AmiFamily::Bottlerocket => Ok(bottlerocket(kubernetes, version)),
+        AmiFamily::Windows2025 if minor < WINDOWS2025_BEGINS_AT => {
             Err(AliasError::TooOld { alias: alias.to_owned(), version: kubernetes.to_owned() })
         }
-        "windows2019" | "windows2022" | "windows2025" => {
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
             let year = family.trim_start_matches("windows");
             let name = format!("Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}");
             Ok(vec![of(format!("/aws/service/ami-windows-latest/{name}/image_id"), ImageVariant::Any)])
         }
-        _ => Err(AliasError::Unknown(alias.to_owned())),
+        AmiFamily::Custom => Err(AliasError::Unknown(alias.to_owned())),
     }
 }
 
@@ -99,7 +102,7 @@ fn bottlerocket(kubernetes: &str, version: &str) -> Vec<SsmImage> {
 
 /// The images of a class in the order in which types are matched: the newest first. Of images for the same machines only
 /// the best stays.
-pub fn choose_images(images: &[Image], family: Family) -> Vec<ResolvedAmi> {
+pub fn choose_images(images: &[Image], family: AmiFamily) -> Vec<ResolvedAmi> {
     let mut best: Vec<(Vec<Requirement>, &Image)> = Vec::new();
     for image in images {
         let Some(arch) = kubernetes_arch(&image.architecture) else { continue };
@@ -127,7 +130,7 @@ fn preference(a: &Image, b: &Image) -> Ordering {
 }
 
 /// The machines that an image is for, keys by length and then by name. Image tags never count.
-fn requirements(variant: ImageVariant, arch: &str, family: Family) -> Vec<Vec<Requirement>> {
+fn requirements(variant: ImageVariant, arch: &str, family: AmiFamily) -> Vec<Vec<Requirement>> {
     let of = |key: &str, operator| Requirement { key: key.to_owned(), operator, ..Requirement::default() };
     let none = |key| of(key, Operator::DoesNotExist);
     let some = |key| of(key, Operator::Exists);

@@ -16,7 +16,7 @@ use crate::fleet::is_reserved_tag;
 use crate::kubelet::{Kubelet, MaxPods};
 use crate::network::{CapacityReservation, Image, SecurityGroup, Subnet};
 use whittle_api::conditions;
-use whittle_api::karpenter::{Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
+use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
 use whittle_units::{Quantity, Timestamp};
 
@@ -53,7 +53,7 @@ pub fn choose_security_groups(mut groups: Vec<SecurityGroup>) -> Vec<ResolvedSec
 /// The status of a class after a successful look at everything it names.
 pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClassStatus {
     let mut status = class.status.clone();
-    let family = crate::family::Family::of(&class.spec);
+    let family = class.spec.family();
     status.subnets = choose_subnets(found.subnets);
     status.security_groups = choose_security_groups(found.security_groups);
     status.amis = choose_images(&found.images, family);
@@ -132,8 +132,8 @@ impl Verdict {
 }
 
 /// The checks of aws 18.4 that need no call of EC2, in their order.
-fn validation(class: &Ec2NodeClass, family: crate::family::Family, has_service_cidr: bool, dependencies: &[&Verdict]) -> Verdict {
-    if family == crate::family::Family::Al2023 && !has_service_cidr {
+fn validation(class: &Ec2NodeClass, family: AmiFamily, has_service_cidr: bool, dependencies: &[&Verdict]) -> Verdict {
+    if family == AmiFamily::Al2023 && !has_service_cidr {
         return Verdict::no("ClusterCIDRResolutionFailed", "the service address range of the cluster is not known");
     }
     let kubelet = match Kubelet::parse(class.spec.kubelet.as_ref()) {
@@ -187,13 +187,12 @@ const MAPPED: &[&str] = &[
 ];
 
 /// Settings that the family's nodes would not get.
-fn unsupported(kubelet: &Kubelet, family: crate::family::Family) -> Option<Verdict> {
-    use crate::family::Family;
-    if matches!(family, Family::Al2023 | Family::Custom) {
+fn unsupported(kubelet: &Kubelet, family: AmiFamily) -> Option<Verdict> {
+    if matches!(family, AmiFamily::Al2023 | AmiFamily::Custom) {
         return None;
     }
     let mut fields: Vec<&str> = kubelet.raw.keys().map(String::as_str).filter(|key| !MAPPED.contains(key)).collect();
-    if family == Family::Bottlerocket && kubelet.pods_per_core.is_some() {
+    if family == AmiFamily::Bottlerocket && kubelet.pods_per_core.is_some() {
         fields.push("podsPerCore");
     }
     fields.sort_unstable();

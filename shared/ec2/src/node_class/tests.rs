@@ -1,8 +1,8 @@
 use super::*;
-use crate::family::Family;
 use crate::network::ImageVariant;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{AmiSelectorTerm, ResolvedAmi, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 
 fn subnet(id: &str, free: u32) -> Subnet {
@@ -41,12 +41,12 @@ fn subnets_come_by_free_addresses_and_groups_by_id() {
 #[test]
 fn of_equal_images_the_one_in_service_then_the_newest_wins() {
     let arm = |id: &str, created| image(id, "arm64", created, ImageVariant::Any);
-    assert_eq!(ids(&choose_images(&[arm("a", OLD), arm("b", NEW)], Family::Custom)), ["b"]);
-    assert_eq!(ids(&choose_images(&[arm("a", OLD), Image { deprecated: true, ..arm("b", NEW) }], Family::Custom)), ["a"]);
-    assert_eq!(ids(&choose_images(&[arm("a", NEW), arm("b", NEW)], Family::Custom)), ["b"], "then the larger name");
+    assert_eq!(ids(&choose_images(&[arm("a", OLD), arm("b", NEW)], AmiFamily::Custom)), ["b"]);
+    assert_eq!(ids(&choose_images(&[arm("a", OLD), Image { deprecated: true, ..arm("b", NEW) }], AmiFamily::Custom)), ["a"]);
+    assert_eq!(ids(&choose_images(&[arm("a", NEW), arm("b", NEW)], AmiFamily::Custom)), ["b"], "then the larger name");
     let deprecated = |id: &str, created| Image { deprecated: true, ..arm(id, created) };
-    assert_eq!(ids(&choose_images(&[deprecated("a", OLD), deprecated("b", NEW)], Family::Custom)), ["b"]);
-    assert_eq!(ids(&choose_images(&[image("x", "i386", NEW, ImageVariant::Any)], Family::Custom)), [""; 0]);
+    assert_eq!(ids(&choose_images(&[deprecated("a", OLD), deprecated("b", NEW)], AmiFamily::Custom)), ["b"]);
+    assert_eq!(ids(&choose_images(&[image("x", "i386", NEW, ImageVariant::Any)], AmiFamily::Custom)), [""; 0]);
 }
 
 #[test]
@@ -56,11 +56,11 @@ fn images_for_different_machines_all_stay_newest_first() {
         image("gpu", "x86_64", NEW, ImageVariant::Accelerated),
         image("arm", "arm64", OLD, ImageVariant::Standard),
     ];
-    let chosen = choose_images(&images, Family::Al2);
+    let chosen = choose_images(&images, AmiFamily::Al2);
     assert_eq!(ids(&chosen), ["gpu", "gpu", "arm", "std"]);
     let keys: Vec<&str> = chosen[3].requirements.iter().map(|requirement| requirement.key.as_str()).collect();
     assert_eq!(keys, ["kubernetes.io/arch", "karpenter.k8s.aws/instance-gpu-count", "karpenter.k8s.aws/instance-accelerator-count"]);
-    let windows = choose_images(&[image("win", "x86_64", NEW, ImageVariant::Any)], Family::Windows2022);
+    let windows = choose_images(&[image("win", "x86_64", NEW, ImageVariant::Any)], AmiFamily::Windows2022);
     assert_eq!(windows[0].requirements.len(), 3);
 }
 

@@ -6,10 +6,10 @@ mod mime;
 mod node_config;
 mod shell;
 
-use crate::family::Family;
 use crate::kubelet::{Kubelet, Resolved};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
+use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::labels;
 
@@ -66,23 +66,23 @@ impl UserDataError {
 pub const LARGEST: usize = 16_384;
 
 /// The plain text of the user data (EC2 wants it in base64); empty where there is nothing to say.
-pub fn render(family: Family, bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
+pub fn render(family: AmiFamily, bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
     let text = match family {
-        Family::Al2 => shell::al2(bootstrap)?,
-        Family::Al2023 => node_config::al2023(bootstrap)?,
-        Family::Bottlerocket => bottlerocket::render(bootstrap)?,
-        Family::Windows2019 | Family::Windows2022 | Family::Windows2025 => shell::windows(bootstrap),
-        Family::Custom => bootstrap.class.spec.user_data.clone().unwrap_or_default(),
+        AmiFamily::Al2 => shell::al2(bootstrap)?,
+        AmiFamily::Al2023 => node_config::al2023(bootstrap)?,
+        AmiFamily::Bottlerocket => bottlerocket::render(bootstrap)?,
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => shell::windows(bootstrap),
+        AmiFamily::Custom => bootstrap.class.spec.user_data.clone().unwrap_or_default(),
     };
     if text.len() > LARGEST { Err(UserDataError::TooLarge { class: bootstrap.class_name(), bytes: text.len() }) } else { Ok(text) }
 }
 
 /// Labels that the kubelet may set on its Node itself (aws 12.2): those of the claim and its capacity type, without
 /// the domains that the API server reserves.
-pub fn node_labels(claim: &NodeClaim, capacity_type: &str, family: Family) -> BTreeMap<String, String> {
+pub fn node_labels(claim: &NodeClaim, capacity_type: &str, family: AmiFamily) -> BTreeMap<String, String> {
     let mut all = claim.metadata.labels.clone();
     all.insert(labels::CAPACITY_TYPE.to_owned(), capacity_type.to_owned());
-    if family != Family::Custom {
+    if family != AmiFamily::Custom {
         all.insert(labels::DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
     }
     all.retain(|key, _| !is_restricted(key));

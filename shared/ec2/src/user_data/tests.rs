@@ -17,11 +17,11 @@ pub(crate) fn access(facts: &Value) -> ClusterAccess {
     }
 }
 
-fn rendered(path: &Path) -> (Family, Result<String, UserDataError>) {
+fn rendered(path: &Path) -> (AmiFamily, Result<String, UserDataError>) {
     rendered_case(&Case::read(path))
 }
 
-fn rendered_case(case: &Case) -> (Family, Result<String, UserDataError>) {
+fn rendered_case(case: &Case) -> (AmiFamily, Result<String, UserDataError>) {
     let (catalog, context, cluster) = (case.catalog(true), case.context(), access(&case.facts));
     let claim = case.claim.as_ref().unwrap();
     let resolved = kubelet_of(catalog.types.first().unwrap(), &context).unwrap();
@@ -65,10 +65,10 @@ fn user_data_are_what_the_reference_writes() {
         };
         let answer = answer.unwrap_or_else(|error| panic!("{name}: {error}"));
         match family {
-            Family::Bottlerocket => {
+            AmiFamily::Bottlerocket => {
                 assert_eq!(answer.parse::<toml::Table>().unwrap(), expected.parse::<toml::Table>().unwrap(), "{name}");
             }
-            Family::Al2023 => assert_eq!(without_layout(&answer), without_layout(&expected), "{name}"),
+            AmiFamily::Al2023 => assert_eq!(without_layout(&answer), without_layout(&expected), "{name}"),
             _ => assert_eq!(answer, expected, "{name}"),
         }
     }
@@ -105,7 +105,7 @@ fn nodes_of_a_provisioners_pool_carry_both_pool_labels() {
     for key in [labels::NODE_POOL, labels::PROVISIONER_NAME] {
         claim.metadata.labels.insert(key.to_owned(), "default".to_owned());
     }
-    let labels = node_labels(&claim, "spot", Family::Al2);
+    let labels = node_labels(&claim, "spot", AmiFamily::Al2);
     assert_eq!(labels.get(labels::PROVISIONER_NAME).map(String::as_str), Some("default"));
     assert_eq!(labels.get(labels::CAPACITY_TYPE).map(String::as_str), Some("spot"));
 }

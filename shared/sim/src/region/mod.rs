@@ -14,9 +14,9 @@ use crate::dice::{Dice, Stream};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Ec2NodeClass, Ec2NodeClassSpec};
 use whittle_ec2::facts::{Catalog, Zone, offline, tables};
-use whittle_ec2::family::Family;
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources};
@@ -266,14 +266,14 @@ impl Region {
 
     /// Capacity and allocatable of a plain machine of a managed group.
     pub fn plain_size(&self, instance_type: &str) -> (Resources, Resources) {
-        self.size(instance_type, "al2", &LaunchTemplate::default(), None)
+        self.size(instance_type, AmiFamily::Al2, &LaunchTemplate::default(), None)
     }
 
     /// Capacity and allocatable as the kubelet of a family reports them.
-    fn size(&self, instance_type: &str, family: &str, template: &LaunchTemplate, max_pods: Option<i64>) -> (Resources, Resources) {
+    fn size(&self, instance_type: &str, family: AmiFamily, template: &LaunchTemplate, max_pods: Option<i64>) -> (Resources, Resources) {
         let Some(facts) = self.catalog.facts(instance_type) else { return (Resources::new(), Resources::new()) };
         let spec = Ec2NodeClassSpec {
-            ami_family: Some(family_word(family).to_owned()),
+            ami_family: Some(family.name().to_owned()),
             block_device_mappings: (!template.block_device_mappings.is_empty()).then(|| template.block_device_mappings.clone()),
             ..Ec2NodeClassSpec::default()
         };
@@ -281,7 +281,7 @@ impl Region {
         let settings = Settings::standard();
         let context = Context {
             class: &class,
-            family: Family::of(&class.spec),
+            family: class.spec.family(),
             kubelet: &Kubelet::default(),
             settings: &settings,
             unavailable: &Unavailable::default(),
@@ -402,15 +402,10 @@ impl Region {
         let machine = self.machines.get(id)?;
         let instance = &machine.instance;
         let image = self.network.images.iter().find(|image| image.id == instance.image_id);
-        let family = image.map_or("al2", |image| network::family_of(image));
+        let family = image.map_or(AmiFamily::Al2, network::family_of);
         let boot = user_data::read(&machine.launch_template.user_data);
         let (capacity, allocatable) = self.size(&instance.instance_type, family, &machine.launch_template, boot.max_pods);
-        let windows_build = match family {
-            "windows2019" => Some("10.0.17763"),
-            "windows2022" => Some("10.0.20348"),
-            "windows2025" => Some("10.0.26100"),
-            _ => None,
-        };
+        let windows_build = family.windows_build();
         Some(JoiningMachine {
             instance_id: id.to_string(),
             node_name: instance.private_dns_name.clone(),
@@ -427,17 +422,5 @@ impl Region {
             labels: boot.labels,
             taints: boot.taints,
         })
-    }
-}
-
-/// The node class's word for an alias family.
-fn family_word(family: &str) -> &'static str {
-    match family {
-        "al2023" => "AL2023",
-        "bottlerocket" => "Bottlerocket",
-        "windows2019" => "Windows2019",
-        "windows2022" => "Windows2022",
-        "windows2025" => "Windows2025",
-        _ => "AL2",
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use std::collections::BTreeMap;
-use whittle_api::karpenter::{AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::karpenter::{AmiFamily, AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_ec2::facts::Zone;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup, Subnet};
 use whittle_units::ClusterName;
@@ -124,42 +124,42 @@ fn image_matches(image: &Image, term: &AmiSelectorTerm) -> bool {
 /// Our own mark on images: the alias family that they belong to.
 const FAMILY_TAG: &str = "sim/family";
 
-/// The alias family that an image belongs to (`al2`, `bottlerocket`, …).
-pub(super) fn family_of(image: &Image) -> &str {
-    image.tags.get(FAMILY_TAG).map_or("al2", String::as_str)
+/// The family that an image belongs to; AL2 where nothing says so.
+pub(super) fn family_of(image: &Image) -> AmiFamily {
+    image.tags.get(FAMILY_TAG).and_then(|alias| AmiFamily::of_alias(alias)).unwrap_or(AmiFamily::Al2)
 }
 
 fn family_images(version: &str) -> Vec<Image> {
     let date = "2025-06-01T00:00:00Z".parse().unwrap_or(Timestamp::UNIX_EPOCH);
-    let image = |number: u32, family: &str, architecture: &str, name: String| Image {
+    let image = |number: u32, family: AmiFamily, architecture: &str, name: String| Image {
         id: format!("ami-{number:017x}"),
         owner: "602401143452".to_owned(),
         architecture: architecture.to_owned(),
         created_at: date,
         deprecated: false,
         variant: match family {
-            "windows2019" | "windows2022" | "windows2025" => ImageVariant::Any,
+            _ if family.is_windows() => ImageVariant::Any,
             _ if name.contains("-gpu-") => ImageVariant::Accelerated,
             _ if name.contains("-nvidia-") => ImageVariant::Nvidia,
             _ if name.contains("-neuron-") => ImageVariant::Neuron,
             _ => ImageVariant::Standard,
         },
         name,
-        tags: BTreeMap::from([(FAMILY_TAG.to_owned(), family.to_owned())]),
+        tags: BTreeMap::from([(FAMILY_TAG.to_owned(), family.alias().unwrap_or_default().to_owned())]),
     };
     vec![
-        image(1, "al2", "x86_64", format!("amazon-eks-node-{version}-v20250601")),
-        image(2, "al2", "arm64", format!("amazon-eks-arm64-node-{version}-v20250601")),
-        image(3, "al2", "x86_64", format!("amazon-eks-gpu-node-{version}-v20250601")),
-        image(4, "al2023", "x86_64", format!("amazon-eks-node-al2023-x86_64-standard-{version}-v20250601")),
-        image(5, "al2023", "arm64", format!("amazon-eks-node-al2023-arm64-standard-{version}-v20250601")),
-        image(6, "al2023", "x86_64", format!("amazon-eks-node-al2023-x86_64-nvidia-{version}-v20250601")),
-        image(7, "al2023", "x86_64", format!("amazon-eks-node-al2023-x86_64-neuron-{version}-v20250601")),
-        image(8, "bottlerocket", "x86_64", format!("bottlerocket-aws-k8s-{version}-x86_64-v1.40.0")),
-        image(9, "bottlerocket", "arm64", format!("bottlerocket-aws-k8s-{version}-aarch64-v1.40.0")),
-        image(10, "bottlerocket", "x86_64", format!("bottlerocket-aws-k8s-{version}-nvidia-x86_64-v1.40.0")),
-        image(11, "windows2019", "x86_64", format!("Windows_Server-2019-English-Core-EKS_Optimized-{version}-2025.06.01")),
-        image(12, "windows2022", "x86_64", format!("Windows_Server-2022-English-Core-EKS_Optimized-{version}-2025.06.01")),
-        image(13, "windows2025", "x86_64", format!("Windows_Server-2025-English-Core-EKS_Optimized-{version}-2025.06.01")),
+        image(1, AmiFamily::Al2, "x86_64", format!("amazon-eks-node-{version}-v20250601")),
+        image(2, AmiFamily::Al2, "arm64", format!("amazon-eks-arm64-node-{version}-v20250601")),
+        image(3, AmiFamily::Al2, "x86_64", format!("amazon-eks-gpu-node-{version}-v20250601")),
+        image(4, AmiFamily::Al2023, "x86_64", format!("amazon-eks-node-al2023-x86_64-standard-{version}-v20250601")),
+        image(5, AmiFamily::Al2023, "arm64", format!("amazon-eks-node-al2023-arm64-standard-{version}-v20250601")),
+        image(6, AmiFamily::Al2023, "x86_64", format!("amazon-eks-node-al2023-x86_64-nvidia-{version}-v20250601")),
+        image(7, AmiFamily::Al2023, "x86_64", format!("amazon-eks-node-al2023-x86_64-neuron-{version}-v20250601")),
+        image(8, AmiFamily::Bottlerocket, "x86_64", format!("bottlerocket-aws-k8s-{version}-x86_64-v1.40.0")),
+        image(9, AmiFamily::Bottlerocket, "arm64", format!("bottlerocket-aws-k8s-{version}-aarch64-v1.40.0")),
+        image(10, AmiFamily::Bottlerocket, "x86_64", format!("bottlerocket-aws-k8s-{version}-nvidia-x86_64-v1.40.0")),
+        image(11, AmiFamily::Windows2019, "x86_64", format!("Windows_Server-2019-English-Core-EKS_Optimized-{version}-2025.06.01")),
+        image(12, AmiFamily::Windows2022, "x86_64", format!("Windows_Server-2022-English-Core-EKS_Optimized-{version}-2025.06.01")),
+        image(13, AmiFamily::Windows2025, "x86_64", format!("Windows_Server-2025-English-Core-EKS_Optimized-{version}-2025.06.01")),
     ]
 }
