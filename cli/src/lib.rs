@@ -4,11 +4,11 @@ pub mod check;
 pub mod consolidate;
 pub mod convert;
 pub mod explain;
-pub mod input;
 pub mod local;
 pub mod plan;
 pub mod savings;
 pub mod sim;
+pub mod source;
 pub mod uninstall;
 
 use clap::{Parser, Subcommand};

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use whittle_cli::consolidate::{ConsolidateArgs, render};
-use whittle_cli::plan::source::Source;
-use whittle_cli::plan::{Format, PackingArg};
+use whittle_cli::source::Source;
+use whittle_cli::source::{Format, PackingArg};
 
 fn cases() -> Vec<PathBuf> {
     let mut out: Vec<PathBuf> = std::fs::read_dir(golden().join("consolidation")).unwrap().map(|e| e.unwrap().path()).collect();

@@ -3,8 +3,9 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use whittle_cli::plan::source::Source;
-use whittle_cli::plan::{Format, PackingArg, PlanArgs, render};
+use whittle_cli::plan::{PlanArgs, render};
+use whittle_cli::source::Source;
+use whittle_cli::source::{Format, PackingArg};
 use whittle_units::Quantity;
 
 pub(crate) fn golden() -> PathBuf {

@@ -4,8 +4,9 @@ use crate::golden_scheduling::list;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
-use whittle_cli::plan::source::Source;
-use whittle_cli::plan::{Format, PackingArg, PlanArgs, render};
+use whittle_cli::plan::{PlanArgs, render};
+use whittle_cli::source::Source;
+use whittle_cli::source::{Format, PackingArg};
 
 /// The plan of both packings for a case of `tests/plans`, with further manifests.
 fn plans(case: &str, more: &[&str]) -> [Value; 2] {

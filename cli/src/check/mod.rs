@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::input;
+use crate::source::files;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub fn run(
     err: &mut dyn Write,
 ) -> io::Result<ExitCode> {
     let mut found = Findings::default();
-    let located = match input::objects(&args.filename, stdin) {
+    let located = match files::objects(&args.filename, stdin) {
         Ok(located) => located,
         Err(errors) => {
             for error in errors {

@@ -6,9 +6,7 @@ pub(crate) mod output;
 #[cfg(test)]
 mod tests;
 
-use crate::plan::offers::Offered;
-use crate::plan::source::Source;
-use crate::plan::{self, Format, PackingArg, input};
+use crate::source::{self, Format, Manifests, Offered, PackingArg, ReadError, Source};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -57,11 +55,11 @@ pub fn run(args: &ConsolidateArgs) -> ExitCode {
 ///
 /// # Errors
 /// Input that cannot be read.
-pub fn render(args: &ConsolidateArgs) -> Result<String, input::ReadError> {
+pub fn render(args: &ConsolidateArgs) -> Result<String, ReadError> {
     let (read, offered) = args.source.read("consolidate")?;
     if !read.hidden.is_empty() {
         // What a pod or a budget that cannot be read would have protected must not be removed for that.
-        return Err(input::ReadError::Hidden(read.hidden));
+        return Err(ReadError::Hidden(read.hidden));
     }
     let started = Instant::now();
     let decision = decide(&read, &offered, args.packing);
@@ -73,18 +71,18 @@ pub fn render(args: &ConsolidateArgs) -> Result<String, input::ReadError> {
 
 /// The decision for manifests and what can be bought.
 #[must_use]
-pub fn decide(read: &input::Manifests, offered: &Offered, packing: PackingArg) -> Decision {
-    let offered = plan::overlaid(read, offered.clone());
+pub fn decide(read: &Manifests, offered: &Offered, packing: PackingArg) -> Decision {
+    let offered = source::overlaid(read, offered.clone());
     let state = ClusterState::of(&read.objects);
     let gate = |name| if read.settings.gate(name, false) { Gate::On } else { Gate::Off };
     let settings = disruption::Settings {
-        solve: plan::options(read, packing),
+        solve: source::options(read, packing),
         spot_to_spot: gate("SpotToSpotConsolidation"),
         static_capacity: gate("StaticCapacity"),
         closed: read.closed.clone(),
         ..disruption::Settings::standard()
     };
-    let (buffers, virtual_pods) = plan::pretend_pods(read);
+    let (buffers, virtual_pods) = source::pretend_pods(read);
     let cluster = Input {
         now: read.settings.now,
         objects: &read.objects,

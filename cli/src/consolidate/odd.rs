@@ -2,7 +2,7 @@
 //! or its pool, the reason is told, and the node `used` of another pool is replaced all the same.
 
 use super::*;
-use crate::plan::catalog;
+use crate::source::catalog;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -87,9 +87,9 @@ fn spoilt(what: &str, field: &str, to: &To) -> BTreeMap<&'static str, Value> {
 fn answer(mut world: BTreeMap<&'static str, Value>, packing: PackingArg) -> Result<Value, String> {
     let catalog = world.remove("catalog").unwrap().to_string();
     let text: Vec<String> = world.values().map(|object| format!("{object:#}\n---\n")).collect();
-    let read = input::read_text("input.yaml", &text.concat()).map_err(|error| error.to_string())?;
+    let read = source::read_text("input.yaml", &text.concat()).map_err(|error| error.to_string())?;
     if !read.hidden.is_empty() {
-        return Err(input::ReadError::Hidden(read.hidden).to_string());
+        return Err(source::ReadError::Hidden(read.hidden).to_string());
     }
     let types = catalog::parse(&catalog).map_err(|error| error.to_string())?;
     let decision = decide(&read, &catalog::for_all_pools(&read.objects, types), packing);

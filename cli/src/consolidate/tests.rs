@@ -2,8 +2,8 @@
 //! node, which is replaced or deleted whatever is wrong elsewhere.
 
 use super::*;
-use crate::plan::catalog;
-use crate::plan::input::Manifests;
+use crate::source::Manifests;
+use crate::source::catalog;
 use serde_json::Value;
 
 const CATALOG: &str = r#"[
@@ -46,7 +46,7 @@ fn good() -> String {
 }
 
 fn read(text: &str) -> Manifests {
-    input::read_text("input.yaml", text).unwrap()
+    source::read_text("input.yaml", text).unwrap()
 }
 
 fn decided(text: &str, catalog: &str, packing: PackingArg) -> Value {

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::input;
+use crate::source::files;
 use clap::ValueEnum;
 use serde_json::Value;
 use std::io::{self, Read, Write};
@@ -54,7 +54,7 @@ pub fn run(args: &Args, stdin: &mut dyn Read, out: &mut dyn Write, err: &mut dyn
         }
         Ok(ExitCode::from(2))
     };
-    let located = match input::objects(&args.filename, stdin) {
+    let located = match files::objects(&args.filename, stdin) {
         Ok(located) => located,
         Err(errors) => return refuse(err, &errors),
     };

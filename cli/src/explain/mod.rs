@@ -4,8 +4,8 @@
 mod tests;
 
 use crate::consolidate;
-use crate::plan::source::Source;
-use crate::plan::{self, Format, PackingArg, input, output, text};
+use crate::plan::{self, output, text};
+use crate::source::{Format, PackingArg, ReadError, Source};
 use clap::Args;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -43,7 +43,7 @@ pub struct ExplainArgs {
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     #[error(transparent)]
-    Read(#[from] input::ReadError),
+    Read(#[from] ReadError),
     #[error("{0:?} is neither a pod nor a node nor a nodeclaim of these files{hint}; name one of them, or add its file with -f", hint = like(.1))]
     Unknown(String, Vec<String>),
     #[error("{0:?} may be any of {list}; write it as here", list = .1.join(", "))]
@@ -82,7 +82,7 @@ pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
         Subject::Pod(pod) if json_wanted => format!("{:#}\n", pod_json(pod, &plan)),
         Subject::Pod(pod) => pod_text(pod, &plan),
         Subject::Node(_) | Subject::NodeClaim(_) if !read.hidden.is_empty() => {
-            return Err(input::ReadError::Hidden(read.hidden.clone()).into());
+            return Err(ReadError::Hidden(read.hidden.clone()).into());
         }
         Subject::Node(name) | Subject::NodeClaim(name) => {
             let decision = consolidate::decide(&read, &offered, args.packing);

@@ -3,8 +3,8 @@
 
 mod drawn;
 
-use super::offers::Offered;
-use super::{PackingArg, catalog, input, options, pretend_pods};
+use crate::source::Offered;
+use crate::source::{self, PackingArg, catalog, options, pretend_pods};
 use drawn::{manifests, offered};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -48,7 +48,7 @@ fn config(cases: u32) -> ProptestConfig {
 
 /// What was drawn, as a plan takes it.
 struct Scene {
-    read: input::Manifests,
+    read: source::Manifests,
     offered: Offered,
     virtual_pods: Vec<Pod>,
 }
@@ -56,7 +56,7 @@ struct Scene {
 impl Scene {
     /// None where the command would refuse the manifests.
     fn read(text: &str, offers: Vec<Value>) -> Option<Self> {
-        let read = input::read_text("drawn", text).ok()?;
+        let read = source::read_text("drawn", text).ok()?;
         let offers = catalog::parse(&Value::from(offers).to_string()).expect("a literal catalog");
         let offered = catalog::for_all_pools(&read.objects, offers);
         let (_, mut virtual_pods) = pretend_pods(&read);

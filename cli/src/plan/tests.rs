@@ -1,6 +1,7 @@
 //! What a plan sees of files: broken objects alone are left aside, and all that the functions would see counts.
 
-use super::{PackingArg, catalog, decide, input};
+use super::decide;
+use crate::source::{self, PackingArg, catalog};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use whittle_core::schedule::Plan;
@@ -20,13 +21,13 @@ fn sold(name: &str, cpu: usize, dollars: f64) -> Value {
         "offerings": [offering("a"), offering("b")]})
 }
 
-fn decided(read: &input::Manifests, types: &Value, packing: PackingArg) -> Plan {
+fn decided(read: &source::Manifests, types: &Value, packing: PackingArg) -> Plan {
     let offered = catalog::for_all_pools(&read.objects, catalog::parse(&types.to_string()).unwrap());
     decide(read, offered, packing).plan
 }
 
 fn plan_of(text: &str, types: &Value) -> Plan {
-    let read = input::read_text("in.yaml", text).unwrap();
+    let read = source::read_text("in.yaml", text).unwrap();
     decided(&read, types, PackingArg::Reference)
 }
 
@@ -56,14 +57,14 @@ fn refused_alone(broken: &str, words: &[&str]) {
     for beside in ["", CLASS] {
         let parts: Vec<&str> = [POOL, beside, broken].into_iter().filter(|part| !part.is_empty()).collect();
         let good = pod("good", "1", "");
-        let read = input::read_text("in.yaml", &joined(&[&joined(&parts), &good])).unwrap();
+        let read = source::read_text("in.yaml", &joined(&[&joined(&parts), &good])).unwrap();
         for word in words {
             assert!(read.refused.iter().any(|line| line.contains(word)), "{word:?} is not in {:?}", read.refused);
         }
         assert_eq!(placed(&decided(&read, &json!([sold("small", 2, 0.1)]), PackingArg::Best)), ["good"]);
     }
     // Nothing but the broken object: there is nothing to decide about.
-    let error = input::read_text("in.yaml", broken).unwrap_err().to_string();
+    let error = source::read_text("in.yaml", broken).unwrap_err().to_string();
     assert!(error.contains(words[0]), "{error}");
 }
 
@@ -85,7 +86,7 @@ fn a_document_that_is_no_yaml_is_refused_alone_with_its_place() {
     let twice = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, name: b}\n";
     for (broken, remedy) in [(torn, "correct"), (tab, "use blanks"), (twice, "name")] {
         for (parts, line, number) in [([POOL, broken, &pod("good", "1", "")], 6..10, 2), ([broken, POOL, &pod("good", "1", "")], 1..5, 1)] {
-            let read = input::read_text("in.yaml", &joined(&parts)).unwrap();
+            let read = source::read_text("in.yaml", &joined(&parts)).unwrap();
             let [fault] = &read.refused[..] else { panic!("{:?}", read.refused) };
             let place = fault.strip_prefix("in.yaml:").and_then(|rest| rest.split(':').next()).and_then(|line| line.parse().ok());
             assert!(place.is_some_and(|at: usize| line.contains(&at)), "{line:?}: {fault}");
@@ -93,7 +94,7 @@ fn a_document_that_is_no_yaml_is_refused_alone_with_its_place() {
             assert_eq!(placed(&decided(&read, &json!([sold("small", 2, 0.1)]), PackingArg::Best)), ["good"]);
         }
         // Where nothing else stands there is nothing to decide about.
-        assert!(input::read_text("in.yaml", broken).unwrap_err().to_string().starts_with("in.yaml:"));
+        assert!(source::read_text("in.yaml", broken).unwrap_err().to_string().starts_with("in.yaml:"));
     }
 }
 
@@ -103,7 +104,7 @@ fn one_broken_document_among_thousands_is_refused_alone_with_its_place() {
     let pods: Vec<String> = (0..3_000).map(|n| if n == 2_000 { torn.to_owned() } else { pod(&format!("p-{n}"), "1", "") }).collect();
     let text = pods.join("---\n");
     let before = pods[..2_000].iter().map(|pod| pod.lines().count() + 1).sum::<usize>();
-    let read = input::read_text("in.yaml", &text).unwrap();
+    let read = source::read_text("in.yaml", &text).unwrap();
     let [fault] = &read.refused[..] else { panic!("{:?}", read.refused) };
     let line: usize = fault.split(':').nth(1).unwrap().parse().unwrap();
     assert!((before + 1..before + 5).contains(&line) && fault.contains("document 2001"), "{before}: {fault}");
@@ -114,7 +115,7 @@ fn one_broken_document_among_thousands_is_refused_alone_with_its_place() {
 #[test]
 fn separators_at_the_top_and_marks_of_the_end_are_no_documents() {
     let text = format!("\u{feff}%YAML 1.2\n---\n# first\n{POOL}...\n---\n{}...\n---\nkind: Pod\n", pod("good", "1", ""));
-    let read = input::read_text("in.yaml", &text).unwrap();
+    let read = source::read_text("in.yaml", &text).unwrap();
     assert_eq!((read.objects.node_pools.len(), read.objects.pods.len()), (1, 1));
     assert!(read.refused[0].starts_with("in.yaml, document 3: "), "{:?}", read.refused);
 }
@@ -122,16 +123,16 @@ fn separators_at_the_top_and_marks_of_the_end_are_no_documents() {
 #[test]
 fn faults_of_a_pool_that_can_be_read_all_the_same_are_told() {
     let text = POOL.replace("requirements: []", "requirements: [], nodeClas: x");
-    let read = input::read_text("in.yaml", &text).unwrap();
+    let read = source::read_text("in.yaml", &text).unwrap();
     assert!(read.doubts.iter().any(|doubt| doubt.contains("nodeClas") && doubt.contains("NodePool \"default\"")), "{:?}", read.doubts);
     assert!(read.refused.is_empty());
-    assert!(input::read_text("in.yaml", POOL).unwrap().doubts.is_empty());
+    assert!(source::read_text("in.yaml", POOL).unwrap().doubts.is_empty());
 }
 
 #[test]
 fn places_are_those_of_the_file() {
     let broken = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: odd}\nspec:\n  role: [1]\n";
-    let read = input::read_text("in.yaml", &joined(&[POOL, broken])).unwrap();
+    let read = source::read_text("in.yaml", &joined(&[POOL, broken])).unwrap();
     assert!(read.refused.iter().any(|line| line.starts_with("in.yaml:10:3: document 2, ")), "{:?}", read.refused);
 }
 
@@ -144,7 +145,7 @@ fn words_that_older_yaml_takes_for_truth_are_names_where_names_are_meant() {
     // And truth where truth is meant.
     let text =
         pod("it", "1", "").replace("spec: {", "spec: {hostNetwork: yes, ").replace("name: c,", "name: c, ports: [{containerPort: 80}],");
-    let read = input::read_text("in.yaml", &text).unwrap();
+    let read = source::read_text("in.yaml", &text).unwrap();
     assert_eq!((read.objects.pods[0].spec.host_network, read.objects.pods[0].spec.containers[0].ports[0].host_port), (true, 80));
     // Also both in one object, and in lists such as `kubectl get -o yaml` prints.
     let both = text.replace("name: it", "name: n");
@@ -152,7 +153,7 @@ fn words_that_older_yaml_takes_for_truth_are_names_where_names_are_meant() {
     let items = [item(&both), item(&pod("off", "1", "").replace("app: web", "no: on"))];
     let list = format!("apiVersion: v1\nkind: List\nitems:\n{}\n", items.join("\n"));
     for (text, names) in [(&both, &["n"][..]), (&list, &["n", "off"])] {
-        let read = input::read_text("in.yaml", text).unwrap();
+        let read = source::read_text("in.yaml", text).unwrap();
         assert_eq!(read.refused, Vec::<String>::new());
         assert_eq!(read.objects.pods.iter().map(|pod| pod.metadata.name.as_str()).collect::<Vec<_>>(), names);
         assert!(read.objects.pods[0].spec.host_network);
@@ -160,10 +161,10 @@ fn words_that_older_yaml_takes_for_truth_are_names_where_names_are_meant() {
     }
     // A truth value in quotes is a word, as a server has it.
     let quoted = joined(&[&text.replace("hostNetwork: yes", "hostNetwork: 'yes'"), POOL]);
-    let read = input::read_text("in.yaml", &quoted).unwrap();
+    let read = source::read_text("in.yaml", &quoted).unwrap();
     assert!(read.refused[0].contains("spec.hostNetwork") && read.objects.pods.is_empty(), "{:?}", read.refused);
     // What is neither says where it is, and what to do.
-    let error = input::read_text("in.yaml", &pod("12", "1", "")).unwrap_err().to_string();
+    let error = source::read_text("in.yaml", &pod("12", "1", "")).unwrap_err().to_string();
     assert!(error.contains("Pod \"12\", metadata.name") && error.contains("needs quotes"), "{error}");
 }
 
@@ -171,7 +172,7 @@ fn words_that_older_yaml_takes_for_truth_are_names_where_names_are_meant() {
 fn limits_become_requests_as_a_server_would_make_them() {
     let asks = |spec: &str| {
         let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: it}}\nspec: {spec}\n");
-        let read = input::read_text("in.yaml", &text).unwrap();
+        let read = source::read_text("in.yaml", &text).unwrap();
         let asked = whittle_core::pods::effective_requests(&read.objects.pods[0]);
         (asked.get("cpu").to_string(), asked.get("memory").to_string())
     };
@@ -216,7 +217,7 @@ fn default_spread_takes_the_selectors_of_services_and_workloads_in_the_files() {
 #[test]
 fn a_default_spread_that_is_wrong_is_named() {
     let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {schedulerConfig: '{podTopologySpread: {defaultConstraints: [{maxSkew: 0}]}}'}\n";
-    let error = input::read_text("in.yaml", settings).unwrap_err().to_string();
+    let error = source::read_text("in.yaml", settings).unwrap_err().to_string();
     assert!(error.starts_with("plan-settings: schedulerConfig: podTopologySpread.defaultConstraints"), "{error}");
 }
 
@@ -245,7 +246,7 @@ fn a_buffer_keeps_room_for_pods_of_its_shape() {
 fn a_buffer_without_a_shape_or_gate_stands_for_nothing() {
     let text = joined(&[POOL, BUFFER]);
     assert_eq!(plan(&text).pods, 0);
-    let read = input::read_text("in.yaml", &text).unwrap();
+    let read = source::read_text("in.yaml", &text).unwrap();
     let (buffers, unresolved) = read.workloads.resolved(read.settings.now);
     let pods: Vec<_> = buffers.iter().flat_map(|buffer| &buffer.pods).collect();
     assert!(
@@ -269,7 +270,7 @@ fn a_claim_lists_the_six_hundred_cheapest_types_and_min_values_are_held_against_
     let types = json!(types);
     for packing in [PackingArg::Reference, PackingArg::Best] {
         let planned = |text: &str| {
-            let read = input::read_text("in.yaml", text).unwrap();
+            let read = source::read_text("in.yaml", text).unwrap();
             decided(&read, &types, packing)
         };
         let plan = planned(&joined(&[POOL, &pod("it", "1", "")]));

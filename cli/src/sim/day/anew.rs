@@ -3,8 +3,8 @@
 
 use super::DayArgs;
 use crate::local::session::{Place, SessionError};
-use crate::plan::offers::Offers;
-use crate::plan::{PackingArg, decide, input};
+use crate::plan::decide;
+use crate::source::{self, Offers, PackingArg};
 use whittle_units::Price;
 
 /// Plans of one moment, per hour.
@@ -18,8 +18,8 @@ pub(super) struct Anew {
 
 impl Anew {
     pub(super) fn at(args: &DayArgs, minute: u32) -> Result<Self, SessionError> {
-        let refused = |error: input::ReadError| SessionError::Refused(error.to_string());
-        let read = input::read_text("day", &args.pending(minute)).map_err(refused)?;
+        let refused = |error: source::ReadError| SessionError::Refused(error.to_string());
+        let read = source::read_text("day", &args.pending(minute)).map_err(refused)?;
         let offers = Offers { instance_types: None, region: Some(Place::default().region) };
         let offered = offers.read(&read).map_err(refused)?;
         let plan = |packing| decide(&read, offered.clone(), packing).plan;

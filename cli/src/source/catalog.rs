@@ -1,6 +1,6 @@
 //! Reads a catalog of instance types.
 
-use super::input::ReadError;
+use super::error::ReadError;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

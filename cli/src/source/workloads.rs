@@ -2,7 +2,8 @@
 //! spread, scheduling 22), and capacity buffers take the shape of their pods from workloads and templates.
 
 use super::documents::Document;
-use super::input::{ReadError, Stamp};
+use super::error::ReadError;
+use super::manifests::Stamp;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Pod, PodSource, PodSourceKind, Service, StoredPodTemplate, Workloads};

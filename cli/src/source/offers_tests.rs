@@ -1,8 +1,8 @@
 //! What a dump of a running cluster is planned with: no catalog, but a region.
 
 use super::*;
-use crate::plan::input::{When, read_text};
-use crate::plan::{PackingArg, decide};
+use crate::plan::decide;
+use crate::source::{PackingArg, When, read_text};
 
 /// As `kubectl get nodepools,ec2nodeclasses,nodes,pods -A -o yaml` prints it: one list, with fields that the server keeps.
 const DUMP: &str = r#"
@@ -95,7 +95,7 @@ fn the_time_is_what_the_caller_says_first() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {now: '2026-03-01T00:00:00Z'}\n";
     let file = std::env::temp_dir().join(format!("whittle-when-{}.yaml", std::process::id()));
     std::fs::write(&file, text).unwrap();
-    let at = |when| crate::plan::input::read(std::slice::from_ref(&file), when).unwrap().settings.now.to_string();
+    let at = |when| crate::source::read(std::slice::from_ref(&file), when).unwrap().settings.now.to_string();
     let then = "2026-05-01T00:00:00Z".parse().unwrap();
     assert_eq!((at(When::At(then)), at(When::Otherwise(then))), ("2026-05-01T00:00:00Z".into(), "2026-03-01T00:00:00Z".into()));
     std::fs::remove_file(&file).unwrap();

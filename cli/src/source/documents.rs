@@ -1,11 +1,9 @@
 //! From files to documents: what is an object, where it stands, and what is wrong with it on its own.
 
-use super::input::ReadError;
+use super::error::ReadError;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use whittle_api::Mark;
 use whittle_api::field::FieldPath;
@@ -302,31 +300,6 @@ fn value_of<T: Kind + serde::Serialize>(object: &T) -> Option<Value> {
     value["apiVersion"] = T::API_VERSION.into();
     value["kind"] = T::KIND.into();
     Some(value)
-}
-
-pub(crate) fn expand(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
-    if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let fail = |source| ReadError::File { path: path.display().to_string(), source };
-    let mut out = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(fail)? {
-        let file = entry.map_err(fail)?.path();
-        if file.extension().is_some_and(|e| e == "yaml" || e == "yml") {
-            out.push(file);
-        }
-    }
-    out.sort();
-    Ok(out)
-}
-
-pub(crate) fn slurp(path: &Path) -> std::io::Result<String> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(path)
 }
 
 impl Document {

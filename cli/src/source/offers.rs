@@ -1,7 +1,8 @@
 //! What may be bought: a catalog file, or the tables of a region seen by the node classes among the manifests.
 
 use super::catalog;
-use super::input::{Manifests, ReadError};
+use super::error::ReadError;
+use super::manifests::Manifests;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,0 +1,150 @@
+//! Fills in what the API server or a controller would have filled in.
+
+use super::settings::Settings;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Container, Namespace, Node, Pod, PodCondition};
+use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_units::Timestamp;
+
+/// Fills in what depends on other objects.
+pub(super) fn complete(objects: &mut ClusterObjects, settings: &Settings) {
+    let priorities: BTreeMap<String, i32> = objects.priority_classes.iter().map(|c| (c.metadata.name.clone(), c.value)).collect();
+    let default_priority = objects.priority_classes.iter().find(|c| c.global_default).map(|c| c.value);
+    for pod in &mut objects.pods {
+        complete_pod(pod);
+        if pod.spec.priority.is_none() {
+            pod.spec.priority = priorities.get(&pod.spec.priority_class_name).copied().or(default_priority).or(Some(0));
+        }
+    }
+    let given: BTreeSet<String> = objects.namespaces.iter().map(|n| n.metadata.name.clone()).collect();
+    let used: BTreeSet<String> = objects.pods.iter().map(|p| p.metadata.namespace.clone()).chain(["default".to_owned()]).collect();
+    objects.namespaces.extend(used.difference(&given).map(|name| Namespace { metadata: ObjectMeta::named(name.as_str()) }));
+    for namespace in &mut objects.namespaces {
+        let name = namespace.metadata.name.clone();
+        namespace.metadata.labels.entry(labels::NAMESPACE_NAME.to_owned()).or_insert(name);
+    }
+    for pool in &mut objects.node_pools {
+        complete_pool(pool, settings.now);
+    }
+    for node in &mut objects.nodes {
+        complete_node(node, settings.now);
+    }
+    let nodes: BTreeMap<String, Node> =
+        objects.nodes.iter().filter(|n| !n.spec.provider_id.is_empty()).map(|n| (n.spec.provider_id.clone(), n.clone())).collect();
+    for claim in &mut objects.node_claims {
+        complete_claim(claim, nodes.get(&claim.status.provider_id.clone()));
+    }
+    for class in &mut objects.storage_classes {
+        if class.volume_binding_mode.is_empty() {
+            class.volume_binding_mode = "Immediate".to_owned();
+        }
+    }
+}
+
+fn complete_pod(pod: &mut Pod) {
+    let host_network = pod.spec.host_network;
+    for container in pod.spec.containers.iter_mut().chain(&mut pod.spec.init_containers) {
+        complete_container(container, host_network);
+    }
+    complete_whole(pod);
+    for constraint in &mut pod.spec.topology_spread_constraints {
+        if constraint.when_unsatisfiable.is_empty() {
+            constraint.when_unsatisfiable = "DoNotSchedule".to_owned();
+        }
+    }
+    let bound = pod.is_bound();
+    if pod.status.phase.is_empty() {
+        pod.status.phase = if bound { "Running" } else { "Pending" }.to_owned();
+    }
+    if bound && pod.status.start_time.is_none() {
+        // A kubelet takes a pod on as soon as it sees it.
+        pod.status.start_time = pod.metadata.creation_timestamp;
+    }
+    if pod.status.conditions.is_empty() {
+        let condition = |type_: &str, status: &str, reason: &str| PodCondition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            ..PodCondition::default()
+        };
+        if bound {
+            pod.status.conditions = vec![condition("PodScheduled", "True", ""), condition("Ready", "True", "")];
+        } else if pod.status.phase == "Pending" {
+            pod.status.conditions = vec![condition("PodScheduled", "False", "Unschedulable")];
+        }
+    }
+}
+
+/// A limit of the whole pod is its request where no container asks for the resource.
+fn complete_whole(pod: &mut Pod) {
+    let Some(whole) = &mut pod.spec.resources else { return };
+    let containers = pod.spec.containers.iter().chain(&pod.spec.init_containers).filter_map(|c| c.resources.as_ref());
+    let asked: BTreeSet<&String> = containers.flat_map(|r| r.requests.0.keys()).collect();
+    for (name, amount) in whole.limits.0.iter().filter(|(name, _)| !asked.contains(name)) {
+        whole.requests.0.entry(name.clone()).or_insert(*amount);
+    }
+}
+
+fn complete_container(container: &mut Container, host_network: bool) {
+    if let Some(resources) = &mut container.resources {
+        for (name, amount) in &resources.limits.0 {
+            resources.requests.0.entry(name.clone()).or_insert(*amount);
+        }
+    }
+    for port in &mut container.ports {
+        if port.protocol.is_empty() {
+            port.protocol = "TCP".to_owned();
+        }
+        if host_network && port.host_port == 0 {
+            port.host_port = port.container_port;
+        }
+    }
+}
+
+fn is_true(type_: &str, since: Option<Timestamp>) -> Condition {
+    Condition {
+        type_: type_.to_owned(),
+        status: ConditionStatus::True,
+        reason: type_.to_owned(),
+        last_transition_time: since,
+        ..Condition::default()
+    }
+}
+
+fn complete_pool(pool: &mut NodePool, now: Timestamp) {
+    if pool.status.conditions.is_empty() {
+        pool.status.conditions.push(is_true(conditions::READY, Some(now)));
+    }
+}
+
+fn complete_node(node: &mut Node, now: Timestamp) {
+    if node.status.allocatable.is_empty() {
+        node.status.allocatable = node.status.capacity.clone();
+    }
+    let name = node.metadata.name.clone();
+    node.metadata.labels.entry(labels::HOSTNAME.to_owned()).or_insert(name);
+    if node.status.conditions.is_empty() {
+        node.status.conditions.push(is_true(conditions::READY, Some(now)));
+    }
+}
+
+fn complete_claim(claim: &mut NodeClaim, node: Option<&Node>) {
+    if claim.status.allocatable.is_empty() {
+        claim.status.allocatable = claim.status.capacity.clone();
+    }
+    if let Some(node) = node
+        && claim.status.node_name.is_empty()
+    {
+        claim.status.node_name.clone_from(&node.metadata.name);
+    }
+    if claim.status.conditions.is_empty() {
+        let since = claim.metadata.creation_timestamp;
+        claim.status.conditions.push(is_true(conditions::LAUNCHED, since));
+        for (label, type_) in [(labels::REGISTERED, conditions::REGISTERED), (labels::INITIALIZED, conditions::INITIALIZED)] {
+            if node.is_some_and(|n| n.metadata.label(label) == Some("true")) {
+                claim.status.conditions.push(is_true(type_, since));
+            }
+        }
+    }
+}

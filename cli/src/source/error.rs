@@ -1,0 +1,38 @@
+//! What cannot be read, where, and what to do about it.
+
+use super::files::FileError;
+use whittle_api::scheduler_config::SchedulerConfigError;
+
+/// Why input could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// All faults of a file, one line each.
+    #[error("{}", .0.join("\n"))]
+    Manifest(Vec<String>),
+    /// Objects that cannot be read, and without which no node may be given up.
+    #[error(
+        "nothing is decided, because what cannot be read may protect pods and nodes; mend it or leave it out:\n{}",
+        .0.join("\n")
+    )]
+    Hidden(Vec<String>),
+    #[error("{path}, document {document}: {object}, {field}: {message}")]
+    Object { path: String, document: usize, object: String, field: String, message: String },
+    #[error("plan-settings: schedulerConfig: {0}")]
+    SchedulerConfig(#[from] SchedulerConfigError),
+    #[error("plan-settings: {key} cannot be {value:?}: {remedy}")]
+    Setting { key: &'static str, value: String, remedy: &'static str },
+    #[error("cannot read the catalog {path}: {message}")]
+    Catalog { path: String, message: String },
+    #[error(
+        "what there is to buy is not known: name a region with --region (one of {}), or a catalog with --instance-types; nodes with \
+         the label topology.kubernetes.io/region tell the region too",
+        .known.join(", ")
+    )]
+    NoOffers { known: &'static [&'static str] },
+    #[error("there are no tables of region {region}: use --region with one of {}, or a catalog with --instance-types", .known.join(", "))]
+    NoTables { region: String, known: &'static [&'static str] },
+    #[error("EC2NodeClass {name:?}: {message}")]
+    NodeClass { name: String, message: String },
+}

@@ -1,0 +1,129 @@
+//! What `plan`, `consolidate` and `explain` decide from: manifests, what can be bought, and the time.
+//!
+//! Arguments become texts (`files`), texts documents (`documents`), documents the objects of a cluster (`manifests`, with
+//! `workloads`), to which `complete` adds what the API server would; `offers` and `catalog` say what can be bought.
+
+pub mod files;
+
+mod documents;
+mod settings;
+mod workloads;
+
+mod complete;
+mod manifests;
+
+pub mod catalog;
+mod offers;
+
+mod error;
+mod options;
+
+pub use error::ReadError;
+pub use manifests::{Manifests, read, read_text};
+pub(crate) use offers::Offered;
+pub use offers::Offers;
+pub(crate) use options::options;
+pub use options::{Format, ObjectiveArg, PackingArg};
+pub use settings::When;
+
+use clap::Args;
+use jiff::Timestamp;
+use std::path::PathBuf;
+use whittle_api::k8s::Pod;
+use whittle_api::karpenter::NodePool;
+use whittle_api::objective::machine_cost;
+use whittle_core::buffers::Buffer;
+use whittle_core::{overlays, schedule};
+use whittle_units::Price;
+
+/// The input of `plan`, `consolidate` and `explain`.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Source {
+    /// Manifests: a file, a directory (its *.yaml and *.yml) or - for standard input; may be given more than once. What
+    /// `kubectl get -o yaml` prints will do.
+    #[arg(short = 'f', long = "filename", required = true, value_name = "MANIFESTS")]
+    pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub offers: Offers,
+    /// The time at which to decide, such as 2026-01-01T00:00:00Z. Without it: key `now` of a ConfigMap `plan-settings` among the
+    /// manifests, else the present (with --instance-types 2026-01-01T00:00:00Z, so that the same files give the same answer).
+    #[arg(long, value_name = "TIME")]
+    pub now: Option<Timestamp>,
+    /// Which plan is the best of those that place as many pods. Without it: key `objective` of `plan-settings`, else balanced
+    #[arg(long, value_enum)]
+    pub objective: Option<ObjectiveArg>,
+    /// What a machine costs besides its price and its volumes, in dollars per hour, for the objective balanced. Without it: key
+    /// `machineCost` of `plan-settings`, else 0.05
+    #[arg(long, value_name = "DOLLARS", value_parser = machine_cost)]
+    pub machine_cost: Option<Price>,
+}
+
+impl Source {
+    /// One file and a catalog.
+    #[must_use]
+    pub fn of_case(manifests: PathBuf, instance_types: PathBuf) -> Self {
+        let offers = Offers { instance_types: Some(instance_types), region: None };
+        Self { files: vec![manifests], offers, ..Self::default() }
+    }
+
+    /// Reads all of it; says on standard error which objects have no effect on `command`.
+    ///
+    /// # Errors
+    /// What cannot be read, with its place.
+    pub(crate) fn read(&self, command: &str) -> Result<(Manifests, Offered), ReadError> {
+        let from_catalog = self.offers.instance_types.is_some();
+        let when = match self.now {
+            Some(now) => When::At(now),
+            None if from_catalog => When::ordinary(),
+            None => When::Otherwise(Timestamp::now()),
+        };
+        let mut found = read(&self.files, when)?;
+        if let Some(asked) = self.objective {
+            found.settings.objective = asked.objective();
+        }
+        found.settings.machine_cost = self.machine_cost.unwrap_or(found.settings.machine_cost);
+        let offered = self.offers.read(&found)?;
+        print_ignored(command, &found);
+        for class in found.node_classes.iter().filter(|_| from_catalog) {
+            eprintln!("whittle {command}: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
+        }
+        Ok((found, offered))
+    }
+}
+
+/// Says what of the input has no effect, and why.
+fn print_ignored(command: &str, read: &Manifests) {
+    let (_, unresolved) = buffers(read);
+    let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| eprintln!("whittle {command}: {what}{line}"));
+    list("skipped ", &read.skipped);
+    list("refused: ", &read.refused);
+    list("an API server would refuse: ", &read.doubts);
+    list("", &unresolved);
+    list("has no effect: ", &odd_costs(read));
+}
+
+/// NodePools that say something of their machines' cost that is no cost.
+fn odd_costs(read: &Manifests) -> Vec<String> {
+    let odd = |pool: &NodePool| Some(format!("NodePool {}: {}", pool.metadata.name, schedule::machine_cost_fault(pool)?));
+    read.objects.node_pools.iter().filter_map(odd).collect()
+}
+
+/// Capacity buffers and what became of them; none where their feature gate is off.
+fn buffers(read: &Manifests) -> (Vec<Buffer>, Vec<String>) {
+    if read.settings.gate("CapacityBuffer", true) { read.workloads.resolved(read.settings.now) } else { Default::default() }
+}
+
+/// The same for a decision, with all their pods.
+pub(crate) fn pretend_pods(read: &Manifests) -> (Vec<Buffer>, Vec<Pod>) {
+    let (buffers, _) = buffers(read);
+    let pods = buffers.iter().flat_map(|buffer| buffer.pods.iter().cloned()).collect();
+    (buffers, pods)
+}
+
+/// What can be bought, as NodeOverlays change it where their feature gate is on.
+pub(crate) fn overlaid(read: &Manifests, offered: Offered) -> Offered {
+    if !read.settings.gate("NodeOverlay", false) {
+        return offered;
+    }
+    overlays::apply(&read.objects.node_overlays, &read.objects.node_pools, offered).catalog
+}

@@ -1,0 +1,69 @@
+//! Options that several commands have.
+
+use super::manifests::Manifests;
+use clap::ValueEnum;
+use whittle_core::schedule::{Objective, Options, Packing};
+
+/// How a decision is printed.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For programs
+    Json,
+    /// For people
+    Text,
+}
+
+/// `--packing`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackingArg {
+    /// The cheapest of several ways to decide, Karpenter's among them
+    Best,
+    /// As Karpenter decides
+    Reference,
+}
+
+impl PackingArg {
+    /// The solver's word for it.
+    #[must_use]
+    pub fn packing(self) -> Packing {
+        match self {
+            PackingArg::Best => Packing::Best,
+            PackingArg::Reference => Packing::Reference,
+        }
+    }
+}
+
+/// `--objective`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectiveArg {
+    /// The lowest price by the hour
+    Cheapest,
+    /// The lowest price with what machines cost besides
+    Balanced,
+    /// The fewest machines, of those the lowest price
+    Fewest,
+}
+
+impl ObjectiveArg {
+    pub(crate) fn objective(self) -> Objective {
+        match self {
+            ObjectiveArg::Cheapest => Objective::Cheapest,
+            ObjectiveArg::Balanced => Objective::Balanced,
+            ObjectiveArg::Fewest => Objective::Fewest,
+        }
+    }
+}
+
+/// How pods are planned for, as `plan-settings` say.
+pub(crate) fn options(read: &Manifests, packing: PackingArg) -> Options {
+    Options {
+        packing: packing.packing(),
+        preferences: read.settings.preferences,
+        min_values: read.settings.min_values,
+        objective: read.settings.objective,
+        machine_cost: read.settings.machine_cost,
+        reserved_capacity: read.settings.gate("ReservedCapacity", true),
+        default_spread: read.settings.default_spread.clone(),
+        ..Options::provisioning()
+    }
+}

@@ -1,0 +1,104 @@
+//! The ConfigMap `plan-settings`, and the time of a decision.
+
+use super::documents::Document;
+use super::error::ReadError;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use whittle_api::k8s::TopologySpreadConstraint;
+use whittle_api::objective::{MACHINE_COST, Objective, machine_cost};
+use whittle_api::scheduler_config::default_spread;
+use whittle_core::schedule::{MinValuesPolicy, PreferencePolicy};
+use whittle_units::{Price, Timestamp};
+
+/// The ConfigMap `plan-settings`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub now: Timestamp,
+    pub preferences: PreferencePolicy,
+    pub min_values: MinValuesPolicy,
+    /// Which plan is the best of those that place as many pods.
+    pub objective: Objective,
+    /// What a machine costs besides its price and its volumes, per hour.
+    pub machine_cost: Price,
+    pub gates: BTreeMap<String, bool>,
+    /// Spread constraints of pods that have none of their own.
+    pub default_spread: Vec<TopologySpreadConstraint>,
+}
+
+impl Settings {
+    /// Whether a feature gate is on.
+    #[must_use]
+    pub fn gate(&self, name: &str, default: bool) -> bool {
+        self.gates.get(name).copied().unwrap_or(default)
+    }
+}
+
+/// When a decision is made.
+#[derive(Clone, Copy, Debug)]
+pub enum When {
+    /// Then, whatever the manifests say.
+    At(Timestamp),
+    /// When `plan-settings` says, or then.
+    Otherwise(Timestamp),
+}
+
+/// When a case without a time is decided.
+const ORDINARY_TIME: &str = "2026-01-01T00:00:00Z";
+
+impl When {
+    /// What golden cases mean.
+    #[must_use]
+    pub fn ordinary() -> Self {
+        Self::Otherwise(ORDINARY_TIME.parse().expect("a literal time"))
+    }
+}
+
+/// Reads the ConfigMap among the documents; without it all is as usual.
+pub(super) fn settings(documents: &[Document], when: When) -> Result<Settings, ReadError> {
+    let (When::At(now) | When::Otherwise(now)) = when;
+    let mut out = Settings {
+        now,
+        preferences: PreferencePolicy::Respect,
+        min_values: MinValuesPolicy::Strict,
+        objective: Objective::default(),
+        machine_cost: MACHINE_COST,
+        gates: BTreeMap::new(),
+        default_spread: Vec::new(),
+    };
+    let found = documents.iter().find(|d| d.kind() == "ConfigMap" && d.name() == "plan-settings");
+    let Some(data) = found.and_then(|d| d.value.get("data")).and_then(Value::as_object) else { return Ok(out) };
+    let text = |key: &str| data.get(key).map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
+    let wrong = |key, value: String, remedy| ReadError::Setting { key, value, remedy };
+    if let Some(now) = text("now").filter(|_| matches!(when, When::Otherwise(_))) {
+        out.now = now.parse().map_err(|_| wrong("now", now, "write a time such as 2026-01-01T00:00:00Z"))?;
+    }
+    if let Some(policy) = text("preferencePolicy") {
+        out.preferences = match policy.as_str() {
+            "Respect" => PreferencePolicy::Respect,
+            "Ignore" => PreferencePolicy::Ignore,
+            _ => return Err(wrong("preferencePolicy", policy, "use Respect or Ignore")),
+        };
+    }
+    if let Some(policy) = text("minValuesPolicy") {
+        out.min_values = match policy.as_str() {
+            "Strict" => MinValuesPolicy::Strict,
+            "BestEffort" => MinValuesPolicy::BestEffort,
+            _ => return Err(wrong("minValuesPolicy", policy, "use Strict or BestEffort")),
+        };
+    }
+    if let Some(word) = text("objective") {
+        out.objective = word.parse().map_err(|_| wrong("objective", word, "use cheapest, balanced or fewest"))?;
+    }
+    if let Some(cost) = text("machineCost") {
+        out.machine_cost = machine_cost(&cost).map_err(|_| wrong("machineCost", cost, "write dollars per hour, such as 0.05"))?;
+    }
+    if let Some(config) = text("schedulerConfig") {
+        out.default_spread = default_spread(&config)?;
+    }
+    for gate in text("featureGates").unwrap_or_default().split(',').map(str::trim).filter(|g| !g.is_empty()) {
+        let (name, value) = gate.split_once('=').unwrap_or((gate, ""));
+        let on = value.trim().parse().map_err(|_| wrong("featureGates", gate.to_owned(), "write Name=true or Name=false"))?;
+        out.gates.insert(name.trim().to_owned(), on);
+    }
+    Ok(out)
+}
