@@ -7,7 +7,7 @@ use whittle_api::karpenter::NodeClassReference;
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimSpec, Event, Machine, mirror, step};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{ClaimStore, Mirrors, Settings, World, contracts};
+use whittle_ports::{Adapters, ClaimStore, Mirrors, Settings, contracts};
 use whittle_tests::kubernetes::{apply, kubectl};
 use whittle_units::{InstanceId, ProviderId, SignedDuration, Timestamp};
 
@@ -81,9 +81,9 @@ impl Stage {
     async fn round(&mut self) {
         self.sweep().await;
         let ports = self.simulation.ports();
-        let world = World { store: &ports, cloud: &ports, cluster: &self.clusters, queues: &ports, clock: &ports };
+        let adapters = Adapters { store: &ports, cloud: &ports, cluster: &self.clusters, queues: &ports, clock: &ports };
         for claim in ports.list(&self.name).await.unwrap() {
-            whittle_terminate::handle(world, &Settings::default(), &claim.value.key).await.unwrap();
+            whittle_terminate::handle(adapters, &Settings::default(), &claim.value.key).await.unwrap();
         }
         self.simulation.run_for(ROUND);
     }

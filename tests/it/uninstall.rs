@@ -19,7 +19,10 @@ use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
-use whittle_ports::{ClaimStore, CloudError, Discovery, Fleets, Instances, Leases, Mirrors, Records, Settings, World, contracts};
+use whittle_ports::{
+    Adapters, ClaimStore, CloudError, Discovery, Instances, LaunchTemplateCleanup, LaunchTemplates, Leases, Mirrors, Records, Settings,
+    contracts,
+};
 use whittle_tests::clock::StandingClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::dynamo::{TABLE, client, create_table};
@@ -177,15 +180,15 @@ impl Stage {
         let clock = Self::at(tick);
         let (store, machines, cleaner) = (self.store(clock), self.machines(clock), self.cleaner(clock));
         let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&self.config), self.queues.clone(), Arc::new(clock));
-        let world = World { store: &store, cloud: &machines, cluster: &self.clusters, queues: &queues, clock: &clock };
+        let adapters = Adapters { store: &store, cloud: &machines, cluster: &self.clusters, queues: &queues, clock: &clock };
         let settings = Settings { clusters: vec![cluster.clone()], ..Settings::default() };
         let request = UninstallRequest { cluster: cluster.clone(), nodes, dry_run: false };
         for claim in store.list(cluster).await.unwrap() {
-            whittle_terminate::handle(world, &settings, &claim.value.key).await.unwrap();
+            whittle_terminate::handle(adapters, &settings, &claim.value.key).await.unwrap();
         }
-        let refreshing = World { store: &store, cloud: &cleaner, cluster: &self.clusters, queues: &queues, clock: &clock };
+        let refreshing = Adapters { store: &store, cloud: &cleaner, cluster: &self.clusters, queues: &queues, clock: &clock };
         whittle_refresh::handle(refreshing, &settings, cluster).await.unwrap();
-        let report = whittle_sweep::uninstall(world, &settings, &request).await.unwrap();
+        let report = whittle_sweep::uninstall(adapters, &settings, &request).await.unwrap();
         report.decisions.last().unwrap().message.clone()
     }
 

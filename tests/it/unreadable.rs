@@ -7,7 +7,7 @@ use whittle_api::{OwnerReference, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, mirror, step};
 use whittle_cluster::Clusters;
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{ClaimStore, ClusterReader, Leases, Mirrors, Presence, Report, Scope, Settings, Sought, World, contracts};
+use whittle_ports::{Adapters, ClaimStore, ClusterReader, Leases, Mirrors, Presence, Report, Scope, Settings, Sought, contracts};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_tests::clock::StandingClock;
 use whittle_tests::control_plane::ControlPlane;
@@ -121,8 +121,8 @@ impl Stage {
 
     pub(crate) async fn sweep(&self) -> Report {
         let ports = self.simulation.ports();
-        let world = World { store: &ports, cloud: &ports, cluster: &self.clusters, queues: &ports, clock: &ports };
-        whittle_sweep::handle(world, &Settings::default(), &self.name).await.expect("a sweep")
+        let adapters = Adapters { store: &ports, cloud: &ports, cluster: &self.clusters, queues: &ports, clock: &ports };
+        whittle_sweep::handle(adapters, &Settings::default(), &self.name).await.expect("a sweep")
     }
 
     /// Forty minutes of sweeps; which claims there are at the end, and which of them are to end.

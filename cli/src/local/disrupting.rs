@@ -10,7 +10,7 @@ use whittle_api::{conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Phase, VerdictPage};
 use whittle_consolidate::Disruptions;
 use whittle_core::disruption::{Method, Proposal};
-use whittle_ports::{Leases, World as Ports};
+use whittle_ports::{Adapters, Leases};
 use whittle_sim::World;
 
 const POOL: &str = include_str!("demo/pool.yaml");
@@ -114,8 +114,8 @@ fn what_is_found_rests_and_is_looked_at_again() {
     let ports = session.simulation.ports();
     let cluster = session.simulation.world().name();
     let settings = session.settings();
-    let world = Ports { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
-    let report = whittle_consolidate::handle(world, &settings, &cluster).now_or_never().expect("ports answer at once");
+    let adapters = Adapters::all(&ports);
+    let report = whittle_consolidate::handle(adapters, &settings, &cluster).now_or_never().expect("ports answer at once");
     assert!(!report.unwrap().counts.contains_key("commands"));
     assert!(untouched(&session.simulation.world()));
     // The pods come back while it rests: it holds no more.

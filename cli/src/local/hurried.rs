@@ -3,7 +3,7 @@
 use super::session::{Place, Session};
 use futures::FutureExt as _;
 use jiff::SignedDuration;
-use whittle_ports::{Report, World as Ports};
+use whittle_ports::{Adapters, Report};
 use whittle_sim::{Function, SimPorts, World};
 
 const POOL: &str = include_str!("demo/pool.yaml");
@@ -14,10 +14,10 @@ fn hurry(session: &Session, function: Function, left: SignedDuration) -> (Report
     let ports = session.simulation.ports().hurried(SignedDuration::from_millis(100), left);
     let cluster = session.simulation.world().name();
     let settings = session.settings();
-    let world = Ports { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let adapters = Adapters::all(&ports);
     let report = match function {
-        Function::Schedule => whittle_schedule::handle(world, &settings, &cluster).now_or_never(),
-        _ => whittle_consolidate::handle(world, &settings, &cluster).now_or_never(),
+        Function::Schedule => whittle_schedule::handle(adapters, &settings, &cluster).now_or_never(),
+        _ => whittle_consolidate::handle(adapters, &settings, &cluster).now_or_never(),
     };
     (report.expect("ports answer at once").unwrap(), ports)
 }

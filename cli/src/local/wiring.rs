@@ -4,7 +4,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::sync::Mutex;
 use whittle_claims::{ClaimKey, Doorbell};
-use whittle_ports::{HandleError, Report, Settings, World};
+use whittle_ports::{Adapters, HandleError, Report, Settings};
 use whittle_sim::{Function, Functions, Input, SimPorts};
 
 /// All functions with the settings of an installation.
@@ -60,27 +60,27 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 async fn run(ports: &SimPorts, settings: &Settings, function: Function, input: Input) -> Result<Report, HandleError> {
-    let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
+    let adapters = Adapters::all(ports);
     match (function, input) {
         (Function::Relay, Input::Review(body)) => {
             let cluster = ports.cluster();
             let stored = settings.relay_secrets.first().map_or("", String::as_str);
             let path = format!("/{}/{cluster}", whittle_relay::cluster_secret(stored, cluster.as_str()));
             let request = whittle_relay::Request { path: &path, body: body.as_bytes(), signed_by: None };
-            whittle_relay::handle(world, settings, request).await.map(|(_, report)| report)
+            whittle_relay::handle(adapters, settings, request).await.map(|(_, report)| report)
         }
-        (Function::Schedule, Input::Bell(bell)) => whittle_schedule::handle(world, settings, bell.cluster()).await,
-        (Function::Consolidate, Input::Bell(bell)) => whittle_consolidate::handle(world, settings, bell.cluster()).await,
-        (Function::Interrupt, Input::Notice(body)) => whittle_interrupt::handle(world, settings, &body).await,
-        (Function::Register, Input::Bell(bell)) => whittle_register::handle(world, settings, bell.cluster()).await,
+        (Function::Schedule, Input::Bell(bell)) => whittle_schedule::handle(adapters, settings, bell.cluster()).await,
+        (Function::Consolidate, Input::Bell(bell)) => whittle_consolidate::handle(adapters, settings, bell.cluster()).await,
+        (Function::Interrupt, Input::Notice(body)) => whittle_interrupt::handle(adapters, settings, &body).await,
+        (Function::Register, Input::Bell(bell)) => whittle_register::handle(adapters, settings, bell.cluster()).await,
         (Function::Terminate, Input::Bell(Doorbell::Terminate { cluster, claim })) => {
-            whittle_terminate::handle(world, settings, &ClaimKey { cluster, name: claim }).await
+            whittle_terminate::handle(adapters, settings, &ClaimKey { cluster, name: claim }).await
         }
         (Function::Launch, Input::Bell(Doorbell::Launch { cluster, claims })) => {
-            whittle_launch::handle(world, settings, &cluster, &claims).await
+            whittle_launch::handle(adapters, settings, &cluster, &claims).await
         }
-        (Function::Refresh, Input::Bell(bell)) => whittle_refresh::handle(world, settings, bell.cluster()).await,
-        (Function::Sweep, Input::Bell(bell)) => whittle_sweep::handle(world, settings, bell.cluster()).await,
+        (Function::Refresh, Input::Bell(bell)) => whittle_refresh::handle(adapters, settings, bell.cluster()).await,
+        (Function::Sweep, Input::Bell(bell)) => whittle_sweep::handle(adapters, settings, bell.cluster()).await,
         _ => Ok(Report::default()),
     }
 }

@@ -1,5 +1,6 @@
 //! Starting a command: store it, mark the nodes, store the replacements, ring launch.
 
+use crate::Rights;
 use crate::observe::keep;
 use crate::state::{Disruptions, Going, Running, command_timeout};
 use crate::{counts, progress};
@@ -11,8 +12,8 @@ use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, Lease, NOMINATION,
 use whittle_core::disruption::{Command, LedgerEntry, Reason, Removal, without_arrivals};
 use whittle_core::state::StateNode;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterReader, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report,
-    Safeguard, Scope, StatusWriter, StoreError, World,
+    ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope,
+    StoreError,
 };
 use whittle_snapshot::{Snapshot, claim_of, machine_key};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
@@ -27,23 +28,17 @@ pub(crate) fn disrupted() -> Taint {
 
 /// Executes a command that still holds, and answers whether it did. Its nodes are closed first, and what came to them since the
 /// decision speaks against it. Then its record is stored: whatever dies after that is gone on with.
-pub(crate) async fn start<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn start<P: Rights>(
+    ports: P,
     lease: &Lease,
     seen: &Snapshot,
     command: &Command,
     stored: &mut Stored<Disruptions>,
     report: &mut Report,
-) -> Result<bool, HandleError>
-where
-    S: ClaimStore + Records + DecisionLog,
-    K: ClusterReader + Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
-    let Some(command) = &close(world, lease, seen, command, report).await? else { return Ok(false) };
-    let id = world.clock.unique();
-    let claim = |new| claim_of(new, seen, &lease.cluster, &world.clock.unique(), world.clock.unique(), Some(id.clone()));
+) -> Result<bool, HandleError> {
+    let Some(command) = &close(ports, lease, seen, command, report).await? else { return Ok(false) };
+    let id = ports.clock().unique();
+    let claim = |new| claim_of(new, seen, &lease.cluster, &ports.clock().unique(), ports.clock().unique(), Some(id.clone()));
     let replacements: Vec<Claim> = command.replacements.iter().map(claim).collect();
     let launched = replacements.iter().map(|claim| claim.key.name.as_str().to_owned()).collect();
     let removals = command.removals.iter().map(|removal| Going { claim: removal.node_claim.as_str().into(), node: removal.node.clone() });
@@ -60,13 +55,13 @@ where
     stored.value.nominated.extend(nominations(command, seen));
     stored.value.memory.record(command, launched, &seen.read, seen.now);
     stored.value.running.push(running);
-    stored.revision = world.store.write(&lease.cluster, &stored.value, stored.revision).await?;
+    stored.revision = ports.store().write(&lease.cluster, &stored.value, stored.revision).await?;
     report.count("commands");
     counts::started(report, seen, command);
     let last = stored.value.running.len() - 1;
     let mut running = stored.value.running[last].clone();
     let patience = command_timeout(stored.value.removals().count());
-    let outcome = progress::step(world, lease, seen, &mut running, patience, report).await?;
+    let outcome = progress::step(ports, lease, seen, &mut running, patience, report).await?;
     progress::settle(&mut stored.value, last, running, outcome);
     told(report, command, seen);
     Ok(true)
@@ -75,24 +70,21 @@ where
 /// Keeps new pods off the nodes of a command, then looks at them once more: between the decision and the taint the scheduler
 /// may have bound pods that nobody looked at. Answers what is left of the command. The taints of a run that dies in here are
 /// taken off again as those of no command.
-async fn close<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn close<P: Rights>(
+    ports: P,
     lease: &Lease,
     seen: &Snapshot,
     command: &Command,
     report: &mut Report,
-) -> Result<Option<Command>, HandleError>
-where
-    K: ClusterReader + Nodes,
-{
+) -> Result<Option<Command>, HandleError> {
     for removal in command.removals.iter().filter(|_| Safeguard::ClosedBeforeCommand.stops(true)) {
-        taint(world, lease, &removal.node).await?;
+        taint(ports, lease, &removal.node).await?;
     }
     let looks = Safeguard::LookedAtClosed.stops(command.method.reason() != Reason::Drifted);
     let looked_at = if looks { &command.removals } else { &[][..] };
     let mut pods = Vec::new();
     for some in looked_at.chunks(READS_AT_ONCE) {
-        let reads = some.iter().map(|removal| world.cluster.read(&lease.cluster, Scope::Pods, Some(&removal.node)));
+        let reads = some.iter().map(|removal| ports.cluster().read(&lease.cluster, Scope::Pods, Some(&removal.node)));
         for read in try_join_all(reads).await? {
             pods.extend(read.unreadable_pods().cloned());
             pods.extend(read.pods);
@@ -101,7 +93,7 @@ where
     let (left, arrivals) = without_arrivals(command, &pods);
     let stays = |removal: &&Removal| left.as_ref().is_none_or(|left| left.removals.iter().all(|one| one.node != removal.node));
     for removal in command.removals.iter().filter(stays) {
-        progress::unmark(world, lease, &removal.node).await?;
+        progress::unmark(ports, lease, &removal.node).await?;
     }
     for arrival in &arrivals {
         let message = format!("Kept after all: pod {} has come since", arrival.pod);
@@ -112,12 +104,9 @@ where
 }
 
 /// A node that is gone needs no mark.
-async fn taint<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, lease: &Lease, node: &str) -> Result<(), HandleError>
-where
-    K: Nodes,
-{
+async fn taint<P: Rights>(ports: P, lease: &Lease, node: &str) -> Result<(), HandleError> {
     let patch = NodePatch { add_taints: vec![disrupted()], ..NodePatch::default() };
-    match world.cluster.patch_node(&lease.cluster, node, "", &patch).await {
+    match ports.cluster().patch_node(&lease.cluster, node, "", &patch).await {
         Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -142,24 +131,14 @@ fn told(report: &mut Report, command: &Command, seen: &Snapshot) {
 
 /// Keeps new pods off the nodes, unless that is done, and says why on the claims. Answers which of them cannot be read: what becomes
 /// of its machine nobody can say.
-pub(crate) async fn mark<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    lease: &Lease,
-    seen: &Snapshot,
-    running: &Running,
-) -> Result<Option<ClaimName>, HandleError>
-where
-    S: ClaimStore,
-    K: Nodes,
-    T: Clock,
-{
+pub(crate) async fn mark<P: Rights>(ports: P, lease: &Lease, seen: &Snapshot, running: &Running) -> Result<Option<ClaimName>, HandleError> {
     for going in &running.removals {
         if !running.closed {
-            taint(world, lease, &going.node).await?;
+            taint(ports, lease, &going.node).await?;
         }
         // Read anew: its conditions were written a moment ago.
         let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
-        let claim = match world.store.get(&key).await {
+        let claim = match ports.store().get(&key).await {
             Ok(Some(claim)) => claim,
             Ok(None) => continue,
             Err(StoreError::Unreadable { .. }) => return Ok(Some(going.claim.clone())),
@@ -168,31 +147,26 @@ where
         let mut next = claim.value.clone();
         let reason = running.method.reason().as_str();
         conditions::set(&mut next.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, reason, reason, seen.now);
-        keep(world.store, &claim, next).await?;
+        keep(ports.store(), &claim, next).await?;
     }
     Ok(None)
 }
 
 /// Stores the replacements under the lease and rings launch. One that is stored already is left alone.
-pub(crate) async fn launch<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, lease: &Lease, running: &Running) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    K: Mirrors,
-    Q: Queues,
-{
+pub(crate) async fn launch<P: Rights>(ports: P, lease: &Lease, running: &Running) -> Result<(), HandleError> {
     for claim in &running.replacements {
-        match world.store.create(lease, claim).await {
+        match ports.store().create(lease, claim).await {
             Ok(_) | Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
     if !running.replacements.is_empty() {
         let claims = running.replacements.iter().map(|claim| claim.key.name.clone()).collect();
-        world.queues.ring(Doorbell::Launch { cluster: lease.cluster.clone(), claims }, SignedDuration::ZERO).await?;
+        ports.queues().ring(Doorbell::Launch { cluster: lease.cluster.clone(), claims }, SignedDuration::ZERO).await?;
     }
     for claim in &running.replacements {
         // `sweep` shows what could not be shown now.
-        let _ = world.cluster.apply_mirror(&lease.cluster, &whittle_claims::mirror(claim)).await;
+        let _ = ports.cluster().apply_mirror(&lease.cluster, &whittle_claims::mirror(claim)).await;
     }
     Ok(())
 }

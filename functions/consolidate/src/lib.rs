@@ -26,10 +26,17 @@ use whittle_core::disruption::{self, Command, Decision, Gate, Method, Proposal, 
 use whittle_core::schedule::Options;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
-    StatusWriter, WorkloadReader, World, end_turn, not_my_turn, take_turn,
+    StatusWriter, WorkloadReader, end_turn, not_my_turn, rights, take_turn,
 };
 use whittle_snapshot::{Snapshot, load};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+rights! {
+    /// What `consolidate` may do; the role of the template says the same.
+    Store: ClaimStore + Leases + Records + RegionStore + DecisionLog,
+    Cluster: ClusterReader + WorkloadReader + Mirrors + Nodes + StatusWriter,
+    Queues: Queues,
+}
 
 /// Longer than the largest pass, short enough that a crashed run costs less than a tick.
 const LEASE: SignedDuration = SignedDuration::from_secs(60);
@@ -46,93 +53,70 @@ const SIMULATIONS_MIN: u32 = 100;
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
 /// One pass for a cluster. Only one run decides for a cluster at a time; a later one ends with `Held`.
-pub async fn handle<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    settings: &Settings,
-    cluster: &ClusterName,
-) -> Result<Report, HandleError>
-where
-    S: ClaimStore + Leases + Records + RegionStore + DecisionLog,
-    C: Sync,
-    K: ClusterReader + WorkloadReader + Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let bell = Doorbell::Consolidate { cluster: cluster.clone() };
-    let Some(lease) = take_turn(world, bell, LEASE, HELD_AGAIN).await? else { return Ok(not_my_turn()) };
-    let outcome = under_lease(world, settings, cluster, &lease).await;
-    end_turn(world.store, &lease).await;
+    let Some(lease) = take_turn(ports, bell, LEASE, HELD_AGAIN).await? else { return Ok(not_my_turn()) };
+    let outcome = under_lease(ports, settings, cluster, &lease).await;
+    end_turn(ports.store(), &lease).await;
     outcome
 }
 
-async fn under_lease<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    settings: &Settings,
-    cluster: &ClusterName,
-    lease: &Lease,
-) -> Result<Report, HandleError>
-where
-    S: ClaimStore + Leases + Records + RegionStore + DecisionLog,
-    C: Sync,
-    K: ClusterReader + WorkloadReader + Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+async fn under_lease<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, lease: &Lease) -> Result<Report, HandleError> {
     let mut report = Report::default();
-    let mut seen = load(world, settings, cluster).await?;
+    let mut seen = load(ports, settings, cluster).await?;
     if let Some(why) = seen.held(settings) {
         report.count(why);
         return Ok(report);
     }
     if !settings.shadow {
-        observe::pod_events(world, &mut seen, &mut report).await?;
+        observe::pod_events(ports, &mut seen, &mut report).await?;
     }
-    let stored = world.store.read::<Disruptions>(cluster, state::NAME).await?;
+    let stored = ports.store().read::<Disruptions>(cluster, state::NAME).await?;
     let mut stored = stored.unwrap_or_else(|| Stored { value: Disruptions::default(), revision: Revision::ABSENT });
     let before = stored.value.clone();
     if settings.shadow {
-        progress::give_up_all(world, lease, &seen, &mut stored, &mut report).await?;
+        progress::give_up_all(ports, lease, &seen, &mut stored, &mut report).await?;
     } else {
-        let moved = progress::go_on(world, lease, &seen, &mut stored, &mut report).await?;
+        let moved = progress::go_on(ports, lease, &seen, &mut stored, &mut report).await?;
         if moved {
             // Claims that now end must count as ending before anything else is decided.
-            seen = load(world, settings, cluster).await?;
+            seen = load(ports, settings, cluster).await?;
         }
         seen.mark_going(stored.value.going().cloned());
     }
-    if statics::balance(world, settings, lease, &seen, &mut stored, &mut report).await? {
+    if statics::balance(ports, settings, lease, &seen, &mut stored, &mut report).await? {
         // Machines that were just asked for, or are to go, count before anything else is decided.
-        seen = load(world, settings, cluster).await?;
+        seen = load(ports, settings, cluster).await?;
         seen.mark_going(stored.value.going().cloned());
     }
     stored.value.nominated.retain(|_, until| seen.now < *until);
     seen.expect_also(&stored.value.nominated);
     stored.value.note_leaving(&seen);
-    let (decision, took) = decide(settings, &seen, &stored.value, world.clock);
+    let (decision, took) = decide(settings, &seen, &stored.value, ports.clock());
     counts::evaluated(&mut report, &decision, &took);
     stored.value.memory = decision.memory.clone();
     if stored.value.gauged_at.is_none_or(|at| seen.now.duration_since(at) >= counts::EVERY) {
         counts::states(&mut report, &decision);
-        shows::unreadable(world, cluster, &seen, settings.shadow, &mut report).await;
+        shows::unreadable(ports, cluster, &seen, settings.shadow, &mut report).await;
         stored.value.gauged_at = Some(seen.now);
     }
     imagined::note(&mut report, &mut stored.value, &decision, settings.shadow, seen.now);
-    let acted = act(world, settings, lease, &seen, &decision, &mut stored, &mut report).await;
+    let acted = act(ports, settings, lease, &seen, &decision, &mut stored, &mut report).await;
     // What is to be read comes second: the longer a decision waits, the more pods have come meanwhile.
-    shows::verdicts(world, cluster, &seen, &decision, settings.shadow, &mut report).await?;
+    shows::verdicts(ports, cluster, &seen, &decision, settings.shadow, &mut report).await?;
     if !settings.shadow {
-        observe::conditions(world, &seen, &decision, &mut report).await?;
+        observe::conditions(ports, &seen, &decision, &mut report).await?;
     }
     let next = acted?;
     let next = if report.counted("handed_over") > 0 { Some(SignedDuration::ZERO) } else { next };
     let again = plan_next_look(&seen, &before, next, &mut stored.value);
     if stored.value != before {
-        world.store.write(cluster, &stored.value, stored.revision).await?;
+        ports.store().write(cluster, &stored.value, stored.revision).await?;
     }
     if let Some(delay) = again {
-        world.queues.ring(Doorbell::Consolidate { cluster: cluster.clone() }, delay).await?;
+        ports.queues().ring(Doorbell::Consolidate { cluster: cluster.clone() }, delay).await?;
     }
-    world.store.append(cluster, &report.decisions).await?;
+    ports.store().append(cluster, &report.decisions).await?;
     Ok(report)
 }
 
@@ -182,21 +166,15 @@ fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions, clock: &imp
 }
 
 /// Lets a found command rest, or executes the one that has rested and still holds. Answers when to look again.
-async fn act<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn act<P: Rights>(
+    ports: P,
     settings: &Settings,
     lease: &Lease,
     seen: &Snapshot,
     decision: &Decision,
     stored: &mut Stored<Disruptions>,
     report: &mut Report,
-) -> Result<Option<SignedDuration>, HandleError>
-where
-    S: ClaimStore + Records + DecisionLog,
-    K: ClusterReader + Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<Option<SignedDuration>, HandleError> {
     if settings.shadow {
         // Found before the cluster was put into shadow mode: it is not to be executed any more.
         stored.value.resting = None;
@@ -207,7 +185,7 @@ where
             return Ok(Some(proposal.execute_after.duration_since(seen.now)));
         }
         stored.value.resting = None;
-        if validated(world, settings, lease, seen, &proposal, stored, report).await? {
+        if validated(ports, settings, lease, seen, &proposal, stored, report).await? {
             return Ok(None);
         }
         // What no longer holds makes way at once for what this pass has found, by whichever method.
@@ -221,12 +199,12 @@ where
         return Ok(Some(wait));
     }
     for command in &decision.commands {
-        if time_left(world.clock).is_zero() {
+        if time_left(ports.clock()).is_zero() {
             report.count("handed_over");
             break;
         }
         if !is_refused(settings, seen, &stored.value, command, report) {
-            execute::start(world, lease, seen, command, stored, report).await?;
+            execute::start(ports, lease, seen, command, stored, report).await?;
         }
     }
     Ok(None)
@@ -248,21 +226,15 @@ fn rested(method: Method, settings: &Settings, now: Timestamp) -> Timestamp {
 }
 
 /// Executes what has rested, if it still holds; answers whether it does.
-async fn validated<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn validated<P: Rights>(
+    ports: P,
     settings: &Settings,
     lease: &Lease,
     seen: &Snapshot,
     proposal: &Proposal,
     stored: &mut Stored<Disruptions>,
     report: &mut Report,
-) -> Result<bool, HandleError>
-where
-    S: ClaimStore + Records + DecisionLog,
-    K: ClusterReader + Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<bool, HandleError> {
     let facts = stored.value.facts(seen);
     let memory = stored.value.memory.clone();
     let rules = rules(settings, seen);
@@ -273,14 +245,14 @@ where
             if is_refused(settings, seen, &stored.value, &command, report) {
                 return Ok(false);
             }
-            execute::start(world, lease, seen, &command, stored, report).await
+            execute::start(ports, lease, seen, &command, stored, report).await
         }
         Err(rejection) => {
             shows::rejected(report, proposal, &rejection, seen.now);
             counts::dropped(report, proposal.method, rejection.failed);
             for note in rejection.notes.iter().take(shows::EVENTS_MAX) {
                 // The rejection stands in the decision log; the event is a courtesy.
-                let _ = world.cluster.publish(&lease.cluster, &shows::event_of(note, &seen.read)).await;
+                let _ = ports.cluster().publish(&lease.cluster, &shows::event_of(note, &seen.read)).await;
             }
             Ok(false)
         }

@@ -1,12 +1,13 @@
 //! What a pass notes on claims: that pods came or went, and the conditions that follow.
 
+use crate::Rights;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use whittle_api::k8s::Pod;
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::{Claim, Stored, mirror};
 use whittle_core::disruption::Decision;
-use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Report, StoreError, World, save};
+use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Report, StoreError, save};
 use whittle_snapshot::Snapshot;
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -47,15 +48,7 @@ pub(crate) fn stamp(last: Option<Timestamp>, now: Timestamp) -> Option<Timestamp
 }
 
 /// Stamps claims whose node's pods changed since the last look (disruption 12), in the store and in the snapshot.
-pub(crate) async fn pod_events<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    seen: &mut Snapshot,
-    report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    T: Clock,
-{
+pub(crate) async fn pod_events<P: Rights>(ports: P, seen: &mut Snapshot, report: &mut Report) -> Result<(), HandleError> {
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     // One that cannot be read has neither come nor gone for that.
     for pod in seen.read.pods.iter().chain(seen.read.unreadable_pods()).filter(|pod| pod.is_bound()) {
@@ -71,7 +64,7 @@ where
         }
     }
     for (at, fingerprint) in stamped {
-        if !has_time(world.clock) {
+        if !has_time(ports.clock()) {
             report.count("handed_over");
             break;
         }
@@ -80,7 +73,7 @@ where
         let event = old.value.pods_fingerprint.unwrap_or(none) != fingerprint;
         let last_pod_event_at = if event { stamp(old.value.last_pod_event_at, seen.now) } else { old.value.last_pod_event_at };
         let next = Claim { pods_fingerprint: Some(fingerprint), last_pod_event_at, ..old.value.clone() };
-        if let Some(saved) = keep(world.store, old, next).await? {
+        if let Some(saved) = keep(ports.store(), old, next).await? {
             report.count("pod_events");
             seen.show(&saved.value);
             seen.claims[at] = saved;
@@ -90,21 +83,11 @@ where
 }
 
 /// Writes Consolidatable and Drifted where they differ.
-pub(crate) async fn conditions<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    seen: &Snapshot,
-    decision: &Decision,
-    report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    K: Mirrors,
-    T: Clock,
-{
+pub(crate) async fn conditions<P: Rights>(ports: P, seen: &Snapshot, decision: &Decision, report: &mut Report) -> Result<(), HandleError> {
     let by_name: BTreeMap<&str, &Stored<Claim>> = seen.claims.iter().map(|claim| (claim.value.key.name.as_str(), claim)).collect();
     for wanted in decision.conditions.iter().filter(|wanted| wanted.changed) {
         let Some(claim) = by_name.get(wanted.node_claim.as_str()) else { continue };
-        if !has_time(world.clock) {
+        if !has_time(ports.clock()) {
             report.count("handed_over");
             break;
         }
@@ -119,10 +102,10 @@ where
             Some(reason) => conditions::set(list, conditions::DRIFTED, ConditionStatus::True, reason, reason, seen.now),
             None => conditions::clear(list, conditions::DRIFTED),
         };
-        if let Some(saved) = keep(world.store, claim, next).await? {
+        if let Some(saved) = keep(ports.store(), claim, next).await? {
             report.count("conditions");
             // `sweep` shows what could not be shown now.
-            let _ = world.cluster.apply_mirror(&saved.value.key.cluster, &mirror(&saved.value)).await;
+            let _ = ports.cluster().apply_mirror(&saved.value.key.cluster, &mirror(&saved.value)).await;
         }
     }
     Ok(())

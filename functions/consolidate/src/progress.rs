@@ -1,5 +1,6 @@
 //! Going on with commands: replacements first, then the end of the old nodes; or everything back.
 
+use crate::Rights;
 use crate::counts;
 use crate::execute::{self, find};
 use crate::state::{Disruptions, Running, command_timeout, deletion_reason};
@@ -10,8 +11,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Lease, Phase, Stored};
 use whittle_core::disruption::LedgerEntry;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, DecisionLog, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, StatusWriter,
-    StoreError, World, advance, readable,
+    ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Report, Safeguard, StoreError, advance, readable,
 };
 use whittle_snapshot::Snapshot;
 use whittle_units::{Price, SignedDuration};
@@ -26,31 +26,25 @@ pub(crate) enum Outcome {
 
 /// Takes every command of the record one step further, and takes marks off nodes that no command names. Answers whether
 /// claims were made or ended, so that the snapshot shows them no more as they are.
-pub(crate) async fn go_on<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn go_on<P: Rights>(
+    ports: P,
     lease: &Lease,
     seen: &Snapshot,
     stored: &mut Stored<Disruptions>,
     report: &mut Report,
-) -> Result<bool, HandleError>
-where
-    S: ClaimStore + Records + DecisionLog,
-    K: Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<bool, HandleError> {
     let mut left = Vec::new();
     let mut launched = false;
     let patience = command_timeout(stored.value.removals().count());
     for running in stored.value.running.clone() {
         let mut next = running;
         if is_shadowed(seen, &next) {
-            take_back(world, lease, seen, &next, SHADOW_BEGAN, report).await?;
+            take_back(ports, lease, seen, &next, SHADOW_BEGAN, report).await?;
             undo(&mut stored.value, &next);
             continue;
         }
         launched |= !next.stored;
-        match step(world, lease, seen, &mut next, patience, report).await? {
+        match step(ports, lease, seen, &mut next, patience, report).await? {
             Outcome::Waits => left.push(next),
             Outcome::Done => {}
             Outcome::RolledBack => undo(&mut stored.value, &next),
@@ -58,7 +52,7 @@ where
     }
     let moved = left.len() < stored.value.running.len();
     if !moved && Safeguard::StraysOpened.stops(true) {
-        unmark_strays(world, seen, &stored.value, report).await?;
+        unmark_strays(ports, seen, &stored.value, report).await?;
     }
     stored.value.running = left;
     Ok(moved || launched)
@@ -127,26 +121,20 @@ fn ending_text(claim: &Claim) -> String {
 }
 
 /// One step of a command, which is given up when it takes longer than `patience`. Every part may be repeated.
-pub(crate) async fn step<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn step<P: Rights>(
+    ports: P,
     lease: &Lease,
     seen: &Snapshot,
     running: &mut Running,
     patience: SignedDuration,
     report: &mut Report,
-) -> Result<Outcome, HandleError>
-where
-    S: ClaimStore + DecisionLog,
-    K: Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<Outcome, HandleError> {
     if !running.stored {
-        if let Some(claim) = execute::mark(world, lease, seen, running).await? {
-            take_back(world, lease, seen, running, &format!("the claim {claim} cannot be read"), report).await?;
+        if let Some(claim) = execute::mark(ports, lease, seen, running).await? {
+            take_back(ports, lease, seen, running, &format!("the claim {claim} cannot be read"), report).await?;
             return Ok(Outcome::RolledBack);
         }
-        execute::launch(world, lease, running).await?;
+        execute::launch(ports, lease, running).await?;
         running.stored = true;
         running.shrink();
         if !running.replacements.is_empty() {
@@ -157,50 +145,45 @@ where
     match readiness(seen, running, patience) {
         Readiness::Waiting => Ok(Outcome::Waits),
         Readiness::Ready => {
-            let outcome = end_old(world, lease, seen, running, patience, report).await?;
+            let outcome = end_old(ports, lease, seen, running, patience, report).await?;
             if outcome == Outcome::Done {
                 // Before the command leaves its record: rather entered twice, under one id, than never.
                 let (entry, record) = entry(seen, running);
-                world.store.append(&lease.cluster, &[record]).await?;
+                ports.store().append(&lease.cluster, &[record]).await?;
                 counts::saved(report, &entry);
             }
             Ok(outcome)
         }
         Readiness::Lost(why) => {
-            take_back(world, lease, seen, running, &why, report).await?;
+            take_back(ports, lease, seen, running, &why, report).await?;
             Ok(Outcome::RolledBack)
         }
     }
 }
 
 /// Takes the marks of a command off its nodes and claims. What is being ended already is not kept.
-async fn take_back<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn take_back<P: Rights>(
+    ports: P,
     lease: &Lease,
     seen: &Snapshot,
     running: &Running,
     why: &str,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    K: Nodes,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     for going in &running.removals {
         let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
         // Read anew: its conditions were written a moment ago. One that cannot be read may be ending: once it can be, its node is
         // opened as that of no command.
-        let claim = match world.store.get(&key).await {
+        let claim = match ports.store().get(&key).await {
             Err(StoreError::Unreadable { .. }) => continue,
             found => found?,
         };
         if claim.as_ref().is_some_and(|claim| claim.value.is_ending()) {
             continue;
         }
-        unmark(world, lease, &going.node).await?;
+        unmark(ports, lease, &going.node).await?;
         if let Some(claim) = claim {
-            forget_reason(world.store, &claim).await?;
+            forget_reason(ports.store(), &claim).await?;
         }
         report.decide(seen.now, DecisionKind::Kept, format!("node/{}", going.node), format!("Kept after all: {why}"));
     }
@@ -211,24 +194,19 @@ where
 
 /// Rolls every command back: the cluster was put into shadow mode while they ran. What they had launched stays, as after
 /// any command that failed; what was being ended goes on when shadow mode ends.
-pub(crate) async fn give_up_all<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn give_up_all<P: Rights>(
+    ports: P,
     lease: &Lease,
     seen: &Snapshot,
     stored: &mut Stored<Disruptions>,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    K: Nodes,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     for running in std::mem::take(&mut stored.value.running) {
-        take_back(world, lease, seen, &running, SHADOW_BEGAN, report).await?;
+        take_back(ports, lease, seen, &running, SHADOW_BEGAN, report).await?;
         undo(&mut stored.value, &running);
     }
     // Marks of a run that died before its command was stored, or while it was rolled back.
-    unmark_strays(world, seen, &stored.value, report).await
+    unmark_strays(ports, seen, &stored.value, report).await
 }
 
 /// Why a command ends that shadow mode overtook.
@@ -254,23 +232,19 @@ pub(crate) fn entry(seen: &Snapshot, running: &Running) -> (LedgerEntry, Decisio
 }
 
 /// Asks for the end of the old claims. One that somebody changed meanwhile is asked again in the next step.
-async fn end_old<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn end_old<P: Rights>(
+    ports: P,
     lease: &Lease,
     seen: &Snapshot,
     running: &Running,
     patience: SignedDuration,
     report: &mut Report,
-) -> Result<Outcome, HandleError>
-where
-    S: ClaimStore,
-    Q: Queues,
-{
+) -> Result<Outcome, HandleError> {
     let mut outcome = Outcome::Done;
     for going in &running.removals {
         let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
         // Read anew: its conditions were written a moment ago.
-        let claim = match world.store.get(&key).await {
+        let claim = match ports.store().get(&key).await {
             Ok(Some(claim)) => claim,
             Ok(None) => continue,
             Err(StoreError::Unreadable { .. }) => {
@@ -285,7 +259,7 @@ where
         if !claim.value.is_ending() {
             let message = format!("{}: part of command {}", running.method.reason(), running.id);
             let deletion = claim.value.deletion_for(deletion_reason(running.method), message, seen.now);
-            match advance(world.store, &claim, &Event::DeletionAsked(deletion), seen.now).await {
+            match advance(ports.store(), &claim, &Event::DeletionAsked(deletion), seen.now).await {
                 Ok(_) => report.count("disrupted"),
                 Err(HandleError::Store(StoreError::Conflict { .. })) => {
                     outcome = Outcome::Waits;
@@ -294,62 +268,49 @@ where
                 Err(error) => return Err(error),
             }
         }
-        world.queues.ring(Doorbell::Terminate { cluster: lease.cluster.clone(), claim: going.claim.clone() }, SignedDuration::ZERO).await?;
+        ports
+            .queues()
+            .ring(Doorbell::Terminate { cluster: lease.cluster.clone(), claim: going.claim.clone() }, SignedDuration::ZERO)
+            .await?;
     }
     Ok(outcome)
 }
 
-pub(crate) async fn unmark<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, lease: &Lease, node: &str) -> Result<(), HandleError>
-where
-    K: Nodes,
-{
+pub(crate) async fn unmark<P: Rights>(ports: P, lease: &Lease, node: &str) -> Result<(), HandleError> {
     let patch = NodePatch { remove_taints: vec![execute::disrupted()], ..NodePatch::default() };
-    match world.cluster.patch_node(&lease.cluster, node, "", &patch).await {
+    match ports.cluster().patch_node(&lease.cluster, node, "", &patch).await {
         Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Nodes of ours that carry the mark although nothing is to happen to them: a command that was rolled back half way.
-pub(crate) async fn unmark_strays<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn unmark_strays<P: Rights>(
+    ports: P,
     seen: &Snapshot,
     known: &Disruptions,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    K: Nodes,
-{
+) -> Result<(), HandleError> {
     let going: BTreeSet<&str> = known.running.iter().flat_map(|running| &running.removals).map(|going| going.claim.as_str()).collect();
     for claim in seen.claims.iter().filter(|claim| !claim.value.is_ending() && !going.contains(claim.value.key.name.as_str())) {
         let Some(name) = claim.value.node_name() else { continue };
         let node = seen.read.nodes.iter().find(|node| node.metadata.name == name && !node.metadata.is_deleting());
         if let Some(node) = node.filter(|node| node.spec.taints.iter().any(|taint| taint.same(&execute::disrupted()))) {
-            open_stray(world, &claim.value.key, node, report).await?;
+            open_stray(ports, &claim.value.key, node, report).await?;
         }
-        forget_reason(world.store, claim).await?;
+        forget_reason(ports.store(), claim).await?;
     }
     Ok(())
 }
 
 /// Opens a Node to pods again as it was read. One that somebody has changed since, or whose claim is to end by now or cannot be
 /// read, may have been closed anew: the next look sees that.
-async fn open_stray<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &ClaimKey,
-    node: &Node,
-    report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    K: Nodes,
-{
-    if readable(world.store.get(claim).await)?.is_none_or(|known| known.value.is_ending()) {
+async fn open_stray<P: Rights>(ports: P, claim: &ClaimKey, node: &Node, report: &mut Report) -> Result<(), HandleError> {
+    if readable(ports.store().get(claim).await)?.is_none_or(|known| known.value.is_ending()) {
         return Ok(());
     }
     let patch = NodePatch { remove_taints: vec![execute::disrupted()], ..NodePatch::default() };
-    match world.cluster.patch_node(&claim.cluster, &node.metadata.name, &node.metadata.resource_version, &patch).await {
+    match ports.cluster().patch_node(&claim.cluster, &node.metadata.name, &node.metadata.resource_version, &patch).await {
         Ok(()) => report.count("unmarked"),
         Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => report.count("left_for_later"),
         Err(error) => return Err(error.into()),

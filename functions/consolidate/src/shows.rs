@@ -1,12 +1,13 @@
 //! What people see of a pass: verdicts, decisions, events.
 
+use crate::Rights;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::Kind;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_core::checker::Violation;
 use whittle_core::disruption::{Command, Decision, Keep, Note, Proposal, Rejection, Verdict, Why};
-use whittle_ports::{Amount, Clock, ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError, World};
+use whittle_ports::{Amount, ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -24,26 +25,21 @@ const TOLD_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(15);
 
 /// Stores the verdict of every node whose verdict changed or aged, and tells the owners of those that changed; in shadow
 /// mode only the log is told.
-pub(crate) async fn verdicts<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn verdicts<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     seen: &Snapshot,
     decision: &Decision,
     shadow: bool,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: Records,
-    K: StatusWriter,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     let now = seen.now;
     let stored: BTreeMap<u8, Stored<VerdictPage>> =
-        world.store.read_all::<VerdictPage>(cluster).await?.into_iter().map(|page| (page.value.page, page)).collect();
+        ports.store().read_all::<VerdictPage>(cluster).await?.into_iter().map(|page| (page.value.page, page)).collect();
     let mut news = News::default();
     for (number, page) in pages(decision, &stored, now, &mut news) {
         let revision = stored.get(&number).map_or(Revision::ABSENT, |old| old.revision);
-        match world.store.write(cluster, &page, revision).await {
+        match ports.store().write(cluster, &page, revision).await {
             Ok(_) | Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -57,10 +53,10 @@ where
     let to_tell = decision.verdicts.iter().filter(|verdict| news.to_tell.contains(verdict.node.as_str()));
     let claims: BTreeSet<&str> = to_tell.map(|verdict| verdict.node_claim.as_str()).collect();
     for note in decision.notes.iter().filter(|note| is_news(note, &news.to_tell, &claims)).take(EVENTS_MAX) {
-        if crate::time_left(world.clock).is_zero() {
+        if crate::time_left(ports.clock()).is_zero() {
             break; // the verdict says the same
         }
-        if world.cluster.publish(cluster, &event_of(note, &seen.read)).await.is_err() {
+        if ports.cluster().publish(cluster, &event_of(note, &seen.read)).await.is_err() {
             report.count("events_failed");
         }
     }
@@ -68,22 +64,13 @@ where
 }
 
 /// Says of what cannot be read that it is left alone, and of how much there is; `sweep` does so for the kinds that it reads.
-pub(crate) async fn unreadable<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    seen: &Snapshot,
-    shadow: bool,
-    report: &mut Report,
-) where
-    K: StatusWriter,
-    T: Clock,
-{
+pub(crate) async fn unreadable<P: Rights>(ports: P, cluster: &ClusterName, seen: &Snapshot, shadow: bool, report: &mut Report) {
     let odd = seen.read.unreadable.iter().filter(|odd| !SWEPT.contains(&odd.kind.as_str()));
     let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
     for (at, odd) in odd.enumerate() {
         *counted.entry(odd.kind.as_str()).or_default() += 1;
-        let told = !shadow && at < UNREADABLE_MAX && !crate::time_left(world.clock).is_zero();
-        if told && world.cluster.publish(cluster, &ClusterEvent::unreadable(odd)).await.is_err() {
+        let told = !shadow && at < UNREADABLE_MAX && !crate::time_left(ports.clock()).is_zero();
+        if told && ports.cluster().publish(cluster, &ClusterEvent::unreadable(odd)).await.is_err() {
             report.count("events_failed");
         }
     }

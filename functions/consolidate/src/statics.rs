@@ -3,6 +3,7 @@
 //! Only the holder of the cluster's lease creates claims, and each creation is fenced, so that of two runs at once one
 //! alone fills a pool up. What is to go is stored before it is ended: two runs never choose different machines.
 
+use crate::Rights;
 use crate::state::{Disruptions, Leaving};
 use crate::{rules, time_left};
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Lease, Phase, Stored, mirror};
 use whittle_core::disruption::{self, Gate, StaticChange, static_changes};
-use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Queues, Records, Report, Safeguard, Settings, StoreError, World, advance};
+use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Queues, Records, Report, Safeguard, Settings, StoreError, advance};
 use whittle_snapshot::{Snapshot, claim_of};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
@@ -20,26 +21,20 @@ const FAILED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// Brings every static pool closer to its `replicas`. Answers whether claims were made or ended, so that the snapshot
 /// shows them no more as they are.
-pub(crate) async fn balance<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn balance<P: Rights>(
+    ports: P,
     settings: &Settings,
     lease: &Lease,
     seen: &Snapshot,
     stored: &mut Stored<Disruptions>,
     report: &mut Report,
-) -> Result<bool, HandleError>
-where
-    S: ClaimStore + Records,
-    K: Mirrors,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<bool, HandleError> {
     let shadowed = |pool: &str| settings.shadow || shadow_pools(seen).any(|name| name == pool);
     // Decided before shadow mode was switched on: it is not to be done any more.
     stored.value.leaving.retain(|leaving| !shadowed(&leaving.node_pool));
     if !stored.value.leaving.is_empty() {
         // What is too many besides is decided on what is read after these have gone.
-        return let_go(world, lease, seen, stored, report).await;
+        return let_go(ports, lease, seen, stored, report).await;
     }
     let changes = changes(settings, seen, &stored.value);
     stored.value.statics_told.retain(|pool, _| changes.iter().any(|change| change.node_pool == *pool));
@@ -56,15 +51,15 @@ where
         } else {
             stored.value.statics_told.remove(&change.node_pool);
         }
-        created.extend(launch(world, lease, seen, change, report).await?);
+        created.extend(launch(ports, lease, seen, change, report).await?);
     }
-    announce(world, lease, &created).await?;
+    announce(ports, lease, &created).await?;
     if leaving.is_empty() {
         return Ok(!created.is_empty());
     }
     stored.value.leaving = leaving;
-    stored.revision = world.store.write(&lease.cluster, &stored.value, stored.revision).await?;
-    let_go(world, lease, seen, stored, report).await
+    stored.revision = ports.store().write(&lease.cluster, &stored.value, stored.revision).await?;
+    let_go(ports, lease, seen, stored, report).await
 }
 
 fn changes(settings: &Settings, seen: &Snapshot, known: &Disruptions) -> Vec<StaticChange> {
@@ -126,17 +121,13 @@ pub(crate) fn rests_until(seen: &Snapshot, pool: &str) -> Option<Timestamp> {
 }
 
 /// Stores the claims that a pool lacks. Each is fenced: a run whose lease has passed on makes none.
-async fn launch<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn launch<P: Rights>(
+    ports: P,
     lease: &Lease,
     seen: &Snapshot,
     change: &StaticChange,
     report: &mut Report,
-) -> Result<Vec<Claim>, HandleError>
-where
-    S: ClaimStore,
-    T: Clock,
-{
+) -> Result<Vec<Claim>, HandleError> {
     let mut created = Vec::new();
     if change.launch.is_empty() {
         return Ok(created);
@@ -146,12 +137,12 @@ where
         return Ok(created);
     }
     for new in &change.launch {
-        if time_left(world.clock).is_zero() {
+        if time_left(ports.clock()).is_zero() {
             report.count("handed_over");
             break;
         }
-        let claim = claim_of(new, seen, &lease.cluster, &world.clock.unique(), world.clock.unique(), None);
-        world.store.create(lease, &claim).await?;
+        let claim = claim_of(new, seen, &lease.cluster, &ports.clock().unique(), ports.clock().unique(), None);
+        ports.store().create(lease, &claim).await?;
         let message = format!("one of the {} that NodePool {} lacks of its replicas", change.launch.len(), change.node_pool);
         report.decide(seen.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);
         report.count("planned");
@@ -162,50 +153,41 @@ where
 }
 
 /// Tells everybody of claims that were made: the launch function first, because all else is shown again by `sweep`.
-async fn announce<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, lease: &Lease, created: &[Claim]) -> Result<(), HandleError>
-where
-    K: Mirrors,
-    Q: Queues,
-{
+async fn announce<P: Rights>(ports: P, lease: &Lease, created: &[Claim]) -> Result<(), HandleError> {
     if created.is_empty() {
         return Ok(());
     }
     let claims: Vec<ClaimName> = created.iter().map(|claim| claim.key.name.clone()).collect();
-    world.queues.ring(Doorbell::Launch { cluster: lease.cluster.clone(), claims }, SignedDuration::ZERO).await?;
+    ports.queues().ring(Doorbell::Launch { cluster: lease.cluster.clone(), claims }, SignedDuration::ZERO).await?;
     for claim in created {
-        let _ = world.cluster.apply_mirror(&lease.cluster, &mirror(claim)).await;
+        let _ = ports.cluster().apply_mirror(&lease.cluster, &mirror(claim)).await;
     }
     Ok(())
 }
 
 /// Asks for the end of what the record says is to go; what somebody changed meanwhile stays in the record for the next run.
 /// Draining honours budgets and protected pods.
-async fn let_go<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn let_go<P: Rights>(
+    ports: P,
     lease: &Lease,
     seen: &Snapshot,
     stored: &mut Stored<Disruptions>,
     report: &mut Report,
-) -> Result<bool, HandleError>
-where
-    S: ClaimStore,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<bool, HandleError> {
     let mut done = BTreeSet::new();
     for leaving in &stored.value.leaving {
-        if time_left(world.clock).is_zero() {
+        if time_left(ports.clock()).is_zero() {
             report.count("handed_over");
             break;
         }
         let key = ClaimKey { cluster: lease.cluster.clone(), name: leaving.claim.clone() };
-        let found = match world.store.get(&key).await {
+        let found = match ports.store().get(&key).await {
             Err(StoreError::Unreadable { .. }) => continue,
             found => found?,
         };
         if let Some(claim) = found.filter(|claim| !claim.value.is_ending()) {
             let deletion = claim.value.deletion_for(DeletionReason::ScaledDown, leaving.message.clone(), seen.now);
-            match advance(world.store, &claim, &Event::DeletionAsked(deletion), seen.now).await {
+            match advance(ports.store(), &claim, &Event::DeletionAsked(deletion), seen.now).await {
                 Ok(_) => {
                     report.decide(seen.now, DecisionKind::Disrupted, format!("nodeclaim/{}", leaving.claim), leaving.message.clone());
                     report.count("scaled_down");
@@ -215,7 +197,7 @@ where
             }
         }
         let bell = Doorbell::Terminate { cluster: lease.cluster.clone(), claim: leaving.claim.clone() };
-        world.queues.ring(bell, SignedDuration::ZERO).await?;
+        ports.queues().ring(bell, SignedDuration::ZERO).await?;
         done.insert(leaving.claim.clone());
     }
     stored.value.leaving.retain(|leaving| !done.contains(&leaving.claim));

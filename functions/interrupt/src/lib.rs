@@ -12,9 +12,16 @@ use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Offer
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Queues, RegionStore, Report, Safeguard,
-    Scope, Settings, StatusWriter, StoreError, World, advance,
+    Scope, Settings, StatusWriter, StoreError, advance, rights,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
+
+rights! {
+    /// What `interrupt` may do; the role of the template says the same.
+    Store: ClaimStore + RegionStore + DecisionLog,
+    Cluster: ClusterReader + Mirrors + StatusWriter,
+    Queues: Queues,
+}
 
 /// So often a notice is judged anew because somebody wrote its claim at the same moment: those who write one claim are few.
 /// Then the message comes again.
@@ -24,14 +31,7 @@ const TRIES_MAX: u32 = 5;
 const AWAITED: SignedDuration = SignedDuration::from_secs(90);
 
 /// Handles the body of one message of the interruption queue. Text that is no event is an `Unreadable` error, to be dropped.
-pub async fn handle<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &Settings, body: &str) -> Result<Report, HandleError>
-where
-    S: ClaimStore + RegionStore + DecisionLog,
-    C: Sync,
-    K: ClusterReader + Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Result<Report, HandleError> {
     let mut report = Report::default();
     let notice = interruption::parse(body)
         .map_err(|error| HandleError::Unreadable { what: "the interruption notice".to_owned(), reason: error.to_string() })?;
@@ -40,7 +40,7 @@ where
     let mut failure = None;
     for instance in notice.instances.iter().filter(|instance| !instance.as_str().is_empty()) {
         // One that fails takes no other of the same message with it; the message comes again.
-        if let Err(error) = one(world, settings, notice.kind, instance, notice.time, &mut report).await {
+        if let Err(error) = one(ports, settings, notice.kind, instance, notice.time, &mut report).await {
             failure.get_or_insert(error);
         }
     }
@@ -49,25 +49,19 @@ where
 
 /// A notice is judged on the newest state of its claim: nothing repeats it, so whoever writes the claim at the same moment
 /// must not have it forgotten.
-async fn one<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn one<P: Rights>(
+    ports: P,
     settings: &Settings,
     kind: InterruptionKind,
     instance: &InstanceId,
     sent_at: Option<Timestamp>,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore + RegionStore + DecisionLog,
-    K: ClusterReader + Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     for _ in 0..TRIES_MAX {
-        let Some(claim) = world.store.by_instance(instance).await? else {
+        let Some(claim) = ports.store().by_instance(instance).await? else {
             report.count("unknown_instances");
-            let waits = kind.ends_claim() && !settings.shadow && is_young(sent_at, world.clock.now());
-            if waits && has_launches(world, settings).await? {
+            let waits = kind.ends_claim() && !settings.shadow && is_young(sent_at, ports.clock().now());
+            if waits && has_launches(ports, settings).await? {
                 return Err(HandleError::NotYet { what: format!("the claim of {instance}") });
             }
             return Ok(());
@@ -77,7 +71,7 @@ where
             report.count("late");
             return Ok(());
         }
-        match noticed(world, settings, &claim, kind, sent_at, report).await {
+        match noticed(ports, settings, &claim, kind, sent_at, report).await {
             Err(HandleError::Store(StoreError::Conflict { .. })) if Safeguard::NoticeTriedAgain.stops(true) => report.count("contended"),
             outcome => return outcome,
         }
@@ -92,12 +86,9 @@ fn is_young(sent_at: Option<Timestamp>, now: Timestamp) -> bool {
 
 /// Whether any claim waits for EC2 to name its machine. Most notices of machines that nobody knows are other people's: they are
 /// dropped at once.
-async fn has_launches<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &Settings) -> Result<bool, HandleError>
-where
-    S: ClaimStore,
-{
+async fn has_launches<P: Rights>(ports: P, settings: &Settings) -> Result<bool, HandleError> {
     for cluster in &settings.clusters {
-        let claims = world.store.list(cluster).await?;
+        let claims = ports.store().list(cluster).await?;
         if claims.iter().any(|claim| matches!(claim.value.phase, Phase::Launching { .. })) {
             return Ok(true);
         }
@@ -107,57 +98,51 @@ where
 
 /// Does what a notice asks of a claim as it was read. `Conflict` when somebody else has written it meanwhile: then nothing
 /// was done.
-async fn noticed<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn noticed<P: Rights>(
+    ports: P,
     settings: &Settings,
     claim: &Stored<Claim>,
     kind: InterruptionKind,
     sent_at: Option<Timestamp>,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore + RegionStore + DecisionLog,
-    K: ClusterReader + Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
-    let now = world.clock.now();
+) -> Result<(), HandleError> {
+    let now = ports.clock().now();
     if claim.value.deletion.is_some() && !Safeguard::DeadlineTightened.stops(tightens(&claim.value, kind, now)) {
         report.count("repeats");
         // The run that stored it may have died before it rang.
         if kind.ends_claim() && claim.value.is_live() && claim.value.look_again_at.is_none() && !settings.shadow {
-            ring(world, &claim.value).await?;
+            ring(ports, &claim.value).await?;
         }
-        return remember_stock_out(world, &claim.value, kind, now).await;
+        return remember_stock_out(ports, &claim.value, kind, now).await;
     }
     let ends =
-        kind.ends_claim() || kind == InterruptionKind::RebalanceRecommendation && takes_advice(world, settings, &claim.value).await?;
+        kind.ends_claim() || kind == InterruptionKind::RebalanceRecommendation && takes_advice(ports, settings, &claim.value).await?;
     let instance = claim.value.machine().map_or("", |machine| machine.instance_id.as_str());
     let message = format!("{} for {instance}", kind.as_str());
     let subject = format!("nodeclaim/{}", claim.value.key.name);
     let cluster = &claim.value.key.cluster;
     let mut told = Report::default();
     let ended = if ends && !settings.shadow {
-        let ended = mark(world, claim, kind, &message, sent_at, now).await?;
+        let ended = mark(ports, claim, kind, &message, sent_at, now).await?;
         told.count("ended");
         disrupted(&mut told, &claim.value, kind);
         Some(ended)
     } else {
         None
     };
-    let remembered = remember_stock_out(world, &claim.value, kind, now).await;
+    let remembered = remember_stock_out(ports, &claim.value, kind, now).await;
     if let Some(ended) = &ended {
-        ring(world, &ended.value).await?;
-        let _ = world.cluster.apply_mirror(cluster, &mirror(&ended.value)).await;
+        ring(ports, &ended.value).await?;
+        let _ = ports.cluster().apply_mirror(cluster, &mirror(&ended.value)).await;
     }
     told.decide(now, DecisionKind::Interrupted, subject, message.clone());
     told.count("noted");
-    world.store.append(cluster, &told.decisions).await?;
+    ports.store().append(cluster, &told.decisions).await?;
     report.absorb(told);
     if !settings.shadow {
-        publish(world, &claim.value, kind.event_reason(), kind.ends_claim(), &message).await;
+        publish(ports, &claim.value, kind.event_reason(), kind.ends_claim(), &message).await;
         if ends {
-            publish(world, &claim.value, "TerminatingOnInterruption", true, "Interruption triggered termination for the NodeClaim").await;
+            publish(ports, &claim.value, "TerminatingOnInterruption", true, "Interruption triggered termination for the NodeClaim").await;
         }
     }
     remembered
@@ -165,11 +150,8 @@ where
 
 /// Whether a recommendation ends a machine: its pool says so, or says nothing and the deployment does. Asked only for
 /// recommendations, which are few.
-async fn takes_advice<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &Settings, claim: &Claim) -> Result<bool, HandleError>
-where
-    K: ClusterReader,
-{
-    let objects = world.cluster.read(&claim.key.cluster, Scope::Nodes, None).await?;
+async fn takes_advice<P: Rights>(ports: P, settings: &Settings, claim: &Claim) -> Result<bool, HandleError> {
+    let objects = ports.cluster().read(&claim.key.cluster, Scope::Nodes, None).await?;
     let converted = claim.spec.owner.kind == "Provisioner";
     let of_claim = |pool: &&NodePool| pool.metadata.name == claim.spec.node_pool && pool.is_converted_provisioner() == converted;
     Ok(advice(objects.node_pools.iter().find(of_claim), settings.act_on_rebalance))
@@ -186,31 +168,25 @@ fn advice(pool: Option<&NodePool>, otherwise: bool) -> bool {
 }
 
 /// Marks the claim. What it ends for is stored before anything else happens.
-async fn mark<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn mark<P: Rights>(
+    ports: P,
     claim: &Stored<Claim>,
     kind: InterruptionKind,
     message: &str,
     sent_at: Option<Timestamp>,
     now: Timestamp,
-) -> Result<Stored<Claim>, HandleError>
-where
-    S: ClaimStore,
-{
+) -> Result<Stored<Claim>, HandleError> {
     // The notice counts from when AWS sent it, not from when it reached us; a clock that runs ahead changes nothing.
     let noticed_at = sent_at.map_or(now, |sent| sent.min(now));
     let deletion = claim.value.deletion_for(reason(kind), message, noticed_at);
-    advance(world.store, claim, &Event::DeletionAsked(deletion), now).await
+    advance(ports.store(), claim, &Event::DeletionAsked(deletion), now).await
 }
 
 /// Pods get their new place while the old one still stands.
-async fn ring<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, ended: &Claim) -> Result<(), HandleError>
-where
-    Q: Queues,
-{
+async fn ring<P: Rights>(ports: P, ended: &Claim) -> Result<(), HandleError> {
     let key = ended.key.clone();
-    world.queues.ring(Doorbell::Schedule { cluster: key.cluster.clone() }, SignedDuration::ZERO).await?;
-    world.queues.ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, SignedDuration::ZERO).await?;
+    ports.queues().ring(Doorbell::Schedule { cluster: key.cluster.clone() }, SignedDuration::ZERO).await?;
+    ports.queues().ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, SignedDuration::ZERO).await?;
     Ok(())
 }
 
@@ -253,36 +229,25 @@ fn short_of(claim: &Claim, kind: InterruptionKind) -> Option<OfferingKey> {
     }
 }
 
-async fn remember_stock_out<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &Claim,
-    kind: InterruptionKind,
-    now: Timestamp,
-) -> Result<(), HandleError>
-where
-    S: RegionStore,
-{
+async fn remember_stock_out<P: Rights>(ports: P, claim: &Claim, kind: InterruptionKind, now: Timestamp) -> Result<(), HandleError> {
     let Some(offering) = short_of(claim, kind) else { return Ok(()) };
     let code = if kind == InterruptionKind::SpotInterrupted { "SpotInterruption" } else { "CapacityReservationInterruption" };
-    let known = world.store.stock_outs(now).await?;
+    let known = ports.store().stock_outs(now).await?;
     let old = known.iter().find(|out| out.offering == offering);
-    world.store.put_stock_outs(&[StockOut::struck(old, offering, code, now)]).await?;
+    ports.store().put_stock_outs(&[StockOut::struck(old, offering, code, now)]).await?;
     Ok(())
 }
 
 /// Tells claim and Node; that they cannot be told stops nothing.
-async fn publish<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, reason: &str, warning: bool, message: &str)
-where
-    K: StatusWriter,
-{
+async fn publish<P: Rights>(ports: P, claim: &Claim, reason: &str, warning: bool, message: &str) {
     let event = |about| {
         let normal = ClusterEvent::normal(about, reason, message);
         ClusterEvent { warning, ..normal }
     };
     let cluster = &claim.key.cluster;
-    let _ = world.cluster.publish(cluster, &event(Involved::claim(claim))).await;
+    let _ = ports.cluster().publish(cluster, &event(Involved::claim(claim))).await;
     if let Some(node) = claim.node_name() {
-        let _ = world.cluster.publish(cluster, &event(Involved::node(node))).await;
+        let _ = ports.cluster().publish(cluster, &event(Involved::node(node))).await;
     }
 }
 

@@ -1,5 +1,6 @@
 //! Addresses that launches have taken of subnets since EC2 counted them: the count is minutes old, a launch takes seconds.
 
+use crate::Rights;
 use crate::batch::Batch;
 use crate::plan::Facts;
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use whittle_api::karpenter::ResolvedSubnet;
 use whittle_claims::{NodeClassRecord, Record, Revision};
 use whittle_ec2::fleet::FleetInstance;
-use whittle_ports::{Clock, HandleError, Records, StoreError, World};
+use whittle_ports::{Clock, HandleError, Records, StoreError};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// By then every class has been looked at again, and EC2 has counted what was taken before.
@@ -66,17 +67,13 @@ pub(crate) fn left(class: &NodeClassRecord, uses: &[Use]) -> BTreeMap<String, u3
 }
 
 /// Notes where the machines of a call came up. Losing that only makes the next choice a little worse.
-pub(crate) async fn note<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn note<P: Rights>(
+    ports: P,
     facts: &Facts,
     cluster: &ClusterName,
     batch: &Batch,
     instances: &[FleetInstance],
-) -> Result<(), HandleError>
-where
-    S: Records,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     let chooses = facts.class(&batch.node_class).is_some_and(|class| has_choice(&class.subnets));
     if !chooses || instances.is_empty() || batch.addresses == 0 {
         return Ok(());
@@ -86,8 +83,8 @@ where
         *by_subnet.entry(&instance.subnet_id).or_default() += batch.addresses;
     }
     for _ in 0..TRIED_MAX {
-        let now = world.clock.now();
-        let known = world.store.read::<SubnetUse>(cluster, SubnetUse::NAME).await?;
+        let now = ports.clock().now();
+        let known = ports.store().read::<SubnetUse>(cluster, SubnetUse::NAME).await?;
         let expected = known.as_ref().map_or(Revision::ABSENT, |known| known.revision);
         let mut next = known.map(|known| known.value).unwrap_or_default();
         if next.recent.iter().any(|one| one.batch == batch.id) {
@@ -101,7 +98,7 @@ where
         next.recent.extend(uses);
         let surplus = next.recent.len().saturating_sub(USES_MAX);
         next.recent.drain(..surplus);
-        match world.store.write(cluster, &next, expected).await {
+        match ports.store().write(cluster, &next, expected).await {
             Ok(_) => return Ok(()),
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),

@@ -1,11 +1,12 @@
 //! Trying again soon. A doorbell that comes twice, or whose run died after it rang, must not ring twice: each of these would
 //! ring twice again for as long as nothing can be launched.
 
+use crate::Rights;
 use crate::SOON;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use whittle_claims::{Doorbell, Record, Revision};
-use whittle_ports::{Clock, HandleError, Queues, Records, Safeguard, StoreError, World};
+use whittle_ports::{Clock, HandleError, Queues, Records, Safeguard, StoreError};
 use whittle_units::{ClaimName, ClusterName, Timestamp};
 
 /// Runs that note their claims at the same moment; after so many the doorbell rings all the same.
@@ -30,20 +31,15 @@ const NAME: &str = "next";
 
 /// Rings for these claims in a moment, unless a doorbell that names them comes by then. One that got lost is overdue for
 /// `sweep`. To be called once for all claims that a run leaves: each call that names others rings for all that wait.
-pub(crate) async fn ring<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn ring<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     claims: impl IntoIterator<Item = ClaimName>,
-) -> Result<(), HandleError>
-where
-    S: Records,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     let mut claims: BTreeSet<ClaimName> = claims.into_iter().collect();
     for _ in 0..TRIED_MAX {
-        let now = world.clock.now();
-        let known = world.store.read::<NextTry>(cluster, NAME).await?;
+        let now = ports.clock().now();
+        let known = ports.store().read::<NextTry>(cluster, NAME).await?;
         let expected = known.as_ref().map_or(Revision::ABSENT, |known| known.revision);
         if let Some(pending) = known.map(|known| known.value).filter(|known| known.due_at > now) {
             if Safeguard::TryRungOnce.stops(claims.is_subset(&pending.claims)) {
@@ -53,12 +49,12 @@ where
             claims.extend(pending.claims);
         }
         let due_at = now.checked_add(SOON).unwrap_or(Timestamp::MAX);
-        match world.store.write(cluster, &NextTry { due_at, claims: claims.clone() }, expected).await {
+        match ports.store().write(cluster, &NextTry { due_at, claims: claims.clone() }, expected).await {
             Ok(_) => break,
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
     let claims = claims.into_iter().collect();
-    Ok(world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, SOON).await?)
+    Ok(ports.queues().ring(Doorbell::Launch { cluster: cluster.clone(), claims }, SOON).await?)
 }

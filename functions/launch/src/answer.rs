@@ -1,5 +1,6 @@
 //! What a fleet's answer means for the claims it was asked for.
 
+use crate::Rights;
 use crate::addresses;
 use crate::batch::Batch;
 use crate::plan::{self, Facts};
@@ -11,8 +12,8 @@ use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Ev
 use whittle_ec2::errors::{ApiError, CreateReason};
 use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, FleetPoolError, failure};
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, Fleets, HandleError, Involved, Mirrors, Queues, Records, RegionStore,
-    Report, Safeguard, StatusWriter, StoreError, World, is_owned, readable, save,
+    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, HandleError, Involved, Mirrors, Queues, RegionStore, Report, Safeguard,
+    StatusWriter, StoreError, is_owned, readable, save,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestamp};
 
@@ -47,98 +48,76 @@ pub(crate) enum Told {
 }
 
 /// Hands the machines out, remembers what was out of stock, and gives up or retries the claims that got none.
-pub(crate) async fn settle<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn settle<P: Rights>(
+    ports: P,
     facts: &Facts,
     cluster: &ClusterName,
     batch: &Batch,
     answer: &FleetAnswer,
     told: Told,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore + Records + RegionStore,
-    C: Sync,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     // Machines first: they run and cost.
-    let running = hand_out(world, facts, cluster, batch, &answer.instances, report).await?;
-    addresses::note(world, facts, cluster, batch, &answer.instances).await?;
-    let outs = machine::stock_outs(facts, batch, answer, &facts.stock_outs, world.clock.now());
+    let running = hand_out(ports, facts, cluster, batch, &answer.instances, report).await?;
+    addresses::note(ports, facts, cluster, batch, &answer.instances).await?;
+    let outs = machine::stock_outs(facts, batch, answer, &facts.stock_outs, ports.clock().now());
     if !outs.is_empty() {
         report.count("stock_outs");
-        world.store.put_stock_outs(&outs).await?;
+        ports.store().put_stock_outs(&outs).await?;
     }
     if running >= batch.members.len() {
         return Ok(());
     }
-    let now = world.clock.now();
+    let now = ports.clock().now();
     if let Told::InPart { since } = told
         && Safeguard::OpenCallsAwaited.stops(now.duration_since(since) < UNTOLD_FOR)
     {
         // Machines may run that nobody has named yet: they are looked for before others are bought.
         report.count("untold");
         let message = "EC2 has not told what became of the fleet; it is asked again";
-        return keep_waiting(world, cluster, batch, CreateReason::LaunchFailed, message, ASKED_AGAIN).await;
+        return keep_waiting(ports, cluster, batch, CreateReason::LaunchFailed, message, ASKED_AGAIN).await;
     }
-    let waiting = waiting(world, cluster, batch).await?;
+    let waiting = waiting(ports, cluster, batch).await?;
     let quota = answer.errors.iter().find(|error| is_quota(error));
     if let (Some(error), Some(claim)) = (quota, waiting.first()) {
-        tell_quota(world, &claim.value, &error.code, &error.message, report).await;
+        tell_quota(ports, &claim.value, &error.code, &error.message, report).await;
     }
     let reason_of = |error: &FleetPoolError| CreateReason::of(&format!("{}: {}", error.code, error.message));
     let refused = answer.errors.iter().find(|error| is_a_persons(reason_of(error)));
     if let (Some(error), Some(claim)) = (refused, waiting.first()) {
-        tell_refused(world, &claim.value, reason_of(error), &error.message, report).await;
+        tell_refused(ports, &claim.value, reason_of(error), &error.message, report).await;
     }
     match why_nothing(&answer.errors) {
         FleetFailure::InsufficientCapacity(message) => {
-            give_up(world, waiting, DeletionReason::InsufficientCapacity, &message, report).await
+            give_up(ports, waiting, DeletionReason::InsufficientCapacity, &message, report).await
         }
         FleetFailure::Create { reason, message } => {
             // The same token would be given the same answer: the next try is a new call.
             waiting.iter().for_each(|_| report.count("retried"));
             let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
-            under_new_name(world, cluster, waiting, &batch.id, Some(&erred), LATER).await
+            under_new_name(ports, cluster, waiting, &batch.id, Some(&erred), LATER).await
         }
     }
 }
 
 /// Hands out what came of a call that nobody remembers. The members that get nothing ask under a name of their own.
-pub(crate) async fn of_another<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn of_another<P: Rights>(
+    ports: P,
     facts: &Facts,
     cluster: &ClusterName,
     batch: &Batch,
     instances: &[FleetInstance],
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore + Records,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
-    hand_out(world, facts, cluster, batch, instances, report).await?;
-    let waiting = waiting(world, cluster, batch).await?;
-    under_new_name(world, cluster, waiting, &batch.id, None, SOON).await
+) -> Result<(), HandleError> {
+    hand_out(ports, facts, cluster, batch, instances, report).await?;
+    let waiting = waiting(ports, cluster, batch).await?;
+    under_new_name(ports, cluster, waiting, &batch.id, None, SOON).await
 }
 
 /// Has EC2 asked once more for the machines of a call that nobody remembers, before it is made.
-pub(crate) async fn look_again<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    batch: &Batch,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    Q: Queues,
-    T: Clock,
-{
+pub(crate) async fn look_again<P: Rights>(ports: P, cluster: &ClusterName, batch: &Batch) -> Result<(), HandleError> {
     let message = "the plan is older than its launch; EC2 is asked once more whether it has brought machines already";
-    keep_waiting(world, cluster, batch, CreateReason::LaunchFailed, message, LATER).await
+    keep_waiting(ports, cluster, batch, CreateReason::LaunchFailed, message, LATER).await
 }
 
 fn is_quota(error: &FleetPoolError) -> bool {
@@ -159,16 +138,13 @@ fn why_nothing(errors: &[FleetPoolError]) -> FleetFailure {
 }
 
 /// Only a person can ask AWS for more: the NodePool says so. That nobody can be told stops nothing.
-async fn tell_quota<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, code: &str, message: &str, report: &mut Report)
-where
-    K: StatusWriter,
-{
+async fn tell_quota<P: Rights>(ports: P, claim: &Claim, code: &str, message: &str, report: &mut Report) {
     report.count("quota");
     let (about, reason) = (Involved::owner(claim), CreateReason::of(&format!("{code}: {message}")));
     let advice = reason.advice();
     let text = format!("{advice}; ask for a higher one in Service Quotas, or limit the pool. EC2 says {code}: {message}");
     tracing::warn!(cluster = %claim.key.cluster, nodepool = %claim.spec.node_pool, code, "{advice}");
-    let _ = world.cluster.publish(&claim.key.cluster, &ClusterEvent::warning(about, "QuotaExceeded", text)).await;
+    let _ = ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "QuotaExceeded", text)).await;
 }
 
 /// Whether trying again helps nothing before somebody has changed the account, its rights or the node class.
@@ -190,10 +166,7 @@ const fn is_a_persons(reason: CreateReason) -> bool {
 }
 
 /// A launch that a person has to make possible: an error in the log, a metric for an alarm, and an Event on the NodePool.
-async fn tell_refused<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, reason: CreateReason, said: &str, report: &mut Report)
-where
-    K: StatusWriter,
-{
+async fn tell_refused<P: Rights>(ports: P, claim: &Claim, reason: CreateReason, said: &str, report: &mut Report) {
     let (about, advice, pool) = (Involved::owner(claim), reason.advice(), claim.spec.node_pool.as_str());
     let remedy = match reason {
         CreateReason::SpotSlrCreationFailed => ": aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
@@ -203,19 +176,12 @@ where
     report.count("refused");
     report.metric("whittle_launches_refused_total", [("nodepool", pool), ("reason", reason.as_str())]);
     let text = format!("{advice}{remedy}. EC2 says {said}");
-    let _ = world.cluster.publish(&claim.key.cluster, &ClusterEvent::warning(about, "LaunchRefused", text)).await;
+    let _ = ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "LaunchRefused", text)).await;
 }
 
 /// The members that still wait for a machine of this batch.
-async fn waiting<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    batch: &Batch,
-) -> Result<Vec<Stored<Claim>>, HandleError>
-where
-    S: ClaimStore,
-{
-    let mut members = members(world, cluster, batch).await?;
+async fn waiting<P: Rights>(ports: P, cluster: &ClusterName, batch: &Batch) -> Result<Vec<Stored<Claim>>, HandleError> {
+    let mut members = members(ports, cluster, batch).await?;
     members.retain(|claim| matches!(&claim.value.phase, Phase::Launching { client_token, .. } if *client_token == batch.id));
     Ok(members)
 }
@@ -223,23 +189,17 @@ where
 /// Gives each machine to a member that has none, and tells how many there are. Every machine that can be named is named, also
 /// by a claim that is to end or has ended: then it is drained. A machine that has ended under its claim is given to nobody: a
 /// call that is repeated answers with it for as long as EC2 remembers.
-async fn hand_out<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn hand_out<P: Rights>(
+    ports: P,
     facts: &Facts,
     cluster: &ClusterName,
     batch: &Batch,
     instances: &[FleetInstance],
     report: &mut Report,
-) -> Result<usize, HandleError>
-where
-    S: ClaimStore,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<usize, HandleError> {
     let mut instances: Vec<&FleetInstance> = instances.iter().collect();
     instances.sort_by(|a, b| a.id.cmp(&b.id));
-    let mut members = members(world, cluster, batch).await?;
+    let mut members = members(ports, cluster, batch).await?;
     let ended = |claim: &Stored<Claim>| match &claim.value.phase {
         Phase::Gone { machine: Some(machine), .. } => Some(machine.instance_id.clone()),
         _ => None,
@@ -248,13 +208,13 @@ where
     instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
     let running = instances.len();
     // All of them first: what else there is to do about them takes longer, and may fail.
-    let taken = give_all(world, facts, batch, instances, &mut members, report).await?;
+    let taken = give_all(ports, facts, batch, instances, &mut members, report).await?;
     let mut launched = false;
     for claim in &taken {
-        let (name, now) = (&claim.value.key.name, world.clock.now());
+        let (name, now) = (&claim.value.key.name, ports.clock().now());
         if claim.value.deletion.is_some() {
             report.count("came_too_late");
-            world.queues.ring(Doorbell::Terminate { cluster: cluster.clone(), claim: name.clone() }, SignedDuration::ZERO).await?;
+            ports.queues().ring(Doorbell::Terminate { cluster: cluster.clone(), claim: name.clone() }, SignedDuration::ZERO).await?;
         } else {
             launched = true;
             report.count("launched");
@@ -268,14 +228,14 @@ where
         }
     }
     if launched {
-        world.queues.ring(Doorbell::Register { cluster: cluster.clone() }, FIRST_LOOK).await?;
+        ports.queues().ring(Doorbell::Register { cluster: cluster.clone() }, FIRST_LOOK).await?;
     }
     for some in taken.chunks(AT_ONCE) {
-        if !world.clock.deadline().has(world.clock.now(), MIRRORED) {
+        if !ports.clock().deadline().has(ports.clock().now(), MIRRORED) {
             break; // `sweep` shows what is missing
         }
         let mirrors: Vec<_> = some.iter().map(|claim| mirror(&claim.value)).collect();
-        let shown = join_all(mirrors.iter().map(|mirror| world.cluster.apply_mirror(cluster, mirror))).await;
+        let shown = join_all(mirrors.iter().map(|mirror| ports.cluster().apply_mirror(cluster, mirror))).await;
         if shown.iter().all(Result::is_err) {
             break;
         }
@@ -284,21 +244,17 @@ where
 }
 
 /// Gives the machines away that nobody names yet, many at once: each to a member of its own, and what that leaves one by one.
-async fn give_all<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn give_all<P: Rights>(
+    ports: P,
     facts: &Facts,
     batch: &Batch,
     instances: Vec<&FleetInstance>,
     members: &mut [Stored<Claim>],
     report: &mut Report,
-) -> Result<Vec<Stored<Claim>>, HandleError>
-where
-    S: ClaimStore,
-    T: Clock,
-{
+) -> Result<Vec<Stored<Claim>>, HandleError> {
     let mut unnamed = Vec::new();
     for some in instances.chunks(AT_ONCE) {
-        let owned = try_join_all(some.iter().map(|instance| is_owned(world.store, &instance.id))).await?;
+        let owned = try_join_all(some.iter().map(|instance| is_owned(ports.store(), &instance.id))).await?;
         unnamed.extend(some.iter().zip(owned).filter(|(_, owned)| !owned).map(|(instance, _)| *instance));
     }
     let waits = |claim: &Stored<Claim>| matches!(&claim.value.phase, Phase::Launching { client_token, .. } if *client_token == batch.id);
@@ -308,9 +264,9 @@ where
     for some in pairs.chunks(AT_ONCE) {
         let mut nexts = Vec::new();
         for (instance, at) in some {
-            nexts.push((*instance, *at, taking(facts, batch, instance, &members[*at].value, world.clock.now())?));
+            nexts.push((*instance, *at, taking(facts, batch, instance, &members[*at].value, ports.clock().now())?));
         }
-        let writes = nexts.iter().map(|(_, at, next)| save(world.store, &members[*at], next.clone()));
+        let writes = nexts.iter().map(|(_, at, next)| save(ports.store(), &members[*at], next.clone()));
         let written = join_all(writes).await;
         let mut failure = None;
         for ((instance, at, _), outcome) in nexts.iter().zip(written) {
@@ -328,7 +284,7 @@ where
         }
     }
     for instance in left {
-        match give(world, facts, batch, instance, members).await? {
+        match give(ports, facts, batch, instance, members).await? {
             Some(claim) => taken.push(claim),
             None => {
                 // `sweep` sees it twice and ends it.
@@ -341,18 +297,11 @@ where
 }
 
 /// The claims of a call, as far as they are there and can be read: the machines of the others are told by their tags.
-async fn members<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    batch: &Batch,
-) -> Result<Vec<Stored<Claim>>, HandleError>
-where
-    S: ClaimStore,
-{
+async fn members<P: Rights>(ports: P, cluster: &ClusterName, batch: &Batch) -> Result<Vec<Stored<Claim>>, HandleError> {
     let mut members = Vec::new();
     for names in batch.members.chunks(AT_ONCE) {
         let keys: Vec<ClaimKey> = names.iter().map(|name| ClaimKey { cluster: cluster.clone(), name: name.clone() }).collect();
-        let found = join_all(keys.iter().map(|key| world.store.get(key))).await;
+        let found = join_all(keys.iter().map(|key| ports.store().get(key))).await;
         for claim in found {
             members.extend(readable(claim)?);
         }
@@ -361,17 +310,13 @@ where
 }
 
 /// The member that takes the machine: one that waits for it, else one that has ended without any.
-async fn give<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn give<P: Rights>(
+    ports: P,
     facts: &Facts,
     batch: &Batch,
     instance: &FleetInstance,
     members: &mut [Stored<Claim>],
-) -> Result<Option<Stored<Claim>>, HandleError>
-where
-    S: ClaimStore,
-    T: Clock,
-{
+) -> Result<Option<Stored<Claim>>, HandleError> {
     for wanted in [true, false] {
         for member in members.iter_mut() {
             for _ in 0..TRIES {
@@ -380,7 +325,7 @@ where
                 if !(if wanted { waits } else { ended }) {
                     break;
                 }
-                match save(world.store, member, taking(facts, batch, instance, &member.value, world.clock.now())?).await {
+                match save(ports.store(), member, taking(facts, batch, instance, &member.value, ports.clock().now())?).await {
                     Ok(saved) => {
                         *member = saved.clone();
                         return Ok(Some(saved));
@@ -389,10 +334,10 @@ where
                     Err(error) => return Err(error),
                 }
                 // A twin of this run may have given the machine away; or the claim was changed since it was read.
-                if let Some(known) = world.store.by_instance(&instance.id).await? {
+                if let Some(known) = ports.store().by_instance(&instance.id).await? {
                     return Ok(Some(known));
                 }
-                let Some(now) = readable(world.store.get(&member.value.key).await)? else { break };
+                let Some(now) = readable(ports.store().get(&member.value.key).await)? else { break };
                 *member = now;
             }
         }
@@ -414,31 +359,24 @@ fn taking(facts: &Facts, batch: &Batch, instance: &FleetInstance, claim: &Claim,
 }
 
 /// A call that did not succeed as a whole.
-pub(crate) async fn failed<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn failed<P: Rights>(
+    ports: P,
     facts: &Facts,
     cluster: &ClusterName,
     batch: &Batch,
     error: CloudError,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore + RegionStore,
-    C: Fleets,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
-    let now = world.clock.now();
+) -> Result<(), HandleError> {
+    let now = ports.clock().now();
     let known = ApiError::client(&error.code, &error.message);
     if error.kind == CloudErrorKind::InsufficientCapacity && !known.is_fleet_quota() {
         let outs = machine::all_struck(batch, &error.code, &error.message, &facts.stock_outs, now);
-        world.store.put_stock_outs(&outs).await?;
-        let waiting = waiting(world, cluster, batch).await?;
+        ports.store().put_stock_outs(&outs).await?;
+        let waiting = waiting(ports, cluster, batch).await?;
         if let Some(claim) = waiting.first().filter(|_| known.is_vcpu_quota()) {
-            tell_quota(world, &claim.value, &error.code, &error.message, report).await;
+            tell_quota(ports, &claim.value, &error.code, &error.message, report).await;
         }
-        return give_up(world, waiting, DeletionReason::InsufficientCapacity, &error.to_string(), report).await;
+        return give_up(ports, waiting, DeletionReason::InsufficientCapacity, &error.to_string(), report).await;
     }
     let delay = match error.kind {
         _ if known.is_fleet_quota() => LATER,
@@ -448,56 +386,45 @@ where
     report.count(if error.kind == CloudErrorKind::Throttled { "throttled" } else { "retried" });
     if let Some(name) = batch.members.first().filter(|_| known.is_fleet_quota()) {
         let key = ClaimKey { cluster: cluster.clone(), name: name.clone() };
-        if let Some(claim) = readable(world.store.get(&key).await)? {
-            tell_quota(world, &claim.value, &error.code, &error.message, report).await;
+        if let Some(claim) = readable(ports.store().get(&key).await)? {
+            tell_quota(ports, &claim.value, &error.code, &error.message, report).await;
         }
     }
     let reason = CreateReason::of(&error.to_string());
     if is_a_persons(reason)
-        && let Some(claim) = waiting(world, cluster, batch).await?.first()
+        && let Some(claim) = waiting(ports, cluster, batch).await?.first()
     {
-        tell_refused(world, &claim.value, reason, &error.to_string(), report).await;
+        tell_refused(ports, &claim.value, reason, &error.to_string(), report).await;
     }
-    keep_waiting(world, cluster, batch, reason, &format!("{}: {error}", reason.advice()), delay).await
+    keep_waiting(ports, cluster, batch, reason, &format!("{}: {error}", reason.advice()), delay).await
 }
 
 /// The members go on waiting for the same call, which is looked at again after `delay`.
-async fn keep_waiting<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn keep_waiting<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     batch: &Batch,
     reason: CreateReason,
     message: &str,
     delay: SignedDuration,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    Q: Queues,
-    T: Clock,
-{
-    let now = world.clock.now();
+) -> Result<(), HandleError> {
+    let now = ports.clock().now();
     let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message: message.to_owned() };
     let mut changed = Vec::new();
-    for claim in waiting(world, cluster, batch).await? {
+    for claim in waiting(ports, cluster, batch).await? {
         let mut next = step(&claim.value, &erred, now)?;
         next.look_again_at = now.checked_add(delay).ok();
         changed.push((claim, next));
     }
-    let again = save_all(world, changed).await?;
-    if again.is_empty() { Ok(()) } else { ring_again(world, cluster, again, delay).await }
+    let again = save_all(ports, changed).await?;
+    if again.is_empty() { Ok(()) } else { ring_again(ports, cluster, again, delay).await }
 }
 
 /// Stores claims as they are to be, and tells which of them nobody else had changed meanwhile.
-pub(crate) async fn save_all<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    changed: Vec<(Stored<Claim>, Claim)>,
-) -> Result<Vec<ClaimName>, HandleError>
-where
-    S: ClaimStore,
-{
+pub(crate) async fn save_all<P: Rights>(ports: P, changed: Vec<(Stored<Claim>, Claim)>) -> Result<Vec<ClaimName>, HandleError> {
     let mut saved = Vec::new();
     for some in changed.chunks(AT_ONCE) {
-        let writes = some.iter().map(|(read, next)| async move { unless_moved(save(world.store, read, next.clone()).await) });
+        let writes = some.iter().map(|(read, next)| async move { unless_moved(save(ports.store(), read, next.clone()).await) });
         let written = try_join_all(writes).await?;
         saved.extend(written.into_iter().flatten().map(|claim| claim.value.key.name));
     }
@@ -506,37 +433,29 @@ where
 
 /// Rings again for claims that this run has moved on, so that a twin of it rings for none of them, or that wait for a person:
 /// then seldom, and not beyond the launch timeout.
-pub(crate) async fn ring_again<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn ring_again<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     claims: Vec<ClaimName>,
     delay: SignedDuration,
-) -> Result<(), HandleError>
-where
-    Q: Queues,
-{
-    Ok(world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, delay).await?)
+) -> Result<(), HandleError> {
+    Ok(ports.queues().ring(Doorbell::Launch { cluster: cluster.clone(), claims }, delay).await?)
 }
 
 /// Gives claims another batch, one for all of them: the one they have cannot bring them machines any more.
-pub(crate) async fn under_new_name<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn under_new_name<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     claims: Vec<Stored<Claim>>,
     old: &str,
     why: Option<&Event>,
     delay: SignedDuration,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     // The old name is part of the new one, so that no two tries of a claim are ever the same call.
     let mut names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
     names.push(ClaimName::new(old));
     let replaced = Event::TokenReplaced { from: old.to_owned(), to: plan::id_of(cluster, &names) };
-    let now = world.clock.now();
+    let now = ports.clock().now();
     let mut changed = Vec::new();
     for claim in claims {
         let erred = why.map_or_else(|| Ok(claim.value.clone()), |why| step(&claim.value, why, now));
@@ -545,6 +464,6 @@ where
         next.look_again_at = now.checked_add(delay).ok();
         changed.push((claim, next));
     }
-    let again = save_all(world, changed).await?;
-    if again.is_empty() { Ok(()) } else { ring_again(world, cluster, again, delay).await }
+    let again = save_all(ports, changed).await?;
+    if again.is_empty() { Ok(()) } else { ring_again(ports, cluster, again, delay).await }
 }

@@ -1,5 +1,6 @@
 //! A fleet call: looked for before it is repeated, and asked after where its answer leaves machines open.
 
+use crate::Rights;
 use crate::answer::{self, Told, settle};
 use crate::batch::Batch;
 use crate::machine;
@@ -9,10 +10,7 @@ use std::collections::BTreeSet;
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{
-    ClaimStore, Clock, CloudError, Fleets, HandleError, Instances, Mirrors, Queues, Records, RegionStore, Report, Safeguard, StatusWriter,
-    StoreError, World,
-};
+use whittle_ports::{Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, Records, Report, Safeguard, StoreError};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// Launch templates that are made at once: EC2 takes few such calls a second.
@@ -33,75 +31,64 @@ pub(crate) enum Call {
 }
 
 /// Templates, then the fleet, then what its answer means.
-pub(crate) async fn call<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn call<P: Rights>(
+    ports: P,
     facts: &Facts,
     cluster: &ClusterName,
     batch: &Batch,
     which: Call,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore + Records + RegionStore,
-    C: Fleets + Instances,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     let mut ended = BTreeSet::new();
     if which != Call::First {
-        let shown = shown(world, batch).await?;
+        let shown = shown(ports, batch).await?;
         if shown.is_complete(batch) {
             let answer = FleetAnswer { instances: shown.alive, ..FleetAnswer::default() };
-            return settle(world, facts, cluster, batch, &answer, Told::InFull, report).await;
+            return settle(ports, facts, cluster, batch, &answer, Told::InFull, report).await;
         }
         if which != Call::Repeat && Safeguard::OldPlansLookFirst.stops(shown.is_any()) {
             // It was another call, so that EC2 would start machines for all its members once more.
-            return answer::of_another(world, facts, cluster, batch, &shown.alive, report).await;
+            return answer::of_another(ports, facts, cluster, batch, &shown.alive, report).await;
         }
-        if which == Call::Lost && Safeguard::OldPlansLookFirst.stops(!looked_twice(world, cluster, batch).await?) {
+        if which == Call::Lost && Safeguard::OldPlansLookFirst.stops(!looked_twice(ports, cluster, batch).await?) {
             report.count("looked_for");
-            return answer::look_again(world, cluster, batch).await;
+            return answer::look_again(ports, cluster, batch).await;
         }
         ended = shown.ended;
     }
     for some in batch.templates.chunks(TEMPLATES_AT_ONCE) {
-        let made = join_all(some.iter().map(|template| world.cloud.ensure_launch_template(template))).await;
+        let made = join_all(some.iter().map(|template| ports.cloud().ensure_launch_template(template))).await;
         if let Some(error) = made.into_iter().find_map(Result::err) {
-            return answer::failed(world, facts, cluster, batch, error, report).await;
+            return answer::failed(ports, facts, cluster, batch, error, report).await;
         }
     }
-    match world.cloud.create_fleet(&batch.request).await {
+    match ports.cloud().create_fleet(&batch.request).await {
         Ok(answer) => {
-            let (mut answer, since) = told_in_full(world, cluster, batch, answer).await?;
+            let (mut answer, since) = told_in_full(ports, cluster, batch, answer).await?;
             answer.instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
             let known = answer.instances.len() + ended.len();
             let is_open = answer.errors.is_empty() && known < batch.members.len();
             let told = if is_open { Told::InPart { since } } else { Told::InFull };
-            settle(world, facts, cluster, batch, &answer, told, report).await
+            settle(ports, facts, cluster, batch, &answer, told, report).await
         }
-        Err(error) => answer::failed(world, facts, cluster, batch, error, report).await,
+        Err(error) => answer::failed(ports, facts, cluster, batch, error, report).await,
     }
 }
 
 /// Whether EC2 shows no machine of a lost call for the second time: one answer may be behind. From then on the call may have been
 /// made.
-async fn looked_twice<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, batch: &Batch) -> Result<bool, HandleError>
-where
-    S: Records,
-    T: Clock,
-{
-    let now = world.clock.now();
+async fn looked_twice<P: Rights>(ports: P, cluster: &ClusterName, batch: &Batch) -> Result<bool, HandleError> {
+    let now = ports.clock().now();
     let twice = batch.looked_at.is_some_and(|at| now.duration_since(at) >= BETWEEN_LOOKS);
     if batch.looked_at.is_some() && !twice {
         return Ok(false);
     }
-    let Some(stored) = world.store.read::<Batch>(cluster, &batch.id).await? else { return Ok(false) };
+    let Some(stored) = ports.store().read::<Batch>(cluster, &batch.id).await? else { return Ok(false) };
     if stored.value.looked_at != batch.looked_at {
         return Ok(false); // another run is at it
     }
     let noted = Batch { looked_at: (!twice).then_some(now), ..stored.value };
-    match world.store.write(cluster, &noted, stored.revision).await {
+    match ports.store().write(cluster, &noted, stored.revision).await {
         Ok(_) => Ok(twice),
         Err(StoreError::Conflict { .. }) => Ok(false),
         Err(error) => Err(error.into()),
@@ -125,43 +112,35 @@ impl Shown {
 }
 
 /// Looks for the machines of a call that was made before. EC2 may not show all of them yet.
-async fn shown<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, batch: &Batch) -> Result<Shown, CloudError>
-where
-    C: Instances,
-{
-    let found = world.cloud.tagged(labels::TAG_LAUNCH, &batch.id).await?;
+async fn shown<P: Rights>(ports: P, batch: &Batch) -> Result<Shown, CloudError> {
+    let found = ports.cloud().tagged(labels::TAG_LAUNCH, &batch.id).await?;
     let (alive, ended): (Vec<_>, Vec<_>) = found.into_iter().partition(Instance::is_alive);
     Ok(Shown { alive: alive.iter().map(machine::as_answered).collect(), ended: ended.into_iter().map(|instance| instance.id).collect() })
 }
 
 /// An answer that names too few machines and does not say why may be that of a repeat: then the fleet itself is asked, and the
 /// machines by their tag. What nobody knows yet stays open. Tells since when that is so, too.
-async fn told_in_full<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn told_in_full<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     batch: &Batch,
     mut answer: FleetAnswer,
-) -> Result<(FleetAnswer, Timestamp), HandleError>
-where
-    S: Records,
-    C: Fleets + Instances,
-    T: Clock,
-{
-    let since = batch.open_since.unwrap_or_else(|| world.clock.now());
+) -> Result<(FleetAnswer, Timestamp), HandleError> {
+    let since = batch.open_since.unwrap_or_else(|| ports.clock().now());
     if answer.instances.len() >= batch.members.len() || !answer.errors.is_empty() {
         return Ok((answer, since));
     }
     if answer.fleet_id.is_empty() {
         answer.fleet_id.clone_from(&batch.fleet_id);
     }
-    note_open(world, cluster, batch, &answer.fleet_id, since).await?;
+    note_open(ports, cluster, batch, &answer.fleet_id, since).await?;
     if !answer.fleet_id.is_empty() {
-        match world.cloud.fleet(&answer.fleet_id, &batch.request).await {
+        match ports.cloud().fleet(&answer.fleet_id, &batch.request).await {
             Ok(known) => join(&mut answer, known.unwrap_or_default()),
             Err(error) => tracing::warn!(%error, batch = %batch.id, fleet = %answer.fleet_id, "EC2 does not tell what became of a fleet"),
         }
     }
-    let alive = shown(world, batch).await?.alive;
+    let alive = shown(ports, batch).await?.alive;
     join(&mut answer, FleetAnswer { instances: alive, ..FleetAnswer::default() });
     Ok((answer, since))
 }
@@ -175,22 +154,13 @@ fn join(answer: &mut FleetAnswer, other: FleetAnswer) {
 
 /// Keeps since when the machines of a fleet are not all known, and its name, so that it can be asked after even if no answer
 /// names it again.
-async fn note_open<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    batch: &Batch,
-    fleet_id: &str,
-    since: Timestamp,
-) -> Result<(), HandleError>
-where
-    S: Records,
-{
+async fn note_open<P: Rights>(ports: P, cluster: &ClusterName, batch: &Batch, fleet_id: &str, since: Timestamp) -> Result<(), HandleError> {
     if batch.fleet_id == fleet_id && batch.open_since == Some(since) {
         return Ok(());
     }
-    let Some(stored) = world.store.read::<Batch>(cluster, &batch.id).await? else { return Ok(()) };
+    let Some(stored) = ports.store().read::<Batch>(cluster, &batch.id).await? else { return Ok(()) };
     let noted = Batch { fleet_id: fleet_id.to_owned(), open_since: stored.value.open_since.or(Some(since)), ..stored.value };
-    match world.store.write(cluster, &noted, stored.revision).await {
+    match ports.store().write(cluster, &noted, stored.revision).await {
         // A twin of this run notes the same.
         Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
         Err(error) => Err(error.into()),

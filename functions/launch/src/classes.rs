@@ -1,31 +1,29 @@
 //! Whether the classes that launches go by are still those of the cluster: what is stored of a class is as old as its last look.
 
+use crate::Rights;
 use crate::plan::Facts;
 use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::{self, LAUNCHED};
 use whittle_claims::{Claim, Doorbell, NodeClassRecord, Record, Stored};
 use whittle_ec2::errors::CreateReason;
-use whittle_ports::{ClusterReader, HandleError, Presence, Queues, Report, Sought, World};
+use whittle_ports::{ClusterReader, HandleError, Presence, Queues, Report, Sought};
 use whittle_units::{ClusterName, SignedDuration};
 
 /// The stored classes that these claims mean and that somebody has changed since, or deleted. An API server that does not answer
 /// keeps nobody from launching: what it would say matters less than the machines.
-pub(crate) async fn changed<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn changed<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     facts: &Facts,
     due: &[Stored<Claim>],
     report: &mut Report,
-) -> BTreeSet<String>
-where
-    K: ClusterReader,
-{
+) -> BTreeSet<String> {
     let meant: BTreeMap<String, &NodeClassRecord> =
         due.iter().filter_map(|claim| facts.class_of(&claim.value)).map(|record| (record.name(), record)).collect();
     let asked = meant.into_iter().map(|(name, record)| async move {
         let sought = if record.class.is_converted_template() { Sought::NodeTemplate } else { Sought::NodeClass };
-        (name, record, world.cluster.seek(cluster, sought, &record.class.metadata.name).await)
+        (name, record, ports.cluster().seek(cluster, sought, &record.class.metadata.name).await)
     });
     let mut changed = BTreeSet::new();
     for (name, record, answer) in join_all(asked).await {
@@ -58,18 +56,10 @@ fn is_other(record: &NodeClassRecord, presence: &Presence) -> bool {
 }
 
 /// Has changed classes looked at, once for the claims that wait for it: should that get lost, `sweep` asks for it again.
-pub(crate) async fn look<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    facts: &Facts,
-    due: &[Stored<Claim>],
-) -> Result<(), HandleError>
-where
-    Q: Queues,
-{
+pub(crate) async fn look<P: Rights>(ports: P, cluster: &ClusterName, facts: &Facts, due: &[Stored<Claim>]) -> Result<(), HandleError> {
     let waits = |claim: &Claim| facts.class_of(claim).is_some_and(|record| facts.changed.contains(&record.name()));
     if due.iter().any(|claim| waits(&claim.value) && !has_waited(&claim.value)) {
-        world.queues.ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
+        ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
     }
     Ok(())
 }

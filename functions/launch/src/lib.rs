@@ -27,11 +27,19 @@ use whittle_claims::{
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, Mirrors, Queues,
-    Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, World, advance, readable, save,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, LaunchTemplates,
+    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, readable, rights, save,
 };
 use whittle_snapshot::{Reserved, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
+
+rights! {
+    /// What `launch` may do; the role of the template says the same.
+    Store: ClaimStore + Records + RegionStore + DecisionLog,
+    Cloud: LaunchTemplates + Fleets + Instances,
+    Cluster: ClusterReader + Mirrors + StatusWriter,
+    Queues: Queues,
+}
 
 /// CreateFleet's limits of an account and region: two a second, five at once.
 const BUCKET: &str = "CreateFleet";
@@ -55,64 +63,44 @@ const ONE_REFUSAL: SignedDuration = SignedDuration::from_secs(1);
 const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(10);
 
 /// Launches the named claims, or all that are due when none is named.
-pub async fn handle<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    settings: &Settings,
-    cluster: &ClusterName,
-    claims: &[ClaimName],
-) -> Result<Report, HandleError>
-where
-    S: ClaimStore + Records + RegionStore + DecisionLog,
-    C: Fleets + Instances,
-    K: ClusterReader + Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, claims: &[ClaimName]) -> Result<Report, HandleError> {
     let mut report = Report::default();
     if settings.shadow {
         return Ok(report);
     }
-    let due = due(world, cluster, claims).await?;
+    let due = due(ports, cluster, claims).await?;
     if due.is_empty() {
         return Ok(report);
     }
-    let mut facts = match load(world, settings, cluster).await? {
+    let mut facts = match load(ports, settings, cluster).await? {
         Some(facts) => facts,
         None => {
             // `refresh` has not run yet; the launch timeout bounds the wait.
-            again::ring(world, cluster, due.iter().map(|claim| claim.value.key.name.clone())).await?;
+            again::ring(ports, cluster, due.iter().map(|claim| claim.value.key.name.clone())).await?;
             report.count("facts_missing");
             return Ok(report);
         }
     };
-    facts.changed = classes::changed(world, cluster, &facts, &due, &mut report).await;
-    classes::look(world, cluster, &facts, &due).await?;
-    let outcome = launch_all(world, &facts, cluster, due, &mut report).await;
+    facts.changed = classes::changed(ports, cluster, &facts, &due, &mut report).await;
+    classes::look(ports, cluster, &facts, &due).await?;
+    let outcome = launch_all(ports, &facts, cluster, due, &mut report).await;
     if !report.decisions.is_empty() {
-        world.store.append(cluster, &report.decisions).await?;
+        ports.store().append(cluster, &report.decisions).await?;
     }
     outcome.map(|()| report)
 }
 
 /// Claims that want a call now: new ones, and those whose call nobody has finished.
-async fn due<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    names: &[ClaimName],
-) -> Result<Vec<Stored<Claim>>, HandleError>
-where
-    S: ClaimStore,
-    T: Clock,
-{
+async fn due<P: Rights>(ports: P, cluster: &ClusterName, names: &[ClaimName]) -> Result<Vec<Stored<Claim>>, HandleError> {
     let mut found = Vec::new();
     if names.is_empty() {
-        found = world.store.list(cluster).await?;
+        found = ports.store().list(cluster).await?;
     }
     for name in names {
         let key = ClaimKey { cluster: cluster.clone(), name: name.clone() };
-        found.extend(readable(world.store.get(&key).await)?);
+        found.extend(readable(ports.store().get(&key).await)?);
     }
-    let now = world.clock.now();
+    let now = ports.clock().now();
     found.retain(|claim| is_due(&claim.value, now));
     Ok(found)
 }
@@ -129,30 +117,22 @@ fn is_due(claim: &Claim, now: Timestamp) -> bool {
     }
 }
 
-async fn load<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    settings: &Settings,
-    cluster: &ClusterName,
-) -> Result<Option<Facts>, HandleError>
-where
-    S: ClaimStore + Records + RegionStore,
-    T: Clock,
-{
-    let Some(blob) = world.store.catalog().await? else { return Ok(None) };
-    let Some(record) = world.store.read::<ClusterRecord>(cluster, ClusterRecord::NAME).await? else { return Ok(None) };
+async fn load<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Option<Facts>, HandleError> {
+    let Some(blob) = ports.store().catalog().await? else { return Ok(None) };
+    let Some(record) = ports.store().read::<ClusterRecord>(cluster, ClusterRecord::NAME).await? else { return Ok(None) };
     let catalog = warm::catalog(&blob.value)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
-    let classes = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter();
+    let classes = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter();
     let classes: Vec<_> = classes.map(|stored| fenced(stored.value, settings, cluster, &record.value)).collect();
-    let now = world.clock.now();
-    let stock_outs = world.store.stock_outs(now).await?;
+    let now = ports.clock().now();
+    let stock_outs = ports.store().stock_outs(now).await?;
     let enabled = settings.scheduling.reserved_capacity;
     let has_reservations = enabled && classes.iter().any(|class| !class.free_reserved.is_empty());
     // Machines of other claims may have taken places that EC2 counted as free.
-    let others = if has_reservations { world.store.list(cluster).await? } else { Vec::new() };
+    let others = if has_reservations { ports.store().list(cluster).await? } else { Vec::new() };
     let reserved = Reserved::for_launches(enabled, &classes, &others, &stock_outs, now);
     let uses = match classes.iter().any(|class| has_choice(&class.subnets)) {
-        true => world.store.read::<SubnetUse>(cluster, SubnetUse::NAME).await?.map(|known| known.value.recent).unwrap_or_default(),
+        true => ports.store().read::<SubnetUse>(cluster, SubnetUse::NAME).await?.map(|known| known.value.recent).unwrap_or_default(),
         false => Vec::new(),
     };
     let min_values = if settings.scheduling.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict };
@@ -179,20 +159,13 @@ fn access_of(record: &ClusterRecord) -> ClusterAccess {
     }
 }
 
-async fn launch_all<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn launch_all<P: Rights>(
+    ports: P,
     facts: &Facts,
     cluster: &ClusterName,
     due: Vec<Stored<Claim>>,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore + Records + RegionStore,
-    C: Fleets + Instances,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     let (fresh, begun): (Vec<_>, Vec<_>) = due.into_iter().partition(|claim| matches!(claim.value.phase, Phase::Planned));
     let mut left: Vec<ClaimName> = Vec::new();
     let mut later = Later::new();
@@ -203,38 +176,38 @@ where
         }
     }
     for (id, claims) in by_batch {
-        if !has_time(world.clock) {
+        if !has_time(ports.clock()) {
             report.count("handed_over");
             left.extend(claims.into_iter().map(|claim| claim.value.key.name));
             continue;
         }
-        left.extend(resume(world, facts, cluster, &id, claims, &mut later, report).await?);
+        left.extend(resume(ports, facts, cluster, &id, claims, &mut later, report).await?);
     }
     let plan = facts.plan(fresh);
     for (claim, error) in plan.refused {
-        if world.clock.deadline().has(world.clock.now(), ONE_REFUSAL) {
-            refuse(world, claim, &error, &mut later, report).await?;
+        if ports.clock().deadline().has(ports.clock().now(), ONE_REFUSAL) {
+            refuse(ports, claim, &error, &mut later, report).await?;
         } else {
             report.count("handed_over");
             left.push(claim.value.key.name);
         }
     }
     for group in plan.groups {
-        if !has_time(world.clock) {
+        if !has_time(ports.clock()) {
             report.count("handed_over");
             left.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
-        } else if take_token(world).await? {
-            begin(world, facts, cluster, group, report).await?;
+        } else if take_token(ports).await? {
+            begin(ports, facts, cluster, group, report).await?;
         } else {
             report.count("no_token");
             left.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
         }
     }
     for (delay, names) in later {
-        answer::ring_again(world, cluster, names, delay).await?;
+        answer::ring_again(ports, cluster, names, delay).await?;
     }
     if !left.is_empty() {
-        again::ring(world, cluster, left).await?;
+        again::ring(ports, cluster, left).await?;
     }
     Ok(())
 }
@@ -248,14 +221,10 @@ fn has_time(clock: &impl Clock) -> bool {
 }
 
 /// A rate cap: all invocations of the account share the bucket, however many run.
-async fn take_token<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>) -> Result<bool, HandleError>
-where
-    S: RegionStore,
-    T: Clock,
-{
-    let now = world.clock.now();
+async fn take_token<P: Rights>(ports: P) -> Result<bool, HandleError> {
+    let now = ports.clock().now();
     let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
-    match world.store.take_tokens(&BucketName(BUCKET.to_owned()), &full, 1, now).await {
+    match ports.store().take_tokens(&BucketName(BUCKET.to_owned()), &full, 1, now).await {
         Ok(taken) => Ok(Safeguard::CallsRated.permits(taken)),
         // Others took theirs at the same moment: ours comes later.
         Err(StoreError::Conflict { .. } | StoreError::Throttled { .. }) => Ok(false),
@@ -264,36 +233,23 @@ where
 }
 
 /// Stores the intent for a new group, then makes the call.
-async fn begin<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    facts: &Facts,
-    cluster: &ClusterName,
-    group: Group,
-    report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore + Records + RegionStore,
-    C: Fleets + Instances,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+async fn begin<P: Rights>(ports: P, facts: &Facts, cluster: &ClusterName, group: Group, report: &mut Report) -> Result<(), HandleError> {
     let tokens: Vec<ClaimName> = group.claims.iter().map(|claim| plan::token_of(&claim.value)).collect();
     let id = plan::id_of(cluster, &tokens);
     let begun = Event::LaunchBegun { client_token: id.clone() };
-    let now = world.clock.now();
-    let moved = group.claims.iter().map(|claim| advance(world.store, claim, &begun, now)).collect();
+    let now = ports.clock().now();
+    let moved = group.claims.iter().map(|claim| advance(ports.store(), claim, &begun, now)).collect();
     // Deleted meanwhile, or another run has it: the call goes without it.
     let members: Vec<ClaimName> = at_once(moved, report).await?.into_iter().map(|claim| claim.value.key.name).collect();
     if members.is_empty() {
         return Ok(());
     }
-    let batch = plan::batch(&id, members, &group.node_class, &group.launch, world.clock.now());
-    let Some(batch) = store_batch(world, cluster, batch).await? else { return Ok(()) };
+    let batch = plan::batch(&id, members, &group.node_class, &group.launch, ports.clock().now());
+    let Some(batch) = store_batch(ports, cluster, batch).await? else { return Ok(()) };
     // A claim is launched within seconds of its plan. One that waited longer may have been launched before the table was restored.
     let oldest = group.claims.iter().map(|claim| now.duration_since(claim.value.created_at)).max().unwrap_or_default();
     let which = if Safeguard::OldPlansLookFirst.stops(oldest >= ABANDONED) { unstored(oldest) } else { Call::First };
-    call(world, facts, cluster, &batch, which, report).await
+    call(ports, facts, cluster, &batch, which, report).await
 }
 
 /// Claims that are written for one call, some at a time. Those that others have moved are counted and left out; every write
@@ -321,15 +277,8 @@ async fn at_once(
 }
 
 /// Stores a call that nobody has made yet. If another run stored it first, theirs is the one to make; they make it.
-async fn store_batch<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    batch: Batch,
-) -> Result<Option<Batch>, HandleError>
-where
-    S: Records,
-{
-    match world.store.write(cluster, &batch, Revision::ABSENT).await {
+async fn store_batch<P: Rights>(ports: P, cluster: &ClusterName, batch: Batch) -> Result<Option<Batch>, HandleError> {
+    match ports.store().write(cluster, &batch, Revision::ABSENT).await {
         Ok(_) => Ok(Some(batch)),
         Err(StoreError::Conflict { .. }) => Ok(None),
         Err(error) => Err(error.into()),
@@ -338,46 +287,39 @@ where
 
 /// Takes up a launch that was left behind: the same call again, or, where it was never stored, a new one.
 /// Returns the claims that have to wait for a token.
-async fn resume<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn resume<P: Rights>(
+    ports: P,
     facts: &Facts,
     cluster: &ClusterName,
     id: &str,
     claims: Vec<Stored<Claim>>,
     later: &mut Later,
     report: &mut Report,
-) -> Result<Vec<ClaimName>, HandleError>
-where
-    S: ClaimStore + Records + RegionStore,
-    C: Fleets + Instances,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<Vec<ClaimName>, HandleError> {
     let names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
-    if !take_token(world).await? {
+    if !take_token(ports).await? {
         report.count("no_token");
         return Ok(names);
     }
     // Counting the attempt first keeps a second run of the same doorbell off.
-    let (begun, now) = (Event::LaunchBegun { client_token: id.to_owned() }, world.clock.now());
+    let (begun, now) = (Event::LaunchBegun { client_token: id.to_owned() }, ports.clock().now());
     let mut writes = Vec::new();
     for claim in &claims {
         let mut next = whittle_claims::step(&claim.value, &begun, now)?;
         next.look_again_at = now.checked_add(ABANDONED).ok();
-        writes.push(save(world.store, claim, next));
+        writes.push(save(ports.store(), claim, next));
     }
     let taken = at_once(writes, report).await?;
     if taken.is_empty() {
         return Ok(Vec::new());
     }
-    if let Some(batch) = world.store.read::<Batch>(cluster, id).await? {
+    if let Some(batch) = ports.store().read::<Batch>(cluster, id).await? {
         let (members, strays): (Vec<_>, Vec<_>) = taken.into_iter().partition(|claim| batch.value.members.contains(&claim.value.key.name));
         // The call was stored without these, so that no machine of it is theirs.
-        answer::under_new_name(world, cluster, strays, id, None, SOON).await?;
+        answer::under_new_name(ports, cluster, strays, id, None, SOON).await?;
         if !members.is_empty() {
             let which = if batch.value.looked_at.is_some() { Call::Lost } else { Call::Repeat };
-            call(world, facts, cluster, &batch.value, which, report).await?;
+            call(ports, facts, cluster, &batch.value, which, report).await?;
         }
         return Ok(Vec::new());
     }
@@ -388,19 +330,19 @@ where
     let which = unstored(ages.max().unwrap_or_default());
     let plan = facts.plan(taken);
     for (claim, error) in plan.refused {
-        refuse(world, claim, &error, later, report).await?;
+        refuse(ports, claim, &error, later, report).await?;
     }
     let mut groups = plan.groups.into_iter();
     if let Some(group) = groups.next() {
         let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
-        let batch = plan::batch(id, members, &group.node_class, &group.launch, world.clock.now());
-        if let Some(batch) = store_batch(world, cluster, batch).await? {
-            call(world, facts, cluster, &batch, which, report).await?;
+        let batch = plan::batch(id, members, &group.node_class, &group.launch, ports.clock().now());
+        if let Some(batch) = store_batch(ports, cluster, batch).await? {
+            call(ports, facts, cluster, &batch, which, report).await?;
         }
     }
     // What no longer asks for the same waits for its own call.
     for group in groups {
-        answer::under_new_name(world, cluster, group.claims, id, None, SOON).await?;
+        answer::under_new_name(ports, cluster, group.claims, id, None, SOON).await?;
     }
     Ok(Vec::new())
 }
@@ -411,33 +353,27 @@ fn unstored(age: SignedDuration) -> Call {
 }
 
 /// A claim for which no call can be made.
-async fn refuse<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn refuse<P: Rights>(
+    ports: P,
     claim: Stored<Claim>,
     error: &LaunchError,
     later: &mut Later,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     let message = chain(error);
     match error.disposition() {
         LaunchDisposition::InsufficientCapacity => {
             let reason = DeletionReason::InsufficientCapacity;
             if matches!(error, LaunchError::NodeClassGone(_)) {
-                publish(world, &claim.value, "", "Failed resolving NodeClass").await;
+                publish(ports, &claim.value, "", "Failed resolving NodeClass").await;
             }
-            give_up(world, vec![claim], reason, &message, report).await
+            give_up(ports, vec![claim], reason, &message, report).await
         }
-        LaunchDisposition::NodeClassNotReady => give_up(world, vec![claim], DeletionReason::NodeClassNotReady, &message, report).await,
+        LaunchDisposition::NodeClassNotReady => give_up(ports, vec![claim], DeletionReason::NodeClassNotReady, &message, report).await,
         LaunchDisposition::Retry(reason) => {
             let name = claim.value.key.name.clone();
             let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
-            answer::unless_moved(advance(world.store, &claim, &event, world.clock.now()).await)?;
+            answer::unless_moved(advance(ports.store(), &claim, &event, ports.clock().now()).await)?;
             report.count("retried");
             let delay = if matches!(error, LaunchError::NodeClassChanged(_)) { LOOKED_UP } else { LATER };
             later.entry(delay).or_default().push(name);
@@ -457,25 +393,19 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Ends claims that get no machine; their pods are planned anew.
-pub(crate) async fn give_up<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn give_up<P: Rights>(
+    ports: P,
     claims: Vec<Stored<Claim>>,
     reason: DeletionReason,
     message: &str,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
-    let now = world.clock.now();
+) -> Result<(), HandleError> {
+    let now = ports.clock().now();
     let event = Event::LaunchFailed { reason, message: message.to_owned() };
     for some in claims.chunks(AT_ONCE) {
         let mut failure = None;
         let mut failed = Vec::new();
-        for outcome in join_all(some.iter().map(|claim| advance(world.store, claim, &event, now))).await {
+        for outcome in join_all(some.iter().map(|claim| advance(ports.store(), claim, &event, now))).await {
             match answer::unless_moved(outcome) {
                 Ok(moved) => failed.extend(moved.filter(|claim| matches!(claim.value.phase, Phase::Failed { .. }))),
                 Err(error) => failure = Some(error),
@@ -483,14 +413,14 @@ where
         }
         failed.iter().for_each(|claim| tell_failed(&claim.value, reason, message, now, report));
         if let Some(first) = failed.first() {
-            world.queues.ring(Doorbell::Schedule { cluster: first.value.key.cluster.clone() }, SignedDuration::ZERO).await?;
+            ports.queues().ring(Doorbell::Schedule { cluster: first.value.key.cluster.clone() }, SignedDuration::ZERO).await?;
         }
         let ended = failed.iter().map(|claim| {
             let ClaimKey { cluster, name } = claim.value.key.clone();
-            world.queues.ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO)
+            ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO)
         });
         try_join_all(ended).await?;
-        join_all(failed.iter().map(|claim| show_failed(world, &claim.value, reason, message))).await;
+        join_all(failed.iter().map(|claim| show_failed(ports, &claim.value, reason, message))).await;
         if let Some(error) = failure {
             return Err(error);
         }
@@ -512,15 +442,12 @@ fn tell_failed(claim: &Claim, reason: DeletionReason, message: &str, now: Timest
 }
 
 /// In the cluster; that it cannot be shown stops nothing.
-async fn show_failed<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, reason: DeletionReason, message: &str)
-where
-    K: Mirrors + StatusWriter,
-{
+async fn show_failed<P: Rights>(ports: P, claim: &Claim, reason: DeletionReason, message: &str) {
     if reason == DeletionReason::InsufficientCapacity {
         let message = format!("NodeClaim {} event: {}", claim.key.name, cut(message));
-        publish(world, claim, "InsufficientCapacityError", &message).await;
+        publish(ports, claim, "InsufficientCapacityError", &message).await;
     }
-    let _ = world.cluster.apply_mirror(&claim.key.cluster, &mirror(claim)).await;
+    let _ = ports.cluster().apply_mirror(&claim.key.cluster, &mirror(claim)).await;
 }
 
 /// Longest text of a failed launch in an event; more is cut off (lifecycle 20).
@@ -534,10 +461,7 @@ fn cut(message: &str) -> String {
 }
 
 /// Warns on the claim; that nobody can be told stops nothing.
-async fn publish<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, reason: &str, message: &str)
-where
-    K: StatusWriter,
-{
+async fn publish<P: Rights>(ports: P, claim: &Claim, reason: &str, message: &str) {
     let event = ClusterEvent::warning(Involved::claim(claim), reason, message);
-    let _ = world.cluster.publish(&claim.key.cluster, &event).await;
+    let _ = ports.cluster().publish(&claim.key.cluster, &event).await;
 }

@@ -1,14 +1,15 @@
 //! A class that is being deleted, or is gone: held while a claim uses it, then what was made for it goes, then its
 //! finalizer (aws 18).
 
+use crate::Rights;
 use crate::missed;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionKind, LeftNodes, NodeClassRecord, Record, Stored};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, Discovery, HandleError, Involved, Presence, Records, Report, Safeguard,
-    Settings, Sought, StatusWriter, StoreError, World,
+    Clock, ClusterEvent, ClusterReader, DecisionLog, Discovery, HandleError, Involved, Presence, RecordRemoval, Records, Report, Safeguard,
+    Settings, Sought, StatusWriter, StoreError,
 };
 use whittle_units::ClusterName;
 
@@ -103,39 +104,23 @@ impl Ending<'_> {
     }
 
     /// Whether a class that is not listed was not listed before either, and is gone by the API server's own answer.
-    async fn is_gone<S, C, K, Q, T>(&self, world: World<'_, S, C, K, Q, T>, name: &str) -> Result<bool, HandleError>
-    where
-        S: Records,
-        K: ClusterReader,
-        T: Clock,
-    {
-        if !missed::again(world, self.cluster, name).await? {
+    async fn is_gone<P: Rights>(&self, ports: P, name: &str) -> Result<bool, HandleError> {
+        if !missed::again(ports, self.cluster, name).await? {
             return Ok(false);
         }
         let given = NodeClassRecord::given_name(name);
         let sought = if given == name { Sought::NodeClass } else { Sought::NodeTemplate };
-        Ok(world.cluster.seek(self.cluster, sought, given).await? == Presence::Gone)
+        Ok(ports.cluster().seek(self.cluster, sought, given).await? == Presence::Gone)
     }
 
     /// Moves the end of every such class as far as it can go now. One that fails holds up no other.
-    pub(crate) async fn run<S, C, K, Q, T>(
-        &self,
-        world: World<'_, S, C, K, Q, T>,
-        settings: &Settings,
-        report: &mut Report,
-    ) -> Result<(), HandleError>
-    where
-        S: ClaimStore + Records + DecisionLog,
-        C: Discovery,
-        K: ClusterReader + StatusWriter,
-        T: Clock,
-    {
+    pub(crate) async fn run<P: Rights>(&self, ports: P, settings: &Settings, report: &mut Report) -> Result<(), HandleError> {
         let listed = |name: &str| self.objects.node_classes.iter().any(|class| NodeClassRecord::name_of(class) == name);
         let is_there = |name: &str| listed(name) || is_hidden(name, self.objects);
-        missed::forget(world, self.cluster, is_there).await?;
+        missed::forget(ports, self.cluster, is_there).await?;
         let mut failure = None;
         for (name, class) in self.names() {
-            if let Err(error) = self.end(world, settings, &name, class, report).await {
+            if let Err(error) = self.end(ports, settings, &name, class, report).await {
                 report.count("classes_failed");
                 failure.get_or_insert(error);
             }
@@ -143,30 +128,24 @@ impl Ending<'_> {
         failure.map_or(Ok(()), Err)
     }
 
-    async fn end<S, C, K, Q, T>(
+    async fn end<P: Rights>(
         &self,
-        world: World<'_, S, C, K, Q, T>,
+        ports: P,
         settings: &Settings,
         name: &str,
         class: Option<&Ec2NodeClass>,
         report: &mut Report,
-    ) -> Result<(), HandleError>
-    where
-        S: ClaimStore + Records + DecisionLog,
-        C: Discovery,
-        K: ClusterReader + StatusWriter,
-        T: Clock,
-    {
+    ) -> Result<(), HandleError> {
         // First nothing new may be launched with it, then it is looked whether anything is left.
-        let now = world.clock.now();
+        let now = ports.clock().now();
         if let Some(known) = self.record(name) {
             let record = closed(&known.value, class, now);
             if record != known.value {
-                if class.is_none() && self.leaves.is_none() && Safeguard::ClassMissedTwice.stops(!self.is_gone(world, name).await?) {
+                if class.is_none() && self.leaves.is_none() && Safeguard::ClassMissedTwice.stops(!self.is_gone(ports, name).await?) {
                     report.count("classes_missed");
                     return Ok(());
                 }
-                unless_changed(world.store.write(self.cluster, &record, known.revision).await)?;
+                unless_changed(ports.store().write(self.cluster, &record, known.revision).await)?;
                 report.count("classes_closed");
                 return Ok(());
             }
@@ -176,7 +155,7 @@ impl Ending<'_> {
             report.count("classes_held");
             if let Some(class) = class.filter(|_| !settings.shadow) {
                 // That nobody can be told stops nothing.
-                let _ = world.cluster.publish(self.cluster, &waiting(class, &users)).await;
+                let _ = ports.cluster().publish(self.cluster, &waiting(class, &users)).await;
             }
             return Ok(());
         }
@@ -186,13 +165,13 @@ impl Ending<'_> {
         // What was made for a class is found by its name: that of a twin stays.
         let mut stay = Vec::new();
         if !has_twin(name, self.objects) {
-            stay = world.cloud.release_class(self.cluster, NodeClassRecord::given_name(name)).await?;
+            stay = ports.cloud().release_class(self.cluster, NodeClassRecord::given_name(name)).await?;
         }
         // A machine that no claim knows may be an orphan whose end is near; those that are kept on purpose keep their profile.
         if !stay.is_empty() && self.leaves != Some(LeftNodes::Keep) {
             report.count("classes_held");
             let _ = match class {
-                Some(class) => world.cluster.publish(self.cluster, &in_use(class, &stay)).await,
+                Some(class) => ports.cluster().publish(self.cluster, &in_use(class, &stay)).await,
                 None => Ok(()),
             };
             return Ok(());
@@ -200,10 +179,10 @@ impl Ending<'_> {
         if let Some(class) = class.filter(|class| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER)) {
             let mut released = class.clone();
             released.metadata.finalizers.retain(|held| held != labels::NODE_CLASS_FINALIZER);
-            world.cluster.write_node_class_status(self.cluster, &released).await?;
+            ports.cluster().write_node_class_status(self.cluster, &released).await?;
         }
         if let Some(known) = self.record(name) {
-            unless_changed(world.store.remove::<NodeClassRecord>(self.cluster, name, known.revision).await)?;
+            unless_changed(ports.store().remove::<NodeClassRecord>(self.cluster, name, known.revision).await)?;
         }
         report.count("classes_ended");
         let mut told = Report::default();
@@ -212,7 +191,7 @@ impl Ending<'_> {
             stay => format!("no claim uses it; instance profile {} stays, because machines run with it", stay.join(", ")),
         };
         told.decide(now, DecisionKind::Collected, format!("ec2nodeclass/{name}"), text);
-        world.store.append(self.cluster, &told.decisions).await?;
+        ports.store().append(self.cluster, &told.decisions).await?;
         report.absorb(told);
         Ok(())
     }

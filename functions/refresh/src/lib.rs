@@ -11,70 +11,67 @@ use ending::{Ending, unless_changed};
 use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Stored, Uninstall};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Listing, Queues,
-    Records, RegionStore, Report, Scope, Settings, StatusWriter, StoreError, World,
+    CatalogWriter, ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError,
+    Listing, Queues, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, StoreError, rights,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+rights! {
+    /// What `refresh` may do; the role of the template says the same.
+    Store: ClaimStore + Records + RecordRemoval + RegionStore + CatalogWriter + DecisionLog,
+    Cloud: Discovery,
+    Cluster: ClusterReader + StatusWriter,
+    Queues: Queues,
+}
 
 /// How long a class that is to end has been closed to launches before it is looked whether anything uses it.
 const CLOSED_FOR: SignedDuration = SignedDuration::from_secs(15);
 
 /// Refreshes catalog, cluster facts, classes and pools. Each part goes on when another fails; the first error is given back
 /// at the end.
-pub async fn handle<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    settings: &Settings,
-    cluster: &ClusterName,
-) -> Result<Report, HandleError>
-where
-    S: ClaimStore + Records + RegionStore + DecisionLog,
-    C: Discovery,
-    K: ClusterReader + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut report = Report::default();
-    let catalog = catalog(world, cluster, &mut report).await;
-    let info = world.cloud.cluster_info(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
-    keep(world, cluster, &ClusterRecord { info: info.clone() }, &mut report).await?;
-    let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
+    let catalog = catalog(ports, cluster, &mut report).await;
+    let info = ports.cloud().cluster_info(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
+    keep(ports, cluster, &ClusterRecord { info: info.clone() }, &mut report).await?;
+    let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
     // Statuses and finalizers are Karpenter's to write while it runs.
-    let beside = objects.running_karpenter(world.clock.now()).is_some();
+    let beside = objects.running_karpenter(ports.clock().now()).is_some();
     let settings = &Settings { shadow: settings.shadow || beside, ..settings.clone() };
     let mut failure = None;
-    let leaves = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|asked| asked.value.nodes);
+    let leaves = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|asked| asked.value.nodes);
     for class in objects.node_classes.iter().filter(|class| leaves.is_none() && !class.metadata.is_deleting()) {
         let class = classes::with_defaults(class, settings);
         // Before EC2 is asked: what is started meanwhile is then surely not left out of both its count and ours.
-        let asked_at = world.clock.now();
-        match classes::find(world.cloud, cluster, &info, &class, settings).await {
-            Ok(looked) => resolve(world, settings, cluster, &info, &class, (looked, asked_at), &mut report).await?,
+        let asked_at = ports.clock().now();
+        match classes::find(ports.cloud(), cluster, &info, &class, settings).await {
+            Ok(looked) => resolve(ports, settings, cluster, &info, &class, (looked, asked_at), &mut report).await?,
             // What was known of the class stays; the next run asks again.
             Err(error) => {
                 report.count("classes_failed");
                 if error.kind == CloudErrorKind::Unauthorized && !settings.shadow {
                     // That nobody can be told stops nothing.
-                    let _ = world.cluster.publish(cluster, &classes::lookup_refused(&class, &error)).await;
+                    let _ = ports.cluster().publish(cluster, &classes::lookup_refused(&class, &error)).await;
                 }
                 failure.get_or_insert(HandleError::Cloud(error));
             }
         }
     }
-    let records = world.store.read_all::<NodeClassRecord>(cluster).await?;
+    let records = ports.store().read_all::<NodeClassRecord>(cluster).await?;
     // After the records: a claim that was made with one of them is seen.
-    let Listing { claims, unreadable } = world.store.listing(cluster).await?;
+    let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
     let ending = Ending { cluster, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, leaves };
-    if let Err(error) = ending.run(world, settings, &mut report).await {
+    if let Err(error) = ending.run(ports, settings, &mut report).await {
         failure.get_or_insert(error);
     }
-    judge_pools(world, settings, cluster, &objects, &mut report).await?;
+    judge_pools(ports, settings, cluster, &objects, &mut report).await?;
     if report.counted("classes_closed") + report.counted("classes_missed") > 0 {
         // What was decided with the class before it was closed has been stored by then.
-        world.queues.ring(Doorbell::Refresh { cluster: cluster.clone() }, CLOSED_FOR).await?;
+        ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, CLOSED_FOR).await?;
     }
     if report.counted("changed") > 0 {
-        world.queues.ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
+        ports.queues().ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
     }
     catalog?;
     failure.map_or(Ok(report), Err)
@@ -82,47 +79,38 @@ where
 
 /// Reads the region's catalog, unless that was done not long ago, and stores it if it differs. A twin of this run that stored
 /// it first stored the same.
-async fn catalog<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, report: &mut Report) -> Result<(), HandleError>
-where
-    S: Records + RegionStore,
-    C: Discovery,
-    T: Clock,
-{
-    if looked::is_fresh(world, cluster).await? {
+async fn catalog<P: Rights>(ports: P, cluster: &ClusterName, report: &mut Report) -> Result<(), HandleError> {
+    if looked::is_fresh(ports, cluster).await? {
         report.count("catalog_fresh");
         return Ok(());
     }
-    let at = world.clock.now();
-    let known = world.store.catalog().await?;
-    let blob = world.cloud.catalog(known.as_ref().map(|known| known.value.as_slice())).await?;
+    let at = ports.clock().now();
+    let known = ports.store().catalog().await?;
+    let blob = ports.cloud().catalog(known.as_ref().map(|known| known.value.as_slice())).await?;
     if known.as_ref().is_none_or(|known| known.value != blob) {
         let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-        match world.store.put_catalog(&blob, expected).await {
+        match ports.store().put_catalog(&blob, expected).await {
             Ok(_) => report.count("changed"),
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    looked::note(world, cluster, at).await
+    looked::note(ports, cluster, at).await
 }
 
 /// Stores a record if it differs from the stored one.
-async fn keep<S, C, K, Q, T, R>(
-    world: World<'_, S, C, K, Q, T>,
+async fn keep<P: Rights, R: Record + PartialEq>(
+    ports: P,
     cluster: &ClusterName,
     record: &R,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: Records,
-    R: Record + PartialEq,
-{
-    let known = world.store.read::<R>(cluster, &record.name()).await?;
+) -> Result<(), HandleError> {
+    let known = ports.store().read::<R>(cluster, &record.name()).await?;
     if known.as_ref().is_some_and(|known| known.value == *record) {
         return Ok(());
     }
     let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-    match world.store.write(cluster, record, expected).await {
+    match ports.store().write(cluster, record, expected).await {
         Ok(_) => report.count("changed"),
         Err(StoreError::Conflict { .. }) => {}
         Err(error) => return Err(error.into()),
@@ -130,61 +118,52 @@ where
     Ok(())
 }
 
-async fn resolve<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn resolve<P: Rights>(
+    ports: P,
     settings: &Settings,
     cluster: &ClusterName,
     info: &ClusterInfo,
     class: &whittle_api::karpenter::Ec2NodeClass,
     (looked, asked_at): (classes::Looked, Timestamp),
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: Records,
-    K: StatusWriter,
-{
+) -> Result<(), HandleError> {
     let (shown, record) = classes::resolved(class, settings, info, looked, asked_at);
-    let known = world.store.read::<NodeClassRecord>(cluster, &record.name()).await?;
+    let known = ports.store().read::<NodeClassRecord>(cluster, &record.name()).await?;
     let only_time_differs =
         |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;
     match known.filter(only_time_differs) {
         // Machines are taken off what EC2 says is free only if they started after it said so.
         Some(known) if !record.free_reserved.is_empty() => {
-            unless_changed(world.store.write(cluster, &record, known.revision).await)?;
+            unless_changed(ports.store().write(cluster, &record, known.revision).await)?;
         }
         Some(_) => {}
-        None => keep(world, cluster, &record, report).await?,
+        None => keep(ports, cluster, &record, report).await?,
     }
     let shown = if settings.shadow { shown } else { ending::held(&shown) };
-    if shown != *class && !settings.shadow && world.cluster.write_node_class_status(cluster, &shown).await.is_err() {
+    if shown != *class && !settings.shadow && ports.cluster().write_node_class_status(cluster, &shown).await.is_err() {
         report.count("statuses_failed");
     }
     report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
     Ok(())
 }
 
-async fn judge_pools<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn judge_pools<P: Rights>(
+    ports: P,
     settings: &Settings,
     cluster: &ClusterName,
     objects: &whittle_api::ClusterObjects,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore + Records,
-    K: StatusWriter,
-    T: Clock,
-{
-    let classes: Vec<NodeClassRecord> = world.store.read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let claims = world.store.list(cluster).await?;
-    let health: Vec<PoolHealth> = world.store.read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
+) -> Result<(), HandleError> {
+    let classes: Vec<NodeClassRecord> = ports.store().read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let claims = ports.store().list(cluster).await?;
+    let health: Vec<PoolHealth> = ports.store().read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let facts = PoolFacts { objects, classes: &classes, claims: &claims, health: &health };
     for pool in &objects.node_pools {
-        let judged = pool_status(pool, facts, world.clock.now());
+        let judged = pool_status(pool, facts, ports.clock().now());
         if judged.status == pool.status || settings.shadow {
             continue;
         }
-        match world.cluster.write_node_pool_status(cluster, &judged).await {
+        match ports.cluster().write_node_pool_status(cluster, &judged).await {
             // A pool that became ready may take pods that wait.
             Ok(()) => report.count("changed"),
             Err(_) => report.count("statuses_failed"),

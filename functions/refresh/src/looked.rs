@@ -1,8 +1,9 @@
 //! When the region's catalog was read: where reservations have to be looked at every minute, types and prices need not be.
 
+use crate::Rights;
 use serde::{Deserialize, Serialize};
 use whittle_claims::{Record, Revision};
-use whittle_ports::{Clock, HandleError, Records, RegionStore, StoreError, World};
+use whittle_ports::{Clock, HandleError, Records, RegionStore, StoreError};
 use whittle_snapshot::warm;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -28,27 +29,20 @@ impl Record for CatalogLook {
 
 /// Whether the stored catalog was read not long ago, and is one that today's release can read. A look that lies ahead is of a
 /// clock that was wrong, and proves nothing.
-pub(crate) async fn is_fresh<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName) -> Result<bool, HandleError>
-where
-    S: Records + RegionStore,
-    T: Clock,
-{
-    let Some(look) = world.store.read::<CatalogLook>(cluster, CatalogLook::NAME).await? else { return Ok(false) };
-    let age = world.clock.now().duration_since(look.value.at);
+pub(crate) async fn is_fresh<P: Rights>(ports: P, cluster: &ClusterName) -> Result<bool, HandleError> {
+    let Some(look) = ports.store().read::<CatalogLook>(cluster, CatalogLook::NAME).await? else { return Ok(false) };
+    let age = ports.clock().now().duration_since(look.value.at);
     if age < SignedDuration::ZERO || age >= FRESH {
         return Ok(false);
     }
-    Ok(world.store.catalog().await?.is_some_and(|blob| warm::catalog(&blob.value).is_ok()))
+    Ok(ports.store().catalog().await?.is_some_and(|blob| warm::catalog(&blob.value).is_ok()))
 }
 
 /// Notes that the catalog was read at `at`. Of two runs that note it at once either may be right.
-pub(crate) async fn note<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, at: Timestamp) -> Result<(), HandleError>
-where
-    S: Records,
-{
-    let known = world.store.read::<CatalogLook>(cluster, CatalogLook::NAME).await?;
+pub(crate) async fn note<P: Rights>(ports: P, cluster: &ClusterName, at: Timestamp) -> Result<(), HandleError> {
+    let known = ports.store().read::<CatalogLook>(cluster, CatalogLook::NAME).await?;
     let revision = known.map_or(Revision::ABSENT, |known| known.revision);
-    match world.store.write(cluster, &CatalogLook { at }, revision).await {
+    match ports.store().write(cluster, &CatalogLook { at }, revision).await {
         Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }

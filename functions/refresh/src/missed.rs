@@ -1,8 +1,9 @@
 //! Classes that an answer of the cluster does not name: one such answer proves nothing, so it is looked again.
 
+use crate::Rights;
 use serde::{Deserialize, Serialize};
 use whittle_claims::{Record, Revision};
-use whittle_ports::{Clock, HandleError, Records, StoreError, World};
+use whittle_ports::{Clock, HandleError, RecordRemoval, Records, StoreError};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// How far apart two answers have to be that do not name a class.
@@ -29,13 +30,9 @@ impl Record for Missed {
 }
 
 /// Whether the class was missed before, long enough ago; notes the first time.
-pub(crate) async fn again<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, class: &str) -> Result<bool, HandleError>
-where
-    S: Records,
-    T: Clock,
-{
-    let now = world.clock.now();
-    let known = world.store.read::<Missed>(cluster, class).await?;
+pub(crate) async fn again<P: Rights>(ports: P, cluster: &ClusterName, class: &str) -> Result<bool, HandleError> {
+    let now = ports.clock().now();
+    let known = ports.store().read::<Missed>(cluster, class).await?;
     if let Some(known) = &known {
         let since = now.duration_since(known.value.at);
         if since < REMEMBERED {
@@ -43,23 +40,16 @@ where
         }
     }
     let revision = known.map_or(Revision::ABSENT, |known| known.revision);
-    match world.store.write(cluster, &Missed { class: class.to_owned(), at: now }, revision).await {
+    match ports.store().write(cluster, &Missed { class: class.to_owned(), at: now }, revision).await {
         Ok(_) | Err(StoreError::Conflict { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Forgets that classes were missed which are there.
-pub(crate) async fn forget<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    is_there: impl Fn(&str) -> bool,
-) -> Result<(), HandleError>
-where
-    S: Records,
-{
-    for known in world.store.read_all::<Missed>(cluster).await?.into_iter().filter(|known| is_there(&known.value.class)) {
-        match world.store.remove::<Missed>(cluster, &known.value.class, known.revision).await {
+pub(crate) async fn forget<P: Rights>(ports: P, cluster: &ClusterName, is_there: impl Fn(&str) -> bool) -> Result<(), HandleError> {
+    for known in ports.store().read_all::<Missed>(cluster).await?.into_iter().filter(|known| is_there(&known.value.class)) {
+        match ports.store().remove::<Missed>(cluster, &known.value.class, known.revision).await {
             Ok(()) | Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }

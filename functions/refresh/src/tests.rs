@@ -13,7 +13,10 @@ use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason, Event, LeftNode
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
-use whittle_ports::{ClaimStore, CloudError, ClusterRecord, Discovery, Fleets, Leases, Records, RegionStore, Report, Settings, World};
+use whittle_ports::{
+    Adapters, CatalogWriter, ClaimStore, CloudError, ClusterRecord, Discovery, LaunchTemplates, Leases, Records, RegionStore, Report,
+    Settings,
+};
 use whittle_sim::region::{Machine, Reservation};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
@@ -59,8 +62,8 @@ fn reference() -> NodeClassReference {
 
 fn run(simulation: &Simulation) -> Report {
     let ports = simulation.ports();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
-    block_on(crate::handle(world, &Settings::default(), &cluster())).unwrap()
+    let adapters = Adapters::all(&ports);
+    block_on(crate::handle(adapters, &Settings::default(), &cluster())).unwrap()
 }
 
 fn class(simulation: &Simulation) -> Option<Ec2NodeClass> {
@@ -157,8 +160,8 @@ fn shadow_mode_makes_no_instance_profile_and_plans_as_if_there_were_one() {
     class.spec.role = Some("node".into());
     simulation.world().cluster.objects.create(class, now());
     let ports = simulation.ports();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
-    block_on(crate::handle(world, &Settings { shadow: true, ..Settings::default() }, &cluster())).unwrap();
+    let adapters = Adapters::all(&ports);
+    block_on(crate::handle(adapters, &Settings { shadow: true, ..Settings::default() }, &cluster())).unwrap();
     assert_eq!(made(&simulation).1, 0, "nothing was written to IAM");
     assert_eq!(record(&simulation).unwrap().instance_profile, "c_default");
 }
@@ -334,8 +337,8 @@ fn in_shadow_mode_no_class_is_held_and_none_released() {
     let ports = simulation.ports();
     let settings = Settings { shadow: true, ..Settings::default() };
     for _ in 0..3 {
-        let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
-        block_on(crate::handle(world, &settings, &cluster())).unwrap();
+        let adapters = Adapters::all(&ports);
+        block_on(crate::handle(adapters, &settings, &cluster())).unwrap();
     }
     assert_eq!((class(&simulation).is_some(), made(&simulation)), (true, (1, 1)));
 }
@@ -434,9 +437,9 @@ fn with_the_gate_off_reservations_are_not_looked_at() {
     simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.status = Default::default());
     reserve(&simulation, "default", 3, later(600));
     let ports = simulation.ports();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let adapters = Adapters::all(&ports);
     let scheduling = whittle_ports::Scheduling { reserved_capacity: false, ..Default::default() };
-    block_on(crate::handle(world, &Settings { scheduling, ..Settings::default() }, &cluster())).unwrap();
+    block_on(crate::handle(adapters, &Settings { scheduling, ..Settings::default() }, &cluster())).unwrap();
     let shown = class(&simulation).unwrap().status;
     assert!(shown.capacity_reservations.is_empty());
     assert_eq!(conditions::find(&shown.conditions, conditions::CAPACITY_RESERVATIONS_READY), None);
@@ -463,8 +466,8 @@ fn fenced(change: impl FnOnce(&mut whittle_sim::World)) -> (Simulation, Settings
 
 fn run_under(simulation: &Simulation, settings: &Settings) -> (Ec2NodeClass, NodeClassRecord) {
     let ports = simulation.ports();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
-    block_on(crate::handle(world, settings, &cluster())).unwrap();
+    let adapters = Adapters::all(&ports);
+    block_on(crate::handle(adapters, settings, &cluster())).unwrap();
     (class(simulation).unwrap(), record(simulation).unwrap())
 }
 
@@ -616,8 +619,8 @@ fn check_reads(every: i64, runs: u32, catalogs: u32) {
     let ec2 = Counting::over(&ports);
     for _ in 0..runs {
         simulation.run_for(SignedDuration::from_mins(every));
-        let world = World { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
-        block_on(crate::handle(world, &Settings::default(), &cluster())).unwrap();
+        let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+        block_on(crate::handle(adapters, &Settings::default(), &cluster())).unwrap();
     }
     assert_eq!(ec2.counts(), (catalogs, runs), "every {every} min");
 }
@@ -636,8 +639,8 @@ fn a_catalog_that_is_missing_or_cannot_be_read_is_read_anew() {
     let ports = simulation.ports();
     let ec2 = Counting::over(&ports);
     let again = || {
-        let world = World { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
-        block_on(crate::handle(world, &Settings::default(), &cluster())).unwrap();
+        let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+        block_on(crate::handle(adapters, &Settings::default(), &cluster())).unwrap();
         ec2.counts().0
     };
     assert_eq!(again(), 0);
@@ -654,8 +657,8 @@ fn a_refused_lookup_is_told_on_the_class_and_changes_nothing_of_what_is_known() 
     let simulation = world();
     let (known, ports) = (record(&simulation).unwrap(), simulation.ports());
     let ec2 = Counting { refuses_images: true, ..Counting::over(&ports) };
-    let world = World { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
-    assert!(block_on(crate::handle(world, &Settings::default(), &cluster())).is_err(), "the function's alarm rings");
+    let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+    assert!(block_on(crate::handle(adapters, &Settings::default(), &cluster())).is_err(), "the function's alarm rings");
     assert_eq!(record(&simulation).unwrap(), known);
     let world = simulation.world();
     let told = world.cluster.events.iter().find(|kept| kept.event.reason == "LookupRefused").unwrap();

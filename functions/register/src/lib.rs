@@ -12,10 +12,18 @@ use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, Doorbell, Event, Liveness, Phase, REGISTRATION_TIMEOUT, Stored, mirror};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes,
-    Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, World, advance, is_owned, save,
+    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances, Involved, Mirrors,
+    NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, advance, is_owned, rights, save,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+rights! {
+    /// What `register` may do; the role of the template says the same.
+    Store: ClaimStore + Records + DecisionLog,
+    Cloud: Instances + InstanceTags,
+    Cluster: ClusterReader + Mirrors + Nodes + StatusWriter,
+    Queues: Queues,
+}
 
 /// Instances named in one run: CreateTags is throttled, and nothing waits for the names.
 const TAGGED_PER_RUN: usize = 10;
@@ -24,42 +32,31 @@ const TAGGED_PER_RUN: usize = 10;
 const ONE_CLAIM: SignedDuration = SignedDuration::from_secs(1);
 
 /// Looks at every claim that waits for its node, and at every node that waits to be ready.
-pub async fn handle<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    settings: &Settings,
-    cluster: &ClusterName,
-) -> Result<Report, HandleError>
-where
-    S: ClaimStore + Records + DecisionLog,
-    C: Instances,
-    K: ClusterReader + Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut report = Report::default();
-    let claims = world.store.list(cluster).await?;
+    let claims = ports.store().list(cluster).await?;
     if settings.shadow || !claims.iter().any(|claim| may_need_work(&claim.value)) {
         return Ok(report);
     }
-    let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
+    let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
     let mut waiting = false;
     let mut tagged = 0;
     let mut outcomes = Vec::new();
     for claim in claims.into_iter().filter(|claim| may_need_work(&claim.value)) {
-        if !world.clock.deadline().has(world.clock.now(), ONE_CLAIM) {
+        if !ports.clock().deadline().has(ports.clock().now(), ONE_CLAIM) {
             // The next look begins with those that are left.
             report.count("handed_over");
             waiting = true;
             break;
         }
         let before = claim.value.clone();
-        match one(world, &objects, claim, &mut report).await {
+        match one(ports, &objects, claim, &mut report).await {
             Ok(claim) => {
                 outcomes.extend(feedback::pool_of(&before, &objects).zip(feedback::outcome(&before, &claim.value)));
-                waiting |= is_waiting(&claim.value, world.clock.now());
+                waiting |= is_waiting(&claim.value, ports.clock().now());
                 if tagged < TAGGED_PER_RUN && wants_tags(&claim.value) {
                     tagged += 1;
-                    name_instance(world, claim, &mut report).await;
+                    name_instance(ports, claim, &mut report).await;
                 }
             }
             // Somebody else was first, or the Node changed since it was read: the next look sees it.
@@ -73,10 +70,10 @@ where
             Err(error) => return Err(error),
         }
     }
-    world.store.append(cluster, &report.decisions).await?;
-    feedback::remember(world, cluster, &objects, outcomes, &mut report).await?;
+    ports.store().append(cluster, &report.decisions).await?;
+    feedback::remember(ports, cluster, &objects, outcomes, &mut report).await?;
     if waiting {
-        poll::look_again(world, cluster).await?;
+        poll::look_again(ports, cluster).await?;
     }
     Ok(report)
 }
@@ -104,20 +101,13 @@ fn wants_tags(claim: &Claim) -> bool {
     claim.node_name().is_some() && claim.deletion.is_none() && !claim.annotations.contains_key(labels::INSTANCE_TAGGED)
 }
 
-async fn one<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn one<P: Rights>(
+    ports: P,
     objects: &ClusterObjects,
     claim: Stored<Claim>,
     report: &mut Report,
-) -> Result<Stored<Claim>, HandleError>
-where
-    S: ClaimStore,
-    C: Instances,
-    K: Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
-    let now = world.clock.now();
+) -> Result<Stored<Claim>, HandleError> {
+    let now = ports.clock().now();
     let before = claim.clone();
     let nodes = decide::nodes_of(&claim.value, &objects.nodes);
     let registered: Vec<Node> = match nodes[..] {
@@ -128,32 +118,32 @@ where
         // Of several it is not clear which one is the machine's: none is drained.
         (Phase::Draining { .. }, [node]) => {
             let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
-            advance(world.store, &claim, &joined, now).await?
+            advance(ports.store(), &claim, &joined, now).await?
         }
         // The timeout would end the machine: only what is still seen by then counts.
         (Phase::Launched { .. }, [node]) if !gave_up(&claim.value) || is_overdue(&claim.value, now) => {
-            register(world, objects, claim, node, report).await?
+            register(ports, objects, claim, node, report).await?
         }
-        (Phase::Launched { .. }, nodes) => note_missing(world, claim, nodes.len(), now).await?,
+        (Phase::Launched { .. }, nodes) => note_missing(ports, claim, nodes.len(), now).await?,
         _ => claim,
     };
     if let Phase::Registered { .. } = claim.value.phase {
-        claim = initialize(world, claim, &registered, report).await?;
+        claim = initialize(ports, claim, &registered, report).await?;
     }
     if let Liveness::Overdue(reason) = claim.value.liveness(now)
         && !decide::may_have_joined(&claim.value, objects)
-        && !has_come(world, &claim.value, objects).await?
+        && !has_come(ports, &claim.value, objects).await?
     {
         let message = format!("no {} in time", if claim.value.machine().is_some() { "node joined" } else { "machine was launched" });
         let deletion = claim.value.deletion_for(reason, message.clone(), now);
-        claim = advance(world.store, &claim, &Event::DeletionAsked(deletion), now).await?;
+        claim = advance(ports.store(), &claim, &Event::DeletionAsked(deletion), now).await?;
         let (name, cluster) = (claim.value.key.name.clone(), claim.value.key.cluster.clone());
         report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{name}"), message);
         disrupted(report, &claim.value);
         report.count("given_up");
-        world.queues.ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO).await?;
+        ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO).await?;
     }
-    if claim.value != before.value && world.cluster.apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await.is_err() {
+    if claim.value != before.value && ports.cluster().apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await.is_err() {
         report.count("mirrors_failed");
     }
     Ok(claim)
@@ -161,11 +151,7 @@ where
 
 /// Whether a machine has come for a claim that knows of none: the table may be older than the cluster. `launch` hands it out,
 /// or `sweep` gives it to the claim.
-async fn has_come<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, objects: &ClusterObjects) -> Result<bool, HandleError>
-where
-    S: ClaimStore,
-    C: Instances,
-{
+async fn has_come<P: Rights>(ports: P, claim: &Claim, objects: &ClusterObjects) -> Result<bool, HandleError> {
     if claim.machine().is_some() {
         return Ok(false);
     }
@@ -175,8 +161,8 @@ where
         return Ok(true);
     }
     let Phase::Launching { client_token, .. } = &claim.phase else { return Ok(false) };
-    for instance in world.cloud.tagged(labels::TAG_LAUNCH, client_token).await? {
-        if instance.is_alive() && !is_owned(world.store, &instance.id).await? {
+    for instance in ports.cloud().tagged(labels::TAG_LAUNCH, client_token).await? {
+        if instance.is_alive() && !is_owned(ports.store(), &instance.id).await? {
             return Ok(true);
         }
     }
@@ -192,15 +178,7 @@ fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
     matches!(claim.liveness(now), Liveness::Overdue(_))
 }
 
-async fn note_missing<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: Stored<Claim>,
-    nodes: usize,
-    now: Timestamp,
-) -> Result<Stored<Claim>, HandleError>
-where
-    S: ClaimStore,
-{
+async fn note_missing<P: Rights>(ports: P, claim: Stored<Claim>, nodes: usize, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
     if gave_up(&claim.value) {
         return Ok(claim);
     }
@@ -210,34 +188,29 @@ where
     } else {
         next.note(REGISTERED, ConditionStatus::False, "MultipleNodesFound", "several Nodes carry the machine's provider id", now);
     }
-    save(world.store, &claim, next).await
+    save(ports.store(), &claim, next).await
 }
 
-async fn register<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn register<P: Rights>(
+    ports: P,
     objects: &ClusterObjects,
     claim: Stored<Claim>,
     node: &Node,
     report: &mut Report,
-) -> Result<Stored<Claim>, HandleError>
-where
-    S: ClaimStore,
-    K: Mirrors + Nodes + StatusWriter,
-    T: Clock,
-{
+) -> Result<Stored<Claim>, HandleError> {
     let key = &claim.value.key;
     let name = &node.metadata.name;
     let mirror_uid = objects.node_claims.iter().find(|shown| claim.value.is_shown_by(shown)).map(|mirror| mirror.metadata.uid.as_str());
     if decide::joined_unguarded(node) {
         let message = format!("Node {name} joined without taint {}: pods may have landed before its labels", labels::UNREGISTERED_TAINT);
         let event = ClusterEvent::warning(Involved::claim(&claim.value), "UnregisteredTaintMissing", message);
-        let _ = world.cluster.publish(&key.cluster, &event).await;
+        let _ = ports.cluster().publish(&key.cluster, &event).await;
     }
     if let Some(patch) = decide::registration(&claim.value, node, mirror_uid) {
-        patch_node(world, &key.cluster, node, &patch).await?;
+        patch_node(ports, &key.cluster, node, &patch).await?;
     }
-    let now = world.clock.now();
-    let joined = advance(world.store, &claim, &Event::NodeJoined { node_name: name.clone() }, now).await?;
+    let now = ports.clock().now();
+    let joined = advance(ports.store(), &claim, &Event::NodeJoined { node_name: name.clone() }, now).await?;
     report.decide(now, DecisionKind::Registered, format!("nodeclaim/{}", key.name), format!("node {name} joined"));
     report.count("registered");
     let zone = claim.value.machine().map_or("", |machine| machine.zone.as_str());
@@ -245,30 +218,12 @@ where
     Ok(joined)
 }
 
-async fn patch_node<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    node: &Node,
-    patch: &NodePatch,
-) -> Result<(), ClusterError>
-where
-    K: Nodes,
-{
-    world.cluster.patch_node(cluster, &node.metadata.name, &node.metadata.resource_version, patch).await
+async fn patch_node<P: Rights>(ports: P, cluster: &ClusterName, node: &Node, patch: &NodePatch) -> Result<(), ClusterError> {
+    ports.cluster().patch_node(cluster, &node.metadata.name, &node.metadata.resource_version, patch).await
 }
 
-async fn initialize<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: Stored<Claim>,
-    nodes: &[Node],
-    report: &mut Report,
-) -> Result<Stored<Claim>, HandleError>
-where
-    S: ClaimStore,
-    K: Nodes,
-    T: Clock,
-{
-    let now = world.clock.now();
+async fn initialize<P: Rights>(ports: P, claim: Stored<Claim>, nodes: &[Node], report: &mut Report) -> Result<Stored<Claim>, HandleError> {
+    let now = ports.clock().now();
     let lacking = match nodes {
         [node] => decide::not_initialized(&claim.value, node).filter(|_| Safeguard::InitializedWhenReady.stops(true)),
         _ => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
@@ -276,14 +231,14 @@ where
     if let Some((reason, message)) = lacking {
         let mut next = claim.value.clone();
         next.note(INITIALIZED, ConditionStatus::Unknown, reason, &message, now);
-        return save(world.store, &claim, next).await;
+        return save(ports.store(), &claim, next).await;
     }
     let node = &nodes[0];
     if node.metadata.label(labels::INITIALIZED) != Some("true") {
         let patch = NodePatch { labels: BTreeMap::from([(labels::INITIALIZED.to_owned(), "true".to_owned())]), ..NodePatch::default() };
-        world.cluster.patch_node(&claim.value.key.cluster, &node.metadata.name, "", &patch).await?;
+        ports.cluster().patch_node(&claim.value.key.cluster, &node.metadata.name, "", &patch).await?;
     }
-    let ready = advance(world.store, &claim, &Event::NodeReady, now).await?;
+    let ready = advance(ports.store(), &claim, &Event::NodeReady, now).await?;
     let message = format!("node {} is ready for pods", node.metadata.name);
     report.decide(now, DecisionKind::Initialized, format!("nodeclaim/{}", claim.value.key.name), message);
     report.count("initialized");
@@ -291,13 +246,9 @@ where
 }
 
 /// Gives the instance its names (lifecycle 10): only what is missing. Failures are left for the next run.
-async fn name_instance<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: Stored<Claim>, report: &mut Report)
-where
-    S: ClaimStore,
-    C: Instances,
-{
+async fn name_instance<P: Rights>(ports: P, claim: Stored<Claim>, report: &mut Report) {
     let (Some(machine), Some(node)) = (claim.value.machine(), claim.value.node_name()) else { return };
-    let Ok(Some(instance)) = world.cloud.instance(&machine.instance_id).await else { return };
+    let Ok(Some(instance)) = ports.cloud().instance(&machine.instance_id).await else { return };
     let wanted = [
         (labels::TAG_NAME, node),
         (labels::TAG_NODE_CLAIM, claim.value.key.name.as_str()),
@@ -305,7 +256,7 @@ where
     ];
     let missing: Vec<(String, String)> =
         wanted.into_iter().filter(|(key, _)| !instance.tags.contains_key(*key)).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-    if !missing.is_empty() && world.cloud.tag(&machine.instance_id, &missing).await.is_err() {
+    if !missing.is_empty() && ports.cloud().tag(&machine.instance_id, &missing).await.is_err() {
         report.count("tags_failed");
         return;
     }
@@ -313,7 +264,7 @@ where
     for key in [labels::INSTANCE_TAGGED, labels::CLUSTER_NAME_TAGGED] {
         next.annotations.insert(key.to_owned(), "true".to_owned());
     }
-    if save(world.store, &claim, next).await.is_ok() {
+    if save(ports.store(), &claim, next).await.is_ok() {
         report.count("tagged");
     }
 }

@@ -1,8 +1,9 @@
 //! Looking again soon while a node is on its way, without one loop of doorbells per tick.
 
+use crate::Rights;
 use serde::{Deserialize, Serialize};
 use whittle_claims::{Doorbell, Record, Revision};
-use whittle_ports::{Clock, HandleError, Queues, Records, Safeguard, World};
+use whittle_ports::{Clock, HandleError, Queues, Records, Safeguard};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// Node events ring at once; this is for clusters that have nobody to send them.
@@ -22,21 +23,16 @@ impl Record for NextLook {
 }
 
 /// Rings in a while, unless somebody did already. A doorbell that got lost is overdue at the next tick, and rung again.
-pub(crate) async fn look_again<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName) -> Result<(), HandleError>
-where
-    S: Records,
-    Q: Queues,
-    T: Clock,
-{
-    let now = world.clock.now();
-    let known = world.store.read::<NextLook>(cluster, "next").await?;
+pub(crate) async fn look_again<P: Rights>(ports: P, cluster: &ClusterName) -> Result<(), HandleError> {
+    let now = ports.clock().now();
+    let known = ports.store().read::<NextLook>(cluster, "next").await?;
     if Safeguard::LookRungOnce.stops(known.as_ref().is_some_and(|known| known.value.due_at > now)) {
         return Ok(());
     }
     let due_at = now.checked_add(EVERY).unwrap_or(now);
     let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-    if world.store.write(cluster, &NextLook { due_at }, expected).await.is_ok() {
-        world.queues.ring(Doorbell::Register { cluster: cluster.clone() }, EVERY).await?;
+    if ports.store().write(cluster, &NextLook { due_at }, expected).await.is_ok() {
+        ports.queues().ring(Doorbell::Register { cluster: cluster.clone() }, EVERY).await?;
     }
     Ok(())
 }

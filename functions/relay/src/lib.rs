@@ -11,8 +11,13 @@ pub use secret::cluster_secret;
 
 use serde::Deserialize;
 use whittle_claims::{DecisionKind, Doorbell};
-use whittle_ports::{Clock, HandleError, Queues, Report, Settings, World};
+use whittle_ports::{Clock, HandleError, Queues, Report, Settings, rights};
 use whittle_units::{ClusterName, SignedDuration};
+
+rights! {
+    /// What `relay` may do; the role of the template says the same.
+    Queues: Queues,
+}
 
 /// Larger bodies are refused unread. An AdmissionReview of an Event is about 2 KB; the API server's own bound is 3 MB.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -90,18 +95,7 @@ pub struct Verdict {
 }
 
 /// Answers a call and rings. A bell that cannot be rung does not change the answer: the tick comes anyway.
-pub async fn handle<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    settings: &Settings,
-    request: Request<'_>,
-) -> Result<(Response, Report), HandleError>
-where
-    S: Sync,
-    C: Sync,
-    K: Sync,
-    Q: Queues,
-    T: Clock,
-{
+pub async fn handle<P: Rights>(ports: P, settings: &Settings, request: Request<'_>) -> Result<(Response, Report), HandleError> {
     let mut report = Report::default();
     let verdict = match decide(settings, request) {
         Ok(verdict) => verdict,
@@ -116,11 +110,11 @@ where
     };
     if let Some(bell) = verdict.bell {
         let cluster = bell.cluster().clone();
-        match world.queues.ring(bell, SignedDuration::ZERO).await {
+        match ports.queues().ring(bell, SignedDuration::ZERO).await {
             Ok(()) => report.count("rung"),
             Err(error) => {
                 report.count("not_rung");
-                report.decide(world.clock.now(), DecisionKind::Kept, format!("cluster/{cluster}"), error.to_string());
+                report.decide(ports.clock().now(), DecisionKind::Kept, format!("cluster/{cluster}"), error.to_string());
             }
         }
     }

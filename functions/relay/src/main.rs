@@ -7,7 +7,7 @@ use whittle_runtime::{Function, UrlAnswer, serve_url};
 async fn main() -> Result<(), lambda_runtime::Error> {
     serve_url(Function::Relay, BODY_BYTES_MAX, async |shell, call| {
         let request = Request { path: &call.path, body: &call.body, signed_by: call.signed_by.as_deref() };
-        let (response, report) = whittle_relay::handle(shell.world(&()), &shell.settings, request).await?;
+        let (response, report) = whittle_relay::handle(shell.ports(&()), &shell.settings, request).await?;
         Ok((UrlAnswer { status: response.status, body: response.body }, report))
     })
     .await

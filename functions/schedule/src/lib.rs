@@ -11,11 +11,18 @@ use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease, mirror};
 use whittle_core::checker::{self, Violation};
 use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan, Reason};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, Records, RegionStore, Report, Settings,
-    StatusWriter, WorkloadReader, World, end_turn, not_my_turn, take_turn,
+    ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, RecordRemoval, Records, RegionStore, Report,
+    Settings, StatusWriter, WorkloadReader, end_turn, not_my_turn, rights, take_turn,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_units::{ClusterName, SignedDuration};
+
+rights! {
+    /// What `schedule` may do; the role of the template says the same.
+    Store: ClaimStore + Leases + Records + RecordRemoval + RegionStore + DecisionLog,
+    Cluster: ClusterReader + WorkloadReader + Mirrors + StatusWriter,
+    Queues: Queues,
+}
 
 /// Long enough for the largest plan, short enough that a crashed run delays the next by less than a tick.
 const LEASE: SignedDuration = SignedDuration::from_secs(30);
@@ -25,39 +32,16 @@ const ANNOUNCED: SignedDuration = SignedDuration::from_secs(5);
 const HELD_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
 /// Plans for a cluster's pending pods. Only one run decides for a cluster at a time; a later one ends with `Held`.
-pub async fn handle<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    settings: &Settings,
-    cluster: &ClusterName,
-) -> Result<Report, HandleError>
-where
-    S: ClaimStore + Leases + Records + RegionStore + DecisionLog,
-    C: Sync,
-    K: ClusterReader + WorkloadReader + Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let bell = Doorbell::Schedule { cluster: cluster.clone() };
-    let Some(lease) = take_turn(world, bell, LEASE, HELD_AGAIN).await? else { return Ok(not_my_turn()) };
-    let outcome = under_lease(world, settings, cluster, &lease).await;
-    end_turn(world.store, &lease).await;
+    let Some(lease) = take_turn(ports, bell, LEASE, HELD_AGAIN).await? else { return Ok(not_my_turn()) };
+    let outcome = under_lease(ports, settings, cluster, &lease).await;
+    end_turn(ports.store(), &lease).await;
     outcome
 }
 
-async fn under_lease<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    settings: &Settings,
-    cluster: &ClusterName,
-    lease: &Lease,
-) -> Result<Report, HandleError>
-where
-    S: ClaimStore + Leases + Records + RegionStore + DecisionLog,
-    C: Sync,
-    K: ClusterReader + WorkloadReader + Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
-    let seen = load(world, settings, cluster).await?;
+async fn under_lease<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, lease: &Lease) -> Result<Report, HandleError> {
+    let seen = load(ports, settings, cluster).await?;
     if let Some(why) = seen.held(settings) {
         let mut report = Report::default();
         report.count(why);
@@ -65,27 +49,27 @@ where
     }
     let now = seen.now;
     let input = seen.input();
-    let unplaced = state::read::<Unplaced>(world.store, cluster).await;
-    let turn = state::read_pages::<TurnPage>(world.store, cluster).await;
+    let unplaced = state::read::<Unplaced>(ports.store(), cluster).await;
+    let turn = state::read_pages::<TurnPage>(ports.store(), cluster).await;
     let mut options = whittle_snapshot::options(settings);
     options.work_budget = Some(settings.scheduling.work_budget);
     options.cursor = Turn::joined(turn.iter().map(|page| &page.value)).cursor(input.objects.pods.iter().chain(input.virtual_pods));
     options.promised = seen.promises();
     options.settled = unplaced.value.0.settled(&input, &options);
-    let begun = world.clock.now();
+    let begun = ports.clock().now();
     let plan = checked(&input, &options, cluster)?;
     let mut report = Report::default();
-    write::gauges(&mut report, &plan, world.clock.now().duration_since(begun));
+    write::gauges(&mut report, &plan, ports.clock().now().duration_since(begun));
     write::longest_wait(&mut report, &seen, &plan);
     let mut created = Vec::new();
     for new in &plan.claims {
-        if !world.clock.deadline().has(world.clock.now(), ANNOUNCED) {
+        if !ports.clock().deadline().has(ports.clock().now(), ANNOUNCED) {
             report.count("handed_over");
             break;
         }
-        let claim = claim_of(new, &seen, cluster, &world.clock.unique(), world.clock.unique(), None);
+        let claim = claim_of(new, &seen, cluster, &ports.clock().unique(), ports.clock().unique(), None);
         if !settings.shadow {
-            world.store.create(lease, &claim).await?;
+            ports.store().create(lease, &claim).await?;
         }
         write::explain_claim(&mut report, &claim, new, now);
         created.push(claim);
@@ -93,27 +77,24 @@ where
     for left in write::news(&plan, &seen.buffers).take(write::LEFT_OUT_MAX) {
         write::explain_left_out(&mut report, left, now);
     }
-    expect(world, cluster, &seen, &plan, &mut report).await;
+    expect(ports, cluster, &seen, &plan, &mut report).await;
     if !settings.shadow {
-        announce(world, cluster, &seen, &plan, &created, &mut report).await?;
-        shown::statuses(world, cluster, &seen, &plan, &mut report).await;
+        announce(ports, cluster, &seen, &plan, &created, &mut report).await?;
+        shown::statuses(ports, cluster, &seen, &plan, &mut report).await;
     }
     // Only now: what nobody has been told of yet must be found out again.
-    state::keep(world.store, cluster, &unplaced, &Unplaced(Memory::after(&input, &options, &plan)), &mut report).await;
-    state::keep_pages(world.store, cluster, turn, &Turn::after(&plan).pages(), &mut report).await;
-    world.store.append(cluster, &report.decisions).await?;
+    state::keep(ports.store(), cluster, &unplaced, &Unplaced(Memory::after(&input, &options, &plan)), &mut report).await;
+    state::keep_pages(ports.store(), cluster, turn, &Turn::after(&plan).pages(), &mut report).await;
+    ports.store().append(cluster, &report.decisions).await?;
     Ok(report)
 }
 
 /// Notes on which machines pods are expected, so that none of these is taken away meanwhile.
-async fn expect<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, seen: &Snapshot, plan: &Plan, report: &mut Report)
-where
-    S: Records,
-{
+async fn expect<P: Rights>(ports: P, cluster: &ClusterName, seen: &Snapshot, plan: &Plan, report: &mut Report) {
     let expected = write::expected(seen, plan);
     if expected != seen.expected {
-        let stored = state::read_pages::<ExpectedPage>(world.store, cluster).await;
-        state::keep_pages(world.store, cluster, stored, &ExpectedPage::of(expected), report).await;
+        let stored = state::read_pages::<ExpectedPage>(ports.store(), cluster).await;
+        state::keep_pages(ports.store(), cluster, stored, &ExpectedPage::of(expected), report).await;
     }
 }
 
@@ -152,35 +133,31 @@ fn refuse_wrong(violations: &[Violation], cluster: &ClusterName) -> Result<(), H
 }
 
 /// Tells everybody: the launch function first, because all else is shown again by later runs.
-async fn announce<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn announce<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     seen: &Snapshot,
     plan: &Plan,
     created: &[Claim],
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    K: Mirrors + StatusWriter,
-    Q: Queues,
-{
+) -> Result<(), HandleError> {
     if !created.is_empty() {
         let claims = created.iter().map(|claim| claim.key.name.clone()).collect();
-        world.queues.ring(Doorbell::Launch { cluster: cluster.clone(), claims }, SignedDuration::ZERO).await?;
+        ports.queues().ring(Doorbell::Launch { cluster: cluster.clone(), claims }, SignedDuration::ZERO).await?;
     }
     // Pods that a machine of this plan took the last reserved place from are planned for as soon as that place is gone.
     let deferred = !created.is_empty() && plan.left_out.iter().any(|left| matches!(left.reason, Reason::Reserved(_)));
     if plan.cursor.is_some() || deferred || report.counted("handed_over") > 0 {
-        world.queues.ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
+        ports.queues().ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
     }
     for claim in created {
         // `sweep` shows what could not be shown now.
-        if world.cluster.apply_mirror(cluster, &mirror(claim)).await.is_err() {
+        if ports.cluster().apply_mirror(cluster, &mirror(claim)).await.is_err() {
             report.count("mirrors_failed");
         }
     }
     for event in write::events(plan, created, seen).into_iter().take(write::EVENTS_MAX) {
-        if world.cluster.publish(cluster, &event).await.is_err() {
+        if ports.cluster().publish(cluster, &event).await.is_err() {
             report.count("events_failed");
         }
     }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use whittle_api::k8s::Pod;
 use whittle_claims::{Record, Revision, Stored};
 use whittle_core::schedule::{Cursor, Memory, Plan, Reason};
-use whittle_ports::{Records, Report};
+use whittle_ports::{RecordRemoval, Records, Report};
 use whittle_units::ClusterName;
 
 /// There is one record of what is left out in a cluster.
@@ -114,7 +114,7 @@ pub(crate) async fn keep<R: Record + PartialEq>(
 
 /// Brings the pages of a kind to what they should be: writes those that changed, removes those that are over.
 pub(crate) async fn keep_pages<R: Record + PartialEq>(
-    store: &impl Records,
+    store: &(impl Records + RecordRemoval),
     cluster: &ClusterName,
     was: Vec<Stored<R>>,
     now: &[R],

@@ -1,5 +1,6 @@
 //! What was found is done, one thing at a time: what fails keeps nothing else from being done.
 
+use crate::Rights;
 use crate::adopt::Found;
 use crate::by_hand;
 use crate::collect::{self, collect};
@@ -11,8 +12,8 @@ use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revision, Sighting, Stored, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, Fleets, HandleError, Instances, Involved, Leases, Mirrors, NodePatch, Nodes, Presence,
-    Queues, Records, RegionStore, Report, Safeguard, Sought, StatusWriter, StoreError, World, advance, save,
+    Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved, LaunchTemplateCleanup, Leases, Mirrors, NodePatch, Nodes,
+    Presence, Queues, RecordRemoval, Records, Report, Safeguard, Sought, StatusWriter, StoreError, advance, save,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
 
@@ -22,8 +23,8 @@ const MIRRORS_PER_RUN: usize = 200;
 pub(crate) const PIECE: SignedDuration = SignedDuration::from_secs(2);
 
 /// Everything that was read, and the ports to act through.
-pub(crate) struct Act<'a, S, C, K, Q, T> {
-    pub(crate) world: World<'a, S, C, K, Q, T>,
+pub(crate) struct Act<'a, P> {
+    pub(crate) ports: P,
     pub(crate) cluster: &'a ClusterName,
     pub(crate) claims: &'a [Stored<Claim>],
     pub(crate) objects: &'a ClusterObjects,
@@ -32,14 +33,7 @@ pub(crate) struct Act<'a, S, C, K, Q, T> {
     pub(crate) failure: Option<HandleError>,
 }
 
-impl<S, C, K, Q, T> Act<'_, S, C, K, Q, T>
-where
-    S: ClaimStore + Records + Leases + RegionStore,
-    C: Fleets + Instances,
-    K: ClusterReader + Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+impl<P: Rights> Act<'_, P> {
     fn find(&self, name: &ClaimName) -> Option<&Stored<Claim>> {
         self.claims.iter().find(|claim| claim.value.key.name == *name)
     }
@@ -58,7 +52,7 @@ where
     }
 
     fn has_time(&self) -> bool {
-        self.world.clock.deadline().has(self.world.clock.now(), PIECE)
+        self.ports.clock().deadline().has(self.ports.clock().now(), PIECE)
     }
 
     /// Does all of it, in the order of what costs most when it waits.
@@ -67,7 +61,7 @@ where
         self.bells(&findings, report).await;
         for instance in &findings.orphans {
             if self.has_time() && self.is_nobodys(instance).await {
-                let outcome = collect(self.world, self.cluster, self.claims, self.objects, instance, report).await;
+                let outcome = collect(self.ports, self.cluster, self.claims, self.objects, instance, report).await;
                 self.tried(outcome);
             }
         }
@@ -75,12 +69,12 @@ where
         self.join(&findings.join, report).await;
         for object in &findings.answer {
             if self.has_time() {
-                let outcome = by_hand::answer(self.world, self.cluster, self.claims, object, report).await;
+                let outcome = by_hand::answer(self.ports, self.cluster, self.claims, object, report).await;
                 self.tried(outcome);
             }
         }
         // Before what may be slow: two sightings must not need two undisturbed sweeps.
-        let outcome = remember(self.world, self.cluster, &findings, self.sightings).await;
+        let outcome = remember(self.ports, self.cluster, &findings, self.sightings).await;
         self.tried(outcome);
         self.objects(&findings, report).await;
         self.notes(&findings, report).await;
@@ -92,7 +86,7 @@ where
         for (name, node) in found {
             let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
             let joined = Event::NodeJoined { node_name: node.clone() };
-            match advance(self.world.store, claim, &joined, self.world.clock.now()).await {
+            match advance(self.ports.store(), claim, &joined, self.ports.clock().now()).await {
                 Ok(_) => report.count("joined_again"),
                 // Somebody else was faster.
                 Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Illegal(_)) => {}
@@ -108,17 +102,17 @@ where
         if found.is_empty() {
             return;
         }
-        let (world, cluster) = (self.world, self.cluster);
-        let prices = collect::prices(world).await;
-        let lease = world.store.acquire(cluster, &world.clock.unique(), world.clock.now(), collect::LEASE_OF_MANY).await;
+        let (ports, cluster) = (self.ports, self.cluster);
+        let prices = collect::prices(ports).await;
+        let lease = ports.store().acquire(cluster, &ports.clock().unique(), ports.clock().now(), collect::LEASE_OF_MANY).await;
         let Some(lease) = self.tried(lease) else { return };
         for one in found {
             if self.has_time() {
-                let outcome = collect::take_in(world, &lease, self.claims, self.objects, one, prices.as_deref(), report).await;
+                let outcome = collect::take_in(ports, &lease, self.claims, self.objects, one, prices.as_deref(), report).await;
                 self.tried(outcome);
             }
         }
-        let _ = world.store.release(&lease).await;
+        let _ = ports.store().release(&lease).await;
     }
 
     async fn endings(&mut self, endings: &[Ending], report: &mut Report) {
@@ -142,18 +136,18 @@ where
                 report.count("endings_doubted");
                 continue;
             }
-            let outcome = end(self.world, &claim, ending, report).await;
+            let outcome = end(self.ports, &claim, ending, report).await;
             freed |= self.tried(outcome).unwrap_or(false);
         }
         if freed {
-            let outcome = self.world.queues.ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await;
             self.tried(outcome);
         }
     }
 
     /// Whether EC2, asked for the machine that its listing lacks, says that it runs, or says nothing.
     async fn runs(&mut self, id: &InstanceId) -> bool {
-        let answer = self.world.cloud.instance(id).await.map_err(HandleError::from);
+        let answer = self.ports.cloud().instance(id).await.map_err(HandleError::from);
         self.tried(answer).is_none_or(|instance| instance.is_some_and(|instance| instance.is_alive()))
     }
 
@@ -162,7 +156,7 @@ where
         if let Some(known) = asked.get(missing) {
             return *known;
         }
-        let answer = self.world.cluster.seek(self.cluster, missing.sought, &missing.name).await;
+        let answer = self.ports.cluster().seek(self.cluster, missing.sought, &missing.name).await;
         let gone = match self.tried(answer) {
             Some(Presence::Gone) => true,
             // Another object of its name.
@@ -190,44 +184,44 @@ where
         if !findings.launch.is_empty() {
             report.count("launches_sent_again");
             let bell = Doorbell::Launch { cluster: cluster.clone(), claims: findings.launch.clone() };
-            let outcome = self.world.queues.ring(bell, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().ring(bell, SignedDuration::ZERO).await;
             self.tried(outcome);
         }
         if findings.refresh {
-            let outcome = self.world.queues.ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await;
             self.tried(outcome);
         }
         for claim in &findings.terminate {
             report.count("endings_sent_again");
             let bell = Doorbell::Terminate { cluster: cluster.clone(), claim: claim.clone() };
-            let outcome = self.world.queues.ring(bell, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().ring(bell, SignedDuration::ZERO).await;
             self.tried(outcome);
         }
     }
 
     async fn objects(&mut self, findings: &Findings, report: &mut Report) {
-        let (world, cluster) = (self.world, self.cluster);
+        let (ports, cluster) = (self.ports, self.cluster);
         self.released(findings, report).await;
         for node in &findings.demote_nodes {
             let on_demand = (labels::CAPACITY_TYPE.to_owned(), labels::CAPACITY_ON_DEMAND.to_owned());
             let remove_labels = labels::OF_RESERVATIONS.iter().map(|label| (*label).to_owned()).collect();
             let patch = NodePatch { labels: [on_demand].into(), remove_labels, ..NodePatch::default() };
-            let demoted = world.cluster.patch_node(cluster, node, "", &patch).await.is_ok();
+            let demoted = ports.cluster().patch_node(cluster, node, "", &patch).await.is_ok();
             report.count(if demoted { "nodes_demoted" } else { "demotions_failed" });
         }
         for (node, class) in &findings.hydrate {
             let label = (labels::EC2_NODE_CLASS.to_owned(), class.clone());
             let patch = NodePatch { labels: [label].into(), ..NodePatch::default() };
-            let hydrated = world.cluster.patch_node(cluster, node, "", &patch).await.is_ok();
+            let hydrated = ports.cluster().patch_node(cluster, node, "", &patch).await.is_ok();
             report.count(if hydrated { "nodes_hydrated" } else { "hydrations_failed" });
         }
         for name in findings.mirrors.iter().take(MIRRORS_PER_RUN) {
             let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
-            let shown = world.cluster.apply_mirror(cluster, &mirror(&claim.value)).await.is_ok();
+            let shown = ports.cluster().apply_mirror(cluster, &mirror(&claim.value)).await.is_ok();
             report.count(if shown { "mirrors_applied" } else { "mirrors_failed" });
         }
         for name in &findings.delete_templates {
-            if self.has_time() && world.cloud.delete_launch_template(name).await.is_ok() {
+            if self.has_time() && ports.cloud().delete_launch_template(name).await.is_ok() {
                 report.count("templates_deleted");
             }
         }
@@ -236,41 +230,30 @@ where
     async fn notes(&mut self, findings: &Findings, report: &mut Report) {
         for found in &findings.consistency {
             let Some(claim) = self.find(&found.claim).filter(|_| self.has_time()) else { continue };
-            let outcome = note_consistency(self.world, claim, found, report).await;
+            let outcome = note_consistency(self.ports, claim, found, report).await;
             self.tried(outcome);
         }
         for name in &findings.demote {
             let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
-            let outcome = demote(self.world, claim, report).await;
+            let outcome = demote(self.ports, claim, report).await;
             self.tried(outcome);
         }
         for event in &findings.events {
             // That somebody cannot be told stops nothing.
-            let _ = self.world.cluster.publish(self.cluster, event).await;
+            let _ = self.ports.cluster().publish(self.cluster, event).await;
             report.count("warned");
         }
     }
 }
 
 /// Marks a claim and rings for its end. Returns whether its pods have to be planned anew.
-async fn end<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &Stored<Claim>,
-    ending: &Ending,
-    report: &mut Report,
-) -> Result<bool, HandleError>
-where
-    S: ClaimStore,
-    K: Mirrors,
-    Q: Queues,
-    T: Clock,
-{
-    let now = world.clock.now();
+async fn end<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Ending, report: &mut Report) -> Result<bool, HandleError> {
+    let now = ports.clock().now();
     let asked_at = ending.asked_at.map_or(now, |asked| asked.min(now));
     let mut deletion = claim.value.deletion_for(ending.reason, ending.message.clone(), asked_at);
     deletion.deadline = ending.stated.or(deletion.deadline);
     let next = step(&claim.value, &Event::DeletionAsked(deletion), now)?;
-    let ended = match save(world.store, claim, next).await {
+    let ended = match save(ports.store(), claim, next).await {
         Ok(ended) => ended,
         // Moved on meanwhile: the next sweep looks again.
         Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(false),
@@ -282,8 +265,8 @@ where
     if claim.value.deletion.is_none() {
         count(report, &claim.value, ending);
     }
-    world.queues.ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
-    let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&ended.value)).await;
+    ports.queues().ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
+    let _ = ports.cluster().apply_mirror(&key.cluster, &mirror(&ended.value)).await;
     Ok(true)
 }
 
@@ -329,14 +312,9 @@ const fn metric_reason(reason: DeletionReason) -> Option<&'static str> {
 }
 
 /// The claim of a machine that has left its reservation says so from now on.
-async fn demote<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    K: Mirrors,
-    T: Clock,
-{
-    let now = world.clock.now();
-    let saved = match advance(world.store, claim, &Event::ReservationLeft, now).await {
+async fn demote<P: Rights>(ports: P, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
+    let now = ports.clock().now();
+    let saved = match advance(ports.store(), claim, &Event::ReservationLeft, now).await {
         Ok(saved) => saved,
         // Moved on meanwhile: the next sweep looks again.
         Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(()),
@@ -346,29 +324,19 @@ where
     report.count("demoted");
     let message = "its machine has left its capacity reservation and serves on as on-demand";
     report.decide(now, DecisionKind::Kept, format!("nodeclaim/{}", key.name), message);
-    let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&saved.value)).await;
+    let _ = ports.cluster().apply_mirror(&key.cluster, &mirror(&saved.value)).await;
     Ok(())
 }
 
-async fn note_consistency<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &Stored<Claim>,
-    found: &Consistency,
-    report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    K: Mirrors + StatusWriter,
-    T: Clock,
-{
-    let now = world.clock.now();
+async fn note_consistency<P: Rights>(ports: P, claim: &Stored<Claim>, found: &Consistency, report: &mut Report) -> Result<(), HandleError> {
+    let now = ports.clock().now();
     let mut next = claim.value.clone();
     if found.issues.is_empty() {
         next.note(CONSISTENT_STATE_FOUND, ConditionStatus::True, CONSISTENT_STATE_FOUND, "", now);
     } else {
         next.note(CONSISTENT_STATE_FOUND, ConditionStatus::False, "ConsistencyCheckFailed", &found.issues.join("; "), now);
     }
-    let saved = match save(world.store, claim, next).await {
+    let saved = match save(ports.store(), claim, next).await {
         Ok(saved) => saved,
         Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(()),
         Err(error) => return Err(error),
@@ -377,9 +345,9 @@ where
     let key = &saved.value.key;
     for issue in &found.issues {
         let event = ClusterEvent::warning(Involved::claim(&saved.value), "FailedConsistencyCheck", issue.clone());
-        let _ = world.cluster.publish(&key.cluster, &event).await;
+        let _ = ports.cluster().publish(&key.cluster, &event).await;
     }
-    let _ = world.cluster.apply_mirror(&key.cluster, &mirror(&saved.value)).await;
+    let _ = ports.cluster().apply_mirror(&key.cluster, &mirror(&saved.value)).await;
     Ok(())
 }
 
@@ -389,24 +357,16 @@ fn is_another(there: &str, meant: &str) -> bool {
 }
 
 /// Keeps what was seen for the next sweep, and drops what is not so any more.
-async fn remember<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    findings: &Findings,
-    known: &[Stored<Sighting>],
-) -> Result<(), HandleError>
-where
-    S: Records,
-{
+async fn remember<P: Rights>(ports: P, cluster: &ClusterName, findings: &Findings, known: &[Stored<Sighting>]) -> Result<(), HandleError> {
     for sighting in &findings.note {
         let same = known.iter().find(|stored| stored.value.subject == sighting.subject);
-        match world.store.write(cluster, sighting, same.map_or(Revision::ABSENT, |stored| stored.revision)).await {
+        match ports.store().write(cluster, sighting, same.map_or(Revision::ABSENT, |stored| stored.revision)).await {
             Ok(_) | Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
     for stored in known.iter().filter(|stored| findings.forget.contains(&stored.value.subject)) {
-        match world.store.remove::<Sighting>(cluster, &stored.value.subject, stored.revision).await {
+        match ports.store().remove::<Sighting>(cluster, &stored.value.subject, stored.revision).await {
             Ok(()) | Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }

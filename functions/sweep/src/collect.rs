@@ -1,5 +1,6 @@
 //! Machines that belong to no claim: each gets one that is to end, so that `terminate` drains it.
 
+use crate::Rights;
 use crate::adopt::{Found, Place};
 use std::sync::Arc;
 use whittle_api::{ClusterObjects, labels};
@@ -8,7 +9,7 @@ use whittle_claims::{
 };
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
-use whittle_ports::{ClaimStore, Clock, HandleError, Instances, Leases, Queues, RegionStore, Report, StoreError, World, save};
+use whittle_ports::{ClaimStore, Clock, HandleError, InstanceTags, Leases, Queues, RegionStore, Report, StoreError, save};
 use whittle_snapshot::warm;
 use whittle_units::{ClaimName, ClusterName, Price, Resources, SignedDuration, Timestamp};
 
@@ -22,45 +23,37 @@ pub(crate) const LEASE_OF_MANY: SignedDuration = SignedDuration::from_secs(30);
 const ADOPTED: &str = "adopted";
 
 /// What machines cost today, as far as that is known.
-pub(crate) async fn prices<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>) -> Option<Arc<Catalog>>
-where
-    S: RegionStore,
-{
-    let blob = world.store.catalog().await.ok().flatten()?;
+pub(crate) async fn prices<P: Rights>(ports: P) -> Option<Arc<Catalog>> {
+    let blob = ports.store().catalog().await.ok().flatten()?;
     warm::catalog(&blob.value).ok()
 }
 
 /// Gives a machine that serves its claim back: the one that waits for it, one in the place of an ended one of its name, or
 /// one under a name of its own.
-pub(crate) async fn take_in<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn take_in<P: Rights>(
+    ports: P,
     lease: &Lease,
     claims: &[Stored<Claim>],
     objects: &ClusterObjects,
     found: &Found,
     prices: Option<&Catalog>,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    C: Instances,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     let id = &found.instance.id;
     if found.instance.tags.get(labels::TAG_LAUNCH).is_none_or(String::is_empty) {
         // Before the claim: one whose machine nobody may end would drain it and get no further.
-        world.cloud.tag(id, &[(labels::TAG_LAUNCH.to_owned(), ADOPTED.to_owned())]).await?;
+        ports.cloud().tag(id, &[(labels::TAG_LAUNCH.to_owned(), ADOPTED.to_owned())]).await?;
     }
-    let now = world.clock.now();
+    let now = ports.clock().now();
     let named = claims.iter().find(|claim| claim.value.key.name == found.name());
     let place = found.place(named.map(|claim| &claim.value));
     let name = if named.is_some() && place == Place::New { found.own_name() } else { found.name() };
     let key = ClaimKey { cluster: lease.cluster.clone(), name: name.clone() };
-    let fresh = || found.claim(key.clone(), world.clock.unique(), objects, prices, now);
+    let fresh = || found.claim(key.clone(), ports.clock().unique(), objects, prices, now);
     let kept = match named.filter(|_| place != Place::New) {
-        Some(claim) if place == Place::Waiting => world.store.update(&found.join(&claim.value, prices, now)?, claim.revision).await,
-        Some(claim) => world.store.update(&fresh()?, claim.revision).await,
-        None => world.store.create(lease, &fresh()?).await,
+        Some(claim) if place == Place::Waiting => ports.store().update(&found.join(&claim.value, prices, now)?, claim.revision).await,
+        Some(claim) => ports.store().update(&fresh()?, claim.revision).await,
+        None => ports.store().create(lease, &fresh()?).await,
     };
     match kept {
         Ok(_) => {}
@@ -81,20 +74,15 @@ where
 }
 
 /// Gives an orphan a claim that is to end: the one that it came for, if that has ended without it, else one of its own.
-pub(crate) async fn collect<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn collect<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     claims: &[Stored<Claim>],
     objects: &ClusterObjects,
     instance: &Instance,
     report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore + Leases,
-    Q: Queues,
-    T: Clock,
-{
-    let now = world.clock.now();
+) -> Result<(), HandleError> {
+    let now = ports.clock().now();
     let ended_without = |claim: &&Stored<Claim>| {
         instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|name| name == claim.value.key.name.as_str()) && !claim.value.is_live()
     };
@@ -103,36 +91,32 @@ where
         let next = step(&claim.value, &Event::FleetAnswered(machine), now)?;
         if next.machine().is_none() {
             // The claim says that this machine has ended, EC2 that it runs: a claim of its own asks again.
-            adopt(world, cluster, objects, instance, now).await?
+            adopt(ports, cluster, objects, instance, now).await?
         } else {
-            save(world.store, claim, next).await?;
+            save(ports.store(), claim, next).await?;
             claim.value.key.name.clone()
         }
     } else {
-        adopt(world, cluster, objects, instance, now).await?
+        adopt(ports, cluster, objects, instance, now).await?
     };
     let message = format!("instance {} belongs to no claim and was seen twice", instance.id);
     report.decide(now, DecisionKind::Collected, format!("nodeclaim/{name}"), message);
     report.count("collected");
-    world.queues.ring(Doorbell::Terminate { cluster: cluster.clone(), claim: name }, SignedDuration::ZERO).await?;
+    ports.queues().ring(Doorbell::Terminate { cluster: cluster.clone(), claim: name }, SignedDuration::ZERO).await?;
     Ok(())
 }
 
 /// A claim for a machine that has none; it is to end from its beginning.
-async fn adopt<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn adopt<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     objects: &ClusterObjects,
     instance: &Instance,
     now: Timestamp,
-) -> Result<ClaimName, HandleError>
-where
-    S: ClaimStore + Leases,
-    T: Clock,
-{
+) -> Result<ClaimName, HandleError> {
     let name = ClaimName::new(format!("orphan-{}", instance.id));
     let spec = ClaimSpec { node_pool: instance.tags.get(labels::NODE_POOL).cloned().unwrap_or_default(), ..ClaimSpec::default() };
-    let mut claim = Claim::planned(ClaimKey { cluster: cluster.clone(), name: name.clone() }, world.clock.unique(), spec, now);
+    let mut claim = Claim::planned(ClaimKey { cluster: cluster.clone(), name: name.clone() }, ports.clock().unique(), spec, now);
     let machine = machine(instance);
     let node = objects.nodes.iter().find(|node| node.spec.provider_id == machine.provider_id.as_str());
     claim.phase = Phase::Draining { machine, node_name: node.map(|node| node.metadata.name.clone()), since: now };
@@ -142,9 +126,9 @@ where
         deadline: None,
         message: "the instance belonged to no claim".to_owned(),
     });
-    let lease: Lease = world.store.acquire(cluster, &world.clock.unique(), now, LEASE).await?;
-    let created = world.store.create(&lease, &claim).await;
-    let _ = world.store.release(&lease).await;
+    let lease: Lease = ports.store().acquire(cluster, &ports.clock().unique(), now, LEASE).await?;
+    let created = ports.store().create(&lease, &claim).await;
+    let _ = ports.store().release(&lease).await;
     match created {
         // A sweep before us made it; its doorbell may have been lost.
         Ok(_) | Err(StoreError::Conflict { .. }) => Ok(name),

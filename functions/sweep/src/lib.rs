@@ -26,48 +26,46 @@ use act::Act;
 use judge::{Seen, judge};
 use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall, mirror};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Leases, Listing, Mirrors, Nodes, Queues, Records,
-    RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, World, save,
+    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup, Leases, Listing,
+    Mirrors, Nodes, Queues, RecordRemoval, Records, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, rights,
+    save,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
 
+rights! {
+    /// What `sweep` may do; the role of the template says the same.
+    Store: ClaimStore + Leases + Records + RecordRemoval + RegionStore + DecisionLog + Erase,
+    Cloud: Instances + InstanceTags + LaunchTemplateCleanup,
+    Cluster: ClusterReader + Mirrors + Nodes + StatusWriter,
+    Queues: Queues,
+}
+
 /// Sweeps one cluster.
-pub async fn handle<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    settings: &Settings,
-    cluster: &ClusterName,
-) -> Result<Report, HandleError>
-where
-    S: ClaimStore + Records + RegionStore + Leases + DecisionLog + Erase,
-    C: Instances + Fleets,
-    K: ClusterReader + Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut report = Report::default();
     if settings.shadow {
         return Ok(report);
     }
-    let asked = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?;
+    let asked = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?;
     if let Some(asked) = &asked {
-        report = uninstall::go_on(world, cluster, &asked.value).await?;
+        report = uninstall::go_on(ports, cluster, &asked.value).await?;
     }
     // Instances first: one that is launched while we read is then not seen without the claim that names it.
-    let instances = world.cloud.of_cluster(cluster).await?;
-    let templates = world.cloud.launch_templates(cluster).await?;
-    let Listing { claims, unreadable } = world.store.listing(cluster).await?;
-    let in_use = templates::in_use(world, cluster, &claims, &unreadable).await?;
-    let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
-    if let Some(object) = objects.running_karpenter(world.clock.now()) {
-        beside::refuse(world, cluster, &objects, object, &mut report).await;
+    let instances = ports.cloud().of_cluster(cluster).await?;
+    let templates = ports.cloud().launch_templates(cluster).await?;
+    let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
+    let in_use = templates::in_use(ports, cluster, &claims, &unreadable).await?;
+    let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
+    if let Some(object) = objects.running_karpenter(ports.clock().now()) {
+        beside::refuse(ports, cluster, &objects, object, &mut report).await;
         return Ok(report);
     }
-    let sightings: Vec<Stored<Sighting>> = world.store.read_all::<Sighting>(cluster).await?;
+    let sightings: Vec<Stored<Sighting>> = ports.store().read_all::<Sighting>(cluster).await?;
     let known: Vec<Sighting> = sightings.iter().map(|stored| stored.value.clone()).collect();
-    let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let health: Vec<_> = world.store.read_all::<PoolHealth>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let now = world.clock.now();
+    let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let health: Vec<_> = ports.store().read_all::<PoolHealth>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let now = ports.clock().now();
     let mut findings = judge(&Seen {
         claims: &claims,
         unreadable: &unreadable,
@@ -90,43 +88,34 @@ where
     }
     gauges::unseen(&mut report, &objects, unreadable.len(), &findings.without_pool);
     gauges::stuck(&mut report, &claims, now);
-    let act = Act { world, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
+    let act = Act { ports, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
     let outcome = act.run(findings, &mut report).await;
-    let noted = drifted(world, drift::judge(&claims, &objects, &classes, &instances, now), &mut report).await;
+    let noted = drifted(ports, drift::judge(&claims, &objects, &classes, &instances, now), &mut report).await;
     let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health };
     let pools: Vec<_> = objects.node_pools.iter().map(|pool| pool_status(pool, facts, now)).collect();
     gauges::show(&mut report, &pools, &claims);
     for (wanted, _) in pools.iter().zip(&objects.node_pools).filter(|(wanted, pool)| wanted.status != pool.status) {
         // `refresh` writes it when the class changes; what neither could write now is written with the next tick.
-        let written = world.cluster.write_node_pool_status(cluster, wanted).await.is_ok();
+        let written = ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok();
         report.count(if written { "pool_statuses" } else { "pool_statuses_failed" });
     }
     if !report.decisions.is_empty() {
-        world.store.append(cluster, &report.decisions).await?;
+        ports.store().append(cluster, &report.decisions).await?;
     }
     outcome.and(noted).map(|()| report)
 }
 
 /// Stores what claims show of drift; a claim that somebody changed meanwhile is looked at again by the next sweep.
-async fn drifted<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    changed: Vec<(&Stored<Claim>, Claim)>,
-    report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    K: Mirrors,
-    T: Clock,
-{
+async fn drifted<P: Rights>(ports: P, changed: Vec<(&Stored<Claim>, Claim)>, report: &mut Report) -> Result<(), HandleError> {
     for (claim, next) in changed {
-        if !world.clock.deadline().has(world.clock.now(), act::PIECE) {
+        if !ports.clock().deadline().has(ports.clock().now(), act::PIECE) {
             report.count("handed_over");
             break;
         }
-        match save(world.store, claim, next).await {
+        match save(ports.store(), claim, next).await {
             Ok(saved) => {
                 report.count("drift_noted");
-                let _ = world.cluster.apply_mirror(&saved.value.key.cluster, &mirror(&saved.value)).await;
+                let _ = ports.cluster().apply_mirror(&saved.value.key.cluster, &mirror(&saved.value)).await;
             }
             Err(HandleError::Store(StoreError::Conflict { .. })) => {}
             Err(error) => return Err(error),

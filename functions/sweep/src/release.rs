@@ -1,15 +1,13 @@
 //! Objects that stood for a machine are let go when it has ended. Our finalizer is all that keeps a machine from being forgotten:
 //! EC2 is asked for it by name, and has to deny it twice.
 
+use crate::Rights;
 use crate::act::Act;
 use crate::judge::{Findings, Sights};
 use whittle_api::labels;
 use whittle_claims::{DecisionKind, Revision, Sighting};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, Fleets, HandleError, Instances, Leases, Mirrors, NodePatch, Nodes, Queues, Records, RegionStore,
-    Report, Safeguard, StatusWriter, StoreError,
-};
+use whittle_ports::{Clock, HandleError, Instances, Mirrors, NodePatch, Nodes, RecordRemoval, Records, Report, Safeguard, StoreError};
 use whittle_units::{InstanceId, ProviderId, SignedDuration, Timestamp};
 
 /// Between two answers of EC2 that deny a machine: one of them may be behind.
@@ -29,33 +27,26 @@ impl Sights<'_> {
     }
 }
 
-impl<S, C, K, Q, T> Act<'_, S, C, K, Q, T>
-where
-    S: ClaimStore + Records + Leases + RegionStore,
-    C: Fleets + Instances,
-    K: ClusterReader + Mirrors + Nodes + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+impl<P: Rights> Act<'_, P> {
     /// Lets the objects go that the findings name.
     pub(crate) async fn released(&mut self, findings: &Findings, report: &mut Report) {
-        let (world, cluster) = (self.world, self.cluster);
+        let (ports, cluster) = (self.ports, self.cluster);
         for name in &findings.forsaken {
             if self.claim_is_doubted(name, report).await {
                 continue;
             }
-            let outcome = self.tried(world.cluster.delete_mirror(cluster, name, "").await);
-            if outcome.is_some() && self.tried(world.cluster.release_mirror(cluster, name, "").await).is_some() {
+            let outcome = self.tried(ports.cluster().delete_mirror(cluster, name, "").await);
+            if outcome.is_some() && self.tried(ports.cluster().release_mirror(cluster, name, "").await).is_some() {
                 report.count("forsaken_released");
                 let message = "no claim and no machine is behind it: the NodeClaim is let go";
-                report.decide(world.clock.now(), DecisionKind::Kept, format!("nodeclaim/{name}"), message);
+                report.decide(ports.clock().now(), DecisionKind::Kept, format!("nodeclaim/{name}"), message);
             }
         }
         for name in &findings.release_mirrors {
             if self.claim_is_doubted(name, report).await {
                 continue;
             }
-            if self.tried(world.cluster.release_mirror(cluster, name, "").await).is_some() {
+            if self.tried(ports.cluster().release_mirror(cluster, name, "").await).is_some() {
                 report.count("mirrors_released");
             }
         }
@@ -69,7 +60,7 @@ where
                 }
             }
             let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
-            if self.tried(world.cluster.patch_node(cluster, name, "", &patch).await).is_some() {
+            if self.tried(ports.cluster().patch_node(cluster, name, "", &patch).await).is_some() {
                 report.count("nodes_released");
             }
         }
@@ -84,7 +75,7 @@ where
 
     /// Whether EC2 has not denied the machine of an object twice.
     async fn is_doubted(&mut self, object: &str, there: bool, report: &mut Report) -> bool {
-        let (subject, now) = (denied(object), self.world.clock.now());
+        let (subject, now) = (denied(object), self.ports.clock().now());
         let known = self.sightings.iter().find(|known| known.value.subject == subject);
         let lasts = known.filter(|known| known.value.expires_at > now);
         let again = lasts.is_some_and(|known| now.duration_since(known.value.first_seen_at) >= BETWEEN_DENIALS);
@@ -94,11 +85,11 @@ where
         }
         let revision = known.map_or(Revision::ABSENT, |known| known.revision);
         let noted = if there && known.is_some() {
-            self.world.store.remove::<Sighting>(self.cluster, &subject, revision).await
+            self.ports.store().remove::<Sighting>(self.cluster, &subject, revision).await
         } else if !there && lasts.is_none() {
             let expires_at = now.checked_add(DENIAL_LASTS).unwrap_or(Timestamp::MAX);
             let sighting = Sighting { subject, first_seen_at: now, expires_at };
-            self.world.store.write(self.cluster, &sighting, revision).await.map(|_| ())
+            self.ports.store().write(self.cluster, &sighting, revision).await.map(|_| ())
         } else {
             Ok(())
         };
@@ -113,7 +104,7 @@ where
 
     /// Whether a machine of this cluster that its listing lacks may still be there, by EC2's answer to a request for its id.
     async fn is_left(&mut self, id: &InstanceId) -> bool {
-        let answer = self.world.cloud.instance(id).await.map_err(HandleError::from);
+        let answer = self.ports.cloud().instance(id).await.map_err(HandleError::from);
         let found = self.tried(answer);
         found.is_none_or(|instance| instance.is_some_and(|instance| self.should_be_listed(&instance)))
     }
@@ -123,7 +114,7 @@ where
         if let Ok(id) = ProviderId::new(provider_id).instance_id() {
             return self.is_left(&id).await;
         }
-        let answer = self.world.cloud.tagged(labels::TAG_NODE_CLAIM, name).await.map_err(HandleError::from);
+        let answer = self.ports.cloud().tagged(labels::TAG_NODE_CLAIM, name).await.map_err(HandleError::from);
         let found = self.tried(answer);
         found.is_none_or(|found| found.iter().any(|instance| self.should_be_listed(instance)))
     }

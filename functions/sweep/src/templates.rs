@@ -1,9 +1,10 @@
 //! Launch templates that a call may still name: those of the calls that are under way.
 
+use crate::Rights;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use whittle_claims::{Claim, Phase, Record, Stored};
-use whittle_ports::{HandleError, Records, World};
+use whittle_ports::{HandleError, Records};
 use whittle_units::ClusterName;
 
 /// A call as `launch` keeps it, and of it only what it starts machines from.
@@ -37,15 +38,12 @@ pub(crate) struct InUse {
 }
 
 /// The templates of all calls that claims wait for. A claim whose call is not stored yet, or that cannot be read, may need any.
-pub(crate) async fn in_use<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn in_use<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     claims: &[Stored<Claim>],
     unreadable: &[String],
-) -> Result<InUse, HandleError>
-where
-    S: Records,
-{
+) -> Result<InUse, HandleError> {
     let calls: BTreeSet<&String> = claims
         .iter()
         .filter_map(|claim| match &claim.value.phase {
@@ -55,7 +53,7 @@ where
         .collect();
     let mut found = InUse { names: BTreeSet::new(), is_whole: unreadable.is_empty() };
     for call in calls {
-        match world.store.read::<LaunchedFrom>(cluster, call).await? {
+        match ports.store().read::<LaunchedFrom>(cluster, call).await? {
             Some(known) => found.names.extend(known.value.templates.into_iter().map(|template| template.name)),
             None => found.is_whole = false,
         }

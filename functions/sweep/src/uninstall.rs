@@ -3,6 +3,7 @@
 //! Asked for once, remembered in a record, and gone on with at every tick until nothing is left. While the record is there
 //! decisions see no NodePools, so that nothing new comes.
 
+use crate::Rights;
 use crate::adopt;
 use std::collections::BTreeSet;
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
@@ -13,8 +14,8 @@ use whittle_claims::{
 };
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, DecisionLog, Erase, Fleets, HandleError, Instances, Listing, Mirrors,
-    NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StoreError, World, save,
+    ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup,
+    Listing, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StoreError, save,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, SignedDuration, Timestamp};
 
@@ -88,34 +89,23 @@ pub(crate) fn was_let_go(instance: &Instance) -> bool {
 }
 
 /// Begins to leave a cluster, or only says what that would do.
-pub async fn uninstall<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    settings: &Settings,
-    request: &UninstallRequest,
-) -> Result<Report, HandleError>
-where
-    S: ClaimStore + Records + DecisionLog + Erase,
-    C: Instances + Fleets,
-    K: ClusterReader + Mirrors + Nodes,
-    Q: Queues,
-    T: Clock,
-{
+pub async fn uninstall<P: Rights>(ports: P, settings: &Settings, request: &UninstallRequest) -> Result<Report, HandleError> {
     let cluster = &request.cluster;
-    let now = world.clock.now();
+    let now = ports.clock().now();
     if request.dry_run || settings.shadow {
-        let (left, _) = look(world, cluster).await?;
+        let (left, _) = look(ports, cluster).await?;
         let mut report = Report::default();
         for line in plan(&left, request.nodes) {
             report.decide(now, DecisionKind::Kept, format!("cluster/{cluster}"), line);
         }
         return Ok(report);
     }
-    let known = world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?;
+    let known = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?;
     let wanted = Uninstall { asked_at: known.as_ref().map_or(now, |known| known.value.asked_at), nodes: request.nodes };
     if known.as_ref().is_none_or(|known| known.value != wanted) {
-        world.store.write(cluster, &wanted, known.map_or(Revision::ABSENT, |known| known.revision)).await?;
+        ports.store().write(cluster, &wanted, known.map_or(Revision::ABSENT, |known| known.revision)).await?;
     }
-    go_on(world, cluster, &wanted).await
+    go_on(ports, cluster, &wanted).await
 }
 
 /// One line for each thing that an uninstallation would do.
@@ -138,17 +128,12 @@ fn plan(left: &Left, nodes: LeftNodes) -> Vec<String> {
     lines
 }
 
-async fn look<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName) -> Result<(Left, ClusterObjects), HandleError>
-where
-    S: ClaimStore,
-    C: Instances + Fleets,
-    K: ClusterReader,
-{
-    let machines = world.cloud.of_cluster(cluster).await?;
-    let templates = world.cloud.launch_templates(cluster).await?;
-    let Listing { mut claims, unreadable } = world.store.listing(cluster).await?;
+async fn look<P: Rights>(ports: P, cluster: &ClusterName) -> Result<(Left, ClusterObjects), HandleError> {
+    let machines = ports.cloud().of_cluster(cluster).await?;
+    let templates = ports.cloud().launch_templates(cluster).await?;
+    let Listing { mut claims, unreadable } = ports.store().listing(cluster).await?;
     claims.retain(|claim| claim.value.is_live());
-    let objects = world.cluster.read(cluster, Scope::Nodes, None).await?;
+    let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
     let ours = |instance: &Instance| {
         let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
         tagged && adopt::is_ours(instance, &objects) && instance.is_alive() && !was_let_go(instance)
@@ -179,38 +164,27 @@ where
 }
 
 /// Does what can be done now.
-pub(crate) async fn go_on<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    cluster: &ClusterName,
-    asked: &Uninstall,
-) -> Result<Report, HandleError>
-where
-    S: ClaimStore + Records + DecisionLog + Erase,
-    C: Instances + Fleets,
-    K: ClusterReader + Mirrors + Nodes,
-    Q: Queues,
-    T: Clock,
-{
+pub(crate) async fn go_on<P: Rights>(ports: P, cluster: &ClusterName, asked: &Uninstall) -> Result<Report, HandleError> {
     let mut report = Report::default();
-    let now = world.clock.now();
-    let (left, objects) = look(world, cluster).await?;
+    let now = ports.clock().now();
+    let (left, objects) = look(ports, cluster).await?;
     let mut failure = None;
     for claim in &left.claims {
-        if !world.clock.deadline().has(world.clock.now(), PIECE) {
+        if !ports.clock().deadline().has(ports.clock().now(), PIECE) {
             break;
         }
         let outcome = match (asked.nodes, &claim.value.phase) {
             // A launch under way is waited for: its machine is let go when it is known. Nobody else rings for it any more.
             (LeftNodes::Keep, Phase::Launching { .. }) if Safeguard::LeavingAwaitsLaunches.stops(may_come(&claim.value, now)) => {
                 let claims = vec![claim.value.key.name.clone()];
-                ring(world, Doorbell::Launch { cluster: cluster.clone(), claims }).await
+                ring(ports, Doorbell::Launch { cluster: cluster.clone(), claims }).await
             }
-            (LeftNodes::Keep, Phase::Terminating { .. }) => ring(world, terminate(cluster, &claim.value.key.name)).await,
+            (LeftNodes::Keep, Phase::Terminating { .. }) => ring(ports, terminate(cluster, &claim.value.key.name)).await,
             // A Node that is being deleted goes with its finalizer: its machine would run on without it.
             (LeftNodes::Keep, phase) if phase.machine().is_some() && !is_leaving(&claim.value, &objects) => {
-                let_go(world, claim, &objects, &mut report).await
+                let_go(ports, claim, &objects, &mut report).await
             }
-            _ => end(world, claim, &mut report).await,
+            _ => end(ports, claim, &mut report).await,
         };
         match outcome {
             // Somebody else moved it: the next tick looks again.
@@ -223,30 +197,30 @@ where
     }
     if asked.nodes == LeftNodes::Keep && left.claims.is_empty() && left.unreadable.is_empty() {
         // What no claim knows was another table's.
-        for instance in left.machines.iter().take_while(|_| world.clock.deadline().has(world.clock.now(), PIECE)) {
-            let outcome = mark_let_go(world, cluster, &instance.id, &instance.provider_id(), &objects).await;
+        for instance in left.machines.iter().take_while(|_| ports.clock().deadline().has(ports.clock().now(), PIECE)) {
+            let outcome = mark_let_go(ports, cluster, &instance.id, &instance.provider_id(), &objects).await;
             failure = failure.or(outcome.err());
         }
     }
     let kept = left.objects.iter().filter(|_| asked.nodes == LeftNodes::Keep);
-    for (name, was_let_go) in kept.take_while(|_| world.clock.deadline().has(world.clock.now(), PIECE)) {
+    for (name, was_let_go) in kept.take_while(|_| ports.clock().deadline().has(ports.clock().now(), PIECE)) {
         let outcome = match was_let_go {
-            true => release(world, cluster, name, "").await,
-            false => ring(world, terminate(cluster, &name.as_str().into())).await,
+            true => release(ports, cluster, name, "").await,
+            false => ring(ports, terminate(cluster, &name.as_str().into())).await,
         };
         failure = failure.or(outcome.err());
     }
     if left.is_quiet() {
         for template in &left.templates {
-            world.cloud.delete_launch_template(template).await?;
+            ports.cloud().delete_launch_template(template).await?;
             report.count("templates_deleted");
         }
         if !left.classes.is_empty() {
-            world.queues.ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
+            ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
         }
     }
     let line = if left.is_nothing() {
-        world.store.erase(cluster, KINDS).await?;
+        ports.store().erase(cluster, KINDS).await?;
         "nothing is left: take the cluster out of the stack's Clusters, or delete the stack".to_owned()
     } else {
         left.told()
@@ -270,101 +244,73 @@ fn is_leaving(claim: &Claim, objects: &ClusterObjects) -> bool {
 }
 
 /// Asks for the end of a claim, as deleting its object would.
-async fn end<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    Q: Queues,
-    T: Clock,
-{
+async fn end<P: Rights>(ports: P, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
     let key = claim.value.key.clone();
     if claim.value.deletion.is_none() {
-        let now = world.clock.now();
+        let now = ports.clock().now();
         let deletion = claim.value.deletion_for(DeletionReason::Requested, "Whittle is being uninstalled", now);
-        save(world.store, claim, step(&claim.value, &Event::DeletionAsked(deletion), now)?).await?;
+        save(ports.store(), claim, step(&claim.value, &Event::DeletionAsked(deletion), now)?).await?;
         report.count("ended");
     }
-    ring(world, terminate(&key.cluster, &key.name)).await
+    ring(ports, terminate(&key.cluster, &key.name)).await
 }
 
 fn terminate(cluster: &ClusterName, claim: &ClaimName) -> Doorbell {
     Doorbell::Terminate { cluster: cluster.clone(), claim: claim.clone() }
 }
 
-async fn ring<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, bell: Doorbell) -> Result<(), HandleError>
-where
-    Q: Queues,
-{
-    Ok(world.queues.ring(bell, SignedDuration::ZERO).await?)
+async fn ring<P: Rights>(ports: P, bell: Doorbell) -> Result<(), HandleError> {
+    Ok(ports.queues().ring(bell, SignedDuration::ZERO).await?)
 }
 
 /// Marks a machine as nobody's, so that no sweep takes it for an orphan, and sees to it that its Node stays.
-async fn mark_let_go<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn mark_let_go<P: Rights>(
+    ports: P,
     cluster: &ClusterName,
     id: &InstanceId,
     provider_id: &ProviderId,
     objects: &ClusterObjects,
-) -> Result<(), HandleError>
-where
-    C: Instances,
-    K: Nodes,
-    T: Clock,
-{
+) -> Result<(), HandleError> {
     if Safeguard::LetGoMarked.stops(true) {
-        world.cloud.tag(id, &[(labels::TAG_LET_GO.to_owned(), world.clock.now().to_string())]).await?;
+        ports.cloud().tag(id, &[(labels::TAG_LET_GO.to_owned(), ports.clock().now().to_string())]).await?;
     }
     for node in objects.nodes.iter().filter(|node| node.spec.provider_id == provider_id.as_str()) {
         let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), disown: true, ..NodePatch::default() };
-        world.cluster.patch_node(cluster, &node.metadata.name, "", &patch).await?;
+        ports.cluster().patch_node(cluster, &node.metadata.name, "", &patch).await?;
     }
     Ok(())
 }
 
 /// Takes the NodeClaim of a machine that was let go away. The machine and its Node stay.
-async fn release<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), HandleError>
-where
-    K: Mirrors,
-{
-    world.cluster.delete_mirror(cluster, name, uid).await?;
-    Ok(world.cluster.release_mirror(cluster, name, uid).await?)
+async fn release<P: Rights>(ports: P, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), HandleError> {
+    ports.cluster().delete_mirror(cluster, name, uid).await?;
+    Ok(ports.cluster().release_mirror(cluster, name, uid).await?)
 }
 
 /// Lets a machine go: nobody's any more, and its Node stays when its NodeClaim goes.
-async fn let_go<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &Stored<Claim>,
-    objects: &ClusterObjects,
-    report: &mut Report,
-) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    C: Instances,
-    K: Mirrors + Nodes,
-    Q: Queues,
-    T: Clock,
-{
+async fn let_go<P: Rights>(ports: P, claim: &Stored<Claim>, objects: &ClusterObjects, report: &mut Report) -> Result<(), HandleError> {
     let key = &claim.value.key;
     let Some(machine) = claim.value.machine() else { return Ok(()) };
     if is_true(&claim.value.conditions, INSTANCE_TERMINATING) {
         return Ok(()); // it ends already
     }
-    let now = world.clock.now();
-    match mark_let_go(world, &key.cluster, &machine.instance_id, &machine.provider_id, objects).await {
+    let now = ports.clock().now();
+    match mark_let_go(ports, &key.cluster, &machine.instance_id, &machine.provider_id, objects).await {
         // EC2 shows what it has started long before: this one has ended.
         Err(HandleError::Cloud(error))
             if error.kind == CloudErrorKind::NotFound && now.duration_since(machine.launched_at) >= LAUNCHED_WITHIN =>
         {
-            return end(world, claim, report).await;
+            return end(ports, claim, report).await;
         }
         marked => marked?,
     }
-    let released = save(world.store, claim, step(&claim.value, &Event::LetGo, now)?).await?;
-    match world.cluster.apply_mirror(&key.cluster, &mirror(&released.value)).await {
+    let released = save(ports.store(), claim, step(&claim.value, &Event::LetGo, now)?).await?;
+    match ports.cluster().apply_mirror(&key.cluster, &mirror(&released.value)).await {
         // One that was made by hand may be gone already.
         Ok(()) | Err(ClusterError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    release(world, &key.cluster, key.name.as_str(), claim.value.object_uid()).await?;
+    release(ports, &key.cluster, key.name.as_str(), claim.value.object_uid()).await?;
     report.count("let_go");
     report.decide(
         now,

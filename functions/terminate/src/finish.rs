@@ -1,5 +1,6 @@
 //! The end of a machine, and of what stood for it in the cluster.
 
+use crate::Rights;
 use crate::{LATER, Next, SOON};
 use whittle_api::conditions::{INSTANCE_TERMINATING, find};
 use whittle_api::k8s::Node;
@@ -7,8 +8,8 @@ use whittle_api::{ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, Event, Machine, Phase, Stored, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    Amount, ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Presence, Queues, Report,
-    Safeguard, Scope, Sought, Terminator, World, advance, is_owned, save,
+    Amount, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Presence, Report, Safeguard, Scope,
+    Sought, Terminator, advance, is_owned, save,
 };
 use whittle_units::{Price, ProviderId, Resources, SignedDuration, Timestamp};
 
@@ -22,72 +23,54 @@ const MISSED_SINCE: &str = "EC2 has not shown the instance since ";
 const LAUNCH_POLL: SignedDuration = SignedDuration::from_secs(15);
 
 /// Asks EC2 to end the machine, then waits for its confirmation.
-pub(crate) async fn end_machine<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &mut Stored<Claim>,
-    report: &mut Report,
-) -> Result<Next, HandleError>
-where
-    S: ClaimStore,
-    C: Instances + Terminator,
-    K: Mirrors,
-    Q: Queues,
-    T: Clock,
-{
+pub(crate) async fn end_machine<P: Rights>(ports: P, claim: &mut Stored<Claim>, report: &mut Report) -> Result<Next, HandleError> {
     let Some(machine) = claim.value.machine().cloned() else { return Ok(Next::Done) };
-    world.cloud.terminate(&machine.instance_id).await?;
-    let now = world.clock.now();
+    ports.cloud().terminate(&machine.instance_id).await?;
+    let now = ports.clock().now();
     let mut next = step(&claim.value, &Event::TerminationSent, now)?;
     next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, "", now);
-    *claim = save(world.store, claim, next).await?;
+    *claim = save(ports.store(), claim, next).await?;
     report.count("termination_sent");
-    let _ = world.cluster.apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await;
+    let _ = ports.cluster().apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await;
     Ok(Next::Again(LATER))
 }
 
 /// Looks whether the machine has ended. Only then do the finalizers go, the Node's first.
-pub(crate) async fn confirm<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn confirm<P: Rights>(
+    ports: P,
     claim: &mut Stored<Claim>,
     node: Option<&str>,
     report: &mut Report,
-) -> Result<Next, HandleError>
-where
-    S: ClaimStore,
-    C: Instances + Terminator,
-    K: ClusterReader + Nodes + Mirrors,
-    Q: Queues,
-    T: Clock,
-{
+) -> Result<Next, HandleError> {
     let Some(machine) = claim.value.machine().cloned() else { return Ok(Next::Done) };
-    let instance = world.cloud.instance(&machine.instance_id).await?;
-    if instance.is_none() && may_be_unshown(&machine, world.clock.now()) {
-        world.cloud.terminate(&machine.instance_id).await?;
+    let instance = ports.cloud().instance(&machine.instance_id).await?;
+    if instance.is_none() && may_be_unshown(&machine, ports.clock().now()) {
+        ports.cloud().terminate(&machine.instance_id).await?;
         return Ok(Next::Again(LATER));
     }
-    if instance.is_none() && Safeguard::EndSeenTwice.stops(missed_for(&claim.value, world.clock.now()) < MISSED) {
+    if instance.is_none() && Safeguard::EndSeenTwice.stops(missed_for(&claim.value, ports.clock().now()) < MISSED) {
         if missed_since(&claim.value).is_none() {
-            say(world, claim, &format!("{MISSED_SINCE}{}", world.clock.now())).await?;
+            say(ports, claim, &format!("{MISSED_SINCE}{}", ports.clock().now())).await?;
         }
         return Ok(Next::Again(LATER));
     }
     if instance.is_some() && missed_since(&claim.value).is_some() {
-        say(world, claim, "").await?;
+        say(ports, claim, "").await?;
     }
     if let Some(instance) = instance.filter(|instance| instance.state != InstanceState::Terminated) {
         if instance.state != InstanceState::ShuttingDown {
             // The first request may have been lost.
-            world.cloud.terminate(&machine.instance_id).await?;
+            ports.cloud().terminate(&machine.instance_id).await?;
         }
         return Ok(Next::Again(LATER));
     }
-    let now = world.clock.now();
+    let now = ports.clock().now();
     if let Some(name) = node
-        && let Some(node) = release_node(world, &claim.value, name).await?
+        && let Some(node) = release_node(ports, &claim.value, name).await?
     {
         node_ended(report, &claim.value, &machine, &node, now);
     }
-    let ended = advance(world.store, claim, &Event::MachineGone, now).await?;
+    let ended = advance(ports.store(), claim, &Event::MachineGone, now).await?;
     let pool = claim.value.spec.node_pool.clone();
     *claim = ended;
     let message = format!("instance {} has ended", machine.instance_id);
@@ -100,7 +83,7 @@ where
     let sent_at = find(&claim.value.conditions, INSTANCE_TERMINATING).and_then(|sent| sent.last_transition_time);
     lasted(report, "karpenter_nodeclaims_instance_termination_duration_seconds", &pool, sent_at, now);
     // The claim has ended in any case; `sweep` takes the finalizer off an object that could not be reached now.
-    let_go(world, &claim.value).await
+    let_go(ports, &claim.value).await
 }
 
 /// EC2 may not show a machine that it has only just started: not to see it proves nothing yet.
@@ -114,14 +97,10 @@ fn missed_since(claim: &Claim) -> Option<Timestamp> {
 }
 
 /// Says on the claim how its machine ends.
-async fn say<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &mut Stored<Claim>, message: &str) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    T: Clock,
-{
+async fn say<P: Rights>(ports: P, claim: &mut Stored<Claim>, message: &str) -> Result<(), HandleError> {
     let mut next = claim.value.clone();
-    next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, message, world.clock.now());
-    *claim = save(world.store, claim, next).await?;
+    next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, message, ports.clock().now());
+    *claim = save(ports.store(), claim, next).await?;
     Ok(())
 }
 
@@ -144,19 +123,16 @@ fn node_ended(report: &mut Report, claim: &Claim, machine: &Machine, node: &Node
 }
 
 /// Takes our finalizer off the Node, if it is still this machine's. Returns the Node if it was there.
-async fn release_node<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, name: &str) -> Result<Option<Node>, HandleError>
-where
-    K: ClusterReader + Nodes,
-{
+async fn release_node<P: Rights>(ports: P, claim: &Claim, name: &str) -> Result<Option<Node>, HandleError> {
     let cluster = &claim.key.cluster;
-    let objects = world.cluster.read(cluster, Scope::Drain, Some(name)).await?;
+    let objects = ports.cluster().read(cluster, Scope::Drain, Some(name)).await?;
     let found = objects.nodes.iter().find(|node| node.metadata.name == name);
     let Some(node) = found.filter(|node| crate::is_ours(claim, node)) else { return Ok(None) };
     if !node.metadata.is_deleting() {
-        world.cluster.delete_node(cluster, name).await?;
+        ports.cluster().delete_node(cluster, name).await?;
     }
     let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
-    match world.cluster.patch_node(cluster, name, "", &patch).await {
+    match ports.cluster().patch_node(cluster, name, "", &patch).await {
         Ok(()) => Ok(Some(node.clone())),
         Err(ClusterError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error.into()),
@@ -165,32 +141,22 @@ where
 
 /// Lets the mirror of a claim go that has ended, unless it shows a machine that the claim knows nothing of: the table is older than
 /// the cluster, and `sweep` gives the machine its claim back.
-pub(crate) async fn let_go<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim) -> Result<Next, HandleError>
-where
-    C: Instances,
-    K: ClusterReader + Mirrors,
-    T: Clock,
-{
+pub(crate) async fn let_go<P: Rights>(ports: P, claim: &Claim) -> Result<Next, HandleError> {
     if Safeguard::ShownMachinesKept.stops(claim.instance().is_none())
-        && let Some(next) = shown_machine(world, claim).await?
+        && let Some(next) = shown_machine(ports, claim).await?
     {
         return Ok(next);
     }
     let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
-    world.cluster.delete_mirror(cluster, name, claim.object_uid()).await?;
-    world.cluster.release_mirror(cluster, name, claim.object_uid()).await?;
+    ports.cluster().delete_mirror(cluster, name, claim.object_uid()).await?;
+    ports.cluster().release_mirror(cluster, name, claim.object_uid()).await?;
     Ok(Next::Done)
 }
 
 /// What to do about the machine that the mirror of a claim shows which never knew of one; `None` where there is none.
-async fn shown_machine<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim) -> Result<Option<Next>, HandleError>
-where
-    C: Instances,
-    K: ClusterReader,
-    T: Clock,
-{
+async fn shown_machine<P: Rights>(ports: P, claim: &Claim) -> Result<Option<Next>, HandleError> {
     let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
-    let Presence::There { uid, provider_id, .. } = world.cluster.seek(cluster, Sought::NodeClaim, name).await? else { return Ok(None) };
+    let Presence::There { uid, provider_id, .. } = ports.cluster().seek(cluster, Sought::NodeClaim, name).await? else { return Ok(None) };
     let wanted = claim.object_uid();
     let Ok(id) = ProviderId::new(provider_id).instance_id() else { return Ok(None) };
     if !wanted.is_empty() && wanted != uid {
@@ -198,9 +164,9 @@ where
     }
     let ended_at = match &claim.phase {
         Phase::Failed { since, .. } | Phase::Gone { since, .. } => *since,
-        _ => world.clock.now(),
+        _ => ports.clock().now(),
     };
-    match world.cloud.instance(&id).await? {
+    match ports.cloud().instance(&id).await? {
         Some(instance) if instance.is_alive() => {
             tracing::warn!(claim = %claim.key, instance = %id, "the NodeClaim shows a machine that its claim does not know: it stays");
             Ok(Some(Next::Done))
@@ -208,42 +174,35 @@ where
         // Whoever waits for the NodeClaim to go waits for its machine to end.
         Some(instance) if instance.state == InstanceState::ShuttingDown => Ok(Some(Next::Again(LATER))),
         // EC2 may not show it yet.
-        None if world.clock.now().duration_since(ended_at) < LAUNCH_SETTLES => Ok(Some(Next::Again(LAUNCH_POLL))),
+        None if ports.clock().now().duration_since(ended_at) < LAUNCH_SETTLES => Ok(Some(Next::Again(LAUNCH_POLL))),
         _ => Ok(None),
     }
 }
 
 /// A claim that is to end while its launch was under way: once the launch must have settled, what it brought is drained,
 /// and if it brought nothing the claim ends.
-pub(crate) async fn abandon_launch<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn abandon_launch<P: Rights>(
+    ports: P,
     claim: &mut Stored<Claim>,
     token: &str,
     since: Timestamp,
     report: &mut Report,
-) -> Result<Next, HandleError>
-where
-    S: ClaimStore,
-    C: Instances + Terminator,
-    K: ClusterReader + Mirrors,
-    Q: Queues,
-    T: Clock,
-{
-    let now = world.clock.now();
+) -> Result<Next, HandleError> {
+    let now = ports.clock().now();
     let asked_at = claim.value.deletion.as_ref().map_or(since, |deletion| deletion.at);
     if Safeguard::LaunchSettles.stops(now.duration_since(since.max(asked_at)) < LAUNCH_SETTLES) {
         return Ok(Next::Again(LAUNCH_POLL));
     }
-    for instance in world.cloud.tagged(labels::TAG_LAUNCH, token).await? {
-        if instance.is_alive() && !is_owned(world.store, &instance.id).await? {
-            *claim = advance(world.store, claim, &Event::FleetAnswered(found(&instance)), now).await?;
+    for instance in ports.cloud().tagged(labels::TAG_LAUNCH, token).await? {
+        if instance.is_alive() && !is_owned(ports.store(), &instance.id).await? {
+            *claim = advance(ports.store(), claim, &Event::FleetAnswered(found(&instance)), now).await?;
             report.count("late_machines");
             return Ok(Next::Again(SOON));
         }
     }
-    *claim = advance(world.store, claim, &Event::LaunchAbandoned, now).await?;
+    *claim = advance(ports.store(), claim, &Event::LaunchAbandoned, now).await?;
     report.count("abandoned");
-    let_go(world, &claim.value).await
+    let_go(ports, &claim.value).await
 }
 
 /// A machine that is only known to be ended: its size does not matter any more.

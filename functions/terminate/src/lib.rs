@@ -15,9 +15,17 @@ use whittle_api::k8s::{Kind, Node};
 use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, CloudErrorKind, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues,
-    RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, Terminator, World, save,
+    RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, Terminator, rights, save,
 };
 use whittle_units::{SignedDuration, Timestamp};
+
+rights! {
+    /// What `terminate` may do; the role of the template says the same.
+    Store: ClaimStore + RegionStore + DecisionLog,
+    Cloud: Instances + Terminator,
+    Cluster: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
+    Queues: Queues,
+}
 
 /// While pods leave, or a claim has only just been asked to end.
 const SOON: SignedDuration = SignedDuration::from_secs(1);
@@ -38,23 +46,16 @@ enum Next {
 }
 
 /// Moves one claim a step further toward its end. A claim that is not to end is left alone, whatever rang.
-pub async fn handle<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, settings: &Settings, claim: &ClaimKey) -> Result<Report, HandleError>
-where
-    S: ClaimStore + RegionStore + DecisionLog,
-    C: Instances + Terminator,
-    K: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) -> Result<Report, HandleError> {
     let mut report = Report::default();
-    let Some(stored) = world.store.get(claim).await? else { return Ok(report) };
+    let Some(stored) = ports.store().get(claim).await? else { return Ok(report) };
     if settings.shadow || stored.value.deletion.is_none() && stored.value.is_live() {
         return Ok(report);
     }
     let mut current = stored;
-    let outcome = run(world, &mut current, &mut report).await;
+    let outcome = run(ports, &mut current, &mut report).await;
     if !report.decisions.is_empty() {
-        world.store.append(&claim.cluster, &report.decisions).await?;
+        ports.store().append(&claim.cluster, &report.decisions).await?;
     }
     let next = match outcome {
         Ok(next) => next,
@@ -74,13 +75,13 @@ where
         }
         // Termination protection, or a right that is missing: every try would be refused until somebody mends it.
         Err(HandleError::Cloud(error)) => {
-            refused::tell(world, &current.value, &error, &mut report).await;
+            refused::tell(ports, &current.value, &error, &mut report).await;
             Next::Again(REFUSED)
         }
         Err(error) => return Err(error),
     };
     if let Next::Again(delay) = next {
-        look_again(world, current, delay).await?;
+        look_again(ports, current, delay).await?;
     }
     Ok(report)
 }
@@ -91,13 +92,8 @@ fn is_refused(error: &CloudError) -> bool {
 }
 
 /// Rings again after `delay`, unless a doorbell is due by then anyway: repeated doorbells must not multiply.
-async fn look_again<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: Stored<Claim>, delay: SignedDuration) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-    Q: Queues,
-    T: Clock,
-{
-    let now = world.clock.now();
+async fn look_again<P: Rights>(ports: P, claim: Stored<Claim>, delay: SignedDuration) -> Result<(), HandleError> {
+    let now = ports.clock().now();
     let due = now.checked_add(delay).unwrap_or(Timestamp::MAX);
     let key = claim.value.key.clone();
     let mut claim = claim;
@@ -106,72 +102,53 @@ where
             return Ok(());
         }
         let next = Claim { look_again_at: Some(due), ..claim.value.clone() };
-        match save(world.store, &claim, next).await {
+        match save(ports.store(), &claim, next).await {
             Ok(_) => break,
             // Another run of the same doorbell was quicker, and may have rung already.
-            Err(HandleError::Store(StoreError::Conflict { .. })) => match world.store.get(&key).await? {
+            Err(HandleError::Store(StoreError::Conflict { .. })) => match ports.store().get(&key).await? {
                 Some(current) => claim = current,
                 None => return Ok(()),
             },
             Err(error) => return Err(error),
         }
     }
-    world.queues.ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, delay).await?;
+    ports.queues().ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, delay).await?;
     Ok(())
 }
 
-async fn run<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &mut Stored<Claim>, report: &mut Report) -> Result<Next, HandleError>
-where
-    S: ClaimStore + RegionStore,
-    C: Instances + Terminator,
-    K: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
+async fn run<P: Rights>(ports: P, claim: &mut Stored<Claim>, report: &mut Report) -> Result<Next, HandleError> {
     match claim.value.phase.clone() {
-        Phase::Failed { .. } | Phase::Gone { .. } => finish::let_go(world, &claim.value).await,
-        Phase::Launching { client_token, since, .. } => finish::abandon_launch(world, claim, &client_token, since, report).await,
-        Phase::Draining { node_name: Some(node), .. } => drain_node(world, claim, &node, report).await,
-        Phase::Draining { node_name: None, .. } => seek::drain_unnamed(world, claim, report).await,
-        Phase::Terminating { node_name, .. } => finish::confirm(world, claim, node_name.as_deref(), report).await,
+        Phase::Failed { .. } | Phase::Gone { .. } => finish::let_go(ports, &claim.value).await,
+        Phase::Launching { client_token, since, .. } => finish::abandon_launch(ports, claim, &client_token, since, report).await,
+        Phase::Draining { node_name: Some(node), .. } => drain_node(ports, claim, &node, report).await,
+        Phase::Draining { node_name: None, .. } => seek::drain_unnamed(ports, claim, report).await,
+        Phase::Terminating { node_name, .. } => finish::confirm(ports, claim, node_name.as_deref(), report).await,
         // Not to end: `handle` let only ending claims through.
         Phase::Planned | Phase::Launched { .. } | Phase::Registered { .. } | Phase::Initialized { .. } => Ok(Next::Done),
     }
 }
 
-async fn drain_node<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &mut Stored<Claim>,
-    node: &str,
-    report: &mut Report,
-) -> Result<Next, HandleError>
-where
-    S: ClaimStore + RegionStore,
-    C: Instances + Terminator,
-    K: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
-    let mut objects = world.cluster.read(&claim.value.key.cluster, Scope::Drain, Some(node)).await?;
-    steps::take_in_unreadable(world, claim, &mut objects, report).await;
-    if objects.is_unreadable(Node::KIND, node) && !steps::is_overdue(&claim.value, world.clock.now()) {
+async fn drain_node<P: Rights>(ports: P, claim: &mut Stored<Claim>, node: &str, report: &mut Report) -> Result<Next, HandleError> {
+    let mut objects = ports.cluster().read(&claim.value.key.cluster, Scope::Drain, Some(node)).await?;
+    steps::take_in_unreadable(ports, claim, &mut objects, report).await;
+    if objects.is_unreadable(Node::KIND, node) && !steps::is_overdue(&claim.value, ports.clock().now()) {
         return Ok(Next::Again(LATER)); // it can be neither closed nor told from another machine's
     }
     let Some(found) = objects.nodes.iter().find(|found| found.metadata.name == node) else {
         // One answer without it proves nothing; one that names it has been waited for until the deadline.
         let named = objects.is_unreadable(Node::KIND, node);
-        if !named && !seek::is_gone(world, claim).await? || steps::pods_contradict(world, claim, node, &objects).await {
+        if !named && !seek::is_gone(ports, claim).await? || steps::pods_contradict(ports, claim, node, &objects).await {
             report.count("node_not_seen");
             return Ok(Next::Again(LATER));
         }
         // Somebody took the Node away by hand: what ran there is lost, the machine must not be.
-        return finish::end_machine(world, claim, report).await;
+        return finish::end_machine(ports, claim, report).await;
     };
-    seek::seen(world, claim).await?;
+    seek::seen(ports, claim).await?;
     if is_ours(&claim.value, found) {
-        steps::drain(world, claim, found, &objects, report).await
+        steps::drain(ports, claim, found, &objects, report).await
     } else {
-        finish::end_machine(world, claim, report).await
+        finish::end_machine(ports, claim, report).await
     }
 }
 

@@ -1,8 +1,9 @@
 //! EC2 or the API server refuses, and goes on refusing until somebody mends it: what is said, to whom, and what they can do.
 
+use crate::Rights;
 use whittle_claims::Claim;
 use whittle_ec2::errors::CreateReason;
-use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, StatusWriter, World};
+use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, StatusWriter};
 
 /// EC2's code where an instance has termination protection.
 const PROTECTED: &str = "OperationNotPermitted";
@@ -25,10 +26,7 @@ fn cause(error: &CloudError) -> (&'static str, String) {
 
 /// Tells people that EC2 does not let the machine of a claim end: an error in the log, a metric for an alarm, and an Event on
 /// NodeClaim and Node. That they cannot be told stops nothing.
-pub(crate) async fn tell<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, error: &CloudError, report: &mut Report)
-where
-    K: StatusWriter,
-{
+pub(crate) async fn tell<P: Rights>(ports: P, claim: &Claim, error: &CloudError, report: &mut Report) {
     let machine = claim.machine().map(|machine| format!("instance {}", machine.instance_id));
     let what = machine.unwrap_or_else(|| format!("what was launched for NodeClaim {}", claim.key.name));
     let (reason, remedy) = cause(error);
@@ -37,7 +35,7 @@ where
     report.metric("whittle_terminations_refused_total", [("nodepool", claim.spec.node_pool.as_str()), ("reason", reason)]);
     let message = format!("EC2 refuses the end of {what}: {error}. To do: {remedy}");
     for about in [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)].into_iter().flatten() {
-        let _ = world.cluster.publish(&claim.key.cluster, &ClusterEvent::warning(about, "FailedTermination", message.clone())).await;
+        let _ = ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "FailedTermination", message.clone())).await;
     }
 }
 

@@ -1,16 +1,14 @@
 //! The Node of a machine that is to end. A machine whose Node is there is drained, whether or not its claim knows the Node;
 //! one whose Node is not there is ended only when several looks missed it.
 
+use crate::Rights;
 use crate::steps::is_overdue;
 use crate::{LATER, Next, SOON, finish, is_ours};
 use whittle_api::Unreadable;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodeClaim;
 use whittle_claims::{Claim, Event, Stored, step};
-use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, HandleError, Instances, Mirrors, Presence, Queues, Report, Safeguard, Scope, Sought, Terminator,
-    World, save,
-};
+use whittle_ports::{Clock, ClusterReader, HandleError, Instances, Presence, Report, Safeguard, Scope, Sought, save};
 use whittle_units::SignedDuration;
 
 /// A Node that no look saw for this long is not there: an answer of the API server may be stale or incomplete.
@@ -20,24 +18,13 @@ const MISSED_FOR: SignedDuration = SignedDuration::from_secs(10);
 const UNSHOWN_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 /// Drains a machine whose Node the claim does not know: a machine that came late, or was found without a claim.
-pub(crate) async fn drain_unnamed<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &mut Stored<Claim>,
-    report: &mut Report,
-) -> Result<Next, HandleError>
-where
-    S: ClaimStore,
-    C: Instances + Terminator,
-    K: ClusterReader + Mirrors,
-    Q: Queues,
-    T: Clock,
-{
-    let objects = world.cluster.read(&claim.value.key.cluster, Scope::Nodes, None).await?;
+pub(crate) async fn drain_unnamed<P: Rights>(ports: P, claim: &mut Stored<Claim>, report: &mut Report) -> Result<Next, HandleError> {
+    let objects = ports.cluster().read(&claim.value.key.cluster, Scope::Nodes, None).await?;
     let found = objects.nodes.iter().find(|node| is_ours(&claim.value, node));
     if let Some(node) = found.filter(|_| Safeguard::NodeLookedFor.stops(true)) {
         let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
-        let next = Claim { node_missing_since: None, ..step(&claim.value, &joined, world.clock.now())? };
-        *claim = save(world.store, claim, next).await?;
+        let next = Claim { node_missing_since: None, ..step(&claim.value, &joined, ports.clock().now())? };
+        *claim = save(ports.store(), claim, next).await?;
         report.count("node_found");
         return Ok(Next::Again(SOON));
     }
@@ -49,15 +36,15 @@ where
     let mut named = objects.node_claims.iter().filter(of_claim).map(|shown| &shown.status.node_name);
     if let Some(node) = named.find(|node| !node.is_empty()).filter(|_| Safeguard::NodeLookedFor.stops(true)) {
         let joined = Event::NodeJoined { node_name: node.clone() };
-        let next = step(&claim.value, &joined, world.clock.now())?;
-        *claim = save(world.store, claim, next).await?;
+        let next = step(&claim.value, &joined, ports.clock().now())?;
+        *claim = save(ports.store(), claim, next).await?;
         report.count("node_found");
         return Ok(Next::Again(SOON));
     }
-    let asked = ask_by_name(world, &claim.value).await?;
+    let asked = ask_by_name(ports, &claim.value).await?;
     if let Asked::There(node_name) = asked {
-        let next = step(&claim.value, &Event::NodeJoined { node_name }, world.clock.now())?;
-        *claim = save(world.store, claim, next).await?;
+        let next = step(&claim.value, &Event::NodeJoined { node_name }, ports.clock().now())?;
+        *claim = save(ports.store(), claim, next).await?;
         report.count("node_found");
         return Ok(Next::Again(SOON));
     }
@@ -67,12 +54,12 @@ where
     };
     let hidden = objects.lacks_kind(Node::KIND) || objects.unreadable_of(Node::KIND).any(of_machine);
     let patience = if asked == Asked::Unanswered { UNSHOWN_FOR } else { MISSED_FOR };
-    let missed = is_gone_for(world, claim, patience).await?;
-    if hidden && !is_overdue(&claim.value, world.clock.now()) || Safeguard::NodeLookedFor.stops(!missed) {
+    let missed = is_gone_for(ports, claim, patience).await?;
+    if hidden && !is_overdue(&claim.value, ports.clock().now()) || Safeguard::NodeLookedFor.stops(!missed) {
         report.count("node_not_seen");
         return Ok(Next::Again(LATER));
     }
-    finish::end_machine(world, claim, report).await
+    finish::end_machine(ports, claim, report).await
 }
 
 /// What the API server says of the Node of a machine that no list shows.
@@ -86,57 +73,37 @@ enum Asked {
 }
 
 /// Asks for the Node of a machine by the name that EC2 gave the machine.
-async fn ask_by_name<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim) -> Result<Asked, HandleError>
-where
-    C: Instances,
-    K: ClusterReader,
-    T: Clock,
-{
-    let Some(machine) = claim.machine().filter(|_| Safeguard::NodeAskedByName.stops(!is_overdue(claim, world.clock.now()))) else {
+async fn ask_by_name<P: Rights>(ports: P, claim: &Claim) -> Result<Asked, HandleError> {
+    let Some(machine) = claim.machine().filter(|_| Safeguard::NodeAskedByName.stops(!is_overdue(claim, ports.clock().now()))) else {
         return Ok(Asked::NotThere);
     };
-    let Some(instance) = world.cloud.instance(&machine.instance_id).await? else { return Ok(Asked::Unanswered) };
+    let Some(instance) = ports.cloud().instance(&machine.instance_id).await? else { return Ok(Asked::Unanswered) };
     if instance.private_dns_name.is_empty() {
         return Ok(Asked::NotThere);
     }
-    let found = world.cluster.seek(&claim.key.cluster, Sought::Node, &instance.private_dns_name).await?;
+    let found = ports.cluster().seek(&claim.key.cluster, Sought::Node, &instance.private_dns_name).await?;
     let is_its = matches!(found, Presence::There { provider_id, .. } if provider_id == machine.provider_id.as_str());
     Ok(if is_its { Asked::There(instance.private_dns_name) } else { Asked::NotThere })
 }
 
 /// This look missed the Node; true when those before it did as well, for long enough.
-pub(crate) async fn is_gone<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &mut Stored<Claim>) -> Result<bool, HandleError>
-where
-    S: ClaimStore,
-    T: Clock,
-{
-    is_gone_for(world, claim, MISSED_FOR).await
+pub(crate) async fn is_gone<P: Rights>(ports: P, claim: &mut Stored<Claim>) -> Result<bool, HandleError> {
+    is_gone_for(ports, claim, MISSED_FOR).await
 }
 
-async fn is_gone_for<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &mut Stored<Claim>,
-    patience: SignedDuration,
-) -> Result<bool, HandleError>
-where
-    S: ClaimStore,
-    T: Clock,
-{
-    let now = world.clock.now();
+async fn is_gone_for<P: Rights>(ports: P, claim: &mut Stored<Claim>, patience: SignedDuration) -> Result<bool, HandleError> {
+    let now = ports.clock().now();
     if let Some(since) = claim.value.node_missing_since {
         return Ok(now.duration_since(since) >= patience);
     }
     let next = Claim { node_missing_since: Some(now), ..claim.value.clone() };
-    *claim = save(world.store, claim, next).await?;
+    *claim = save(ports.store(), claim, next).await?;
     Ok(false)
 }
 
 /// This look saw the Node: those before it that missed it were wrong.
-pub(crate) async fn seen<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &mut Stored<Claim>) -> Result<(), HandleError>
-where
-    S: ClaimStore,
-{
+pub(crate) async fn seen<P: Rights>(ports: P, claim: &mut Stored<Claim>) -> Result<(), HandleError> {
     let next = Claim { node_missing_since: None, ..claim.value.clone() };
-    *claim = save(world.store, claim, next).await?;
+    *claim = save(ports.store(), claim, next).await?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! One pass over a node that is being emptied.
 
+use crate::Rights;
 use crate::drain::{self, Drain};
 use crate::hold::{self, Stage};
 use crate::{LATER, Next, SOON, finish};
@@ -11,7 +12,7 @@ use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, Stored, mirror};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes,
-    Queues, RegionStore, Report, Safeguard, StatusWriter, StoreError, Terminator, World, save,
+    RegionStore, Report, Safeguard, StatusWriter, StoreError, save,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -28,44 +29,37 @@ const LONG_SILENT: SignedDuration = SignedDuration::from_mins(5);
 /// A pod may have been bound just before the taint was seen, so that an empty node is watched for this long.
 const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
-pub(crate) async fn drain<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn drain<P: Rights>(
+    ports: P,
     claim: &mut Stored<Claim>,
     node: &Node,
     objects: &ClusterObjects,
     report: &mut Report,
-) -> Result<Next, HandleError>
-where
-    S: ClaimStore + RegionStore,
-    C: Instances + Terminator,
-    K: Nodes + Evictions + Mirrors + StatusWriter,
-    Q: Queues,
-    T: Clock,
-{
-    if machine_is_lost(world, claim, node).await {
-        return finish::end_machine(world, claim, report).await;
+) -> Result<Next, HandleError> {
+    if machine_is_lost(ports, claim, node).await {
+        return finish::end_machine(ports, claim, report).await;
     }
-    close_to_pods(world, &claim.value, node).await?;
-    let now = world.clock.now();
+    close_to_pods(ports, &claim.value, node).await?;
+    let now = ports.clock().now();
     let deadline = claim.value.deletion.as_ref().and_then(|deletion| deletion.deadline);
-    note(world, claim, DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
+    note(ports, claim, DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
     let mut plan = drain::plan(&objects.pods, &node.metadata.name, deadline, now);
     if let Some(deadline) = deadline {
         let message = format!("All pods will be deleted by {deadline}");
         for about in [Involved::object(node), Involved::claim(&claim.value)] {
             let expiring = ClusterEvent::warning(about, "TerminationGracePeriodExpiring", message.clone());
-            publish(world, &claim.value.key.cluster, expiring).await;
+            publish(ports, &claim.value.key.cluster, expiring).await;
         }
     }
     if plan.waiting > 0 {
-        if let Some(delay) = held(world, &claim.value, node, objects, now).await?.filter(|_| Safeguard::HeldForPlan.stops(true)) {
+        if let Some(delay) = held(ports, &claim.value, node, objects, now).await?.filter(|_| Safeguard::HeldForPlan.stops(true)) {
             report.count("held_for_replacement");
             plan.evict.clear();
             if plan.force.is_empty() {
                 return Ok(Next::Again(delay));
             }
         }
-        let moved = move_pods(world, claim, node, &plan, report).await?;
+        let moved = move_pods(ports, claim, node, &plan, report).await?;
         return Ok(Next::Again(until_next(&plan, moved, now)));
     }
     let since = find(&claim.value.conditions, DRAINED).and_then(|drained| drained.last_transition_time).unwrap_or(now);
@@ -73,7 +67,7 @@ where
     if !conditions::is_true(&claim.value.conditions, DRAINED) && Safeguard::EmptyNodeWatched.stops(watched < DRAIN_AT_LEAST) {
         return Ok(Next::Again(DRAIN_AT_LEAST - watched));
     }
-    if note(world, claim, DRAINED, ConditionStatus::True, DRAINED, now).await? {
+    if note(ports, claim, DRAINED, ConditionStatus::True, DRAINED, now).await? {
         report.decide(now, DecisionKind::Drained, format!("node/{}", node.metadata.name), "no pod is left that has to go");
         report.metric("karpenter_nodes_drained_total", [("nodepool", &claim.value.spec.node_pool)]);
         report.count("drained");
@@ -81,9 +75,9 @@ where
     let attached = drain::attached(objects, &node.metadata.name, now);
     let overdue = is_overdue(&claim.value, now);
     if Safeguard::VolumesDetached.stops(!attached.is_empty()) && !overdue {
-        note(world, claim, VOLUMES_DETACHED, ConditionStatus::Unknown, "AwaitingVolumeDetachment", now).await?;
+        note(ports, claim, VOLUMES_DETACHED, ConditionStatus::Unknown, "AwaitingVolumeDetachment", now).await?;
         let waits = ClusterEvent::normal(Involved::object(node), "AwaitingVolumeDetachment", awaiting(&attached));
-        publish(world, &claim.value.key.cluster, waits).await;
+        publish(ports, &claim.value.key.cluster, waits).await;
         return Ok(Next::Again(SOON));
     }
     let (status, reason) = if attached.is_empty() {
@@ -91,24 +85,17 @@ where
     } else {
         (ConditionStatus::False, "TerminationGracePeriodElapsed")
     };
-    note(world, claim, VOLUMES_DETACHED, status, reason, now).await?;
-    finish::end_machine(world, claim, report).await
+    note(ports, claim, VOLUMES_DETACHED, status, reason, now).await?;
+    finish::end_machine(ports, claim, report).await
 }
 
 /// Pods that cannot be read leave like all others, by the eviction API or their grace period; they say so themselves.
-pub(crate) async fn take_in_unreadable<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &Stored<Claim>,
-    objects: &mut ClusterObjects,
-    report: &mut Report,
-) where
-    K: StatusWriter,
-{
+pub(crate) async fn take_in_unreadable<P: Rights>(ports: P, claim: &Stored<Claim>, objects: &mut ClusterObjects, report: &mut Report) {
     let pods: Vec<_> = objects.unreadable_pods().cloned().collect();
     objects.pods.extend(pods);
     for odd in objects.unreadable.iter().filter(|odd| [Pod::KIND, Node::KIND].contains(&odd.kind.as_str())).take(UNREADABLE_MAX) {
         report.count("unreadable");
-        publish(world, &claim.value.key.cluster, ClusterEvent::unreadable(odd)).await;
+        publish(ports, &claim.value.key.cluster, ClusterEvent::unreadable(odd)).await;
     }
 }
 
@@ -118,22 +105,19 @@ pub(crate) fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
 }
 
 /// When to look again while the pods wait for a plan, or for a machine that is coming for them; see [`hold`].
-async fn held<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn held<P: Rights>(
+    ports: P,
     claim: &Claim,
     node: &Node,
     objects: &ClusterObjects,
     now: Timestamp,
-) -> Result<Option<SignedDuration>, HandleError>
-where
-    S: ClaimStore,
-{
+) -> Result<Option<SignedDuration>, HandleError> {
     let Some(deletion) = claim.deletion.as_ref() else { return Ok(None) };
     match hold::stage(deletion, &objects.pods, &node.metadata.name, now) {
         Stage::Move => Ok(None),
         Stage::Planning(delay) => Ok(Some(delay)),
         stage @ (Stage::Asking(delay) | Stage::Launching(delay)) => {
-            let claims = world.store.list(&claim.key.cluster).await?;
+            let claims = ports.store().list(&claim.key.cluster).await?;
             let coming = claims.iter().any(|other| hold::is_awaited(&other.value, deletion.at));
             Ok((coming == matches!(stage, Stage::Launching(_))).then_some(delay))
         }
@@ -142,23 +126,14 @@ where
 
 /// The answer has pods of a Node that it does not have. The collector takes pods away whose Node is gone, so such an answer
 /// proves nothing: only the deadline, or a machine of which EC2 says that it does not run, makes it true.
-pub(crate) async fn pods_contradict<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
-    claim: &Stored<Claim>,
-    node: &str,
-    objects: &ClusterObjects,
-) -> bool
-where
-    C: Instances,
-    T: Clock,
-{
-    let now = world.clock.now();
+pub(crate) async fn pods_contradict<P: Rights>(ports: P, claim: &Stored<Claim>, node: &str, objects: &ClusterObjects) -> bool {
+    let now = ports.clock().now();
     let deadline = claim.value.deletion.as_ref().and_then(|deletion| deletion.deadline);
     if drain::plan(&objects.pods, node, deadline, now).waiting == 0 || deadline.is_some_and(|deadline| now > deadline) {
         return false;
     }
     let Some(machine) = claim.value.machine() else { return false };
-    match world.cloud.instance(&machine.instance_id).await {
+    match ports.cloud().instance(&machine.instance_id).await {
         // One that EC2 does not show has not ended for that.
         Ok(instance) => Safeguard::PodsContradict.stops(instance.is_none_or(|instance| instance.is_alive())),
         Err(error) => unanswered(&error),
@@ -167,20 +142,16 @@ where
 
 /// The kubelet is silent, and EC2 says that the machine does not run or has not shown it for [`LONG_SILENT`]: there is nothing left
 /// to drain. One of the two alone proves nothing.
-async fn machine_is_lost<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Stored<Claim>, node: &Node) -> bool
-where
-    C: Instances,
-    T: Clock,
-{
+async fn machine_is_lost<P: Rights>(ports: P, claim: &Stored<Claim>, node: &Node) -> bool {
     let said = find(&node.status.conditions, conditions::READY);
     let ready = said.is_some_and(|ready| ready.status == ConditionStatus::True);
     let silent_since = said.map_or(node.metadata.creation_timestamp, |said| said.last_transition_time);
     let Some(machine) = claim.value.machine().filter(|_| Safeguard::KubeletAsked.permits(!ready)) else { return false };
     let runs = |instance: Instance| matches!(instance.state, InstanceState::Pending | InstanceState::Running);
-    match world.cloud.instance(&machine.instance_id).await {
+    match ports.cloud().instance(&machine.instance_id).await {
         Ok(Some(instance)) => !Safeguard::Ec2Asked.stops(runs(instance)),
         // EC2 shows for an hour what has ended: what it does not show at all it may only not show now.
-        Ok(None) => !Safeguard::Ec2Asked.stops(silent_since.is_none_or(|since| world.clock.now().duration_since(since) < LONG_SILENT)),
+        Ok(None) => !Safeguard::Ec2Asked.stops(silent_since.is_none_or(|since| ports.clock().now().duration_since(since) < LONG_SILENT)),
         Err(error) => !unanswered(&error),
     }
 }
@@ -192,10 +163,7 @@ fn unanswered(error: &CloudError) -> bool {
 }
 
 /// Node and mirror show that they are going, and no new pod comes: each part only if it is missing.
-async fn close_to_pods<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, claim: &Claim, node: &Node) -> Result<(), HandleError>
-where
-    K: Nodes + Mirrors,
-{
+async fn close_to_pods<P: Rights>(ports: P, claim: &Claim, node: &Node) -> Result<(), HandleError> {
     let (cluster, meta) = (&claim.key.cluster, &node.metadata);
     let taint = drain::disrupted();
     let other_effects = node.spec.taints.iter().filter(|there| there.key == taint.key && !there.same(&taint)).cloned().collect();
@@ -211,51 +179,46 @@ where
         ..NodePatch::default()
     };
     if patch != NodePatch::default() {
-        world.cluster.patch_node(cluster, &meta.name, &meta.resource_version, &patch).await?;
+        ports.cluster().patch_node(cluster, &meta.name, &meta.resource_version, &patch).await?;
     }
     if !meta.is_deleting() {
-        world.cluster.delete_node(cluster, &meta.name).await?;
-        world.cluster.delete_mirror(cluster, claim.key.name.as_str(), claim.object_uid()).await?;
+        ports.cluster().delete_node(cluster, &meta.name).await?;
+        ports.cluster().delete_mirror(cluster, claim.key.name.as_str(), claim.object_uid()).await?;
     }
     Ok(())
 }
 
 /// Evicts and forces. A pod whose call fails keeps no other from moving: it is tried again with the next look. Returns
 /// whether any pod moved.
-async fn move_pods<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn move_pods<P: Rights>(
+    ports: P,
     claim: &Stored<Claim>,
     node: &Node,
     plan: &Drain,
     report: &mut Report,
-) -> Result<bool, HandleError>
-where
-    S: RegionStore,
-    K: Evictions + StatusWriter,
-    T: Clock,
-{
+) -> Result<bool, HandleError> {
     let cluster = &claim.value.key.cluster;
     let reason = claim.value.deletion.as_ref().map_or("", |deletion| deletion.reason.eviction_reason());
     let mut moved = false;
     let mut failed = Vec::new();
     for (pod, grace) in &plan.force {
-        if !has_time(world.clock) {
+        if !has_time(ports.clock()) {
             return Ok(moved);
         }
-        match world.cluster.delete_pod(cluster, pod, *grace).await {
+        match ports.cluster().delete_pod(cluster, pod, *grace).await {
             Ok(()) => {
                 moved = true;
                 report.count("forced");
                 report.metric("karpenter_pods_drained_total", [("reason", reason)]);
                 let message = format!("Deleted the pod to meet the termination deadline of its node, {grace} s granted");
-                publish(world, cluster, ClusterEvent::normal(Involved::pod(pod), "Disrupted", message)).await;
+                publish(ports, cluster, ClusterEvent::normal(Involved::pod(pod), "Disrupted", message)).await;
             }
             Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}
             Err(error) => failed.push(error),
         }
     }
     let wanted = plan.evict.len().min(EVICTIONS_PER_RUN);
-    let allowed = may_evict(world, cluster, wanted).await?;
+    let allowed = may_evict(ports, cluster, wanted).await?;
     if allowed < wanted {
         // There is more to do than the bucket lets: not a reason to look less often.
         moved = true;
@@ -263,16 +226,16 @@ where
     }
     let mut held = Vec::new();
     for pod in plan.evict.iter().take(allowed) {
-        if !has_time(world.clock) {
+        if !has_time(ports.clock()) {
             break;
         }
-        match world.cluster.evict(cluster, pod).await {
+        match ports.cluster().evict(cluster, pod).await {
             Ok(()) => {
                 moved = true;
                 report.count("evicted");
                 report.metric("karpenter_pods_eviction_requests_total", [("code", "200")]);
                 report.metric("karpenter_pods_drained_total", [("reason", reason)]);
-                publish(world, cluster, ClusterEvent::normal(Involved::pod(pod), "Evicted", format!("Evicted pod: {reason}"))).await;
+                publish(ports, cluster, ClusterEvent::normal(Involved::pod(pod), "Evicted", format!("Evicted pod: {reason}"))).await;
             }
             Err(ClusterError::EvictionForbidden { message, .. }) => {
                 report.count("held_by_budget");
@@ -294,25 +257,21 @@ where
     }
     let cause = held.first().cloned().unwrap_or_else(|| format!("{} pods are waiting to be evicted", plan.waiting));
     let failed = ClusterEvent::warning(Involved::object(node), "FailedDraining", format!("Failed to drain node, {cause}"));
-    publish(world, cluster, failed).await;
+    publish(ports, cluster, failed).await;
     Ok(moved)
 }
 
 /// How many pods this run may evict: all, or a part where other nodes of the cluster are drained too.
-async fn may_evict<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, wanted: usize) -> Result<usize, HandleError>
-where
-    S: RegionStore,
-    T: Clock,
-{
+async fn may_evict<P: Rights>(ports: P, cluster: &ClusterName, wanted: usize) -> Result<usize, HandleError> {
     if !Safeguard::EvictionsShared.stops(true) {
         return Ok(wanted);
     }
     let name = BucketName(format!("Evictions/{cluster}"));
     let mut count = u32::try_from(wanted).unwrap_or(u32::MAX);
     while count > 0 {
-        let now = world.clock.now();
+        let now = ports.clock().now();
         let full = Bucket::full(EVICTIONS_PER_SECOND, EVICTIONS_PER_SECOND, now);
-        match world.store.take_tokens(&name, &full, count, now).await {
+        match ports.store().take_tokens(&name, &full, count, now).await {
             Ok(true) => break,
             Ok(false) => count /= 4,
             // Others took theirs at the same moment.
@@ -337,18 +296,14 @@ fn until_next(plan: &Drain, moved: bool, now: Timestamp) -> SignedDuration {
 }
 
 /// Stores a condition on the claim if it changes anything; never turns `Drained` back.
-async fn note<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn note<P: Rights>(
+    ports: P,
     claim: &mut Stored<Claim>,
     type_: &str,
     status: ConditionStatus,
     reason: &str,
     now: Timestamp,
-) -> Result<bool, HandleError>
-where
-    S: ClaimStore,
-    K: Mirrors,
-{
+) -> Result<bool, HandleError> {
     if status == ConditionStatus::Unknown && conditions::is_true(&claim.value.conditions, type_) {
         return Ok(false);
     }
@@ -356,9 +311,9 @@ where
     if !next.note(type_, status, reason, "", now) {
         return Ok(false);
     }
-    *claim = save(world.store, claim, next).await?;
+    *claim = save(ports.store(), claim, next).await?;
     // The mirror is for people; the claim is the truth.
-    let _ = world.cluster.apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await;
+    let _ = ports.cluster().apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await;
     Ok(true)
 }
 
@@ -372,9 +327,6 @@ pub(crate) fn awaiting(attached: &[String]) -> String {
 }
 
 /// Tells it; that nobody can be told stops nothing.
-async fn publish<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>, cluster: &ClusterName, event: ClusterEvent)
-where
-    K: StatusWriter,
-{
-    let _ = world.cluster.publish(cluster, &event).await;
+async fn publish<P: Rights>(ports: P, cluster: &ClusterName, event: ClusterEvent) {
+    let _ = ports.cluster().publish(cluster, &event).await;
 }

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance, FleetPoolError, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{Clock, CloudError, CloudErrorKind, Fleets, Instances, Terminator};
+use whittle_ports::{
+    Clock, CloudError, CloudErrorKind, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
+};
 use whittle_units::{ClusterName, InstanceId};
 
 /// The EC2 client behind the rights to start, see and end machines. Which of them an invocation has, its role decides.
@@ -118,7 +120,7 @@ fn unless_unknown(answer: Result<Vec<Instance>, CloudError>) -> Result<Vec<Insta
     }
 }
 
-impl Fleets for Machines {
+impl LaunchTemplates for Machines {
     async fn ensure_launch_template(&self, wanted: &LaunchTemplate) -> Result<(), CloudError> {
         let request = self
             .ec2
@@ -133,7 +135,9 @@ impl Fleets for Machines {
             Ok(_) => Ok(()),
         }
     }
+}
 
+impl LaunchTemplateCleanup for Machines {
     async fn launch_templates(&self, cluster: &ClusterName) -> Result<Vec<String>, CloudError> {
         let filters = vec![filter(format!("tag:{}", labels::TAG_CLUSTER), &[cluster.as_str()])];
         self.template_names(filters).await
@@ -146,7 +150,9 @@ impl Fleets for Machines {
             Ok(_) => Ok(()),
         }
     }
+}
 
+impl Fleets for Machines {
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
         const CALL: &str = "CreateFleet";
         let limits = crate::budget::limits(&*self.clock, CALL)?;
@@ -277,7 +283,9 @@ impl Instances for Machines {
     async fn tagged(&self, key: &str, value: &str) -> Result<Vec<Instance>, CloudError> {
         self.instances(vec![filter(format!("tag:{key}"), &[value])]).await
     }
+}
 
+impl InstanceTags for Machines {
     async fn tag(&self, id: &InstanceId, tags: &[(String, String)]) -> Result<(), CloudError> {
         let tags = tags.iter().map(|(key, value)| sdk::Tag::builder().key(key).value(value).build()).collect();
         ask!(self, aws_sdk_ec2, "CreateTags", self.ec2.create_tags().resources(id.as_str()).set_tags(Some(tags)))?;

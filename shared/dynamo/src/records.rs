@@ -6,7 +6,7 @@ use crate::errors::{self, Class};
 use crate::item::{self, Item, attribute, number};
 use crate::keys;
 use whittle_claims::{Record, Revision, Stored};
-use whittle_ports::{Records, StoreError};
+use whittle_ports::{RecordRemoval, Records, StoreError};
 use whittle_units::ClusterName;
 
 fn what<R: Record>(cluster: &ClusterName, name: &str) -> String {
@@ -47,7 +47,9 @@ impl Records for DynamoStore {
             Put::Refused(_) => Err(StoreError::Conflict { what }),
         }
     }
+}
 
+impl RecordRemoval for DynamoStore {
     async fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
         let what = what::<R>(cluster, name);
         let answer = self

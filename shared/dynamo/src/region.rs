@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use whittle_claims::{Bucket, BucketName, Revision, StockOut, Stored};
-use whittle_ports::{RegionStore, StoreError};
+use whittle_ports::{CatalogWriter, RegionStore, StoreError};
 use whittle_units::{SignedDuration, Timestamp};
 
 const VERSION: u32 = 1;
@@ -140,7 +140,9 @@ impl RegionStore for DynamoStore {
         }
         Err(item::unreadable(what, "some of its parts are missing; the next refresh writes it anew"))
     }
+}
 
+impl CatalogWriter for DynamoStore {
     async fn put_catalog(&self, blob: &[u8], expected: Revision) -> Result<Revision, StoreError> {
         let what = "the catalog";
         let write = self.write_name();

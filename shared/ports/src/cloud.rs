@@ -35,20 +35,28 @@ pub struct CloudError {
     pub message: String,
 }
 
-/// Starts machines.
-pub trait Fleets: Sync {
+/// Makes the launch templates that fleets start from. Only `launch` has this right.
+pub trait LaunchTemplates: Sync {
     /// Creates the template if none of its name exists.
     fn ensure_launch_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError>;
+}
+
+/// Takes launch templates away that nothing starts from any more. Only `sweep` has this right.
+pub trait LaunchTemplateCleanup: Sync {
     /// Names of the launch templates that carry the cluster's tag.
     fn launch_templates(&self, cluster: &ClusterName) -> impl Answer<Vec<String>, CloudError>;
     fn delete_launch_template(&self, name: &str) -> impl Answer<(), CloudError>;
+}
+
+/// Starts machines. Only `launch` has this right.
+pub trait Fleets: Sync {
     /// The same client token answers for the same machines; EC2 does not promise that a repeat names them.
     fn create_fleet(&self, request: &FleetRequest) -> impl Answer<FleetAnswer, CloudError>;
     /// What EC2 knows of an instant fleet that it made for this request; `None` where it does not show the fleet.
     fn fleet(&self, id: &str, request: &FleetRequest) -> impl Answer<Option<FleetAnswer>, CloudError>;
 }
 
-/// Sees and tags machines.
+/// Sees machines.
 pub trait Instances: Sync {
     /// All instances that carry the cluster's tag and are not terminated.
     fn of_cluster(&self, cluster: &ClusterName) -> impl Answer<Vec<Instance>, CloudError>;
@@ -57,6 +65,10 @@ pub trait Instances: Sync {
     /// Instances with a tag of this value (a claim's name, a batch token), terminated ones too while EC2 remembers them: how a
     /// repeated launch finds its machines.
     fn tagged(&self, key: &str, value: &str) -> impl Answer<Vec<Instance>, CloudError>;
+}
+
+/// Writes tags of machines.
+pub trait InstanceTags: Sync {
     fn tag(&self, id: &InstanceId, tags: &[(String, String)]) -> impl Answer<(), CloudError>;
 }
 

@@ -4,32 +4,45 @@
 //! Calls are bounded by [`Deadline`]s that the adapters are built with; no port retries by itself beyond what its SDK does, but
 //! for reads of a cluster, which are sent again once or twice where that is likely to help.
 
+mod adapters;
+mod advance;
 mod clock;
 mod cloud;
 mod cluster;
 #[cfg(feature = "contracts")]
 pub mod contracts;
+mod error;
 mod event;
 mod fences;
-mod handle;
 mod queue;
 mod record;
+mod report;
 mod safeguard;
+mod settings;
 mod store;
 mod turn;
 
+pub use adapters::{Adapters, Ports};
+pub use advance::{advance, save};
 pub use clock::{Clock, Deadline};
-pub use cloud::{CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, Instances, Terminator};
+pub use cloud::{
+    CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates,
+    Terminator,
+};
 pub use cluster::{
     ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Presence, Scope, Sought, StatusWriter, WorkloadReader,
 };
+pub use error::{Disposition, HandleError};
 pub use event::{ClusterEvent, Involved};
 pub use fences::{ClassRefusal, NamePatterns, NamePatternsError, covers, names_of};
-pub use handle::{Amount, Counted, Disposition, Gauge, HandleError, Report, Scheduling, Settings, World, advance, save};
 pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
+pub use report::{Amount, Counted, Gauge, Report};
 pub use safeguard::Safeguard;
-pub use store::{ClaimStore, DecisionLog, Erase, Leases, Listing, Records, RegionStore, StoreError, is_owned, readable};
+pub use settings::{Scheduling, Settings};
+pub use store::{
+    CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError, is_owned, readable,
+};
 pub use turn::{end_turn, not_my_turn, take_turn};
 
 /// What a port's method returns.

@@ -60,12 +60,17 @@ pub trait Leases: Sync {
     fn release(&self, lease: &Lease) -> impl Answer<(), StoreError>;
 }
 
-/// Small records of a cluster. `put` and `delete` with an expected revision are compare-and-swap.
+/// Small records of a cluster. `write` with an expected revision is compare-and-swap.
 pub trait Records: Sync {
     fn read<R: Record>(&self, cluster: &ClusterName, name: &str) -> impl Answer<Option<Stored<R>>, StoreError>;
     /// All records of a kind that can be read; the others are left as they are, and reported in the log.
     fn read_all<R: Record>(&self, cluster: &ClusterName) -> impl Answer<Vec<Stored<R>>, StoreError>;
     fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> impl Answer<Revision, StoreError>;
+}
+
+/// Takes records of a cluster away.
+pub trait RecordRemoval: Sync {
+    /// Removes a record if it still has the expected revision; success where there is none.
     fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> impl Answer<(), StoreError>;
 }
 
@@ -87,6 +92,11 @@ pub trait RegionStore: Sync {
     fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> impl Answer<bool, StoreError>;
     /// The compressed catalog of the region (at most 400 KB), and its version.
     fn catalog(&self) -> impl Answer<Option<Stored<Vec<u8>>>, StoreError>;
+}
+
+/// Replaces the catalog of the region. Only `refresh` has this right.
+pub trait CatalogWriter: Sync {
+    /// Replaces the catalog if it still has the expected version.
     fn put_catalog(&self, blob: &[u8], expected: Revision) -> impl Answer<Revision, StoreError>;
 }
 

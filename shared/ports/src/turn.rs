@@ -1,26 +1,21 @@
 //! Whose turn it is to decide for a cluster.
 
-use crate::{Clock, HandleError, Leases, Queues, Report, StoreError, World};
+use crate::{Clock, HandleError, Leases, Ports, Queues, Report, StoreError};
 use whittle_claims::{Doorbell, Lease};
 use whittle_units::SignedDuration;
 
 /// Takes the lease of the cluster that `bell` names for `span`. `None` while another run decides: the bell rings again after
 /// `again`. That is no error: a message that failed would hold back its whole group until its visibility timeout ends.
-pub async fn take_turn<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub async fn take_turn<P: Ports<Store: Leases, Queues: Queues>>(
+    ports: P,
     bell: Doorbell,
     span: SignedDuration,
     again: SignedDuration,
-) -> Result<Option<Lease>, HandleError>
-where
-    S: Leases,
-    Q: Queues,
-    T: Clock,
-{
-    match world.store.acquire(bell.cluster(), &world.clock.unique(), world.clock.now(), span).await {
+) -> Result<Option<Lease>, HandleError> {
+    match ports.store().acquire(bell.cluster(), &ports.clock().unique(), ports.clock().now(), span).await {
         Ok(lease) => Ok(Some(lease)),
         Err(StoreError::Held { .. }) => {
-            world.queues.ring(bell, again).await?;
+            ports.queues().ring(bell, again).await?;
             Ok(None)
         }
         Err(error) => Err(error.into()),

@@ -22,7 +22,7 @@ pub use events::{Asked, Decoded, Poison, Work, batch_answer, decode};
 pub use serve::{UrlAnswer, UrlRequest, serve, serve_url};
 pub use telemetry::{chain, init_logs, lines};
 pub use whittle_aws::QueueUrls;
-pub use wiring::{Shell, ShellWorld, StartError};
+pub use wiring::{Shell, ShellPorts, StartError};
 
 /// The functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

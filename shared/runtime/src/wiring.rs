@@ -9,7 +9,7 @@ use whittle_api::legacy::{ConvertOptions, Purpose};
 use whittle_aws::{EksAccess, Explorer, Isolation, Looks, Machines, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
-use whittle_ports::{CloudError, Settings, World};
+use whittle_ports::{Adapters, CloudError, Settings};
 use whittle_units::Region;
 
 /// Why a function does not start.
@@ -90,8 +90,8 @@ impl Connections {
     }
 }
 
-/// The world of a handler that sees EC2 through `C`.
-pub type ShellWorld<'a, C> = World<'a, DynamoStore, C, Clusters<EksAccess>, SqsQueues, InvocationClock>;
+/// The ports of a handler that sees EC2 through `C`.
+pub type ShellPorts<'a, C> = Adapters<'a, DynamoStore, C, Clusters<EksAccess>, SqsQueues, InvocationClock>;
 
 /// The adapters of one invocation.
 pub struct Shell {
@@ -107,9 +107,9 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// The world of a handler; `cloud` is `&()` for one that does not call EC2.
-    pub fn world<'a, C>(&'a self, cloud: &'a C) -> ShellWorld<'a, C> {
-        World { store: &self.store, cloud, cluster: &self.cluster, queues: &self.queues, clock: &self.clock }
+    /// The ports of a handler; `cloud` is `&()` for one that does not call EC2.
+    pub fn ports<'a, C>(&'a self, cloud: &'a C) -> ShellPorts<'a, C> {
+        Adapters { store: &self.store, cloud, cluster: &self.cluster, queues: &self.queues, clock: &self.clock }
     }
 
     /// EC2's machines, for those who start, see or end them. A function that does not ask for them does not link them.

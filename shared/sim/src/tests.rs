@@ -17,7 +17,7 @@ use whittle_claims::{Doorbell, Revision, Sighting};
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget};
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::CapacityReservation;
-use whittle_ports::{CloudErrorKind, Fleets, Leases, Queues, Records, StoreError, contracts};
+use whittle_ports::{CloudErrorKind, LaunchTemplateCleanup, Leases, Queues, Records, StoreError, contracts};
 use whittle_units::{ClusterName, Price};
 
 /// A record of about as many bytes as its subject.

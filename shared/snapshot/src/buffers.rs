@@ -7,7 +7,7 @@ use whittle_api::karpenter::CapacityBuffer;
 use whittle_claims::{Claim, Phase, Stored};
 use whittle_core::buffers::{Buffer, Unresolved, resolve, source_of};
 use whittle_core::schedule::PodRef;
-use whittle_ports::{Clock, ClusterError, HandleError, WorkloadReader, World};
+use whittle_ports::{Clock, ClusterError, HandleError, Ports, WorkloadReader};
 use whittle_units::ClusterName;
 
 /// Pods of all buffers together that one decision looks at.
@@ -52,36 +52,29 @@ impl Buffers {
 }
 
 /// Resolves buffers by what their references name. One that cannot be resolved says so in its status; the others count.
-pub(crate) async fn read<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub(crate) async fn read<P: Ports<Cluster: WorkloadReader>>(
+    ports: P,
     cluster: &ClusterName,
     buffers: &[CapacityBuffer],
-) -> Result<Vec<Buffer>, HandleError>
-where
-    K: WorkloadReader,
-    T: Clock,
-{
+) -> Result<Vec<Buffer>, HandleError> {
     let mut out = Vec::with_capacity(buffers.len());
     for buffer in buffers.iter().filter(|buffer| !buffer.metadata.is_deleting()) {
-        let source = source(world, cluster, buffer).await?;
-        out.push(resolve(buffer, source.as_ref(), world.clock.now()));
+        let source = source(ports, cluster, buffer).await?;
+        out.push(resolve(buffer, source.as_ref(), ports.clock().now()));
     }
     Ok(out)
 }
 
-async fn source<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn source<P: Ports<Cluster: WorkloadReader>>(
+    ports: P,
     cluster: &ClusterName,
     buffer: &CapacityBuffer,
-) -> Result<Result<PodSource, Unresolved>, HandleError>
-where
-    K: WorkloadReader,
-{
+) -> Result<Result<PodSource, Unresolved>, HandleError> {
     let (kind, name) = match source_of(buffer) {
         Ok(source) => source,
         Err(unresolved) => return Ok(Err(unresolved)),
     };
-    match world.cluster.pod_source(cluster, kind, &buffer.metadata.namespace, name).await {
+    match ports.cluster().pod_source(cluster, kind, &buffer.metadata.namespace, name).await {
         Ok(found) => Ok(found.ok_or_else(|| Unresolved::missing(kind, name))),
         // Our role lacks the right, or the object is odd: that is the buffer's trouble, and planning goes on.
         Err(ClusterError::Invalid { message, .. }) => Ok(Err(Unresolved::failed(message))),

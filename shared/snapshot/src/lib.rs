@@ -45,7 +45,7 @@ use whittle_core::buffers::Buffer;
 use whittle_core::overlays::{self, Overlaid};
 use whittle_core::schedule::{Assortment, Input, MinValuesPolicy, Options, Packing, PreferencePolicy, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
-use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Listing, Records, RegionStore, Scope, Settings, WorkloadReader, World};
+use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Listing, Ports, Records, RegionStore, Scope, Settings, WorkloadReader};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 /// How long plans wait for the adoption of a NodeClaim: three times what it takes.
@@ -259,20 +259,15 @@ pub fn machine_key(node: &StateNode) -> &str {
 }
 
 /// Reads everything that a decision looks at.
-pub async fn load<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: ClusterReader + WorkloadReader>>(
+    ports: P,
     settings: &Settings,
     cluster: &ClusterName,
-) -> Result<Snapshot, HandleError>
-where
-    S: ClaimStore + Records + RegionStore,
-    K: ClusterReader + WorkloadReader,
-    T: Clock,
-{
+) -> Result<Snapshot, HandleError> {
     // Claims first: only a lease holder makes new ones, and what moves on meanwhile counts as capacity before and after.
-    let Listing { claims, unreadable: hidden } = world.store.listing(cluster).await?;
-    let mut read = world.cluster.read(cluster, Scope::All, None).await?;
-    if world.store.read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some() {
+    let Listing { claims, unreadable: hidden } = ports.store().listing(cluster).await?;
+    let mut read = ports.cluster().read(cluster, Scope::All, None).await?;
+    if ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some() {
         // A cluster that Whittle leaves gets no new machine for any pool.
         read.node_pools.clear();
         read.capacity_buffers.clear();
@@ -281,42 +276,38 @@ where
         hashed(pool);
     }
     twins::tell_apart(&mut read);
-    let unclaimed = unclaimed(world, cluster, (&claims, &hidden), &read).await?;
-    let classes: Vec<_> = world.store.read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let stock_outs = world.store.stock_outs(world.clock.now()).await?;
-    let blob = world.store.catalog().await?.map(|stored| stored.value);
-    let now = world.clock.now();
+    let unclaimed = unclaimed(ports, cluster, (&claims, &hidden), &read).await?;
+    let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let stock_outs = ports.store().stock_outs(ports.clock().now()).await?;
+    let blob = ports.store().catalog().await?.map(|stored| stored.value);
+    let now = ports.clock().now();
     let reserved = Reserved::for_plans(settings.scheduling.reserved_capacity, &classes, &claims, &stock_outs, now);
     let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, &reserved, blob.as_deref(), now)?;
-    let expected = world.store.read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
-    let buffers = buffers::read(world, cluster, &read.capacity_buffers).await?;
+    let expected = ports.store().read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
+    let buffers = buffers::read(ports, cluster, &read.capacity_buffers).await?;
     let spread = !settings.scheduling.default_spread.is_empty();
-    let workloads = if spread { world.cluster.selectors(cluster).await? } else { Workloads::default() };
-    let seen = Snapshot { unclaimed, ..Snapshot::of(world.clock.now(), read, claims, classes, catalog).hiding(hidden) };
+    let workloads = if spread { ports.cluster().selectors(cluster).await? } else { Workloads::default() };
+    let seen = Snapshot { unclaimed, ..Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden) };
     Ok(seen.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
 }
 
 /// NodeClaims that Whittle made and of which the table knows nothing, not even that it cannot read their claims. One that is being
 /// deleted is on its way out, and one that `sweep` could not adopt in ten minutes stops nobody: a machine too many is consolidated,
 /// a cluster without plans is not.
-async fn unclaimed<S, C, K, Q, T>(
-    world: World<'_, S, C, K, Q, T>,
+async fn unclaimed<P: Ports<Store: ClaimStore + Records>>(
+    ports: P,
     cluster: &ClusterName,
     (claims, hidden): (&[Stored<Claim>], &[String]),
     read: &ClusterObjects,
-) -> Result<Vec<String>, HandleError>
-where
-    S: ClaimStore + Records,
-    T: Clock,
-{
+) -> Result<Vec<String>, HandleError> {
     let readable = claims.iter().map(|claim| claim.value.key.name.as_str());
     let known: BTreeSet<&str> = readable.chain(hidden.iter().map(String::as_str)).collect();
     let ours = read.node_claims.iter().map(|shown| &shown.metadata).filter(|meta| meta.annotation(labels::MANAGED) == Some("true"));
     let ours = ours.filter(|meta| !meta.is_deleting());
     let mut names: Vec<String> = ours.map(|meta| meta.name.clone()).filter(|name| !known.contains(name.as_str())).collect();
     if !names.is_empty() {
-        let now = world.clock.now();
-        let sightings: Vec<Sighting> = world.store.read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
+        let now = ports.clock().now();
+        let sightings: Vec<Sighting> = ports.store().read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
         names.retain(|name| !has_waited(&Sighting::unclaimed(name), &sightings, now));
     }
     Ok(names)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, ObjectMeta};
 use whittle_claims::{Claim, Deletion, DeletionReason, Event, step};
-use whittle_ports::{ClaimStore, Leases, Report, World};
+use whittle_ports::{Adapters, ClaimStore, Leases, Report};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_snapshot::Snapshot;
 use whittle_units::SignedDuration;
@@ -43,9 +43,9 @@ fn is_closed(meanwhile: impl FnOnce(&Simulation, &Claim)) -> (bool, Report) {
     let nodes = vec![simulation.world().cluster.objects.get::<Node>("n").unwrap().clone()];
     let seen = Snapshot::of(at(1), ClusterObjects { nodes, ..ClusterObjects::default() }, stored, Vec::new(), BTreeMap::new());
     meanwhile(&simulation, &serving);
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let adapters = Adapters::all(&ports);
     let mut report = Report::default();
-    block_on(unmark_strays(world, &seen, &Disruptions::default(), &mut report)).unwrap();
+    block_on(unmark_strays(adapters, &seen, &Disruptions::default(), &mut report)).unwrap();
     let world = simulation.world();
     let closed = world.cluster.objects.get::<Node>("n").unwrap().spec.taints.iter().any(|taint| taint.same(&disrupted()));
     (closed, report)

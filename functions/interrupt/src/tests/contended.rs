@@ -10,7 +10,7 @@ use whittle_claims::{
     Stored, step,
 };
 use whittle_ports::{
-    Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Leases, Listing, RegionStore, Report, Settings, StoreError, World,
+    Adapters, Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Leases, Listing, RegionStore, Report, Settings, StoreError,
 };
 use whittle_sim::region::notices;
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
@@ -66,9 +66,6 @@ impl RegionStore for Busy {
     }
     fn catalog(&self) -> impl Answer<Option<Stored<Vec<u8>>>, StoreError> {
         RegionStore::catalog(&self.inner)
-    }
-    fn put_catalog(&self, blob: &[u8], expected: Revision) -> impl Answer<Revision, StoreError> {
-        self.inner.put_catalog(blob, expected)
     }
 }
 
@@ -133,9 +130,9 @@ fn notice(claim: &Claim, busy: u32, theirs: fn(&Claim) -> Claim) -> (Result<Repo
         ports.create(&lease, claim).await.unwrap();
     });
     let store = Busy { inner: ports.clone(), busy: AtomicU32::new(busy), theirs };
-    let world = World { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
+    let adapters = Adapters { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
     let body = notices::spot_interruption("i-1", ports.now());
-    let outcome = block_on(crate::handle(world, &Settings::default(), &body));
+    let outcome = block_on(crate::handle(adapters, &Settings::default(), &body));
     let after = block_on(ports.get(&key())).unwrap().unwrap().value;
     let rung = simulation.world().queues.waiting().map(|message| message.function).collect();
     (outcome, after, rung)

@@ -5,7 +5,7 @@ use super::contended::{Nothing, key, serving};
 use futures::executor::block_on;
 use std::sync::Arc;
 use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, step};
-use whittle_ports::{ClaimStore, Clock, Disposition, HandleError, Leases, Report, Settings, World};
+use whittle_ports::{Adapters, ClaimStore, Clock, Disposition, HandleError, Leases, Report, Settings};
 use whittle_sim::region::notices;
 use whittle_sim::{Function, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -36,9 +36,9 @@ fn holding(claim: &Claim) -> Simulation {
 }
 
 fn told(ports: &SimPorts, sent_at: Timestamp) -> Result<Report, HandleError> {
-    let world = World { store: ports, cloud: &(), cluster: ports, queues: ports, clock: ports };
+    let adapters = Adapters { store: ports, cloud: &(), cluster: ports, queues: ports, clock: ports };
     let settings = Settings { clusters: vec![key().cluster], ..Settings::default() };
-    block_on(crate::handle(world, &settings, &notices::spot_interruption("i-1", sent_at)))
+    block_on(crate::handle(adapters, &settings, &notices::spot_interruption("i-1", sent_at)))
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_claims::{Claim, Doorbell, Phase};
-use whittle_ports::{ClaimStore, Queues, Settings, World};
+use whittle_ports::{Adapters, ClaimStore, Queues, Settings};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -21,8 +21,8 @@ impl Functions for Launches {
     fn call(&self, _: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
         Box::pin(async move {
             let Input::Bell(Doorbell::Launch { cluster, claims }) = input else { return Ok(()) };
-            let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
-            crate::handle(world, &Settings::default(), &cluster, &claims).await.map(|_| ()).map_err(|error| error.to_string())
+            let adapters = Adapters::all(&ports);
+            crate::handle(adapters, &Settings::default(), &cluster, &claims).await.map(|_| ()).map_err(|error| error.to_string())
         })
     }
 }

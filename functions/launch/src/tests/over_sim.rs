@@ -13,7 +13,7 @@ use whittle_claims::{Claim, ClaimKey, DeletionReason, Doorbell, NodeClassRecord,
 use whittle_ec2::fleet::MinValuesPolicy;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ec2::user_data::ClusterAccess;
-use whittle_ports::{ClaimStore, Clock, ClusterRecord, Leases, Records, Report, Settings, World};
+use whittle_ports::{Adapters, ClaimStore, Clock, ClusterRecord, Leases, Records, Report, Settings};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
@@ -80,8 +80,8 @@ pub(super) fn kept(simulation: &Simulation, key: &ClaimKey) -> Claim {
 }
 
 pub(super) fn run_over(ports: &SimPorts, claims: &[ClaimName]) -> Report {
-    let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
-    block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"), claims)).unwrap()
+    let adapters = Adapters::all(ports);
+    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"), claims)).unwrap()
 }
 
 #[test]
@@ -254,8 +254,8 @@ fn a_claim_whose_class_reaches_beyond_its_cluster_is_given_up() {
     know(&simulation, class);
     let settings = Settings { clusters: vec!["c".into(), "other".into()], ..Settings::default() };
     let ports = simulation.ports();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
-    block_on(crate::handle(world, &settings, &"c".into(), &[])).unwrap();
+    let adapters = Adapters::all(&ports);
+    block_on(crate::handle(adapters, &settings, &"c".into(), &[])).unwrap();
     let after = kept(&simulation, &claim.key);
     assert_eq!(after.deletion.map(|deletion| deletion.reason), Some(DeletionReason::NodeClassNotReady));
     assert!(simulation.world().region.machines.is_empty(), "nothing was launched");

@@ -7,7 +7,7 @@ use futures::executor::block_on;
 use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, Phase, step};
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::ClusterInfo;
-use whittle_ports::{ClaimStore, ClusterRecord, Records};
+use whittle_ports::{ClaimStore, ClusterRecord, RecordRemoval, Records};
 use whittle_sim::Simulation;
 use whittle_units::{ClusterName, InstanceId};
 

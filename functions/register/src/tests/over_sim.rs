@@ -12,8 +12,8 @@ use whittle_claims::{Claim, DeletionReason, Event, Phase, mirror, step};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, Leases, Mirrors, NodePatch, Nodes, Presence, Report, Scope, Settings,
-    Sought, StatusWriter, World,
+    Adapters, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, Leases, Mirrors, NodePatch, Nodes, Presence, Report, Scope,
+    Settings, Sought, StatusWriter,
 };
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
 use whittle_units::{ClusterName, Price, SignedDuration};
@@ -74,8 +74,8 @@ fn run(simulation: &Simulation) -> Report {
 }
 
 fn run_over(ports: &SimPorts) -> Report {
-    let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
-    block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"))).unwrap()
+    let adapters = Adapters::all(ports);
+    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap()
 }
 
 /// Status and reason of a condition of the pool.
@@ -431,8 +431,8 @@ fn a_node_that_somebody_else_changed_first_is_left_for_the_next_look_without_an_
     create(&simulation, node());
     let ports = simulation.ports();
     let contended = Contended(&ports);
-    let world = World { store: &ports, cloud: &ports, cluster: &contended, queues: &ports, clock: &ports };
-    let report = block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"))).unwrap();
+    let adapters = Adapters { store: &ports, cloud: &ports, cluster: &contended, queues: &ports, clock: &ports };
+    let report = block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap();
     assert_eq!((report.counted("left_for_later"), report.counted("registered")), (1, 0));
     assert_eq!(kept(&simulation, &planned("a")).phase.word(), "Launched", "a claim is not ahead of its Node");
     assert_eq!(run(&simulation).counted("registered"), 1);

@@ -10,7 +10,7 @@ use whittle_api::karpenter::{NodeClaim, NodePool, Requirement};
 use whittle_api::{ObjectMeta, labels};
 use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Sighting, annotations_of, holds, labels_of, mirror, step};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{ClaimStore, Leases, Report, Settings, World};
+use whittle_ports::{Adapters, ClaimStore, Leases, Report, Settings};
 use whittle_sim::Simulation;
 use whittle_units::{ClusterName, Quantity, SignedDuration};
 
@@ -320,8 +320,8 @@ fn a_claim_that_is_older_than_its_node_learns_of_it_though_no_list_shows_the_nod
 
 fn sweep(simulation: &Simulation) -> Report {
     let ports = simulation.ports();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
-    block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"))).unwrap()
+    let adapters = Adapters::all(&ports);
+    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap()
 }
 
 /// A world in which a claim of this state serves: pool, object, Node and machine are there.
@@ -399,11 +399,11 @@ fn a_machine_that_cannot_be_marked_gets_no_claim() {
     let instance = simulation.world().region.machines.values().next().unwrap().instance.clone();
     let found = crate::adopt::found(&instance, &objects).unwrap();
     simulation.world().region.machines.clear();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let adapters = Adapters::all(&ports);
     let (cluster, now) = (ClusterName::new("c"), simulation.world().now());
     let outcome = block_on(async {
         let lease = ports.acquire(&cluster, "test", now, SignedDuration::from_secs(5)).await.unwrap();
-        crate::collect::take_in(world, &lease, &[], &objects, &found, None, &mut Report::default()).await
+        crate::collect::take_in(adapters, &lease, &[], &objects, &found, None, &mut Report::default()).await
     });
     assert!(outcome.is_err() && claims(&simulation).is_empty(), "{outcome:?}");
 }

@@ -6,7 +6,7 @@ use crate::judge::Missing;
 use futures::executor::block_on;
 use whittle_api::karpenter::{Ec2NodeClass, Requirement};
 use whittle_claims::{ClaimKey, Doorbell, Phase};
-use whittle_ports::{ClaimStore, Settings, Sought, World};
+use whittle_ports::{Adapters, ClaimStore, Settings, Sought};
 use whittle_sim::{Input, Simulation};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
 
@@ -206,8 +206,8 @@ fn no_pool_no_end_by_a_pool() {
 
 fn sweep(simulation: &Simulation) -> Result<whittle_ports::Report, whittle_ports::HandleError> {
     let ports = simulation.ports();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
-    block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c")))
+    let adapters = Adapters::all(&ports);
+    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c")))
 }
 
 fn stored(simulation: &Simulation) -> Option<Claim> {

@@ -6,15 +6,15 @@ use futures::executor::block_on;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_claims::{DecisionKind, Doorbell, LeftNodes, Phase, Uninstall, UninstallRequest};
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ports::{Fleets, Records, Report, Settings, World};
+use whittle_ports::{Adapters, LaunchTemplates, Records, Report, Settings};
 use whittle_sim::Simulation;
 use whittle_units::{ClusterName, SignedDuration};
 
 fn ask(simulation: &Simulation, nodes: LeftNodes, dry_run: bool, shadow: bool) -> Report {
     let ports = simulation.ports();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let adapters = Adapters::all(&ports);
     let request = UninstallRequest { cluster: ClusterName::new("c"), nodes, dry_run };
-    block_on(crate::uninstall(world, &Settings { shadow, ..Settings::default() }, &request)).unwrap()
+    block_on(crate::uninstall(adapters, &Settings { shadow, ..Settings::default() }, &request)).unwrap()
 }
 
 fn asked(simulation: &Simulation) -> Option<Uninstall> {
@@ -164,8 +164,8 @@ fn a_claim_that_cannot_be_read_keeps_everything_from_being_forgotten() {
 /// What sweep does at its tick, after it was asked to leave the machines.
 fn tick(simulation: &Simulation) -> Report {
     let ports = simulation.ports();
-    let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
-    block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"))).unwrap()
+    let adapters = Adapters::all(&ports);
+    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap()
 }
 
 fn rung(simulation: &Simulation) -> Vec<Doorbell> {
@@ -245,9 +245,9 @@ fn a_claim_whose_machine_has_ended_long_ago_is_ended_where_machines_are_left_and
         simulation.run_for(SignedDuration::from_mins(minutes));
         // EC2 knows no machine of that id.
         let ports = simulation.ports();
-        let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+        let adapters = Adapters::all(&ports);
         let request = UninstallRequest { cluster: ClusterName::new("c"), nodes: LeftNodes::Keep, dry_run: false };
-        let outcome = block_on(crate::uninstall(world, &Settings::default(), &request));
+        let outcome = block_on(crate::uninstall(adapters, &Settings::default(), &request));
         assert_eq!((outcome.is_ok(), kept(&simulation).deletion.is_some()), (ends, ends), "after {minutes} minutes");
     }
 }

@@ -7,7 +7,7 @@ use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, DeletionReason};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{ClaimStore, Clock, Leases, Settings, World};
+use whittle_ports::{Adapters, ClaimStore, Clock, Leases, Settings};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -36,8 +36,8 @@ fn sweep(simulation: &Simulation, settings: &Settings) -> whittle_ports::Report 
 }
 
 fn sweep_over(ports: &SimPorts, settings: &Settings) -> whittle_ports::Report {
-    let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
-    block_on(crate::handle(world, settings, &ClusterName::new("c"))).unwrap()
+    let adapters = Adapters::all(ports);
+    block_on(crate::handle(adapters, settings, &ClusterName::new("c"))).unwrap()
 }
 
 pub(super) fn keep(simulation: &Simulation, claim: &Claim) {

@@ -6,7 +6,7 @@ use futures::executor::block_on;
 use whittle_api::Unreadable;
 use whittle_api::k8s::Kind;
 use whittle_claims::Claim;
-use whittle_ports::{Settings, World};
+use whittle_ports::{Adapters, Settings};
 use whittle_units::{ClusterName, SignedDuration};
 
 /// Something of a kind that cannot be read, by name and uid.
@@ -289,8 +289,8 @@ fn sweeps(simulation: &mut whittle_sim::Simulation, minutes: u32) -> u64 {
     let mut doubted = 0;
     for _ in 0..minutes {
         let ports = simulation.ports();
-        let world = World { store: &ports, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
-        doubted += block_on(crate::handle(world, &Settings::default(), &ClusterName::new("c"))).unwrap().counted("endings_doubted");
+        let adapters = Adapters::all(&ports);
+        doubted += block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap().counted("endings_doubted");
         simulation.run_for(SignedDuration::from_mins(1));
     }
     doubted

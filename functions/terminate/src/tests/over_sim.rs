@@ -11,7 +11,7 @@ use whittle_api::{Condition, ConditionStatus, LabelSelector, ObjectMeta, labels}
 use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, Phase, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    Amount, ClaimStore, Clock, CloudError, CloudErrorKind, HandleError, Instances, Leases, Report, Settings, Terminator, World,
+    Adapters, Amount, ClaimStore, Clock, CloudError, CloudErrorKind, HandleError, Instances, Leases, Report, Settings, Terminator,
 };
 use whittle_sim::cluster::objects::Tabled;
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
@@ -132,14 +132,14 @@ impl Scene {
     }
 
     fn run_over(ports: &SimPorts) -> Report {
-        let world = World { store: ports, cloud: ports, cluster: ports, queues: ports, clock: ports };
-        block_on(crate::handle(world, &Settings::default(), &planned().key)).unwrap()
+        let adapters = Adapters::all(ports);
+        block_on(crate::handle(adapters, &Settings::default(), &planned().key)).unwrap()
     }
 
     pub(super) fn run_without_ec2(&self, ec2: &Refusing) -> Result<Report, HandleError> {
         let ports = self.simulation.ports();
-        let world = World { store: &ports, cloud: ec2, cluster: &ports, queues: &ports, clock: &ports };
-        block_on(crate::handle(world, &Settings::default(), &planned().key))
+        let adapters = Adapters { store: &ports, cloud: ec2, cluster: &ports, queues: &ports, clock: &ports };
+        block_on(crate::handle(adapters, &Settings::default(), &planned().key))
     }
 
     pub(super) fn claim(&self) -> Claim {
@@ -672,9 +672,6 @@ impl Instances for Refusing {
     }
     async fn tagged(&self, _: &str, _: &str) -> Result<Vec<Instance>, CloudError> {
         self.error("DescribeInstances")
-    }
-    async fn tag(&self, _: &InstanceId, _: &[(String, String)]) -> Result<(), CloudError> {
-        self.error("CreateTags")
     }
 }
 

@@ -3,7 +3,7 @@ use crate::Machines;
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget, TemplateInterface};
 use whittle_ec2::instance::InstanceState;
-use whittle_ports::{CloudErrorKind, Fleets, Instances, Terminator};
+use whittle_ports::{CloudErrorKind, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator};
 use whittle_units::Price;
 
 fn machines(wire: &Wire) -> Machines {

@@ -1,6 +1,6 @@
 //! A store whose calls fail in the ways that a table's calls fail.
 
-use crate::{ClaimStore, DecisionLog, Erase, Leases, Listing, Records, RegionStore, StoreError};
+use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
@@ -157,6 +157,9 @@ impl<S: Records> Records for Faulty<'_, S> {
     async fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> Result<Revision, StoreError> {
         self.call(R::KIND, true, self.inner.write(cluster, record, expected)).await
     }
+}
+
+impl<S: RecordRemoval> RecordRemoval for Faulty<'_, S> {
     async fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
         self.call(R::KIND, true, self.inner.remove::<R>(cluster, name, expected)).await
     }
@@ -181,6 +184,9 @@ impl<S: RegionStore> RegionStore for Faulty<'_, S> {
     async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
         self.call("the catalog", false, self.inner.catalog()).await
     }
+}
+
+impl<S: CatalogWriter> CatalogWriter for Faulty<'_, S> {
     async fn put_catalog(&self, blob: &[u8], expected: Revision) -> Result<Revision, StoreError> {
         self.call("the catalog", true, self.inner.put_catalog(blob, expected)).await
     }

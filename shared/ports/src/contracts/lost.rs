@@ -3,7 +3,7 @@
 use super::faults::{Fault, Faulty};
 use super::steady::Steady;
 use super::{claim_store, decision_log, erase, leases, machine, planned_claim, records, region_store_unheard};
-use crate::{ClaimStore, DecisionLog, Erase, Leases, Records, RegionStore, StoreError};
+use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, RecordRemoval, Records, RegionStore, StoreError};
 use std::collections::BTreeMap;
 use whittle_claims::{Bucket, BucketName, Phase, Revision, Sighting};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
@@ -16,7 +16,7 @@ const TTL: SignedDuration = SignedDuration::from_mins(1);
 ///
 /// Where an outcome differs from that of a store whose calls all succeed.
 pub async fn suites_under_faults(
-    store: &(impl ClaimStore + Leases + Records + DecisionLog + Erase + RegionStore),
+    store: &(impl ClaimStore + Leases + Records + RecordRemoval + DecisionLog + Erase + RegionStore + CatalogWriter),
     prefix: &str,
     now: Timestamp,
     seed: u64,
@@ -37,7 +37,11 @@ pub async fn suites_under_faults(
 /// # Panics
 ///
 /// Where an effect is missing or there twice.
-pub async fn lost_replies(store: &(impl ClaimStore + Leases + Records + RegionStore), cluster: &ClusterName, now: Timestamp) {
+pub async fn lost_replies(
+    store: &(impl ClaimStore + Leases + Records + RecordRemoval + RegionStore),
+    cluster: &ClusterName,
+    now: Timestamp,
+) {
     of_a_lease(store, &ClusterName::new(format!("{cluster}-lease")), now).await;
     of_a_claim(store, cluster, now).await;
     of_a_record(store, cluster, now).await;
@@ -96,7 +100,7 @@ async fn of_a_claim(store: &(impl ClaimStore + Leases), cluster: &ClusterName, n
     store.release(&lease).await.expect("the holder may give it back");
 }
 
-async fn of_a_record(store: &impl Records, cluster: &ClusterName, now: Timestamp) {
+async fn of_a_record(store: &(impl Records + RecordRemoval), cluster: &ClusterName, now: Timestamp) {
     let expires_at = now.checked_add(TTL).expect("a test's time is far from the end of time");
     let seen = Sighting { subject: "unheard".to_owned(), first_seen_at: now, expires_at };
     let faulty = Faulty::scripted(store, [Some(Fault::LostReply), None, Some(Fault::LostReply)]);

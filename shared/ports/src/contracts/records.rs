@@ -1,6 +1,6 @@
 //! The contract of [`Records`].
 
-use crate::{Records, StoreError};
+use crate::{RecordRemoval, Records, StoreError};
 use whittle_claims::{Record, Revision, Sighting, Stored};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -9,7 +9,7 @@ use whittle_units::{ClusterName, SignedDuration, Timestamp};
 /// # Panics
 ///
 /// Where the store breaks the contract.
-pub async fn records(store: &impl Records, cluster: &ClusterName, now: Timestamp) {
+pub async fn records(store: &(impl Records + RecordRemoval), cluster: &ClusterName, now: Timestamp) {
     let later = now.checked_add(SignedDuration::from_mins(5)).expect("a test's time is far from the end of time");
     let sighting = |subject: &str, expires_at| Sighting { subject: subject.to_owned(), first_seen_at: now, expires_at };
     let seen = sighting("instance/i-1 without claim", later);

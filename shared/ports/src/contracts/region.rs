@@ -1,6 +1,6 @@
 //! The contract of [`RegionStore`].
 
-use crate::{RegionStore, StoreError};
+use crate::{CatalogWriter, RegionStore, StoreError};
 use futures::future::join_all;
 use whittle_claims::{Bucket, BucketName, OfferingKey, Revision, StockOut, Stored};
 use whittle_units::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ use whittle_units::{SignedDuration, Timestamp};
 /// # Panics
 ///
 /// Where the store breaks the contract.
-pub async fn region_store(store: &impl RegionStore, now: Timestamp) {
+pub async fn region_store(store: &(impl RegionStore + CatalogWriter), now: Timestamp) {
     region_store_unheard(store, now).await;
     a_bucket_gives_no_more_than_it_has(store, now).await;
     let given = tokens_given_to_racing_takers(store, "raced", now).await;
@@ -22,7 +22,7 @@ pub async fn region_store(store: &impl RegionStore, now: Timestamp) {
 /// # Panics
 ///
 /// As [`region_store`].
-pub async fn region_store_unheard(store: &impl RegionStore, now: Timestamp) {
+pub async fn region_store_unheard(store: &(impl RegionStore + CatalogWriter), now: Timestamp) {
     the_longer_stock_out_wins(store, now).await;
     a_catalog_of_any_size_comes_back_whole(store).await;
     let given = tokens_given_to_racing_takers(store, "raced unheard", now).await;
@@ -93,7 +93,7 @@ async fn tokens_given_to_racing_takers(store: &impl RegionStore, name: &str, now
     won + left
 }
 
-async fn a_catalog_of_any_size_comes_back_whole(store: &impl RegionStore) {
+async fn a_catalog_of_any_size_comes_back_whole(store: &(impl RegionStore + CatalogWriter)) {
     assert_eq!(store.catalog().await, Ok(None), "the region is fresh");
     // Above the size that one item of the table can hold.
     let blob = |size: u32| (0..size).map(|position| u8::try_from(position * 31 % 251).expect("below 251")).collect::<Vec<u8>>();

@@ -5,7 +5,7 @@
 //! such a caller whatever fails in between.
 
 use super::faults::Faulty;
-use crate::{ClaimStore, DecisionLog, Erase, Leases, Listing, Records, RegionStore, StoreError};
+use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError};
 use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
@@ -120,6 +120,9 @@ impl<S: Records> Records for Steady<'_, S> {
             stored.map_or((Revision::ABSENT, false), |stored| (stored.revision, json(&stored.value) == json(record)))
         })
     }
+}
+
+impl<S: Records + RecordRemoval> RecordRemoval for Steady<'_, S> {
     async fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
         // One that was removed unheard is gone, and removing what is gone is no conflict.
         let mut answer = self.0.remove::<R>(cluster, name, expected).await;
@@ -159,6 +162,9 @@ impl<S: RegionStore> RegionStore for Steady<'_, S> {
     async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
         persist!(self.0.catalog())
     }
+}
+
+impl<S: RegionStore + CatalogWriter> CatalogWriter for Steady<'_, S> {
     async fn put_catalog(&self, blob: &[u8], expected: Revision) -> Result<Revision, StoreError> {
         swap!(expected, self.0.put_catalog(blob, expected), {
             let stored = self.catalog().await?;

@@ -6,10 +6,12 @@ use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, S
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
-use whittle_ports::{CloudError, CloudErrorKind, Discovery, Fleets, Instances, Terminator};
+use whittle_ports::{
+    CloudError, CloudErrorKind, Discovery, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
+};
 use whittle_units::{ClusterName, InstanceId};
 
-impl Fleets for SimPorts {
+impl LaunchTemplates for SimPorts {
     async fn ensure_launch_template(&self, template: &LaunchTemplate) -> Result<(), CloudError> {
         self.call(EC2, "CreateLaunchTemplate", |world| {
             world.region.launch_templates.entry(template.name.clone()).or_insert_with(|| template.clone());
@@ -17,6 +19,9 @@ impl Fleets for SimPorts {
         })
         .await
     }
+}
+
+impl LaunchTemplateCleanup for SimPorts {
     async fn launch_templates(&self, _: &ClusterName) -> Result<Vec<String>, CloudError> {
         self.call(EC2, "DescribeLaunchTemplates", |world| Ok(world.region.launch_templates.keys().cloned().collect())).await
     }
@@ -27,6 +32,9 @@ impl Fleets for SimPorts {
         })
         .await
     }
+}
+
+impl Fleets for SimPorts {
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
         self.call(EC2, "CreateFleet", |world| {
             world.watch_fleet_rate();
@@ -71,6 +79,9 @@ impl Instances for SimPorts {
         })
         .await
     }
+}
+
+impl InstanceTags for SimPorts {
     async fn tag(&self, id: &InstanceId, tags: &[(String, String)]) -> Result<(), CloudError> {
         self.call(EC2, "CreateTags", |world| {
             let missing = || CloudError {

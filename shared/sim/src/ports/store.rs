@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use whittle_claims::{
     Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, NodeClassRecord, Record, Revision, Sighting, StockOut, Stored,
 };
-use whittle_ports::{ClaimStore, DecisionLog, Erase, Leases, Listing, Records, RegionStore, StoreError};
+use whittle_ports::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError};
 use whittle_units::{ClusterName, InstanceId};
 
 impl SimPorts {
@@ -153,6 +153,9 @@ impl Records for SimPorts {
         })
         .await
     }
+}
+
+impl RecordRemoval for SimPorts {
     async fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
         self.race(TABLE, R::KIND, |world| world.store.remove::<R>(cluster, name, expected)).await
     }
@@ -191,6 +194,9 @@ impl RegionStore for SimPorts {
     async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
         self.call(TABLE, "the catalog", |world| Ok(world.store.catalog())).await
     }
+}
+
+impl CatalogWriter for SimPorts {
     async fn put_catalog(&self, blob: &[u8], expected: Revision) -> Result<Revision, StoreError> {
         self.call(TABLE, "the catalog", |world| world.store.put_catalog(blob, expected)).await
     }

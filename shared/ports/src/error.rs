@@ -1,0 +1,77 @@
+//! Why a handler stopped, and what its caller does about it.
+
+use crate::{CloudError, CloudErrorKind, ClusterError, QueueError, StoreError};
+use whittle_claims::IllegalStep;
+
+/// What the caller of a handler does about a failure. The word is the metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Disposition {
+    /// The same message again, later: somebody else was first, or something was slow.
+    RetryLater,
+    /// What was decided no longer holds; the next doorbell decides anew.
+    Replan,
+    /// The message can never be handled.
+    Drop,
+    /// A person has to look; retrying alone will not help.
+    Fail,
+}
+
+impl Disposition {
+    /// The word in logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RetryLater => "retry_later",
+            Self::Replan => "replan",
+            Self::Drop => "drop",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// Why a handler stopped before its end. What it had written stays; the next run goes on from there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandleError {
+    #[error("the store stopped the work")]
+    Store(#[from] StoreError),
+    #[error("the cluster stopped the work")]
+    Cluster(#[from] ClusterError),
+    #[error("AWS stopped the work")]
+    Cloud(#[from] CloudError),
+    #[error("a queue stopped the work")]
+    Queue(#[from] QueueError),
+    #[error("{what} cannot be read: {reason}")]
+    Unreadable { what: String, reason: String },
+    /// What was read contradicts what was to be written; the state is read anew next time.
+    #[error("the claim stopped the work")]
+    Illegal(#[from] IllegalStep),
+    /// Others wrote what was to be written at every try. The message says what no later read would: it has to come again.
+    #[error("{what} was written by others at each of {tries} tries")]
+    Contended { what: String, tries: u32 },
+    /// What the message is about may be known in a moment. The message says what no later read would: it has to come again.
+    #[error("{what} is not known yet")]
+    NotYet { what: String },
+    /// The checker found the plan wrong: nothing of it was done.
+    #[error("the plan for cluster {cluster} was refused by the checker: {reason}")]
+    PlanRefused { cluster: String, reason: String },
+}
+
+impl HandleError {
+    /// What to do about it.
+    pub fn disposition(&self) -> Disposition {
+        match self {
+            Self::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. }) | Self::Illegal(_) => Disposition::Replan,
+            Self::Store(StoreError::Held { .. } | StoreError::Throttled { .. } | StoreError::Unavailable { .. })
+            | Self::Queue(_)
+            | Self::Contended { .. }
+            | Self::NotYet { .. } => Disposition::RetryLater,
+            Self::Store(StoreError::Unreadable { .. }) | Self::PlanRefused { .. } => Disposition::Fail,
+            Self::Cluster(ClusterError::Invalid { .. } | ClusterError::NoAccess { .. }) => Disposition::Fail,
+            Self::Cluster(_) => Disposition::RetryLater,
+            Self::Cloud(error) => match error.kind {
+                CloudErrorKind::Unauthorized | CloudErrorKind::Invalid => Disposition::Fail,
+                _ => Disposition::RetryLater,
+            },
+            Self::Unreadable { .. } => Disposition::Drop,
+        }
+    }
+}
