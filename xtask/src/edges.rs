@@ -1,10 +1,10 @@
-//! Which crate may depend on which, and what must never be reached from where.
+//! Which crate may depend on which, what must never be reached from where, and which function may call what.
 //!
 //! The table is the architecture: a decision that could reach a clock, a socket or an SDK is no longer a
 //! pure function. `cargo tree` resolves features for one package at a time, so that a binary's feature in
 //! one crate does not colour another crate's answer.
 
-use crate::{shell, workspace};
+use crate::{rights, shell, workspace};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -106,6 +106,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
             broken.push(format!("{}: no rule says what it may depend on; add one to xtask/src/edges.rs", package.name));
         }
     }
+    broken.extend(rights::check(root)?);
     Ok(broken)
 }
 

@@ -13,6 +13,7 @@ mod environment;
 mod fuzz;
 mod licences;
 mod quotes;
+mod rights;
 mod shell;
 mod sim;
 mod template;

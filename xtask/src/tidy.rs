@@ -13,6 +13,9 @@ const BYTES_MAX: u64 = 256 * 1024;
 /// Files that may be large, with the reason; a trailing `*` stands for any ending.
 const LARGE: &[(&str, &str)] = &[("Cargo.lock", "one entry for each crate of the AWS SDK")];
 
+/// The one place that knows each adapter by its type.
+const ADAPTERS: &str = "shared/ports/src/adapters.rs";
+
 /// Cases and manifests that were made elsewhere and are kept as they came; only their size and portability are checked.
 const DATA: &[&str] = &["tests/golden/", "tests/seeds/"];
 
@@ -118,10 +121,19 @@ fn in_line(name: &str, line: &str, rust: bool, test_code: bool) -> Vec<(&'static
     if rust && line.trim_start().starts_with(concat!("#[ig", "nore")) {
         broken.push(("ignore", "a test that does not run proves nothing; assert today's answer instead"));
     }
+    if states_rights_apart(name, line) {
+        broken.push(("rights", "take `P: Rights` and state them in the block `rights!` of the function's lib.rs"));
+    }
     if rust && test_code && calls_sleep(line) && !name.starts_with("xtask/") {
         broken.push(("sleep", "wait for the condition, or move the virtual clock"));
     }
     broken
+}
+
+/// Five type parameters for the adapters, each with bounds of its own: the rights of a function are stated once.
+fn states_rights_apart(name: &str, line: &str) -> bool {
+    let governed = name.starts_with("functions/") || name.starts_with("shared/ports/") && name != ADAPTERS;
+    governed && name.ends_with(".rs") && line.contains("S, C, K, Q, T")
 }
 
 fn words(line: &str) -> impl Iterator<Item = &str> {
@@ -277,6 +289,15 @@ mod tests {
         check("a/lib.rs", concat!("sleep", "(x);\n#[cfg(test)]\nsleep", "(x);"), &["a/lib.rs:3: sleep"]);
         check("a/lib.rs", concat!("  #[ig", "nore]"), &["a/lib.rs:1: ignore"]);
         check("a/tests.rs", concat!("// tidy: ", "allow(sleep), because kwok has no event\nsleep", "(x);"), &[]);
+    }
+
+    #[test]
+    fn rights_are_stated_once() {
+        let five = "async fn run<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>)";
+        check("functions/a/src/lib.rs", five, &["functions/a/src/lib.rs:1: rights"]);
+        check("shared/ports/src/turn.rs", five, &["shared/ports/src/turn.rs:1: rights"]);
+        check("functions/a/src/lib.rs", "async fn run<P: Rights>(ports: P)", &[]);
+        check(ADAPTERS, five, &[]);
     }
 
     #[test]

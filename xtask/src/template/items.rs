@@ -1,7 +1,8 @@
-//! Which kinds of items a function may read, write and delete follows from what its code can ask of the store: the traits in its
-//! bounds, without which nothing compiles, and of these the calls that it names.
+//! Which kinds of items a function may read, write and delete follows from what its code can ask of the store: the ports in its
+//! block `rights!`, without which nothing compiles, and of these the calls that it names.
 
 use super::promises::{one_or_many, statements};
+use crate::rights;
 use anyhow::Result;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -33,13 +34,13 @@ const NEEDS: &[Need] = &[
     ("Leases", &[], WRITE, &[LEASE]),
     ("Records", &[], READ, &[RECORD]),
     ("Records", &[], WRITE, &[RECORD]),
-    ("Records", &["remove::<"], FORGET, &[RECORD]),
+    ("RecordRemoval", &[], FORGET, &[RECORD]),
     ("RegionStore", &[], READ, &[OFFERING, CATALOG]),
     ("RegionStore", &["put_stock_outs("], WRITE, &[OFFERING]),
     ("RegionStore", &["take_tokens("], READ, &[BUCKET]),
     ("RegionStore", &["take_tokens("], WRITE, &[BUCKET]),
-    ("RegionStore", &["put_catalog("], WRITE, &[CATALOG]),
-    ("RegionStore", &["put_catalog("], FORGET, &[CATALOG]),
+    ("CatalogWriter", &[], WRITE, &[CATALOG]),
+    ("CatalogWriter", &[], FORGET, &[CATALOG]),
     ("DecisionLog", &[], WRITE, &[DECISION]),
     ("DecisionLog", &[".recent("], READ, &[DECISION]),
     ("Erase", &[], READ, &[CLAIM, DECISION, RECORD]),
@@ -64,13 +65,9 @@ pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result
     Ok(broken)
 }
 
-/// What stands behind `S:` anywhere in the source.
+/// The ports of the store among the function's rights.
 fn bounds(source: &str) -> BTreeSet<&str> {
-    let ends = |letter: char| !letter.is_alphanumeric() && !matches!(letter, ' ' | '+' | '\n' | ':' | '_');
-    let behind =
-        source.match_indices("S: ").filter(|(at, _)| !source[..*at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_'));
-    let lists = behind.map(|(at, mark)| source[at + mark.len()..].split(ends).next().unwrap_or_default());
-    lists.flat_map(|list| list.split('+')).map(str::trim).collect()
+    rights::block(source).and_then(|mut block| block.remove("Store")).unwrap_or_default()
 }
 
 fn needed(source: &str) -> BTreeSet<Right> {
@@ -101,19 +98,16 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn bounds_are_found_wherever_they_stand() {
-        let source = "where\n    S: ClaimStore + Leases,\n    K: Mirrors,\n{ } async fn keep<S: Records>(store: &S) fn x(CLASS: Erase)";
-        assert_eq!(bounds(source), BTreeSet::from(["ClaimStore", "Leases", "Records"]));
-    }
-
-    #[test]
-    fn rights_follow_bounds_and_calls() {
-        let of = |source: &str| needed(source).into_iter().map(|(call, kind)| format!("{call} {kind}")).collect::<Vec<_>>();
-        assert_eq!(of("S: ClaimStore,").len(), 4);
-        assert!(!of("S: ClaimStore,").contains(&"dynamodb:PutItem CLAIM#*".to_owned()), "who only reads claims writes none");
-        assert!(of("S: ClaimStore, save(store)").contains(&"dynamodb:PutItem CLAIM#*".to_owned()));
-        assert!(of("S: Records, store.remove::<Missed>()").contains(&"dynamodb:DeleteItem RECORD#*".to_owned()));
-        assert_eq!(of("K: Records, take_tokens("), Vec::<String>::new());
+    fn rights_follow_ports_and_calls() {
+        let of = |ports: &str, code: &str| {
+            let source = format!("//! Text.\n\nrights! {{\n    /// Doc.\n    {ports},\n}}\n{code}");
+            needed(&source).into_iter().map(|(call, kind)| format!("{call} {kind}")).collect::<Vec<_>>()
+        };
+        assert_eq!(of("Store: ClaimStore", "").len(), 4);
+        assert!(!of("Store: ClaimStore", "").contains(&"dynamodb:PutItem CLAIM#*".to_owned()), "who only reads claims writes none");
+        assert!(of("Store: ClaimStore", "save(store)").contains(&"dynamodb:PutItem CLAIM#*".to_owned()));
+        assert!(of("Store: Records + RecordRemoval", "").contains(&"dynamodb:DeleteItem RECORD#*".to_owned()));
+        assert_eq!(of("Cloud: Records", "take_tokens("), Vec::<String>::new());
     }
 
     #[test]
