@@ -52,72 +52,156 @@ const SIMULATIONS_MIN: u32 = 100;
 /// How often a cluster with machines of ours is looked at: a pod that leaves is noticed within this.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
+/// What a pass acts through, and the lease under which it does.
+pub(crate) struct Run<'a, P> {
+    ports: P,
+    settings: &'a Settings,
+    lease: &'a Lease,
+}
+
 /// One pass for a cluster. Only one run decides for a cluster at a time; a later one ends with `Held`.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let bell = Doorbell::Consolidate { cluster: cluster.clone() };
     let Some(lease) = take_turn(ports, bell, LEASE, HELD_AGAIN).await? else { return Ok(not_my_turn()) };
-    let outcome = under_lease(ports, settings, cluster, &lease).await;
+    let outcome = Run { ports, settings, lease: &lease }.under_lease(cluster).await;
     end_turn(ports.store(), &lease).await;
     outcome
 }
 
-async fn under_lease<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, lease: &Lease) -> Result<Report, HandleError> {
-    let mut report = Report::default();
-    let mut seen = load(ports, settings, cluster).await?;
-    if let Some(why) = seen.held(settings) {
-        report.count(why);
-        return Ok(report);
-    }
-    if !settings.shadow {
-        observe::pod_events(ports, &mut seen, &mut report).await?;
-    }
-    let stored = ports.store().read::<Disruptions>(cluster, state::NAME).await?;
-    let mut stored = stored.unwrap_or_else(|| Stored { value: Disruptions::default(), revision: Revision::ABSENT });
-    let before = stored.value.clone();
-    if settings.shadow {
-        progress::give_up_all(ports, lease, &seen, &mut stored, &mut report).await?;
-    } else {
-        let moved = progress::go_on(ports, lease, &seen, &mut stored, &mut report).await?;
-        if moved {
-            // Claims that now end must count as ending before anything else is decided.
-            seen = load(ports, settings, cluster).await?;
+impl<P: Rights> Run<'_, P> {
+    async fn under_lease(&self, cluster: &ClusterName) -> Result<Report, HandleError> {
+        let mut report = Report::default();
+        let mut seen = load(self.ports, self.settings, cluster).await?;
+        if let Some(why) = seen.held(self.settings) {
+            report.count(why);
+            return Ok(report);
         }
-        seen.mark_going(stored.value.going().cloned());
+        if !self.settings.shadow {
+            observe::pod_events(self.ports, &mut seen, &mut report).await?;
+        }
+        let stored = self.ports.store().read::<Disruptions>(cluster, state::NAME).await?;
+        let mut stored = stored.unwrap_or_else(|| Stored { value: Disruptions::default(), revision: Revision::ABSENT });
+        let before = stored.value.clone();
+        if self.settings.shadow {
+            self.give_up_all(&seen, &mut stored, &mut report).await?;
+        } else {
+            let moved = self.go_on(&seen, &mut stored, &mut report).await?;
+            if moved {
+                // Claims that now end must count as ending before anything else is decided.
+                seen = load(self.ports, self.settings, cluster).await?;
+            }
+            seen.mark_going(stored.value.going().cloned());
+        }
+        if self.balance(&seen, &mut stored, &mut report).await? {
+            // Machines that were just asked for, or are to go, count before anything else is decided.
+            seen = load(self.ports, self.settings, cluster).await?;
+            seen.mark_going(stored.value.going().cloned());
+        }
+        stored.value.nominated.retain(|_, until| seen.now < *until);
+        seen.expect_also(&stored.value.nominated);
+        stored.value.note_leaving(&seen);
+        let (decision, took) = decide(self.settings, &seen, &stored.value, self.ports.clock());
+        counts::evaluated(&mut report, &decision, &took);
+        stored.value.memory = decision.memory.clone();
+        if stored.value.gauged_at.is_none_or(|at| seen.now.duration_since(at) >= counts::EVERY) {
+            counts::states(&mut report, &decision);
+            shows::unreadable(self.ports, cluster, &seen, self.settings.shadow, &mut report).await;
+            stored.value.gauged_at = Some(seen.now);
+        }
+        imagined::note(&mut report, &mut stored.value, &decision, self.settings.shadow, seen.now);
+        let acted = self.act(&seen, &decision, &mut stored, &mut report).await;
+        // What is to be read comes second: the longer a decision waits, the more pods have come meanwhile.
+        shows::verdicts(self.ports, cluster, &seen, &decision, self.settings.shadow, &mut report).await?;
+        if !self.settings.shadow {
+            observe::conditions(self.ports, &seen, &decision, &mut report).await?;
+        }
+        let next = acted?;
+        let next = if report.counted("handed_over") > 0 { Some(SignedDuration::ZERO) } else { next };
+        let again = plan_next_look(&seen, &before, next, &mut stored.value);
+        if stored.value != before {
+            self.ports.store().write(cluster, &stored.value, stored.revision).await?;
+        }
+        if let Some(delay) = again {
+            self.ports.queues().ring(Doorbell::Consolidate { cluster: cluster.clone() }, delay).await?;
+        }
+        self.ports.store().append(cluster, &report.decisions).await?;
+        Ok(report)
     }
-    if statics::balance(ports, settings, lease, &seen, &mut stored, &mut report).await? {
-        // Machines that were just asked for, or are to go, count before anything else is decided.
-        seen = load(ports, settings, cluster).await?;
-        seen.mark_going(stored.value.going().cloned());
+
+    /// Lets a found command rest, or executes the one that has rested and still holds. Answers when to look again.
+    async fn act(
+        &self,
+        seen: &Snapshot,
+        decision: &Decision,
+        stored: &mut Stored<Disruptions>,
+        report: &mut Report,
+    ) -> Result<Option<SignedDuration>, HandleError> {
+        if self.settings.shadow {
+            // Found before the cluster was put into shadow mode: it is not to be executed any more.
+            stored.value.resting = None;
+            return Ok(None);
+        }
+        if let Some(proposal) = stored.value.resting.clone() {
+            if seen.now < proposal.execute_after {
+                return Ok(Some(proposal.execute_after.duration_since(seen.now)));
+            }
+            stored.value.resting = None;
+            if self.validated(seen, &proposal, stored, report).await? {
+                return Ok(None);
+            }
+            // What no longer holds makes way at once for what this pass has found, by whichever method.
+        }
+        let Some(command) = decision.commands.first() else { return Ok(None) };
+        shows::found(report, command, false, seen.now);
+        let proposal = Proposal { execute_after: rested(command.method, self.settings, seen.now), ..command.proposal(seen.now) };
+        if proposal.execute_after > seen.now {
+            let wait = proposal.execute_after.duration_since(seen.now);
+            stored.value.resting = Some(proposal);
+            return Ok(Some(wait));
+        }
+        for command in &decision.commands {
+            if time_left(self.ports.clock()).is_zero() {
+                report.count("handed_over");
+                break;
+            }
+            if !is_refused(self.settings, seen, &stored.value, command, report) {
+                self.start(seen, command, stored, report).await?;
+            }
+        }
+        Ok(None)
     }
-    stored.value.nominated.retain(|_, until| seen.now < *until);
-    seen.expect_also(&stored.value.nominated);
-    stored.value.note_leaving(&seen);
-    let (decision, took) = decide(settings, &seen, &stored.value, ports.clock());
-    counts::evaluated(&mut report, &decision, &took);
-    stored.value.memory = decision.memory.clone();
-    if stored.value.gauged_at.is_none_or(|at| seen.now.duration_since(at) >= counts::EVERY) {
-        counts::states(&mut report, &decision);
-        shows::unreadable(ports, cluster, &seen, settings.shadow, &mut report).await;
-        stored.value.gauged_at = Some(seen.now);
+
+    /// Executes what has rested, if it still holds; answers whether it does.
+    async fn validated(
+        &self,
+        seen: &Snapshot,
+        proposal: &Proposal,
+        stored: &mut Stored<Disruptions>,
+        report: &mut Report,
+    ) -> Result<bool, HandleError> {
+        let facts = stored.value.facts(seen);
+        let memory = stored.value.memory.clone();
+        let rules = rules(self.settings, seen);
+        let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &memory, settings: &rules };
+        match disruption::validate(input, proposal) {
+            Ok(Validated { command, dropped }) => {
+                counts::dropped(report, proposal.method, dropped);
+                if is_refused(self.settings, seen, &stored.value, &command, report) {
+                    return Ok(false);
+                }
+                self.start(seen, &command, stored, report).await
+            }
+            Err(rejection) => {
+                shows::rejected(report, proposal, &rejection, seen.now);
+                counts::dropped(report, proposal.method, rejection.failed);
+                for note in rejection.notes.iter().take(shows::EVENTS_MAX) {
+                    // The rejection stands in the decision log; the event is a courtesy.
+                    let _ = self.ports.cluster().publish(&self.lease.cluster, &shows::event_of(note, &seen.read)).await;
+                }
+                Ok(false)
+            }
+        }
     }
-    imagined::note(&mut report, &mut stored.value, &decision, settings.shadow, seen.now);
-    let acted = act(ports, settings, lease, &seen, &decision, &mut stored, &mut report).await;
-    // What is to be read comes second: the longer a decision waits, the more pods have come meanwhile.
-    shows::verdicts(ports, cluster, &seen, &decision, settings.shadow, &mut report).await?;
-    if !settings.shadow {
-        observe::conditions(ports, &seen, &decision, &mut report).await?;
-    }
-    let next = acted?;
-    let next = if report.counted("handed_over") > 0 { Some(SignedDuration::ZERO) } else { next };
-    let again = plan_next_look(&seen, &before, next, &mut stored.value);
-    if stored.value != before {
-        ports.store().write(cluster, &stored.value, stored.revision).await?;
-    }
-    if let Some(delay) = again {
-        ports.queues().ring(Doorbell::Consolidate { cluster: cluster.clone() }, delay).await?;
-    }
-    ports.store().append(cluster, &report.decisions).await?;
-    Ok(report)
 }
 
 /// Pools with a Node whose claim neither the table nor the cluster shows, while claims cannot be read: how many of their nodes are on
@@ -165,51 +249,6 @@ fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions, clock: &imp
     (decision, took)
 }
 
-/// Lets a found command rest, or executes the one that has rested and still holds. Answers when to look again.
-async fn act<P: Rights>(
-    ports: P,
-    settings: &Settings,
-    lease: &Lease,
-    seen: &Snapshot,
-    decision: &Decision,
-    stored: &mut Stored<Disruptions>,
-    report: &mut Report,
-) -> Result<Option<SignedDuration>, HandleError> {
-    if settings.shadow {
-        // Found before the cluster was put into shadow mode: it is not to be executed any more.
-        stored.value.resting = None;
-        return Ok(None);
-    }
-    if let Some(proposal) = stored.value.resting.clone() {
-        if seen.now < proposal.execute_after {
-            return Ok(Some(proposal.execute_after.duration_since(seen.now)));
-        }
-        stored.value.resting = None;
-        if validated(ports, settings, lease, seen, &proposal, stored, report).await? {
-            return Ok(None);
-        }
-        // What no longer holds makes way at once for what this pass has found, by whichever method.
-    }
-    let Some(command) = decision.commands.first() else { return Ok(None) };
-    shows::found(report, command, false, seen.now);
-    let proposal = Proposal { execute_after: rested(command.method, settings, seen.now), ..command.proposal(seen.now) };
-    if proposal.execute_after > seen.now {
-        let wait = proposal.execute_after.duration_since(seen.now);
-        stored.value.resting = Some(proposal);
-        return Ok(Some(wait));
-    }
-    for command in &decision.commands {
-        if time_left(ports.clock()).is_zero() {
-            report.count("handed_over");
-            break;
-        }
-        if !is_refused(settings, seen, &stored.value, command, report) {
-            execute::start(ports, lease, seen, command, stored, report).await?;
-        }
-    }
-    Ok(None)
-}
-
 /// Whether a second opinion, which shares no code with the decision, forbids a command. That is told, and nothing is done.
 fn is_refused(settings: &Settings, seen: &Snapshot, known: &Disruptions, command: &Command, report: &mut Report) -> bool {
     let (facts, rules) = (known.facts(seen), rules(settings, seen));
@@ -223,40 +262,6 @@ fn is_refused(settings: &Settings, seen: &Snapshot, known: &Disruptions, command
 fn rested(method: Method, settings: &Settings, now: Timestamp) -> Timestamp {
     let wait = if method.validation_wait().is_zero() { SignedDuration::ZERO } else { settings.validation_delay };
     now.checked_add(wait).unwrap_or(now)
-}
-
-/// Executes what has rested, if it still holds; answers whether it does.
-async fn validated<P: Rights>(
-    ports: P,
-    settings: &Settings,
-    lease: &Lease,
-    seen: &Snapshot,
-    proposal: &Proposal,
-    stored: &mut Stored<Disruptions>,
-    report: &mut Report,
-) -> Result<bool, HandleError> {
-    let facts = stored.value.facts(seen);
-    let memory = stored.value.memory.clone();
-    let rules = rules(settings, seen);
-    let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &memory, settings: &rules };
-    match disruption::validate(input, proposal) {
-        Ok(Validated { command, dropped }) => {
-            counts::dropped(report, proposal.method, dropped);
-            if is_refused(settings, seen, &stored.value, &command, report) {
-                return Ok(false);
-            }
-            execute::start(ports, lease, seen, &command, stored, report).await
-        }
-        Err(rejection) => {
-            shows::rejected(report, proposal, &rejection, seen.now);
-            counts::dropped(report, proposal.method, rejection.failed);
-            for note in rejection.notes.iter().take(shows::EVENTS_MAX) {
-                // The rejection stands in the decision log; the event is a courtesy.
-                let _ = ports.cluster().publish(&lease.cluster, &shows::event_of(note, &seen.read)).await;
-            }
-            Ok(false)
-        }
-    }
 }
 
 /// Sees to it that one doorbell is under way while the cluster has machines of ours, and that doorbells do not multiply.

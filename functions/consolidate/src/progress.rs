@@ -1,14 +1,14 @@
 //! Going on with commands: replacements first, then the end of the old nodes; or everything back.
 
-use crate::Rights;
 use crate::counts;
 use crate::execute::{self, find};
 use crate::state::{Disruptions, Running, command_timeout, deletion_reason};
+use crate::{Rights, Run};
 use std::collections::BTreeSet;
 use whittle_api::conditions;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Lease, Phase, Stored};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Phase, Stored};
 use whittle_core::disruption::LedgerEntry;
 use whittle_ports::{
     ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Report, Safeguard, StoreError, advance, readable,
@@ -24,38 +24,166 @@ pub(crate) enum Outcome {
     RolledBack,
 }
 
-/// Takes every command of the record one step further, and takes marks off nodes that no command names. Answers whether
-/// claims were made or ended, so that the snapshot shows them no more as they are.
-pub(crate) async fn go_on<P: Rights>(
-    ports: P,
-    lease: &Lease,
-    seen: &Snapshot,
-    stored: &mut Stored<Disruptions>,
-    report: &mut Report,
-) -> Result<bool, HandleError> {
-    let mut left = Vec::new();
-    let mut launched = false;
-    let patience = command_timeout(stored.value.removals().count());
-    for running in stored.value.running.clone() {
-        let mut next = running;
-        if is_shadowed(seen, &next) {
-            take_back(ports, lease, seen, &next, SHADOW_BEGAN, report).await?;
-            undo(&mut stored.value, &next);
-            continue;
+impl<P: Rights> Run<'_, P> {
+    /// Takes every command of the record one step further, and takes marks off nodes that no command names. Answers whether
+    /// claims were made or ended, so that the snapshot shows them no more as they are.
+    pub(crate) async fn go_on(&self, seen: &Snapshot, stored: &mut Stored<Disruptions>, report: &mut Report) -> Result<bool, HandleError> {
+        let mut left = Vec::new();
+        let mut launched = false;
+        let patience = command_timeout(stored.value.removals().count());
+        for running in stored.value.running.clone() {
+            let mut next = running;
+            if is_shadowed(seen, &next) {
+                self.take_back(seen, &next, SHADOW_BEGAN, report).await?;
+                undo(&mut stored.value, &next);
+                continue;
+            }
+            launched |= !next.stored;
+            match self.step(seen, &mut next, patience, report).await? {
+                Outcome::Waits => left.push(next),
+                Outcome::Done => {}
+                Outcome::RolledBack => undo(&mut stored.value, &next),
+            }
         }
-        launched |= !next.stored;
-        match step(ports, lease, seen, &mut next, patience, report).await? {
-            Outcome::Waits => left.push(next),
-            Outcome::Done => {}
-            Outcome::RolledBack => undo(&mut stored.value, &next),
+        let moved = left.len() < stored.value.running.len();
+        if !moved && Safeguard::StraysOpened.stops(true) {
+            unmark_strays(self.ports, seen, &stored.value, report).await?;
+        }
+        stored.value.running = left;
+        Ok(moved || launched)
+    }
+
+    /// One step of a command, which is given up when it takes longer than `patience`. Every part may be repeated.
+    pub(crate) async fn step(
+        &self,
+        seen: &Snapshot,
+        running: &mut Running,
+        patience: SignedDuration,
+        report: &mut Report,
+    ) -> Result<Outcome, HandleError> {
+        if !running.stored {
+            if let Some(claim) = self.mark(seen, running).await? {
+                self.take_back(seen, running, &format!("the claim {claim} cannot be read"), report).await?;
+                return Ok(Outcome::RolledBack);
+            }
+            self.launch(running).await?;
+            running.stored = true;
+            running.shrink();
+            if !running.replacements.is_empty() {
+                // What was read before they were stored does not show them.
+                return Ok(Outcome::Waits);
+            }
+        }
+        match readiness(seen, running, patience) {
+            Readiness::Waiting => Ok(Outcome::Waits),
+            Readiness::Ready => {
+                let outcome = self.end_old(seen, running, patience, report).await?;
+                if outcome == Outcome::Done {
+                    // Before the command leaves its record: rather entered twice, under one id, than never.
+                    let (entry, record) = entry(seen, running);
+                    self.ports.store().append(&self.lease.cluster, &[record]).await?;
+                    counts::saved(report, &entry);
+                }
+                Ok(outcome)
+            }
+            Readiness::Lost(why) => {
+                self.take_back(seen, running, &why, report).await?;
+                Ok(Outcome::RolledBack)
+            }
         }
     }
-    let moved = left.len() < stored.value.running.len();
-    if !moved && Safeguard::StraysOpened.stops(true) {
-        unmark_strays(ports, seen, &stored.value, report).await?;
+
+    /// Takes the marks of a command off its nodes and claims. What is being ended already is not kept.
+    async fn take_back(&self, seen: &Snapshot, running: &Running, why: &str, report: &mut Report) -> Result<(), HandleError> {
+        for going in &running.removals {
+            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: going.claim.clone() };
+            // Read anew: its conditions were written a moment ago. One that cannot be read may be ending: once it can be, its node is
+            // opened as that of no command.
+            let claim = match self.ports.store().get(&key).await {
+                Err(StoreError::Unreadable { .. }) => continue,
+                found => found?,
+            };
+            if claim.as_ref().is_some_and(|claim| claim.value.is_ending()) {
+                continue;
+            }
+            self.unmark(&going.node).await?;
+            if let Some(claim) = claim {
+                forget_reason(self.ports.store(), &claim).await?;
+            }
+            report.decide(seen.now, DecisionKind::Kept, format!("node/{}", going.node), format!("Kept after all: {why}"));
+        }
+        report.count("rolled_back");
+        counts::failed(report, seen, running);
+        Ok(())
     }
-    stored.value.running = left;
-    Ok(moved || launched)
+
+    /// Rolls every command back: the cluster was put into shadow mode while they ran. What they had launched stays, as after
+    /// any command that failed; what was being ended goes on when shadow mode ends.
+    pub(crate) async fn give_up_all(
+        &self,
+        seen: &Snapshot,
+        stored: &mut Stored<Disruptions>,
+        report: &mut Report,
+    ) -> Result<(), HandleError> {
+        for running in std::mem::take(&mut stored.value.running) {
+            self.take_back(seen, &running, SHADOW_BEGAN, report).await?;
+            undo(&mut stored.value, &running);
+        }
+        // Marks of a run that died before its command was stored, or while it was rolled back.
+        unmark_strays(self.ports, seen, &stored.value, report).await
+    }
+
+    /// Asks for the end of the old claims. One that somebody changed meanwhile is asked again in the next step.
+    async fn end_old(
+        &self,
+        seen: &Snapshot,
+        running: &Running,
+        patience: SignedDuration,
+        report: &mut Report,
+    ) -> Result<Outcome, HandleError> {
+        let mut outcome = Outcome::Done;
+        for going in &running.removals {
+            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: going.claim.clone() };
+            // Read anew: its conditions were written a moment ago.
+            let claim = match self.ports.store().get(&key).await {
+                Ok(Some(claim)) => claim,
+                Ok(None) => continue,
+                Err(StoreError::Unreadable { .. }) => {
+                    // It may be readable again before the command is too old; then it is left to whoever can read it.
+                    if seen.now.duration_since(running.started_at) <= patience {
+                        outcome = Outcome::Waits;
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if !claim.value.is_ending() {
+                let message = format!("{}: part of command {}", running.method.reason(), running.id);
+                let deletion = claim.value.deletion_for(deletion_reason(running.method), message, seen.now);
+                match advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), seen.now).await {
+                    Ok(_) => report.count("disrupted"),
+                    Err(HandleError::Store(StoreError::Conflict { .. })) => {
+                        outcome = Outcome::Waits;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            self.ports
+                .queues()
+                .ring(Doorbell::Terminate { cluster: self.lease.cluster.clone(), claim: going.claim.clone() }, SignedDuration::ZERO)
+                .await?;
+        }
+        Ok(outcome)
+    }
+
+    pub(crate) async fn unmark(&self, node: &str) -> Result<(), HandleError> {
+        let patch = NodePatch { remove_taints: vec![execute::disrupted()], ..NodePatch::default() };
+        match self.ports.cluster().patch_node(&self.lease.cluster, node, "", &patch).await {
+            Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 /// Puts a command's new state into the record.
@@ -120,95 +248,6 @@ fn ending_text(claim: &Claim) -> String {
     claim.deletion.as_ref().map_or_else(|| claim.phase.word().to_owned(), |deletion| deletion.message.clone())
 }
 
-/// One step of a command, which is given up when it takes longer than `patience`. Every part may be repeated.
-pub(crate) async fn step<P: Rights>(
-    ports: P,
-    lease: &Lease,
-    seen: &Snapshot,
-    running: &mut Running,
-    patience: SignedDuration,
-    report: &mut Report,
-) -> Result<Outcome, HandleError> {
-    if !running.stored {
-        if let Some(claim) = execute::mark(ports, lease, seen, running).await? {
-            take_back(ports, lease, seen, running, &format!("the claim {claim} cannot be read"), report).await?;
-            return Ok(Outcome::RolledBack);
-        }
-        execute::launch(ports, lease, running).await?;
-        running.stored = true;
-        running.shrink();
-        if !running.replacements.is_empty() {
-            // What was read before they were stored does not show them.
-            return Ok(Outcome::Waits);
-        }
-    }
-    match readiness(seen, running, patience) {
-        Readiness::Waiting => Ok(Outcome::Waits),
-        Readiness::Ready => {
-            let outcome = end_old(ports, lease, seen, running, patience, report).await?;
-            if outcome == Outcome::Done {
-                // Before the command leaves its record: rather entered twice, under one id, than never.
-                let (entry, record) = entry(seen, running);
-                ports.store().append(&lease.cluster, &[record]).await?;
-                counts::saved(report, &entry);
-            }
-            Ok(outcome)
-        }
-        Readiness::Lost(why) => {
-            take_back(ports, lease, seen, running, &why, report).await?;
-            Ok(Outcome::RolledBack)
-        }
-    }
-}
-
-/// Takes the marks of a command off its nodes and claims. What is being ended already is not kept.
-async fn take_back<P: Rights>(
-    ports: P,
-    lease: &Lease,
-    seen: &Snapshot,
-    running: &Running,
-    why: &str,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    for going in &running.removals {
-        let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
-        // Read anew: its conditions were written a moment ago. One that cannot be read may be ending: once it can be, its node is
-        // opened as that of no command.
-        let claim = match ports.store().get(&key).await {
-            Err(StoreError::Unreadable { .. }) => continue,
-            found => found?,
-        };
-        if claim.as_ref().is_some_and(|claim| claim.value.is_ending()) {
-            continue;
-        }
-        unmark(ports, lease, &going.node).await?;
-        if let Some(claim) = claim {
-            forget_reason(ports.store(), &claim).await?;
-        }
-        report.decide(seen.now, DecisionKind::Kept, format!("node/{}", going.node), format!("Kept after all: {why}"));
-    }
-    report.count("rolled_back");
-    counts::failed(report, seen, running);
-    Ok(())
-}
-
-/// Rolls every command back: the cluster was put into shadow mode while they ran. What they had launched stays, as after
-/// any command that failed; what was being ended goes on when shadow mode ends.
-pub(crate) async fn give_up_all<P: Rights>(
-    ports: P,
-    lease: &Lease,
-    seen: &Snapshot,
-    stored: &mut Stored<Disruptions>,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    for running in std::mem::take(&mut stored.value.running) {
-        take_back(ports, lease, seen, &running, SHADOW_BEGAN, report).await?;
-        undo(&mut stored.value, &running);
-    }
-    // Marks of a run that died before its command was stored, or while it was rolled back.
-    unmark_strays(ports, seen, &stored.value, report).await
-}
-
 /// Why a command ends that shadow mode overtook.
 const SHADOW_BEGAN: &str = "shadow mode was switched on";
 
@@ -229,59 +268,6 @@ pub(crate) fn entry(seen: &Snapshot, running: &Running) -> (LedgerEntry, Decisio
     let detail = serde_json::json!({ LedgerEntry::KEY: entry });
     let record = DecisionRecord { at: seen.now, kind: DecisionKind::Disrupted, subject: LedgerEntry::KEY.to_owned(), message, detail };
     (entry, record)
-}
-
-/// Asks for the end of the old claims. One that somebody changed meanwhile is asked again in the next step.
-async fn end_old<P: Rights>(
-    ports: P,
-    lease: &Lease,
-    seen: &Snapshot,
-    running: &Running,
-    patience: SignedDuration,
-    report: &mut Report,
-) -> Result<Outcome, HandleError> {
-    let mut outcome = Outcome::Done;
-    for going in &running.removals {
-        let key = ClaimKey { cluster: lease.cluster.clone(), name: going.claim.clone() };
-        // Read anew: its conditions were written a moment ago.
-        let claim = match ports.store().get(&key).await {
-            Ok(Some(claim)) => claim,
-            Ok(None) => continue,
-            Err(StoreError::Unreadable { .. }) => {
-                // It may be readable again before the command is too old; then it is left to whoever can read it.
-                if seen.now.duration_since(running.started_at) <= patience {
-                    outcome = Outcome::Waits;
-                }
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if !claim.value.is_ending() {
-            let message = format!("{}: part of command {}", running.method.reason(), running.id);
-            let deletion = claim.value.deletion_for(deletion_reason(running.method), message, seen.now);
-            match advance(ports.store(), &claim, &Event::DeletionAsked(deletion), seen.now).await {
-                Ok(_) => report.count("disrupted"),
-                Err(HandleError::Store(StoreError::Conflict { .. })) => {
-                    outcome = Outcome::Waits;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        ports
-            .queues()
-            .ring(Doorbell::Terminate { cluster: lease.cluster.clone(), claim: going.claim.clone() }, SignedDuration::ZERO)
-            .await?;
-    }
-    Ok(outcome)
-}
-
-pub(crate) async fn unmark<P: Rights>(ports: P, lease: &Lease, node: &str) -> Result<(), HandleError> {
-    let patch = NodePatch { remove_taints: vec![execute::disrupted()], ..NodePatch::default() };
-    match ports.cluster().patch_node(&lease.cluster, node, "", &patch).await {
-        Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Nodes of ours that carry the mark although nothing is to happen to them: a command that was rolled back half way.

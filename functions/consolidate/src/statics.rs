@@ -3,14 +3,14 @@
 //! Only the holder of the cluster's lease creates claims, and each creation is fenced, so that of two runs at once one
 //! alone fills a pool up. What is to go is stored before it is ended: two runs never choose different machines.
 
-use crate::Rights;
 use crate::state::{Disruptions, Leaving};
+use crate::{Rights, Run};
 use crate::{rules, time_left};
 use std::collections::BTreeSet;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Lease, Phase, Stored, mirror};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, mirror};
 use whittle_core::disruption::{self, Gate, StaticChange, static_changes};
 use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Queues, Records, Report, Safeguard, Settings, StoreError, advance};
 use whittle_snapshot::{Snapshot, claim_of};
@@ -19,47 +19,119 @@ use whittle_units::{ClaimName, SignedDuration, Timestamp};
 /// A pool whose launch failed is not tried again before this has passed: what was missing then is likely missing still.
 const FAILED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
-/// Brings every static pool closer to its `replicas`. Answers whether claims were made or ended, so that the snapshot
-/// shows them no more as they are.
-pub(crate) async fn balance<P: Rights>(
-    ports: P,
-    settings: &Settings,
-    lease: &Lease,
-    seen: &Snapshot,
-    stored: &mut Stored<Disruptions>,
-    report: &mut Report,
-) -> Result<bool, HandleError> {
-    let shadowed = |pool: &str| settings.shadow || shadow_pools(seen).any(|name| name == pool);
-    // Decided before shadow mode was switched on: it is not to be done any more.
-    stored.value.leaving.retain(|leaving| !shadowed(&leaving.node_pool));
-    if !stored.value.leaving.is_empty() {
-        // What is too many besides is decided on what is read after these have gone.
-        return let_go(ports, lease, seen, stored, report).await;
-    }
-    let changes = changes(settings, seen, &stored.value);
-    stored.value.statics_told.retain(|pool, _| changes.iter().any(|change| change.node_pool == *pool));
-    let mut created = Vec::new();
-    let mut leaving = Vec::new();
-    for change in &changes {
-        if let Some(why) = held(settings, change, &seen.hidden) {
-            told(stored, report, change, why, seen.now);
-            continue;
+impl<P: Rights> Run<'_, P> {
+    /// Brings every static pool closer to its `replicas`. Answers whether claims were made or ended, so that the snapshot
+    /// shows them no more as they are.
+    pub(crate) async fn balance(
+        &self,
+        seen: &Snapshot,
+        stored: &mut Stored<Disruptions>,
+        report: &mut Report,
+    ) -> Result<bool, HandleError> {
+        let shadowed = |pool: &str| self.settings.shadow || shadow_pools(seen).any(|name| name == pool);
+        // Decided before shadow mode was switched on: it is not to be done any more.
+        stored.value.leaving.retain(|leaving| !shadowed(&leaving.node_pool));
+        if !stored.value.leaving.is_empty() {
+            // What is too many besides is decided on what is read after these have gone.
+            return self.let_go(seen, stored, report).await;
         }
-        leaving.extend(change.delete.iter().map(|claim| leave(seen, change, claim)));
-        if change.at_limit {
-            told(stored, report, change, "its limits.nodes is reached".to_owned(), seen.now);
-        } else {
-            stored.value.statics_told.remove(&change.node_pool);
+        let changes = changes(self.settings, seen, &stored.value);
+        stored.value.statics_told.retain(|pool, _| changes.iter().any(|change| change.node_pool == *pool));
+        let mut created = Vec::new();
+        let mut leaving = Vec::new();
+        for change in &changes {
+            if let Some(why) = held(self.settings, change, &seen.hidden) {
+                told(stored, report, change, why, seen.now);
+                continue;
+            }
+            leaving.extend(change.delete.iter().map(|claim| leave(seen, change, claim)));
+            if change.at_limit {
+                told(stored, report, change, "its limits.nodes is reached".to_owned(), seen.now);
+            } else {
+                stored.value.statics_told.remove(&change.node_pool);
+            }
+            created.extend(self.launch_replicas(seen, change, report).await?);
         }
-        created.extend(launch(ports, lease, seen, change, report).await?);
+        self.announce(&created).await?;
+        if leaving.is_empty() {
+            return Ok(!created.is_empty());
+        }
+        stored.value.leaving = leaving;
+        stored.revision = self.ports.store().write(&self.lease.cluster, &stored.value, stored.revision).await?;
+        self.let_go(seen, stored, report).await
     }
-    announce(ports, lease, &created).await?;
-    if leaving.is_empty() {
-        return Ok(!created.is_empty());
+
+    /// Stores the claims that a pool lacks. Each is fenced: a run whose lease has passed on makes none.
+    async fn launch_replicas(&self, seen: &Snapshot, change: &StaticChange, report: &mut Report) -> Result<Vec<Claim>, HandleError> {
+        let mut created = Vec::new();
+        if change.launch.is_empty() {
+            return Ok(created);
+        }
+        if Safeguard::StaticsRest.stops(rests_until(seen, &change.node_pool).is_some()) {
+            report.count("statics_rest");
+            return Ok(created);
+        }
+        for new in &change.launch {
+            if time_left(self.ports.clock()).is_zero() {
+                report.count("handed_over");
+                break;
+            }
+            let claim = claim_of(new, seen, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
+            self.ports.store().create(self.lease, &claim).await?;
+            let message = format!("one of the {} that NodePool {} lacks of its replicas", change.launch.len(), change.node_pool);
+            report.decide(seen.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);
+            report.count("planned");
+            crate::counts::created(report, "provisioned", &change.node_pool, None);
+            created.push(claim);
+        }
+        Ok(created)
     }
-    stored.value.leaving = leaving;
-    stored.revision = ports.store().write(&lease.cluster, &stored.value, stored.revision).await?;
-    let_go(ports, lease, seen, stored, report).await
+
+    /// Tells everybody of claims that were made: the launch function first, because all else is shown again by `sweep`.
+    async fn announce(&self, created: &[Claim]) -> Result<(), HandleError> {
+        if created.is_empty() {
+            return Ok(());
+        }
+        let claims: Vec<ClaimName> = created.iter().map(|claim| claim.key.name.clone()).collect();
+        self.ports.queues().ring(Doorbell::Launch { cluster: self.lease.cluster.clone(), claims }, SignedDuration::ZERO).await?;
+        for claim in created {
+            let _ = self.ports.cluster().apply_mirror(&self.lease.cluster, &mirror(claim)).await;
+        }
+        Ok(())
+    }
+
+    /// Asks for the end of what the record says is to go; what somebody changed meanwhile stays in the record for the next run.
+    /// Draining honours budgets and protected pods.
+    async fn let_go(&self, seen: &Snapshot, stored: &mut Stored<Disruptions>, report: &mut Report) -> Result<bool, HandleError> {
+        let mut done = BTreeSet::new();
+        for leaving in &stored.value.leaving {
+            if time_left(self.ports.clock()).is_zero() {
+                report.count("handed_over");
+                break;
+            }
+            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: leaving.claim.clone() };
+            let found = match self.ports.store().get(&key).await {
+                Err(StoreError::Unreadable { .. }) => continue,
+                found => found?,
+            };
+            if let Some(claim) = found.filter(|claim| !claim.value.is_ending()) {
+                let deletion = claim.value.deletion_for(DeletionReason::ScaledDown, leaving.message.clone(), seen.now);
+                match advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), seen.now).await {
+                    Ok(_) => {
+                        report.decide(seen.now, DecisionKind::Disrupted, format!("nodeclaim/{}", leaving.claim), leaving.message.clone());
+                        report.count("scaled_down");
+                    }
+                    Err(HandleError::Store(StoreError::Conflict { .. })) => continue,
+                    Err(error) => return Err(error),
+                }
+            }
+            let bell = Doorbell::Terminate { cluster: self.lease.cluster.clone(), claim: leaving.claim.clone() };
+            self.ports.queues().ring(bell, SignedDuration::ZERO).await?;
+            done.insert(leaving.claim.clone());
+        }
+        stored.value.leaving.retain(|leaving| !done.contains(&leaving.claim));
+        Ok(!done.is_empty())
+    }
 }
 
 fn changes(settings: &Settings, seen: &Snapshot, known: &Disruptions) -> Vec<StaticChange> {
@@ -118,88 +190,4 @@ pub(crate) fn rests_until(seen: &Snapshot, pool: &str) -> Option<Timestamp> {
         _ => None,
     });
     failed.max().filter(|until| *until > seen.now)
-}
-
-/// Stores the claims that a pool lacks. Each is fenced: a run whose lease has passed on makes none.
-async fn launch<P: Rights>(
-    ports: P,
-    lease: &Lease,
-    seen: &Snapshot,
-    change: &StaticChange,
-    report: &mut Report,
-) -> Result<Vec<Claim>, HandleError> {
-    let mut created = Vec::new();
-    if change.launch.is_empty() {
-        return Ok(created);
-    }
-    if Safeguard::StaticsRest.stops(rests_until(seen, &change.node_pool).is_some()) {
-        report.count("statics_rest");
-        return Ok(created);
-    }
-    for new in &change.launch {
-        if time_left(ports.clock()).is_zero() {
-            report.count("handed_over");
-            break;
-        }
-        let claim = claim_of(new, seen, &lease.cluster, &ports.clock().unique(), ports.clock().unique(), None);
-        ports.store().create(lease, &claim).await?;
-        let message = format!("one of the {} that NodePool {} lacks of its replicas", change.launch.len(), change.node_pool);
-        report.decide(seen.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);
-        report.count("planned");
-        crate::counts::created(report, "provisioned", &change.node_pool, None);
-        created.push(claim);
-    }
-    Ok(created)
-}
-
-/// Tells everybody of claims that were made: the launch function first, because all else is shown again by `sweep`.
-async fn announce<P: Rights>(ports: P, lease: &Lease, created: &[Claim]) -> Result<(), HandleError> {
-    if created.is_empty() {
-        return Ok(());
-    }
-    let claims: Vec<ClaimName> = created.iter().map(|claim| claim.key.name.clone()).collect();
-    ports.queues().ring(Doorbell::Launch { cluster: lease.cluster.clone(), claims }, SignedDuration::ZERO).await?;
-    for claim in created {
-        let _ = ports.cluster().apply_mirror(&lease.cluster, &mirror(claim)).await;
-    }
-    Ok(())
-}
-
-/// Asks for the end of what the record says is to go; what somebody changed meanwhile stays in the record for the next run.
-/// Draining honours budgets and protected pods.
-async fn let_go<P: Rights>(
-    ports: P,
-    lease: &Lease,
-    seen: &Snapshot,
-    stored: &mut Stored<Disruptions>,
-    report: &mut Report,
-) -> Result<bool, HandleError> {
-    let mut done = BTreeSet::new();
-    for leaving in &stored.value.leaving {
-        if time_left(ports.clock()).is_zero() {
-            report.count("handed_over");
-            break;
-        }
-        let key = ClaimKey { cluster: lease.cluster.clone(), name: leaving.claim.clone() };
-        let found = match ports.store().get(&key).await {
-            Err(StoreError::Unreadable { .. }) => continue,
-            found => found?,
-        };
-        if let Some(claim) = found.filter(|claim| !claim.value.is_ending()) {
-            let deletion = claim.value.deletion_for(DeletionReason::ScaledDown, leaving.message.clone(), seen.now);
-            match advance(ports.store(), &claim, &Event::DeletionAsked(deletion), seen.now).await {
-                Ok(_) => {
-                    report.decide(seen.now, DecisionKind::Disrupted, format!("nodeclaim/{}", leaving.claim), leaving.message.clone());
-                    report.count("scaled_down");
-                }
-                Err(HandleError::Store(StoreError::Conflict { .. })) => continue,
-                Err(error) => return Err(error),
-            }
-        }
-        let bell = Doorbell::Terminate { cluster: lease.cluster.clone(), claim: leaving.claim.clone() };
-        ports.queues().ring(bell, SignedDuration::ZERO).await?;
-        done.insert(leaving.claim.clone());
-    }
-    stored.value.leaving.retain(|leaving| !done.contains(&leaving.claim));
-    Ok(!done.is_empty())
 }

@@ -1,15 +1,14 @@
 //! Addresses that launches have taken of subnets since EC2 counted them: the count is minutes old, a launch takes seconds.
 
-use crate::Rights;
 use crate::batch::Batch;
-use crate::plan::Facts;
+use crate::{Rights, Run};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use whittle_api::karpenter::ResolvedSubnet;
 use whittle_claims::{NodeClassRecord, Record, Revision};
 use whittle_ec2::fleet::FleetInstance;
 use whittle_ports::{Clock, HandleError, Records, StoreError};
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_units::{SignedDuration, Timestamp};
 
 /// By then every class has been looked at again, and EC2 has counted what was taken before.
 const KEPT: SignedDuration = SignedDuration::from_mins(10);
@@ -66,43 +65,39 @@ pub(crate) fn left(class: &NodeClassRecord, uses: &[Use]) -> BTreeMap<String, u3
     free
 }
 
-/// Notes where the machines of a call came up. Losing that only makes the next choice a little worse.
-pub(crate) async fn note<P: Rights>(
-    ports: P,
-    facts: &Facts,
-    cluster: &ClusterName,
-    batch: &Batch,
-    instances: &[FleetInstance],
-) -> Result<(), HandleError> {
-    let chooses = facts.class(&batch.node_class).is_some_and(|class| has_choice(&class.subnets));
-    if !chooses || instances.is_empty() || batch.addresses == 0 {
-        return Ok(());
-    }
-    let mut by_subnet: BTreeMap<&str, u32> = BTreeMap::new();
-    for instance in instances {
-        *by_subnet.entry(&instance.subnet_id).or_default() += batch.addresses;
-    }
-    for _ in 0..TRIED_MAX {
-        let now = ports.clock().now();
-        let known = ports.store().read::<SubnetUse>(cluster, SubnetUse::NAME).await?;
-        let expected = known.as_ref().map_or(Revision::ABSENT, |known| known.revision);
-        let mut next = known.map(|known| known.value).unwrap_or_default();
-        if next.recent.iter().any(|one| one.batch == batch.id) {
+impl<P: Rights> Run<'_, P> {
+    /// Notes where the machines of a call came up. Losing that only makes the next choice a little worse.
+    pub(crate) async fn note_addresses(&self, batch: &Batch, instances: &[FleetInstance]) -> Result<(), HandleError> {
+        let chooses = self.facts.class(&batch.node_class).is_some_and(|class| has_choice(&class.subnets));
+        if !chooses || instances.is_empty() || batch.addresses == 0 {
             return Ok(());
         }
-        next.recent.retain(|one| now.duration_since(one.at) < KEPT);
-        let uses = by_subnet.iter().map(|(subnet, addresses)| {
-            let (batch, subnet) = (batch.id.clone(), (*subnet).to_owned());
-            Use { batch, subnet, addresses: *addresses, at: now }
-        });
-        next.recent.extend(uses);
-        let surplus = next.recent.len().saturating_sub(USES_MAX);
-        next.recent.drain(..surplus);
-        match ports.store().write(cluster, &next, expected).await {
-            Ok(_) => return Ok(()),
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
+        let mut by_subnet: BTreeMap<&str, u32> = BTreeMap::new();
+        for instance in instances {
+            *by_subnet.entry(&instance.subnet_id).or_default() += batch.addresses;
         }
+        for _ in 0..TRIED_MAX {
+            let now = self.ports.clock().now();
+            let known = self.ports.store().read::<SubnetUse>(self.cluster, SubnetUse::NAME).await?;
+            let expected = known.as_ref().map_or(Revision::ABSENT, |known| known.revision);
+            let mut next = known.map(|known| known.value).unwrap_or_default();
+            if next.recent.iter().any(|one| one.batch == batch.id) {
+                return Ok(());
+            }
+            next.recent.retain(|one| now.duration_since(one.at) < KEPT);
+            let uses = by_subnet.iter().map(|(subnet, addresses)| {
+                let (batch, subnet) = (batch.id.clone(), (*subnet).to_owned());
+                Use { batch, subnet, addresses: *addresses, at: now }
+            });
+            next.recent.extend(uses);
+            let surplus = next.recent.len().saturating_sub(USES_MAX);
+            next.recent.drain(..surplus);
+            match self.ports.store().write(self.cluster, &next, expected).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }

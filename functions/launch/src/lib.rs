@@ -17,7 +17,7 @@ mod tests;
 use addresses::{SubnetUse, has_choice};
 use answer::AT_ONCE;
 use batch::Batch;
-use call::{Call, call};
+use call::Call;
 use futures::future::{join_all, try_join_all};
 use plan::{Facts, Group};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +62,13 @@ const ONE_REFUSAL: SignedDuration = SignedDuration::from_secs(1);
 /// Nodes never join faster.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(10);
 
+/// A run for one cluster: what it acts through, and what it goes by.
+pub(crate) struct Run<'a, P> {
+    ports: P,
+    cluster: &'a ClusterName,
+    facts: Facts,
+}
+
 /// Launches the named claims, or all that are due when none is named.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, claims: &[ClaimName]) -> Result<Report, HandleError> {
     let mut report = Report::default();
@@ -72,7 +79,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     if due.is_empty() {
         return Ok(report);
     }
-    let mut facts = match load(ports, settings, cluster).await? {
+    let facts = match load(ports, settings, cluster).await? {
         Some(facts) => facts,
         None => {
             // `refresh` has not run yet; the launch timeout bounds the wait.
@@ -81,9 +88,10 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
             return Ok(report);
         }
     };
-    facts.changed = classes::changed(ports, cluster, &facts, &due, &mut report).await;
-    classes::look(ports, cluster, &facts, &due).await?;
-    let outcome = launch_all(ports, &facts, cluster, due, &mut report).await;
+    let mut run = Run { ports, cluster, facts };
+    run.facts.changed = run.changed(&due, &mut report).await;
+    run.look(&due).await?;
+    let outcome = run.launch_all(due, &mut report).await;
     if !report.decisions.is_empty() {
         ports.store().append(cluster, &report.decisions).await?;
     }
@@ -159,57 +167,230 @@ fn access_of(record: &ClusterRecord) -> ClusterAccess {
     }
 }
 
-async fn launch_all<P: Rights>(
-    ports: P,
-    facts: &Facts,
-    cluster: &ClusterName,
-    due: Vec<Stored<Claim>>,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    let (fresh, begun): (Vec<_>, Vec<_>) = due.into_iter().partition(|claim| matches!(claim.value.phase, Phase::Planned));
-    let mut left: Vec<ClaimName> = Vec::new();
-    let mut later = Later::new();
-    let mut by_batch: BTreeMap<String, Vec<Stored<Claim>>> = BTreeMap::new();
-    for claim in begun {
-        if let Phase::Launching { client_token, .. } = &claim.value.phase {
-            by_batch.entry(client_token.clone()).or_default().push(claim);
+impl<P: Rights> Run<'_, P> {
+    async fn launch_all(&self, due: Vec<Stored<Claim>>, report: &mut Report) -> Result<(), HandleError> {
+        let (fresh, begun): (Vec<_>, Vec<_>) = due.into_iter().partition(|claim| matches!(claim.value.phase, Phase::Planned));
+        let mut left: Vec<ClaimName> = Vec::new();
+        let mut later = Later::new();
+        let mut by_batch: BTreeMap<String, Vec<Stored<Claim>>> = BTreeMap::new();
+        for claim in begun {
+            if let Phase::Launching { client_token, .. } = &claim.value.phase {
+                by_batch.entry(client_token.clone()).or_default().push(claim);
+            }
+        }
+        for (id, claims) in by_batch {
+            if !has_time(self.ports.clock()) {
+                report.count("handed_over");
+                left.extend(claims.into_iter().map(|claim| claim.value.key.name));
+                continue;
+            }
+            left.extend(self.resume(&id, claims, &mut later, report).await?);
+        }
+        let plan = self.facts.plan(fresh);
+        for (claim, error) in plan.refused {
+            if self.ports.clock().deadline().has(self.ports.clock().now(), ONE_REFUSAL) {
+                self.refuse(claim, &error, &mut later, report).await?;
+            } else {
+                report.count("handed_over");
+                left.push(claim.value.key.name);
+            }
+        }
+        for group in plan.groups {
+            if !has_time(self.ports.clock()) {
+                report.count("handed_over");
+                left.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
+            } else if self.take_token().await? {
+                self.begin(group, report).await?;
+            } else {
+                report.count("no_token");
+                left.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
+            }
+        }
+        for (delay, names) in later {
+            self.ring_again(names, delay).await?;
+        }
+        if !left.is_empty() {
+            again::ring(self.ports, self.cluster, left).await?;
+        }
+        Ok(())
+    }
+
+    /// A rate cap: all invocations of the account share the bucket, however many run.
+    async fn take_token(&self) -> Result<bool, HandleError> {
+        let now = self.ports.clock().now();
+        let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
+        match self.ports.store().take_tokens(&BucketName(BUCKET.to_owned()), &full, 1, now).await {
+            Ok(taken) => Ok(Safeguard::CallsRated.permits(taken)),
+            // Others took theirs at the same moment: ours comes later.
+            Err(StoreError::Conflict { .. } | StoreError::Throttled { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
-    for (id, claims) in by_batch {
-        if !has_time(ports.clock()) {
-            report.count("handed_over");
-            left.extend(claims.into_iter().map(|claim| claim.value.key.name));
-            continue;
+
+    /// Stores the intent for a new group, then makes the call.
+    async fn begin(&self, group: Group, report: &mut Report) -> Result<(), HandleError> {
+        let tokens: Vec<ClaimName> = group.claims.iter().map(|claim| plan::token_of(&claim.value)).collect();
+        let id = plan::id_of(self.cluster, &tokens);
+        let begun = Event::LaunchBegun { client_token: id.clone() };
+        let now = self.ports.clock().now();
+        let moved = group.claims.iter().map(|claim| advance(self.ports.store(), claim, &begun, now)).collect();
+        // Deleted meanwhile, or another run has it: the call goes without it.
+        let members: Vec<ClaimName> = at_once(moved, report).await?.into_iter().map(|claim| claim.value.key.name).collect();
+        if members.is_empty() {
+            return Ok(());
         }
-        left.extend(resume(ports, facts, cluster, &id, claims, &mut later, report).await?);
+        let batch = plan::batch(&id, members, &group.node_class, &group.launch, self.ports.clock().now());
+        let Some(batch) = self.store_batch(batch).await? else { return Ok(()) };
+        // A claim is launched within seconds of its plan. One that waited longer may have been launched before the table was restored.
+        let oldest = group.claims.iter().map(|claim| now.duration_since(claim.value.created_at)).max().unwrap_or_default();
+        let which = if Safeguard::OldPlansLookFirst.stops(oldest >= ABANDONED) { unstored(oldest) } else { Call::First };
+        self.call(&batch, which, report).await
     }
-    let plan = facts.plan(fresh);
-    for (claim, error) in plan.refused {
-        if ports.clock().deadline().has(ports.clock().now(), ONE_REFUSAL) {
-            refuse(ports, claim, &error, &mut later, report).await?;
-        } else {
-            report.count("handed_over");
-            left.push(claim.value.key.name);
+
+    /// Stores a call that nobody has made yet. If another run stored it first, theirs is the one to make; they make it.
+    async fn store_batch(&self, batch: Batch) -> Result<Option<Batch>, HandleError> {
+        match self.ports.store().write(self.cluster, &batch, Revision::ABSENT).await {
+            Ok(_) => Ok(Some(batch)),
+            Err(StoreError::Conflict { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
-    for group in plan.groups {
-        if !has_time(ports.clock()) {
-            report.count("handed_over");
-            left.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
-        } else if take_token(ports).await? {
-            begin(ports, facts, cluster, group, report).await?;
-        } else {
+
+    /// Takes up a launch that was left behind: the same call again, or, where it was never stored, a new one.
+    /// Returns the claims that have to wait for a token.
+    async fn resume(
+        &self,
+        id: &str,
+        claims: Vec<Stored<Claim>>,
+        later: &mut Later,
+        report: &mut Report,
+    ) -> Result<Vec<ClaimName>, HandleError> {
+        let names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
+        if !self.take_token().await? {
             report.count("no_token");
-            left.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
+            return Ok(names);
+        }
+        // Counting the attempt first keeps a second run of the same doorbell off.
+        let (begun, now) = (Event::LaunchBegun { client_token: id.to_owned() }, self.ports.clock().now());
+        let mut writes = Vec::new();
+        for claim in &claims {
+            let mut next = whittle_claims::step(&claim.value, &begun, now)?;
+            next.look_again_at = now.checked_add(ABANDONED).ok();
+            writes.push(save(self.ports.store(), claim, next));
+        }
+        let taken = at_once(writes, report).await?;
+        if taken.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some(batch) = self.ports.store().read::<Batch>(self.cluster, id).await? {
+            let (members, strays): (Vec<_>, Vec<_>) =
+                taken.into_iter().partition(|claim| batch.value.members.contains(&claim.value.key.name));
+            // The call was stored without these, so that no machine of it is theirs.
+            self.under_new_name(strays, id, None, SOON).await?;
+            if !members.is_empty() {
+                let which = if batch.value.looked_at.is_some() { Call::Lost } else { Call::Repeat };
+                self.call(&batch.value, which, report).await?;
+            }
+            return Ok(Vec::new());
+        }
+        let ages = claims.iter().filter_map(|claim| match &claim.value.phase {
+            Phase::Launching { since, .. } => Some(now.duration_since(*since)),
+            _ => None,
+        });
+        let which = unstored(ages.max().unwrap_or_default());
+        let plan = self.facts.plan(taken);
+        for (claim, error) in plan.refused {
+            self.refuse(claim, &error, later, report).await?;
+        }
+        let mut groups = plan.groups.into_iter();
+        if let Some(group) = groups.next() {
+            let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
+            let batch = plan::batch(id, members, &group.node_class, &group.launch, self.ports.clock().now());
+            if let Some(batch) = self.store_batch(batch).await? {
+                self.call(&batch, which, report).await?;
+            }
+        }
+        // What no longer asks for the same waits for its own call.
+        for group in groups {
+            self.under_new_name(group.claims, id, None, SOON).await?;
+        }
+        Ok(Vec::new())
+    }
+
+    /// A claim for which no call can be made.
+    async fn refuse(&self, claim: Stored<Claim>, error: &LaunchError, later: &mut Later, report: &mut Report) -> Result<(), HandleError> {
+        let message = chain(error);
+        match error.disposition() {
+            LaunchDisposition::InsufficientCapacity => {
+                let reason = DeletionReason::InsufficientCapacity;
+                if matches!(error, LaunchError::NodeClassGone(_)) {
+                    self.publish(&claim.value, "", "Failed resolving NodeClass").await;
+                }
+                self.give_up(vec![claim], reason, &message, report).await
+            }
+            LaunchDisposition::NodeClassNotReady => self.give_up(vec![claim], DeletionReason::NodeClassNotReady, &message, report).await,
+            LaunchDisposition::Retry(reason) => {
+                let name = claim.value.key.name.clone();
+                let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
+                answer::unless_moved(advance(self.ports.store(), &claim, &event, self.ports.clock().now()).await)?;
+                report.count("retried");
+                let delay = if matches!(error, LaunchError::NodeClassChanged(_)) { LOOKED_UP } else { LATER };
+                later.entry(delay).or_default().push(name);
+                Ok(())
+            }
         }
     }
-    for (delay, names) in later {
-        answer::ring_again(ports, cluster, names, delay).await?;
+
+    /// Ends claims that get no machine; their pods are planned anew.
+    pub(crate) async fn give_up(
+        &self,
+        claims: Vec<Stored<Claim>>,
+        reason: DeletionReason,
+        message: &str,
+        report: &mut Report,
+    ) -> Result<(), HandleError> {
+        let now = self.ports.clock().now();
+        let event = Event::LaunchFailed { reason, message: message.to_owned() };
+        for some in claims.chunks(AT_ONCE) {
+            let mut failure = None;
+            let mut failed = Vec::new();
+            for outcome in join_all(some.iter().map(|claim| advance(self.ports.store(), claim, &event, now))).await {
+                match answer::unless_moved(outcome) {
+                    Ok(moved) => failed.extend(moved.filter(|claim| matches!(claim.value.phase, Phase::Failed { .. }))),
+                    Err(error) => failure = Some(error),
+                }
+            }
+            failed.iter().for_each(|claim| tell_failed(&claim.value, reason, message, now, report));
+            if let Some(first) = failed.first() {
+                self.ports.queues().ring(Doorbell::Schedule { cluster: first.value.key.cluster.clone() }, SignedDuration::ZERO).await?;
+            }
+            let ended = failed.iter().map(|claim| {
+                let ClaimKey { cluster, name } = claim.value.key.clone();
+                self.ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO)
+            });
+            try_join_all(ended).await?;
+            join_all(failed.iter().map(|claim| self.show_failed(&claim.value, reason, message))).await;
+            if let Some(error) = failure {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
-    if !left.is_empty() {
-        again::ring(ports, cluster, left).await?;
+
+    /// In the cluster; that it cannot be shown stops nothing.
+    async fn show_failed(&self, claim: &Claim, reason: DeletionReason, message: &str) {
+        if reason == DeletionReason::InsufficientCapacity {
+            let message = format!("NodeClaim {} event: {}", claim.key.name, cut(message));
+            self.publish(claim, "InsufficientCapacityError", &message).await;
+        }
+        let _ = self.ports.cluster().apply_mirror(&claim.key.cluster, &mirror(claim)).await;
     }
-    Ok(())
+
+    /// Warns on the claim; that nobody can be told stops nothing.
+    async fn publish(&self, claim: &Claim, reason: &str, message: &str) {
+        let event = ClusterEvent::warning(Involved::claim(claim), reason, message);
+        let _ = self.ports.cluster().publish(&claim.key.cluster, &event).await;
+    }
 }
 
 /// Claims that are tried again, by when.
@@ -218,38 +399,6 @@ type Later = BTreeMap<SignedDuration, Vec<ClaimName>>;
 /// A call is begun only if its answer can still be handed out; what is left goes to the next invocation.
 fn has_time(clock: &impl Clock) -> bool {
     clock.deadline().has(clock.now(), ONE_CALL)
-}
-
-/// A rate cap: all invocations of the account share the bucket, however many run.
-async fn take_token<P: Rights>(ports: P) -> Result<bool, HandleError> {
-    let now = ports.clock().now();
-    let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
-    match ports.store().take_tokens(&BucketName(BUCKET.to_owned()), &full, 1, now).await {
-        Ok(taken) => Ok(Safeguard::CallsRated.permits(taken)),
-        // Others took theirs at the same moment: ours comes later.
-        Err(StoreError::Conflict { .. } | StoreError::Throttled { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Stores the intent for a new group, then makes the call.
-async fn begin<P: Rights>(ports: P, facts: &Facts, cluster: &ClusterName, group: Group, report: &mut Report) -> Result<(), HandleError> {
-    let tokens: Vec<ClaimName> = group.claims.iter().map(|claim| plan::token_of(&claim.value)).collect();
-    let id = plan::id_of(cluster, &tokens);
-    let begun = Event::LaunchBegun { client_token: id.clone() };
-    let now = ports.clock().now();
-    let moved = group.claims.iter().map(|claim| advance(ports.store(), claim, &begun, now)).collect();
-    // Deleted meanwhile, or another run has it: the call goes without it.
-    let members: Vec<ClaimName> = at_once(moved, report).await?.into_iter().map(|claim| claim.value.key.name).collect();
-    if members.is_empty() {
-        return Ok(());
-    }
-    let batch = plan::batch(&id, members, &group.node_class, &group.launch, ports.clock().now());
-    let Some(batch) = store_batch(ports, cluster, batch).await? else { return Ok(()) };
-    // A claim is launched within seconds of its plan. One that waited longer may have been launched before the table was restored.
-    let oldest = group.claims.iter().map(|claim| now.duration_since(claim.value.created_at)).max().unwrap_or_default();
-    let which = if Safeguard::OldPlansLookFirst.stops(oldest >= ABANDONED) { unstored(oldest) } else { Call::First };
-    call(ports, facts, cluster, &batch, which, report).await
 }
 
 /// Claims that are written for one call, some at a time. Those that others have moved are counted and left out; every write
@@ -276,110 +425,9 @@ async fn at_once(
     Ok(done)
 }
 
-/// Stores a call that nobody has made yet. If another run stored it first, theirs is the one to make; they make it.
-async fn store_batch<P: Rights>(ports: P, cluster: &ClusterName, batch: Batch) -> Result<Option<Batch>, HandleError> {
-    match ports.store().write(cluster, &batch, Revision::ABSENT).await {
-        Ok(_) => Ok(Some(batch)),
-        Err(StoreError::Conflict { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Takes up a launch that was left behind: the same call again, or, where it was never stored, a new one.
-/// Returns the claims that have to wait for a token.
-async fn resume<P: Rights>(
-    ports: P,
-    facts: &Facts,
-    cluster: &ClusterName,
-    id: &str,
-    claims: Vec<Stored<Claim>>,
-    later: &mut Later,
-    report: &mut Report,
-) -> Result<Vec<ClaimName>, HandleError> {
-    let names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
-    if !take_token(ports).await? {
-        report.count("no_token");
-        return Ok(names);
-    }
-    // Counting the attempt first keeps a second run of the same doorbell off.
-    let (begun, now) = (Event::LaunchBegun { client_token: id.to_owned() }, ports.clock().now());
-    let mut writes = Vec::new();
-    for claim in &claims {
-        let mut next = whittle_claims::step(&claim.value, &begun, now)?;
-        next.look_again_at = now.checked_add(ABANDONED).ok();
-        writes.push(save(ports.store(), claim, next));
-    }
-    let taken = at_once(writes, report).await?;
-    if taken.is_empty() {
-        return Ok(Vec::new());
-    }
-    if let Some(batch) = ports.store().read::<Batch>(cluster, id).await? {
-        let (members, strays): (Vec<_>, Vec<_>) = taken.into_iter().partition(|claim| batch.value.members.contains(&claim.value.key.name));
-        // The call was stored without these, so that no machine of it is theirs.
-        answer::under_new_name(ports, cluster, strays, id, None, SOON).await?;
-        if !members.is_empty() {
-            let which = if batch.value.looked_at.is_some() { Call::Lost } else { Call::Repeat };
-            call(ports, facts, cluster, &batch.value, which, report).await?;
-        }
-        return Ok(Vec::new());
-    }
-    let ages = claims.iter().filter_map(|claim| match &claim.value.phase {
-        Phase::Launching { since, .. } => Some(now.duration_since(*since)),
-        _ => None,
-    });
-    let which = unstored(ages.max().unwrap_or_default());
-    let plan = facts.plan(taken);
-    for (claim, error) in plan.refused {
-        refuse(ports, claim, &error, later, report).await?;
-    }
-    let mut groups = plan.groups.into_iter();
-    if let Some(group) = groups.next() {
-        let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
-        let batch = plan::batch(id, members, &group.node_class, &group.launch, ports.clock().now());
-        if let Some(batch) = store_batch(ports, cluster, batch).await? {
-            call(ports, facts, cluster, &batch, which, report).await?;
-        }
-    }
-    // What no longer asks for the same waits for its own call.
-    for group in groups {
-        answer::under_new_name(ports, cluster, group.claims, id, None, SOON).await?;
-    }
-    Ok(Vec::new())
-}
-
 /// What a call is of which nothing is stored, by the age of what it is for.
 fn unstored(age: SignedDuration) -> Call {
     if age >= LONG_AGO { Call::Lost } else { Call::New }
-}
-
-/// A claim for which no call can be made.
-async fn refuse<P: Rights>(
-    ports: P,
-    claim: Stored<Claim>,
-    error: &LaunchError,
-    later: &mut Later,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    let message = chain(error);
-    match error.disposition() {
-        LaunchDisposition::InsufficientCapacity => {
-            let reason = DeletionReason::InsufficientCapacity;
-            if matches!(error, LaunchError::NodeClassGone(_)) {
-                publish(ports, &claim.value, "", "Failed resolving NodeClass").await;
-            }
-            give_up(ports, vec![claim], reason, &message, report).await
-        }
-        LaunchDisposition::NodeClassNotReady => give_up(ports, vec![claim], DeletionReason::NodeClassNotReady, &message, report).await,
-        LaunchDisposition::Retry(reason) => {
-            let name = claim.value.key.name.clone();
-            let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
-            answer::unless_moved(advance(ports.store(), &claim, &event, ports.clock().now()).await)?;
-            report.count("retried");
-            let delay = if matches!(error, LaunchError::NodeClassChanged(_)) { LOOKED_UP } else { LATER };
-            later.entry(delay).or_default().push(name);
-            Ok(())
-        }
-    }
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
@@ -390,42 +438,6 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = inner.source();
     }
     text
-}
-
-/// Ends claims that get no machine; their pods are planned anew.
-pub(crate) async fn give_up<P: Rights>(
-    ports: P,
-    claims: Vec<Stored<Claim>>,
-    reason: DeletionReason,
-    message: &str,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    let now = ports.clock().now();
-    let event = Event::LaunchFailed { reason, message: message.to_owned() };
-    for some in claims.chunks(AT_ONCE) {
-        let mut failure = None;
-        let mut failed = Vec::new();
-        for outcome in join_all(some.iter().map(|claim| advance(ports.store(), claim, &event, now))).await {
-            match answer::unless_moved(outcome) {
-                Ok(moved) => failed.extend(moved.filter(|claim| matches!(claim.value.phase, Phase::Failed { .. }))),
-                Err(error) => failure = Some(error),
-            }
-        }
-        failed.iter().for_each(|claim| tell_failed(&claim.value, reason, message, now, report));
-        if let Some(first) = failed.first() {
-            ports.queues().ring(Doorbell::Schedule { cluster: first.value.key.cluster.clone() }, SignedDuration::ZERO).await?;
-        }
-        let ended = failed.iter().map(|claim| {
-            let ClaimKey { cluster, name } = claim.value.key.clone();
-            ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO)
-        });
-        try_join_all(ended).await?;
-        join_all(failed.iter().map(|claim| show_failed(ports, &claim.value, reason, message))).await;
-        if let Some(error) = failure {
-            return Err(error);
-        }
-    }
-    Ok(())
 }
 
 fn tell_failed(claim: &Claim, reason: DeletionReason, message: &str, now: Timestamp, report: &mut Report) {
@@ -441,15 +453,6 @@ fn tell_failed(claim: &Claim, reason: DeletionReason, message: &str, now: Timest
     report.metric("karpenter_nodeclaims_disrupted_total", labels);
 }
 
-/// In the cluster; that it cannot be shown stops nothing.
-async fn show_failed<P: Rights>(ports: P, claim: &Claim, reason: DeletionReason, message: &str) {
-    if reason == DeletionReason::InsufficientCapacity {
-        let message = format!("NodeClaim {} event: {}", claim.key.name, cut(message));
-        publish(ports, claim, "InsufficientCapacityError", &message).await;
-    }
-    let _ = ports.cluster().apply_mirror(&claim.key.cluster, &mirror(claim)).await;
-}
-
 /// Longest text of a failed launch in an event; more is cut off (lifecycle 20).
 const MESSAGE_MAX: usize = 300;
 
@@ -458,10 +461,4 @@ fn cut(message: &str) -> String {
         Some((end, _)) => format!("{}...", &message[..end]),
         None => message.to_owned(),
     }
-}
-
-/// Warns on the claim; that nobody can be told stops nothing.
-async fn publish<P: Rights>(ports: P, claim: &Claim, reason: &str, message: &str) {
-    let event = ClusterEvent::warning(Involved::claim(claim), reason, message);
-    let _ = ports.cluster().publish(&claim.key.cluster, &event).await;
 }
