@@ -134,7 +134,7 @@ fn actions<'t>(template: &'t str, function: &str) -> Option<BTreeSet<&'t str>> {
     let policies = of_role.skip_while(|line| line.trim() != "Policies:");
     let mut actions = BTreeSet::new();
     let mut allows = true;
-    for line in policies.map(str::trim) {
+    for line in policies.map(|line| line.trim_start_matches([' ', '-'])) {
         if let Some(effect) = line.strip_prefix("Effect: ") {
             allows = effect == "Allow";
         }
