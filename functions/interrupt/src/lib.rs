@@ -30,6 +30,14 @@ const TRIES_MAX: u32 = 5;
 /// repeated by then, and the queue, which brings a message back after a minute, does not give it up as poisoned.
 const AWAITED: SignedDuration = SignedDuration::from_secs(90);
 
+/// A run for one notice: what it acts through, and what the notice says.
+struct Run<'a, P> {
+    ports: P,
+    settings: &'a Settings,
+    kind: InterruptionKind,
+    sent_at: Option<Timestamp>,
+}
+
 /// Handles the body of one message of the interruption queue. Text that is no event is an `Unreadable` error, to be dropped.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Result<Report, HandleError> {
     let mut report = Report::default();
@@ -37,124 +45,153 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Res
         .map_err(|error| HandleError::Unreadable { what: "the interruption notice".to_owned(), reason: error.to_string() })?;
     let Some(notice) = notice else { return Ok(report) };
     report.metric("karpenter_interruption_received_messages_total", [("message_type", notice.kind.as_str())]);
+    let run = Run { ports, settings, kind: notice.kind, sent_at: notice.time };
     let mut failure = None;
     for instance in notice.instances.iter().filter(|instance| !instance.as_str().is_empty()) {
         // One that fails takes no other of the same message with it; the message comes again.
-        if let Err(error) = one(ports, settings, notice.kind, instance, notice.time, &mut report).await {
+        if let Err(error) = run.one(instance, &mut report).await {
             failure.get_or_insert(error);
         }
     }
     failure.map_or(Ok(report), Err)
 }
 
-/// A notice is judged on the newest state of its claim: nothing repeats it, so whoever writes the claim at the same moment
-/// must not have it forgotten.
-async fn one<P: Rights>(
-    ports: P,
-    settings: &Settings,
-    kind: InterruptionKind,
-    instance: &InstanceId,
-    sent_at: Option<Timestamp>,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    for _ in 0..TRIES_MAX {
-        let Some(claim) = ports.store().by_instance(instance).await? else {
-            report.count("unknown_instances");
-            let waits = kind.ends_claim() && !settings.shadow && is_young(sent_at, ports.clock().now());
-            if waits && has_launches(ports, settings).await? {
-                return Err(HandleError::NotYet { what: format!("the claim of {instance}") });
+impl<P: Rights> Run<'_, P> {
+    /// A notice is judged on the newest state of its claim: nothing repeats it, so whoever writes the claim at the same moment
+    /// must not have it forgotten.
+    async fn one(&self, instance: &InstanceId, report: &mut Report) -> Result<(), HandleError> {
+        for _ in 0..TRIES_MAX {
+            let Some(claim) = self.ports.store().by_instance(instance).await? else {
+                report.count("unknown_instances");
+                let waits = self.kind.ends_claim() && !self.settings.shadow && is_young(self.sent_at, self.ports.clock().now());
+                if waits && self.has_launches().await? {
+                    return Err(HandleError::NotYet { what: format!("the claim of {instance}") });
+                }
+                return Ok(());
+            };
+            let named = claim.value.machine().is_some_and(|machine| machine.instance_id == *instance);
+            if !named {
+                report.count("late");
+                return Ok(());
             }
-            return Ok(());
-        };
-        let named = claim.value.machine().is_some_and(|machine| machine.instance_id == *instance);
-        if !named {
-            report.count("late");
-            return Ok(());
+            match self.noticed(&claim, report).await {
+                Err(HandleError::Store(StoreError::Conflict { .. })) if Safeguard::NoticeTriedAgain.stops(true) => {
+                    report.count("contended")
+                }
+                outcome => return outcome,
+            }
         }
-        match noticed(ports, settings, &claim, kind, sent_at, report).await {
-            Err(HandleError::Store(StoreError::Conflict { .. })) if Safeguard::NoticeTriedAgain.stops(true) => report.count("contended"),
-            outcome => return outcome,
+        Err(HandleError::Contended { what: format!("the claim of {instance}"), tries: TRIES_MAX })
+    }
+
+    /// Whether any claim waits for EC2 to name its machine. Most notices of machines that nobody knows are other people's: they are
+    /// dropped at once.
+    async fn has_launches(&self) -> Result<bool, HandleError> {
+        for cluster in &self.settings.clusters {
+            let claims = self.ports.store().list(cluster).await?;
+            if claims.iter().any(|claim| matches!(claim.value.phase, Phase::Launching { .. })) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Does what a notice asks of a claim as it was read. `Conflict` when somebody else has written it meanwhile: then nothing
+    /// was done.
+    async fn noticed(&self, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
+        let now = self.ports.clock().now();
+        if claim.value.deletion.is_some() && !Safeguard::DeadlineTightened.stops(tightens(&claim.value, self.kind, now)) {
+            report.count("repeats");
+            // The run that stored it may have died before it rang.
+            if self.kind.ends_claim() && claim.value.is_live() && claim.value.look_again_at.is_none() && !self.settings.shadow {
+                self.ring(&claim.value).await?;
+            }
+            return self.remember_stock_out(&claim.value, now).await;
+        }
+        let ends =
+            self.kind.ends_claim() || self.kind == InterruptionKind::RebalanceRecommendation && self.takes_advice(&claim.value).await?;
+        let instance = claim.value.machine().map_or("", |machine| machine.instance_id.as_str());
+        let message = format!("{} for {instance}", self.kind.as_str());
+        let subject = format!("nodeclaim/{}", claim.value.key.name);
+        let cluster = &claim.value.key.cluster;
+        let mut told = Report::default();
+        let ended = if ends && !self.settings.shadow {
+            let ended = self.mark(claim, &message, now).await?;
+            told.count("ended");
+            disrupted(&mut told, &claim.value, self.kind);
+            Some(ended)
+        } else {
+            None
+        };
+        let remembered = self.remember_stock_out(&claim.value, now).await;
+        if let Some(ended) = &ended {
+            self.ring(&ended.value).await?;
+            let _ = self.ports.cluster().apply_mirror(cluster, &mirror(&ended.value)).await;
+        }
+        told.decide(now, DecisionKind::Interrupted, subject, message.clone());
+        told.count("noted");
+        self.ports.store().append(cluster, &told.decisions).await?;
+        report.absorb(told);
+        if !self.settings.shadow {
+            self.publish(&claim.value, self.kind.event_reason(), self.kind.ends_claim(), &message).await;
+            if ends {
+                self.publish(&claim.value, "TerminatingOnInterruption", true, "Interruption triggered termination for the NodeClaim").await;
+            }
+        }
+        remembered
+    }
+
+    /// Whether a recommendation ends a machine: its pool says so, or says nothing and the deployment does. Asked only for
+    /// recommendations, which are few.
+    async fn takes_advice(&self, claim: &Claim) -> Result<bool, HandleError> {
+        let objects = self.ports.cluster().read(&claim.key.cluster, Scope::Nodes, None).await?;
+        let converted = claim.spec.owner.kind == "Provisioner";
+        let of_claim = |pool: &&NodePool| pool.metadata.name == claim.spec.node_pool && pool.is_converted_provisioner() == converted;
+        Ok(advice(objects.node_pools.iter().find(of_claim), self.settings.act_on_rebalance))
+    }
+
+    /// Marks the claim. What it ends for is stored before anything else happens.
+    async fn mark(&self, claim: &Stored<Claim>, message: &str, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
+        // The notice counts from when AWS sent it, not from when it reached us; a clock that runs ahead changes nothing.
+        let noticed_at = self.sent_at.map_or(now, |sent| sent.min(now));
+        let deletion = claim.value.deletion_for(reason(self.kind), message, noticed_at);
+        advance(self.ports.store(), claim, &Event::DeletionAsked(deletion), now).await
+    }
+
+    /// Pods get their new place while the old one still stands.
+    async fn ring(&self, ended: &Claim) -> Result<(), HandleError> {
+        let key = ended.key.clone();
+        self.ports.queues().ring(Doorbell::Schedule { cluster: key.cluster.clone() }, SignedDuration::ZERO).await?;
+        self.ports.queues().ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, SignedDuration::ZERO).await?;
+        Ok(())
+    }
+
+    async fn remember_stock_out(&self, claim: &Claim, now: Timestamp) -> Result<(), HandleError> {
+        let Some(offering) = short_of(claim, self.kind) else { return Ok(()) };
+        let code = if self.kind == InterruptionKind::SpotInterrupted { "SpotInterruption" } else { "CapacityReservationInterruption" };
+        let known = self.ports.store().stock_outs(now).await?;
+        let old = known.iter().find(|out| out.offering == offering);
+        self.ports.store().put_stock_outs(&[StockOut::struck(old, offering, code, now)]).await?;
+        Ok(())
+    }
+
+    /// Tells claim and Node; that they cannot be told stops nothing.
+    async fn publish(&self, claim: &Claim, reason: &str, warning: bool, message: &str) {
+        let event = |about| {
+            let normal = ClusterEvent::normal(about, reason, message);
+            ClusterEvent { warning, ..normal }
+        };
+        let cluster = &claim.key.cluster;
+        let _ = self.ports.cluster().publish(cluster, &event(Involved::claim(claim))).await;
+        if let Some(node) = claim.node_name() {
+            let _ = self.ports.cluster().publish(cluster, &event(Involved::node(node))).await;
         }
     }
-    Err(HandleError::Contended { what: format!("the claim of {instance}"), tries: TRIES_MAX })
 }
 
 /// Whether a notice may be about a machine of which its launch has not heard yet.
 fn is_young(sent_at: Option<Timestamp>, now: Timestamp) -> bool {
     sent_at.is_some_and(|sent| now.duration_since(sent) < AWAITED)
-}
-
-/// Whether any claim waits for EC2 to name its machine. Most notices of machines that nobody knows are other people's: they are
-/// dropped at once.
-async fn has_launches<P: Rights>(ports: P, settings: &Settings) -> Result<bool, HandleError> {
-    for cluster in &settings.clusters {
-        let claims = ports.store().list(cluster).await?;
-        if claims.iter().any(|claim| matches!(claim.value.phase, Phase::Launching { .. })) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Does what a notice asks of a claim as it was read. `Conflict` when somebody else has written it meanwhile: then nothing
-/// was done.
-async fn noticed<P: Rights>(
-    ports: P,
-    settings: &Settings,
-    claim: &Stored<Claim>,
-    kind: InterruptionKind,
-    sent_at: Option<Timestamp>,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    let now = ports.clock().now();
-    if claim.value.deletion.is_some() && !Safeguard::DeadlineTightened.stops(tightens(&claim.value, kind, now)) {
-        report.count("repeats");
-        // The run that stored it may have died before it rang.
-        if kind.ends_claim() && claim.value.is_live() && claim.value.look_again_at.is_none() && !settings.shadow {
-            ring(ports, &claim.value).await?;
-        }
-        return remember_stock_out(ports, &claim.value, kind, now).await;
-    }
-    let ends =
-        kind.ends_claim() || kind == InterruptionKind::RebalanceRecommendation && takes_advice(ports, settings, &claim.value).await?;
-    let instance = claim.value.machine().map_or("", |machine| machine.instance_id.as_str());
-    let message = format!("{} for {instance}", kind.as_str());
-    let subject = format!("nodeclaim/{}", claim.value.key.name);
-    let cluster = &claim.value.key.cluster;
-    let mut told = Report::default();
-    let ended = if ends && !settings.shadow {
-        let ended = mark(ports, claim, kind, &message, sent_at, now).await?;
-        told.count("ended");
-        disrupted(&mut told, &claim.value, kind);
-        Some(ended)
-    } else {
-        None
-    };
-    let remembered = remember_stock_out(ports, &claim.value, kind, now).await;
-    if let Some(ended) = &ended {
-        ring(ports, &ended.value).await?;
-        let _ = ports.cluster().apply_mirror(cluster, &mirror(&ended.value)).await;
-    }
-    told.decide(now, DecisionKind::Interrupted, subject, message.clone());
-    told.count("noted");
-    ports.store().append(cluster, &told.decisions).await?;
-    report.absorb(told);
-    if !settings.shadow {
-        publish(ports, &claim.value, kind.event_reason(), kind.ends_claim(), &message).await;
-        if ends {
-            publish(ports, &claim.value, "TerminatingOnInterruption", true, "Interruption triggered termination for the NodeClaim").await;
-        }
-    }
-    remembered
-}
-
-/// Whether a recommendation ends a machine: its pool says so, or says nothing and the deployment does. Asked only for
-/// recommendations, which are few.
-async fn takes_advice<P: Rights>(ports: P, settings: &Settings, claim: &Claim) -> Result<bool, HandleError> {
-    let objects = ports.cluster().read(&claim.key.cluster, Scope::Nodes, None).await?;
-    let converted = claim.spec.owner.kind == "Provisioner";
-    let of_claim = |pool: &&NodePool| pool.metadata.name == claim.spec.node_pool && pool.is_converted_provisioner() == converted;
-    Ok(advice(objects.node_pools.iter().find(of_claim), settings.act_on_rebalance))
 }
 
 /// What a pool says of recommendations. A word that nobody knows ends nothing, nor does a pool in shadow mode, nor one that
@@ -165,29 +202,6 @@ fn advice(pool: Option<&NodePool>, otherwise: bool) -> bool {
         Some(said) => said == "true",
         None => otherwise,
     }
-}
-
-/// Marks the claim. What it ends for is stored before anything else happens.
-async fn mark<P: Rights>(
-    ports: P,
-    claim: &Stored<Claim>,
-    kind: InterruptionKind,
-    message: &str,
-    sent_at: Option<Timestamp>,
-    now: Timestamp,
-) -> Result<Stored<Claim>, HandleError> {
-    // The notice counts from when AWS sent it, not from when it reached us; a clock that runs ahead changes nothing.
-    let noticed_at = sent_at.map_or(now, |sent| sent.min(now));
-    let deletion = claim.value.deletion_for(reason(kind), message, noticed_at);
-    advance(ports.store(), claim, &Event::DeletionAsked(deletion), now).await
-}
-
-/// Pods get their new place while the old one still stands.
-async fn ring<P: Rights>(ports: P, ended: &Claim) -> Result<(), HandleError> {
-    let key = ended.key.clone();
-    ports.queues().ring(Doorbell::Schedule { cluster: key.cluster.clone() }, SignedDuration::ZERO).await?;
-    ports.queues().ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, SignedDuration::ZERO).await?;
-    Ok(())
 }
 
 const fn reason(kind: InterruptionKind) -> DeletionReason {
@@ -226,28 +240,6 @@ fn short_of(claim: &Claim, kind: InterruptionKind) -> Option<OfferingKey> {
             machine.labels.get(labels::RESERVATION_ID).map(|id| OfferingKey::of_reservation(id))
         }
         _ => None,
-    }
-}
-
-async fn remember_stock_out<P: Rights>(ports: P, claim: &Claim, kind: InterruptionKind, now: Timestamp) -> Result<(), HandleError> {
-    let Some(offering) = short_of(claim, kind) else { return Ok(()) };
-    let code = if kind == InterruptionKind::SpotInterrupted { "SpotInterruption" } else { "CapacityReservationInterruption" };
-    let known = ports.store().stock_outs(now).await?;
-    let old = known.iter().find(|out| out.offering == offering);
-    ports.store().put_stock_outs(&[StockOut::struck(old, offering, code, now)]).await?;
-    Ok(())
-}
-
-/// Tells claim and Node; that they cannot be told stops nothing.
-async fn publish<P: Rights>(ports: P, claim: &Claim, reason: &str, warning: bool, message: &str) {
-    let event = |about| {
-        let normal = ClusterEvent::normal(about, reason, message);
-        ClusterEvent { warning, ..normal }
-    };
-    let cluster = &claim.key.cluster;
-    let _ = ports.cluster().publish(cluster, &event(Involved::claim(claim))).await;
-    if let Some(node) = claim.node_name() {
-        let _ = ports.cluster().publish(cluster, &event(Involved::node(node))).await;
     }
 }
 

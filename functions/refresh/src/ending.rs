@@ -1,17 +1,15 @@
 //! A class that is being deleted, or is gone: held while a claim uses it, then what was made for it goes, then its
 //! finalizer (aws 18).
 
-use crate::Rights;
-use crate::missed;
+use crate::{Rights, Run};
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionKind, LeftNodes, NodeClassRecord, Record, Stored};
 use whittle_ports::{
     Clock, ClusterEvent, ClusterReader, DecisionLog, Discovery, HandleError, Involved, Presence, RecordRemoval, Records, Report, Safeguard,
-    Settings, Sought, StatusWriter, StoreError,
+    Sought, StatusWriter, StoreError,
 };
-use whittle_units::ClusterName;
 
 /// Claims that an event names.
 const NAMED: usize = 5;
@@ -71,8 +69,8 @@ fn closed(known: &NodeClassRecord, class: Option<&Ec2NodeClass>, now: whittle_un
 }
 
 /// What the end of a class is judged by.
-pub(crate) struct Ending<'a> {
-    pub(crate) cluster: &'a ClusterName,
+pub(crate) struct Ending<'a, P> {
+    pub(crate) run: &'a Run<'a, P>,
     pub(crate) objects: &'a ClusterObjects,
     pub(crate) claims: &'a [Stored<Claim>],
     /// Names of claims that cannot be read.
@@ -82,7 +80,7 @@ pub(crate) struct Ending<'a> {
     pub(crate) leaves: Option<LeftNodes>,
 }
 
-impl Ending<'_> {
+impl<P: Rights> Ending<'_, P> {
     fn record(&self, name: &str) -> Option<&Stored<NodeClassRecord>> {
         self.records.iter().find(|known| known.value.name() == name)
     }
@@ -104,23 +102,23 @@ impl Ending<'_> {
     }
 
     /// Whether a class that is not listed was not listed before either, and is gone by the API server's own answer.
-    async fn is_gone<P: Rights>(&self, ports: P, name: &str) -> Result<bool, HandleError> {
-        if !missed::again(ports, self.cluster, name).await? {
+    async fn is_gone(&self, name: &str) -> Result<bool, HandleError> {
+        if !self.run.is_missed_again(name).await? {
             return Ok(false);
         }
         let given = NodeClassRecord::given_name(name);
         let sought = if given == name { Sought::NodeClass } else { Sought::NodeTemplate };
-        Ok(ports.cluster().seek(self.cluster, sought, given).await? == Presence::Gone)
+        Ok(self.run.ports.cluster().seek(self.run.cluster, sought, given).await? == Presence::Gone)
     }
 
     /// Moves the end of every such class as far as it can go now. One that fails holds up no other.
-    pub(crate) async fn run<P: Rights>(&self, ports: P, settings: &Settings, report: &mut Report) -> Result<(), HandleError> {
+    pub(crate) async fn run(&self, report: &mut Report) -> Result<(), HandleError> {
         let listed = |name: &str| self.objects.node_classes.iter().any(|class| NodeClassRecord::name_of(class) == name);
         let is_there = |name: &str| listed(name) || is_hidden(name, self.objects);
-        missed::forget(ports, self.cluster, is_there).await?;
+        self.run.forget_missed(is_there).await?;
         let mut failure = None;
         for (name, class) in self.names() {
-            if let Err(error) = self.end(ports, settings, &name, class, report).await {
+            if let Err(error) = self.end(&name, class, report).await {
                 report.count("classes_failed");
                 failure.get_or_insert(error);
             }
@@ -128,24 +126,17 @@ impl Ending<'_> {
         failure.map_or(Ok(()), Err)
     }
 
-    async fn end<P: Rights>(
-        &self,
-        ports: P,
-        settings: &Settings,
-        name: &str,
-        class: Option<&Ec2NodeClass>,
-        report: &mut Report,
-    ) -> Result<(), HandleError> {
+    async fn end(&self, name: &str, class: Option<&Ec2NodeClass>, report: &mut Report) -> Result<(), HandleError> {
         // First nothing new may be launched with it, then it is looked whether anything is left.
-        let now = ports.clock().now();
+        let now = self.run.ports.clock().now();
         if let Some(known) = self.record(name) {
             let record = closed(&known.value, class, now);
             if record != known.value {
-                if class.is_none() && self.leaves.is_none() && Safeguard::ClassMissedTwice.stops(!self.is_gone(ports, name).await?) {
+                if class.is_none() && self.leaves.is_none() && Safeguard::ClassMissedTwice.stops(!self.is_gone(name).await?) {
                     report.count("classes_missed");
                     return Ok(());
                 }
-                unless_changed(ports.store().write(self.cluster, &record, known.revision).await)?;
+                unless_changed(self.run.ports.store().write(self.run.cluster, &record, known.revision).await)?;
                 report.count("classes_closed");
                 return Ok(());
             }
@@ -153,25 +144,25 @@ impl Ending<'_> {
         let users = users(name, self.claims, self.unreadable, self.objects);
         if Safeguard::ClassHeldByClaims.stops(!users.is_empty()) {
             report.count("classes_held");
-            if let Some(class) = class.filter(|_| !settings.shadow) {
+            if let Some(class) = class.filter(|_| !self.run.settings.shadow) {
                 // That nobody can be told stops nothing.
-                let _ = ports.cluster().publish(self.cluster, &waiting(class, &users)).await;
+                let _ = self.run.ports.cluster().publish(self.run.cluster, &waiting(class, &users)).await;
             }
             return Ok(());
         }
-        if settings.shadow {
+        if self.run.settings.shadow {
             return Ok(());
         }
         // What was made for a class is found by its name: that of a twin stays.
         let mut stay = Vec::new();
         if !has_twin(name, self.objects) {
-            stay = ports.cloud().release_class(self.cluster, NodeClassRecord::given_name(name)).await?;
+            stay = self.run.ports.cloud().release_class(self.run.cluster, NodeClassRecord::given_name(name)).await?;
         }
         // A machine that no claim knows may be an orphan whose end is near; those that are kept on purpose keep their profile.
         if !stay.is_empty() && self.leaves != Some(LeftNodes::Keep) {
             report.count("classes_held");
             let _ = match class {
-                Some(class) => ports.cluster().publish(self.cluster, &in_use(class, &stay)).await,
+                Some(class) => self.run.ports.cluster().publish(self.run.cluster, &in_use(class, &stay)).await,
                 None => Ok(()),
             };
             return Ok(());
@@ -179,10 +170,10 @@ impl Ending<'_> {
         if let Some(class) = class.filter(|class| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER)) {
             let mut released = class.clone();
             released.metadata.finalizers.retain(|held| held != labels::NODE_CLASS_FINALIZER);
-            ports.cluster().write_node_class_status(self.cluster, &released).await?;
+            self.run.ports.cluster().write_node_class_status(self.run.cluster, &released).await?;
         }
         if let Some(known) = self.record(name) {
-            unless_changed(ports.store().remove::<NodeClassRecord>(self.cluster, name, known.revision).await)?;
+            unless_changed(self.run.ports.store().remove::<NodeClassRecord>(self.run.cluster, name, known.revision).await)?;
         }
         report.count("classes_ended");
         let mut told = Report::default();
@@ -191,7 +182,7 @@ impl Ending<'_> {
             stay => format!("no claim uses it; instance profile {} stays, because machines run with it", stay.join(", ")),
         };
         told.decide(now, DecisionKind::Collected, format!("ec2nodeclass/{name}"), text);
-        ports.store().append(self.cluster, &told.decisions).await?;
+        self.run.ports.store().append(self.run.cluster, &told.decisions).await?;
         report.absorb(told);
         Ok(())
     }

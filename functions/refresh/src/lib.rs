@@ -28,17 +28,26 @@ rights! {
 /// How long a class that is to end has been closed to launches before it is looked whether anything uses it.
 const CLOSED_FOR: SignedDuration = SignedDuration::from_secs(15);
 
+/// A run for one cluster: what it acts through, and how.
+pub(crate) struct Run<'a, P> {
+    ports: P,
+    settings: &'a Settings,
+    cluster: &'a ClusterName,
+}
+
 /// Refreshes catalog, cluster facts, classes and pools. Each part goes on when another fails; the first error is given back
 /// at the end.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut report = Report::default();
-    let catalog = catalog(ports, cluster, &mut report).await;
+    let run = Run { ports, settings, cluster };
+    let catalog = run.catalog(&mut report).await;
     let info = ports.cloud().cluster_info(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
-    keep(ports, cluster, &ClusterRecord { info: info.clone() }, &mut report).await?;
+    run.keep(&ClusterRecord { info: info.clone() }, &mut report).await?;
     let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
     // Statuses and finalizers are Karpenter's to write while it runs.
     let beside = objects.running_karpenter(ports.clock().now()).is_some();
     let settings = &Settings { shadow: settings.shadow || beside, ..settings.clone() };
+    let run = Run { settings, ..run };
     let mut failure = None;
     let leaves = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|asked| asked.value.nodes);
     for class in objects.node_classes.iter().filter(|class| leaves.is_none() && !class.metadata.is_deleting()) {
@@ -46,7 +55,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         // Before EC2 is asked: what is started meanwhile is then surely not left out of both its count and ours.
         let asked_at = ports.clock().now();
         match classes::find(ports.cloud(), cluster, &info, &class, settings).await {
-            Ok(looked) => resolve(ports, settings, cluster, &info, &class, (looked, asked_at), &mut report).await?,
+            Ok(looked) => run.resolve(&info, &class, (looked, asked_at), &mut report).await?,
             // What was known of the class stays; the next run asks again.
             Err(error) => {
                 report.count("classes_failed");
@@ -61,11 +70,11 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let records = ports.store().read_all::<NodeClassRecord>(cluster).await?;
     // After the records: a claim that was made with one of them is seen.
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
-    let ending = Ending { cluster, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, leaves };
-    if let Err(error) = ending.run(ports, settings, &mut report).await {
+    let ending = Ending { run: &run, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, leaves };
+    if let Err(error) = ending.run(&mut report).await {
         failure.get_or_insert(error);
     }
-    judge_pools(ports, settings, cluster, &objects, &mut report).await?;
+    run.judge_pools(&objects, &mut report).await?;
     if report.counted("classes_closed") + report.counted("classes_missed") > 0 {
         // What was decided with the class before it was closed has been stored by then.
         ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, CLOSED_FOR).await?;
@@ -77,97 +86,87 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     failure.map_or(Ok(report), Err)
 }
 
-/// Reads the region's catalog, unless that was done not long ago, and stores it if it differs. A twin of this run that stored
-/// it first stored the same.
-async fn catalog<P: Rights>(ports: P, cluster: &ClusterName, report: &mut Report) -> Result<(), HandleError> {
-    if looked::is_fresh(ports, cluster).await? {
-        report.count("catalog_fresh");
-        return Ok(());
+impl<P: Rights> Run<'_, P> {
+    /// Reads the region's catalog, unless that was done not long ago, and stores it if it differs. A twin of this run that stored
+    /// it first stored the same.
+    async fn catalog(&self, report: &mut Report) -> Result<(), HandleError> {
+        if self.is_fresh().await? {
+            report.count("catalog_fresh");
+            return Ok(());
+        }
+        let at = self.ports.clock().now();
+        let known = self.ports.store().catalog().await?;
+        let blob = self.ports.cloud().catalog(known.as_ref().map(|known| known.value.as_slice())).await?;
+        if known.as_ref().is_none_or(|known| known.value != blob) {
+            let expected = known.map_or(Revision::ABSENT, |known| known.revision);
+            match self.ports.store().put_catalog(&blob, expected).await {
+                Ok(_) => report.count("changed"),
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.note_look(at).await
     }
-    let at = ports.clock().now();
-    let known = ports.store().catalog().await?;
-    let blob = ports.cloud().catalog(known.as_ref().map(|known| known.value.as_slice())).await?;
-    if known.as_ref().is_none_or(|known| known.value != blob) {
+
+    /// Stores a record if it differs from the stored one.
+    async fn keep<R: Record + PartialEq>(&self, record: &R, report: &mut Report) -> Result<(), HandleError> {
+        let known = self.ports.store().read::<R>(self.cluster, &record.name()).await?;
+        if known.as_ref().is_some_and(|known| known.value == *record) {
+            return Ok(());
+        }
         let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-        match ports.store().put_catalog(&blob, expected).await {
+        match self.ports.store().write(self.cluster, record, expected).await {
             Ok(_) => report.count("changed"),
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
+        Ok(())
     }
-    looked::note(ports, cluster, at).await
-}
 
-/// Stores a record if it differs from the stored one.
-async fn keep<P: Rights, R: Record + PartialEq>(
-    ports: P,
-    cluster: &ClusterName,
-    record: &R,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    let known = ports.store().read::<R>(cluster, &record.name()).await?;
-    if known.as_ref().is_some_and(|known| known.value == *record) {
-        return Ok(());
+    async fn resolve(
+        &self,
+        info: &ClusterInfo,
+        class: &whittle_api::karpenter::Ec2NodeClass,
+        (looked, asked_at): (classes::Looked, Timestamp),
+        report: &mut Report,
+    ) -> Result<(), HandleError> {
+        let (shown, record) = classes::resolved(class, self.settings, info, looked, asked_at);
+        let known = self.ports.store().read::<NodeClassRecord>(self.cluster, &record.name()).await?;
+        let only_time_differs =
+            |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;
+        match known.filter(only_time_differs) {
+            // Machines are taken off what EC2 says is free only if they started after it said so.
+            Some(known) if !record.free_reserved.is_empty() => {
+                unless_changed(self.ports.store().write(self.cluster, &record, known.revision).await)?;
+            }
+            Some(_) => {}
+            None => self.keep(&record, report).await?,
+        }
+        let shown = if self.settings.shadow { shown } else { ending::held(&shown) };
+        if shown != *class && !self.settings.shadow && self.ports.cluster().write_node_class_status(self.cluster, &shown).await.is_err() {
+            report.count("statuses_failed");
+        }
+        report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
+        Ok(())
     }
-    let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-    match ports.store().write(cluster, record, expected).await {
-        Ok(_) => report.count("changed"),
-        Err(StoreError::Conflict { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
-    Ok(())
-}
 
-async fn resolve<P: Rights>(
-    ports: P,
-    settings: &Settings,
-    cluster: &ClusterName,
-    info: &ClusterInfo,
-    class: &whittle_api::karpenter::Ec2NodeClass,
-    (looked, asked_at): (classes::Looked, Timestamp),
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    let (shown, record) = classes::resolved(class, settings, info, looked, asked_at);
-    let known = ports.store().read::<NodeClassRecord>(cluster, &record.name()).await?;
-    let only_time_differs =
-        |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;
-    match known.filter(only_time_differs) {
-        // Machines are taken off what EC2 says is free only if they started after it said so.
-        Some(known) if !record.free_reserved.is_empty() => {
-            unless_changed(ports.store().write(cluster, &record, known.revision).await)?;
+    async fn judge_pools(&self, objects: &whittle_api::ClusterObjects, report: &mut Report) -> Result<(), HandleError> {
+        let classes: Vec<NodeClassRecord> =
+            self.ports.store().read_all(self.cluster).await?.into_iter().map(|stored| stored.value).collect();
+        let claims = self.ports.store().list(self.cluster).await?;
+        let health: Vec<PoolHealth> = self.ports.store().read_all(self.cluster).await?.into_iter().map(|stored| stored.value).collect();
+        let facts = PoolFacts { objects, classes: &classes, claims: &claims, health: &health };
+        for pool in &objects.node_pools {
+            let judged = pool_status(pool, facts, self.ports.clock().now());
+            if judged.status == pool.status || self.settings.shadow {
+                continue;
+            }
+            match self.ports.cluster().write_node_pool_status(self.cluster, &judged).await {
+                // A pool that became ready may take pods that wait.
+                Ok(()) => report.count("changed"),
+                Err(_) => report.count("statuses_failed"),
+            }
         }
-        Some(_) => {}
-        None => keep(ports, cluster, &record, report).await?,
+        Ok(())
     }
-    let shown = if settings.shadow { shown } else { ending::held(&shown) };
-    if shown != *class && !settings.shadow && ports.cluster().write_node_class_status(cluster, &shown).await.is_err() {
-        report.count("statuses_failed");
-    }
-    report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
-    Ok(())
-}
-
-async fn judge_pools<P: Rights>(
-    ports: P,
-    settings: &Settings,
-    cluster: &ClusterName,
-    objects: &whittle_api::ClusterObjects,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    let classes: Vec<NodeClassRecord> = ports.store().read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let claims = ports.store().list(cluster).await?;
-    let health: Vec<PoolHealth> = ports.store().read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let facts = PoolFacts { objects, classes: &classes, claims: &claims, health: &health };
-    for pool in &objects.node_pools {
-        let judged = pool_status(pool, facts, ports.clock().now());
-        if judged.status == pool.status || settings.shadow {
-            continue;
-        }
-        match ports.cluster().write_node_pool_status(cluster, &judged).await {
-            // A pool that became ready may take pods that wait.
-            Ok(()) => report.count("changed"),
-            Err(_) => report.count("statuses_failed"),
-        }
-    }
-    Ok(())
 }

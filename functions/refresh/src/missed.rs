@@ -1,10 +1,10 @@
 //! Classes that an answer of the cluster does not name: one such answer proves nothing, so it is looked again.
 
-use crate::Rights;
+use crate::{Rights, Run};
 use serde::{Deserialize, Serialize};
 use whittle_claims::{Record, Revision};
 use whittle_ports::{Clock, HandleError, RecordRemoval, Records, StoreError};
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_units::{SignedDuration, Timestamp};
 
 /// How far apart two answers have to be that do not name a class.
 pub(crate) const APART: SignedDuration = SignedDuration::from_secs(10);
@@ -29,30 +29,32 @@ impl Record for Missed {
     }
 }
 
-/// Whether the class was missed before, long enough ago; notes the first time.
-pub(crate) async fn again<P: Rights>(ports: P, cluster: &ClusterName, class: &str) -> Result<bool, HandleError> {
-    let now = ports.clock().now();
-    let known = ports.store().read::<Missed>(cluster, class).await?;
-    if let Some(known) = &known {
-        let since = now.duration_since(known.value.at);
-        if since < REMEMBERED {
-            return Ok(since >= APART);
+impl<P: Rights> Run<'_, P> {
+    /// Whether the class was missed before, long enough ago; notes the first time.
+    pub(crate) async fn is_missed_again(&self, class: &str) -> Result<bool, HandleError> {
+        let now = self.ports.clock().now();
+        let known = self.ports.store().read::<Missed>(self.cluster, class).await?;
+        if let Some(known) = &known {
+            let since = now.duration_since(known.value.at);
+            if since < REMEMBERED {
+                return Ok(since >= APART);
+            }
+        }
+        let revision = known.map_or(Revision::ABSENT, |known| known.revision);
+        match self.ports.store().write(self.cluster, &Missed { class: class.to_owned(), at: now }, revision).await {
+            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
-    let revision = known.map_or(Revision::ABSENT, |known| known.revision);
-    match ports.store().write(cluster, &Missed { class: class.to_owned(), at: now }, revision).await {
-        Ok(_) | Err(StoreError::Conflict { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
 
-/// Forgets that classes were missed which are there.
-pub(crate) async fn forget<P: Rights>(ports: P, cluster: &ClusterName, is_there: impl Fn(&str) -> bool) -> Result<(), HandleError> {
-    for known in ports.store().read_all::<Missed>(cluster).await?.into_iter().filter(|known| is_there(&known.value.class)) {
-        match ports.store().remove::<Missed>(cluster, &known.value.class, known.revision).await {
-            Ok(()) | Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
+    /// Forgets that classes were missed which are there.
+    pub(crate) async fn forget_missed(&self, is_there: impl Fn(&str) -> bool) -> Result<(), HandleError> {
+        for known in self.ports.store().read_all::<Missed>(self.cluster).await?.into_iter().filter(|known| is_there(&known.value.class)) {
+            match self.ports.store().remove::<Missed>(self.cluster, &known.value.class, known.revision).await {
+                Ok(()) | Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(())
     }
-    Ok(())
 }

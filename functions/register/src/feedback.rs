@@ -1,13 +1,12 @@
 //! What launches say about their pool (disruption 17.5): remembered, and shown on the NodePool.
 
-use crate::Rights;
+use crate::{Rights, Run};
 use whittle_api::ClusterObjects;
 use whittle_api::conditions::{REGISTERED, is_true};
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, DeletionReason, LaunchOutcome, PoolHealth, Revision, show_health};
 use whittle_ports::{Clock, HandleError, Records, Report, StatusWriter, StoreError};
 use whittle_snapshot::class_generation;
-use whittle_units::ClusterName;
 
 /// Of two runs that remember at once, one does so after the other; more often than this the memory is not worth it.
 const TRIES: usize = 3;
@@ -32,46 +31,41 @@ pub(crate) fn pool_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Option<
     objects.node_pools.iter().find(owns)
 }
 
-/// Remembers the outcomes of a run and shows what follows. That it cannot be shown stops nothing: the next sweep shows it.
-pub(crate) async fn remember<P: Rights>(
-    ports: P,
-    cluster: &ClusterName,
-    objects: &ClusterObjects,
-    outcomes: Vec<(&NodePool, LaunchOutcome)>,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    for pool in &objects.node_pools {
-        let of_pool = outcomes.iter().filter(|(of, _)| of.metadata.uid == pool.metadata.uid);
-        let new: Vec<LaunchOutcome> = of_pool.map(|(_, outcome)| outcome.clone()).collect();
-        if new.is_empty() {
-            continue;
+impl<P: Rights> Run<'_, P> {
+    /// Remembers the outcomes of a run and shows what follows. That it cannot be shown stops nothing: the next sweep shows it.
+    pub(crate) async fn remember(&self, outcomes: Vec<(&NodePool, LaunchOutcome)>, report: &mut Report) -> Result<(), HandleError> {
+        for pool in &self.objects.node_pools {
+            let of_pool = outcomes.iter().filter(|(of, _)| of.metadata.uid == pool.metadata.uid);
+            let new: Vec<LaunchOutcome> = of_pool.map(|(_, outcome)| outcome.clone()).collect();
+            if new.is_empty() {
+                continue;
+            }
+            let Some(health) = self.keep_health(pool, class_generation(pool, self.objects), &new).await? else { continue };
+            let mut shown = pool.clone();
+            show_health(&mut shown, class_generation(pool, self.objects), Some(&health), self.ports.clock().now());
+            if shown.status != pool.status && self.ports.cluster().write_node_pool_status(self.cluster, &shown).await.is_err() {
+                report.count("statuses_failed");
+            }
         }
-        let Some(health) = keep(ports, cluster, pool, class_generation(pool, objects), &new).await? else { continue };
-        let mut shown = pool.clone();
-        show_health(&mut shown, class_generation(pool, objects), Some(&health), ports.clock().now());
-        if shown.status != pool.status && ports.cluster().write_node_pool_status(cluster, &shown).await.is_err() {
-            report.count("statuses_failed");
-        }
+        Ok(())
     }
-    Ok(())
-}
 
-async fn keep<P: Rights>(
-    ports: P,
-    cluster: &ClusterName,
-    pool: &NodePool,
-    class_generation: Option<i64>,
-    new: &[LaunchOutcome],
-) -> Result<Option<PoolHealth>, HandleError> {
-    for _ in 0..TRIES {
-        let known = ports.store().read::<PoolHealth>(cluster, &pool.metadata.name).await?;
-        let next = PoolHealth::after(known.as_ref().map(|known| &known.value), pool, class_generation, new);
-        let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-        match ports.store().write(cluster, &next, expected).await {
-            Ok(_) => return Ok(Some(next)),
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
+    async fn keep_health(
+        &self,
+        pool: &NodePool,
+        class_generation: Option<i64>,
+        new: &[LaunchOutcome],
+    ) -> Result<Option<PoolHealth>, HandleError> {
+        for _ in 0..TRIES {
+            let known = self.ports.store().read::<PoolHealth>(self.cluster, &pool.metadata.name).await?;
+            let next = PoolHealth::after(known.as_ref().map(|known| &known.value), pool, class_generation, new);
+            let expected = known.map_or(Revision::ABSENT, |known| known.revision);
+            match self.ports.store().write(self.cluster, &next, expected).await {
+                Ok(_) => return Ok(Some(next)),
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(None)
     }
-    Ok(None)
 }

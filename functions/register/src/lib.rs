@@ -31,6 +31,13 @@ const TAGGED_PER_RUN: usize = 10;
 /// What one claim takes at most when everybody answers.
 const ONE_CLAIM: SignedDuration = SignedDuration::from_secs(1);
 
+/// A run for one cluster: what it acts through, and what it saw.
+pub(crate) struct Run<'a, P> {
+    ports: P,
+    cluster: &'a ClusterName,
+    objects: &'a ClusterObjects,
+}
+
 /// Looks at every claim that waits for its node, and at every node that waits to be ready.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut report = Report::default();
@@ -39,6 +46,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         return Ok(report);
     }
     let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
+    let run = Run { ports, cluster, objects: &objects };
     let mut waiting = false;
     let mut tagged = 0;
     let mut outcomes = Vec::new();
@@ -50,13 +58,13 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
             break;
         }
         let before = claim.value.clone();
-        match one(ports, &objects, claim, &mut report).await {
+        match run.one(claim, &mut report).await {
             Ok(claim) => {
                 outcomes.extend(feedback::pool_of(&before, &objects).zip(feedback::outcome(&before, &claim.value)));
                 waiting |= is_waiting(&claim.value, ports.clock().now());
                 if tagged < TAGGED_PER_RUN && wants_tags(&claim.value) {
                     tagged += 1;
-                    name_instance(ports, claim, &mut report).await;
+                    run.name_instance(claim, &mut report).await;
                 }
             }
             // Somebody else was first, or the Node changed since it was read: the next look sees it.
@@ -71,9 +79,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         }
     }
     ports.store().append(cluster, &report.decisions).await?;
-    feedback::remember(ports, cluster, &objects, outcomes, &mut report).await?;
+    run.remember(outcomes, &mut report).await?;
     if waiting {
-        poll::look_again(ports, cluster).await?;
+        run.look_again().await?;
     }
     Ok(report)
 }
@@ -101,72 +109,158 @@ fn wants_tags(claim: &Claim) -> bool {
     claim.node_name().is_some() && claim.deletion.is_none() && !claim.annotations.contains_key(labels::INSTANCE_TAGGED)
 }
 
-async fn one<P: Rights>(
-    ports: P,
-    objects: &ClusterObjects,
-    claim: Stored<Claim>,
-    report: &mut Report,
-) -> Result<Stored<Claim>, HandleError> {
-    let now = ports.clock().now();
-    let before = claim.clone();
-    let nodes = decide::nodes_of(&claim.value, &objects.nodes);
-    let registered: Vec<Node> = match nodes[..] {
-        [node] if matches!(claim.value.phase, Phase::Launched { .. }) => vec![decide::registered(&claim.value, node)],
-        _ => nodes.iter().map(|node| (*node).clone()).collect(),
-    };
-    let mut claim = match (&claim.value.phase, nodes.as_slice()) {
-        // Of several it is not clear which one is the machine's: none is drained.
-        (Phase::Draining { .. }, [node]) => {
-            let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
-            advance(ports.store(), &claim, &joined, now).await?
+impl<P: Rights> Run<'_, P> {
+    async fn one(&self, claim: Stored<Claim>, report: &mut Report) -> Result<Stored<Claim>, HandleError> {
+        let now = self.ports.clock().now();
+        let before = claim.clone();
+        let nodes = decide::nodes_of(&claim.value, &self.objects.nodes);
+        let registered: Vec<Node> = match nodes[..] {
+            [node] if matches!(claim.value.phase, Phase::Launched { .. }) => vec![decide::registered(&claim.value, node)],
+            _ => nodes.iter().map(|node| (*node).clone()).collect(),
+        };
+        let mut claim = match (&claim.value.phase, nodes.as_slice()) {
+            // Of several it is not clear which one is the machine's: none is drained.
+            (Phase::Draining { .. }, [node]) => {
+                let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
+                advance(self.ports.store(), &claim, &joined, now).await?
+            }
+            // The timeout would end the machine: only what is still seen by then counts.
+            (Phase::Launched { .. }, [node]) if !gave_up(&claim.value) || is_overdue(&claim.value, now) => {
+                self.register(claim, node, report).await?
+            }
+            (Phase::Launched { .. }, nodes) => self.note_missing(claim, nodes.len(), now).await?,
+            _ => claim,
+        };
+        if let Phase::Registered { .. } = claim.value.phase {
+            claim = self.initialize(claim, &registered, report).await?;
         }
-        // The timeout would end the machine: only what is still seen by then counts.
-        (Phase::Launched { .. }, [node]) if !gave_up(&claim.value) || is_overdue(&claim.value, now) => {
-            register(ports, objects, claim, node, report).await?
+        if let Liveness::Overdue(reason) = claim.value.liveness(now)
+            && !decide::may_have_joined(&claim.value, self.objects)
+            && !self.has_come(&claim.value).await?
+        {
+            let message = format!("no {} in time", if claim.value.machine().is_some() { "node joined" } else { "machine was launched" });
+            let deletion = claim.value.deletion_for(reason, message.clone(), now);
+            claim = advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), now).await?;
+            let (name, cluster) = (claim.value.key.name.clone(), claim.value.key.cluster.clone());
+            report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{name}"), message);
+            disrupted(report, &claim.value);
+            report.count("given_up");
+            self.ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO).await?;
         }
-        (Phase::Launched { .. }, nodes) => note_missing(ports, claim, nodes.len(), now).await?,
-        _ => claim,
-    };
-    if let Phase::Registered { .. } = claim.value.phase {
-        claim = initialize(ports, claim, &registered, report).await?;
+        if claim.value != before.value && self.ports.cluster().apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await.is_err()
+        {
+            report.count("mirrors_failed");
+        }
+        Ok(claim)
     }
-    if let Liveness::Overdue(reason) = claim.value.liveness(now)
-        && !decide::may_have_joined(&claim.value, objects)
-        && !has_come(ports, &claim.value, objects).await?
-    {
-        let message = format!("no {} in time", if claim.value.machine().is_some() { "node joined" } else { "machine was launched" });
-        let deletion = claim.value.deletion_for(reason, message.clone(), now);
-        claim = advance(ports.store(), &claim, &Event::DeletionAsked(deletion), now).await?;
-        let (name, cluster) = (claim.value.key.name.clone(), claim.value.key.cluster.clone());
-        report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{name}"), message);
-        disrupted(report, &claim.value);
-        report.count("given_up");
-        ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO).await?;
-    }
-    if claim.value != before.value && ports.cluster().apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await.is_err() {
-        report.count("mirrors_failed");
-    }
-    Ok(claim)
-}
 
-/// Whether a machine has come for a claim that knows of none: the table may be older than the cluster. `launch` hands it out,
-/// or `sweep` gives it to the claim.
-async fn has_come<P: Rights>(ports: P, claim: &Claim, objects: &ClusterObjects) -> Result<bool, HandleError> {
-    if claim.machine().is_some() {
-        return Ok(false);
-    }
-    let shown = objects.node_claims.iter().find(|shown| claim.is_shown_by(shown));
-    let owned = |node: &Node| shown.is_some_and(|shown| node.metadata.owner_references.iter().any(|owner| owner.uid == shown.metadata.uid));
-    if shown.is_some_and(|shown| !shown.status.provider_id.is_empty()) || objects.nodes.iter().any(owned) {
-        return Ok(true);
-    }
-    let Phase::Launching { client_token, .. } = &claim.phase else { return Ok(false) };
-    for instance in ports.cloud().tagged(labels::TAG_LAUNCH, client_token).await? {
-        if instance.is_alive() && !is_owned(ports.store(), &instance.id).await? {
+    /// Whether a machine has come for a claim that knows of none: the table may be older than the cluster. `launch` hands it out,
+    /// or `sweep` gives it to the claim.
+    async fn has_come(&self, claim: &Claim) -> Result<bool, HandleError> {
+        if claim.machine().is_some() {
+            return Ok(false);
+        }
+        let shown = self.objects.node_claims.iter().find(|shown| claim.is_shown_by(shown));
+        let owned =
+            |node: &Node| shown.is_some_and(|shown| node.metadata.owner_references.iter().any(|owner| owner.uid == shown.metadata.uid));
+        if shown.is_some_and(|shown| !shown.status.provider_id.is_empty()) || self.objects.nodes.iter().any(owned) {
             return Ok(true);
         }
+        let Phase::Launching { client_token, .. } = &claim.phase else { return Ok(false) };
+        for instance in self.ports.cloud().tagged(labels::TAG_LAUNCH, client_token).await? {
+            if instance.is_alive() && !is_owned(self.ports.store(), &instance.id).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
-    Ok(false)
+
+    async fn note_missing(&self, claim: Stored<Claim>, nodes: usize, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
+        if gave_up(&claim.value) {
+            return Ok(claim);
+        }
+        let mut next = claim.value.clone();
+        if nodes == 0 {
+            next.note(REGISTERED, ConditionStatus::Unknown, "NodeNotFound", "Node not registered with cluster", now);
+        } else {
+            next.note(REGISTERED, ConditionStatus::False, "MultipleNodesFound", "several Nodes carry the machine's provider id", now);
+        }
+        save(self.ports.store(), &claim, next).await
+    }
+
+    async fn register(&self, claim: Stored<Claim>, node: &Node, report: &mut Report) -> Result<Stored<Claim>, HandleError> {
+        let key = &claim.value.key;
+        let name = &node.metadata.name;
+        let mirror_uid =
+            self.objects.node_claims.iter().find(|shown| claim.value.is_shown_by(shown)).map(|mirror| mirror.metadata.uid.as_str());
+        if decide::joined_unguarded(node) {
+            let message =
+                format!("Node {name} joined without taint {}: pods may have landed before its labels", labels::UNREGISTERED_TAINT);
+            let event = ClusterEvent::warning(Involved::claim(&claim.value), "UnregisteredTaintMissing", message);
+            let _ = self.ports.cluster().publish(&key.cluster, &event).await;
+        }
+        if let Some(patch) = decide::registration(&claim.value, node, mirror_uid) {
+            self.patch_node(node, &patch).await?;
+        }
+        let now = self.ports.clock().now();
+        let joined = advance(self.ports.store(), &claim, &Event::NodeJoined { node_name: name.clone() }, now).await?;
+        report.decide(now, DecisionKind::Registered, format!("nodeclaim/{}", key.name), format!("node {name} joined"));
+        report.count("registered");
+        let zone = claim.value.machine().map_or("", |machine| machine.zone.as_str());
+        report.metric("karpenter_nodes_created_total", [("nodepool", &claim.value.spec.node_pool), ("zone", zone)]);
+        Ok(joined)
+    }
+
+    async fn patch_node(&self, node: &Node, patch: &NodePatch) -> Result<(), ClusterError> {
+        self.ports.cluster().patch_node(self.cluster, &node.metadata.name, &node.metadata.resource_version, patch).await
+    }
+
+    async fn initialize(&self, claim: Stored<Claim>, nodes: &[Node], report: &mut Report) -> Result<Stored<Claim>, HandleError> {
+        let now = self.ports.clock().now();
+        let lacking = match nodes {
+            [node] => decide::not_initialized(&claim.value, node).filter(|_| Safeguard::InitializedWhenReady.stops(true)),
+            _ => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
+        };
+        if let Some((reason, message)) = lacking {
+            let mut next = claim.value.clone();
+            next.note(INITIALIZED, ConditionStatus::Unknown, reason, &message, now);
+            return save(self.ports.store(), &claim, next).await;
+        }
+        let node = &nodes[0];
+        if node.metadata.label(labels::INITIALIZED) != Some("true") {
+            let patch = NodePatch { labels: BTreeMap::from([(labels::INITIALIZED.to_owned(), "true".to_owned())]), ..NodePatch::default() };
+            self.ports.cluster().patch_node(&claim.value.key.cluster, &node.metadata.name, "", &patch).await?;
+        }
+        let ready = advance(self.ports.store(), &claim, &Event::NodeReady, now).await?;
+        let message = format!("node {} is ready for pods", node.metadata.name);
+        report.decide(now, DecisionKind::Initialized, format!("nodeclaim/{}", claim.value.key.name), message);
+        report.count("initialized");
+        Ok(ready)
+    }
+
+    /// Gives the instance its names (lifecycle 10): only what is missing. Failures are left for the next run.
+    async fn name_instance(&self, claim: Stored<Claim>, report: &mut Report) {
+        let (Some(machine), Some(node)) = (claim.value.machine(), claim.value.node_name()) else { return };
+        let Ok(Some(instance)) = self.ports.cloud().instance(&machine.instance_id).await else { return };
+        let wanted = [
+            (labels::TAG_NAME, node),
+            (labels::TAG_NODE_CLAIM, claim.value.key.name.as_str()),
+            (labels::TAG_CLUSTER, claim.value.key.cluster.as_str()),
+        ];
+        let missing: Vec<(String, String)> =
+            wanted.into_iter().filter(|(key, _)| !instance.tags.contains_key(*key)).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        if !missing.is_empty() && self.ports.cloud().tag(&machine.instance_id, &missing).await.is_err() {
+            report.count("tags_failed");
+            return;
+        }
+        let mut next = claim.value.clone();
+        for key in [labels::INSTANCE_TAGGED, labels::CLUSTER_NAME_TAGGED] {
+            next.annotations.insert(key.to_owned(), "true".to_owned());
+        }
+        if save(self.ports.store(), &claim, next).await.is_ok() {
+            report.count("tagged");
+        }
+    }
 }
 
 /// Two Nodes once had this machine's id: registration is not tried again, the timeout decides.
@@ -176,97 +270,6 @@ fn gave_up(claim: &Claim) -> bool {
 
 fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
     matches!(claim.liveness(now), Liveness::Overdue(_))
-}
-
-async fn note_missing<P: Rights>(ports: P, claim: Stored<Claim>, nodes: usize, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
-    if gave_up(&claim.value) {
-        return Ok(claim);
-    }
-    let mut next = claim.value.clone();
-    if nodes == 0 {
-        next.note(REGISTERED, ConditionStatus::Unknown, "NodeNotFound", "Node not registered with cluster", now);
-    } else {
-        next.note(REGISTERED, ConditionStatus::False, "MultipleNodesFound", "several Nodes carry the machine's provider id", now);
-    }
-    save(ports.store(), &claim, next).await
-}
-
-async fn register<P: Rights>(
-    ports: P,
-    objects: &ClusterObjects,
-    claim: Stored<Claim>,
-    node: &Node,
-    report: &mut Report,
-) -> Result<Stored<Claim>, HandleError> {
-    let key = &claim.value.key;
-    let name = &node.metadata.name;
-    let mirror_uid = objects.node_claims.iter().find(|shown| claim.value.is_shown_by(shown)).map(|mirror| mirror.metadata.uid.as_str());
-    if decide::joined_unguarded(node) {
-        let message = format!("Node {name} joined without taint {}: pods may have landed before its labels", labels::UNREGISTERED_TAINT);
-        let event = ClusterEvent::warning(Involved::claim(&claim.value), "UnregisteredTaintMissing", message);
-        let _ = ports.cluster().publish(&key.cluster, &event).await;
-    }
-    if let Some(patch) = decide::registration(&claim.value, node, mirror_uid) {
-        patch_node(ports, &key.cluster, node, &patch).await?;
-    }
-    let now = ports.clock().now();
-    let joined = advance(ports.store(), &claim, &Event::NodeJoined { node_name: name.clone() }, now).await?;
-    report.decide(now, DecisionKind::Registered, format!("nodeclaim/{}", key.name), format!("node {name} joined"));
-    report.count("registered");
-    let zone = claim.value.machine().map_or("", |machine| machine.zone.as_str());
-    report.metric("karpenter_nodes_created_total", [("nodepool", &claim.value.spec.node_pool), ("zone", zone)]);
-    Ok(joined)
-}
-
-async fn patch_node<P: Rights>(ports: P, cluster: &ClusterName, node: &Node, patch: &NodePatch) -> Result<(), ClusterError> {
-    ports.cluster().patch_node(cluster, &node.metadata.name, &node.metadata.resource_version, patch).await
-}
-
-async fn initialize<P: Rights>(ports: P, claim: Stored<Claim>, nodes: &[Node], report: &mut Report) -> Result<Stored<Claim>, HandleError> {
-    let now = ports.clock().now();
-    let lacking = match nodes {
-        [node] => decide::not_initialized(&claim.value, node).filter(|_| Safeguard::InitializedWhenReady.stops(true)),
-        _ => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
-    };
-    if let Some((reason, message)) = lacking {
-        let mut next = claim.value.clone();
-        next.note(INITIALIZED, ConditionStatus::Unknown, reason, &message, now);
-        return save(ports.store(), &claim, next).await;
-    }
-    let node = &nodes[0];
-    if node.metadata.label(labels::INITIALIZED) != Some("true") {
-        let patch = NodePatch { labels: BTreeMap::from([(labels::INITIALIZED.to_owned(), "true".to_owned())]), ..NodePatch::default() };
-        ports.cluster().patch_node(&claim.value.key.cluster, &node.metadata.name, "", &patch).await?;
-    }
-    let ready = advance(ports.store(), &claim, &Event::NodeReady, now).await?;
-    let message = format!("node {} is ready for pods", node.metadata.name);
-    report.decide(now, DecisionKind::Initialized, format!("nodeclaim/{}", claim.value.key.name), message);
-    report.count("initialized");
-    Ok(ready)
-}
-
-/// Gives the instance its names (lifecycle 10): only what is missing. Failures are left for the next run.
-async fn name_instance<P: Rights>(ports: P, claim: Stored<Claim>, report: &mut Report) {
-    let (Some(machine), Some(node)) = (claim.value.machine(), claim.value.node_name()) else { return };
-    let Ok(Some(instance)) = ports.cloud().instance(&machine.instance_id).await else { return };
-    let wanted = [
-        (labels::TAG_NAME, node),
-        (labels::TAG_NODE_CLAIM, claim.value.key.name.as_str()),
-        (labels::TAG_CLUSTER, claim.value.key.cluster.as_str()),
-    ];
-    let missing: Vec<(String, String)> =
-        wanted.into_iter().filter(|(key, _)| !instance.tags.contains_key(*key)).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-    if !missing.is_empty() && ports.cloud().tag(&machine.instance_id, &missing).await.is_err() {
-        report.count("tags_failed");
-        return;
-    }
-    let mut next = claim.value.clone();
-    for key in [labels::INSTANCE_TAGGED, labels::CLUSTER_NAME_TAGGED] {
-        next.annotations.insert(key.to_owned(), "true".to_owned());
-    }
-    if save(ports.store(), &claim, next).await.is_ok() {
-        report.count("tagged");
-    }
 }
 
 /// Counts a claim that is to end without having been of use.

@@ -1,6 +1,6 @@
 //! What the owners of pools, overlays and buffers are shown of a run.
 
-use crate::Rights;
+use crate::{Rights, Run};
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay, NodePool};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::DecisionKind;
@@ -9,24 +9,26 @@ use whittle_core::overlays::Verdict;
 use whittle_core::schedule::{Cause, Plan, PoolSays, machine_cost_fault};
 use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter};
 use whittle_snapshot::Snapshot;
-use whittle_units::{ClusterName, Timestamp};
+use whittle_units::Timestamp;
 
-/// Writes the statuses that changed. What cannot be written now is written by a later run.
-pub(crate) async fn statuses<P: Rights>(ports: P, cluster: &ClusterName, seen: &Snapshot, plan: &Plan, report: &mut Report) {
-    for overlay in overlays(seen) {
-        if ports.cluster().write_node_overlay_status(cluster, &overlay).await.is_err() {
-            report.count("statuses_failed");
+impl<P: Rights> Run<'_, P> {
+    /// Writes the statuses that changed. What cannot be written now is written by a later run.
+    pub(crate) async fn statuses(&self, seen: &Snapshot, plan: &Plan, report: &mut Report) {
+        for overlay in overlays(seen) {
+            if self.ports.cluster().write_node_overlay_status(self.cluster, &overlay).await.is_err() {
+                report.count("statuses_failed");
+            }
         }
-    }
-    for buffer in buffers(seen, plan) {
-        match ports.cluster().write_capacity_buffer_status(cluster, &buffer).await {
-            Ok(()) => explain(report, &buffer, seen.now),
-            Err(_) => report.count("statuses_failed"),
+        for buffer in buffers(seen, plan) {
+            match self.ports.cluster().write_capacity_buffer_status(self.cluster, &buffer).await {
+                Ok(()) => explain(report, &buffer, seen.now),
+                Err(_) => report.count("statuses_failed"),
+            }
         }
-    }
-    for event in empty_pools(seen, plan).into_iter().chain(odd_costs(seen, plan)) {
-        if ports.cluster().publish(cluster, &event).await.is_err() {
-            report.count("events_failed");
+        for event in empty_pools(seen, plan).into_iter().chain(odd_costs(seen, plan)) {
+            if self.ports.cluster().publish(self.cluster, &event).await.is_err() {
+                report.count("events_failed");
+            }
         }
     }
 }

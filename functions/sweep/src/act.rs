@@ -2,8 +2,7 @@
 
 use crate::Rights;
 use crate::adopt::Found;
-use crate::by_hand;
-use crate::collect::{self, collect};
+use crate::collect;
 use crate::health::Consistency;
 use crate::judge::{Ending, Findings, Missing};
 use std::collections::BTreeMap;
@@ -61,7 +60,7 @@ impl<P: Rights> Act<'_, P> {
         self.bells(&findings, report).await;
         for instance in &findings.orphans {
             if self.has_time() && self.is_nobodys(instance).await {
-                let outcome = collect(self.ports, self.cluster, self.claims, self.objects, instance, report).await;
+                let outcome = self.collect(instance, report).await;
                 self.tried(outcome);
             }
         }
@@ -69,7 +68,7 @@ impl<P: Rights> Act<'_, P> {
         self.join(&findings.join, report).await;
         for object in &findings.answer {
             if self.has_time() {
-                let outcome = by_hand::answer(self.ports, self.cluster, self.claims, object, report).await;
+                let outcome = self.answer(object, report).await;
                 self.tried(outcome);
             }
         }

@@ -1,12 +1,13 @@
 //! NodeClaims that somebody made by hand: each gets a claim of its own, which is launched, mirrored and ended like any other.
 
 use crate::Rights;
+use crate::act::Act;
 use crate::judge::{BETWEEN_SIGHTINGS, Findings, Seen, Sights};
 use std::collections::BTreeMap;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, Operator};
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Doorbell, Lease, NodeClassRecord, Stored, mirror};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Doorbell, Lease, NodeClassRecord, mirror};
 use whittle_ports::{ClaimStore, Clock, ClusterError, HandleError, Leases, Mirrors, Queues, Report, StoreError};
 use whittle_units::{ClaimName, ClusterName, Price, SignedDuration, Timestamp};
 
@@ -87,39 +88,35 @@ fn labels_of(shown: &NodeClaim) -> BTreeMap<String, String> {
     all
 }
 
-/// Stores the claim of an object, then shows it there, which puts our finalizer on it, and only then has it launched. Whoever
-/// dies in between is followed by the next sweep, which finds the claim.
-pub(crate) async fn answer<P: Rights>(
-    ports: P,
-    cluster: &ClusterName,
-    claims: &[Stored<Claim>],
-    shown: &NodeClaim,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    let now = ports.clock().now();
-    let claim = claim_of(shown, cluster, now);
-    let lease: Lease = ports.store().acquire(cluster, &ports.clock().unique(), now, LEASE).await?;
-    let stored = match claims.iter().find(|known| known.value.key == claim.key) {
-        // Of an object of the same name, whose machine has ended. What still comes for that one finds no claim.
-        Some(ended) => ports.store().update(&claim, ended.revision).await,
-        None => ports.store().create(&lease, &claim).await,
-    };
-    let _ = ports.store().release(&lease).await;
-    match stored {
-        Ok(_) => {}
-        // A sweep beside us made it.
-        Err(StoreError::Conflict { .. }) => return Ok(()),
-        Err(error) => return Err(error.into()),
+impl<P: Rights> Act<'_, P> {
+    /// Stores the claim of an object, then shows it there, which puts our finalizer on it, and only then has it launched. Whoever
+    /// dies in between is followed by the next sweep, which finds the claim.
+    pub(crate) async fn answer(&self, shown: &NodeClaim, report: &mut Report) -> Result<(), HandleError> {
+        let now = self.ports.clock().now();
+        let claim = claim_of(shown, self.cluster, now);
+        let lease: Lease = self.ports.store().acquire(self.cluster, &self.ports.clock().unique(), now, LEASE).await?;
+        let stored = match self.claims.iter().find(|known| known.value.key == claim.key) {
+            // Of an object of the same name, whose machine has ended. What still comes for that one finds no claim.
+            Some(ended) => self.ports.store().update(&claim, ended.revision).await,
+            None => self.ports.store().create(&lease, &claim).await,
+        };
+        let _ = self.ports.store().release(&lease).await;
+        match stored {
+            Ok(_) => {}
+            // A sweep beside us made it.
+            Err(StoreError::Conflict { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let name = claim.key.name.clone();
+        report.count("answered");
+        report.decide(now, DecisionKind::Planned, format!("nodeclaim/{name}"), "somebody made the NodeClaim by hand: it gets a machine");
+        match self.ports.cluster().apply_mirror(self.cluster, &mirror(&claim)).await {
+            Ok(()) => {}
+            Err(ClusterError::NotFound { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(self.ports.queues().ring(Doorbell::Launch { cluster: self.cluster.clone(), claims: vec![name] }, SignedDuration::ZERO).await?)
     }
-    let name = claim.key.name.clone();
-    report.count("answered");
-    report.decide(now, DecisionKind::Planned, format!("nodeclaim/{name}"), "somebody made the NodeClaim by hand: it gets a machine");
-    match ports.cluster().apply_mirror(cluster, &mirror(&claim)).await {
-        Ok(()) => {}
-        Err(ClusterError::NotFound { .. }) => return Ok(()),
-        Err(error) => return Err(error.into()),
-    }
-    Ok(ports.queues().ring(Doorbell::Launch { cluster: cluster.clone(), claims: vec![name] }, SignedDuration::ZERO).await?)
 }
 
 /// Whether a claim may be launched as far as its object is concerned: one that was made by hand has to carry our finalizer

@@ -1,6 +1,7 @@
 //! Machines that belong to no claim: each gets one that is to end, so that `terminate` drains it.
 
 use crate::Rights;
+use crate::act::Act;
 use crate::adopt::{Found, Place};
 use std::sync::Arc;
 use whittle_api::{ClusterObjects, labels};
@@ -11,7 +12,7 @@ use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
 use whittle_ports::{ClaimStore, Clock, HandleError, InstanceTags, Leases, Queues, RegionStore, Report, StoreError, save};
 use whittle_snapshot::warm;
-use whittle_units::{ClaimName, ClusterName, Price, Resources, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, Price, Resources, SignedDuration, Timestamp};
 
 /// Making a claim for an orphan takes a moment under the cluster's lease.
 const LEASE: SignedDuration = SignedDuration::from_secs(10);
@@ -73,66 +74,56 @@ pub(crate) async fn take_in<P: Rights>(
     Ok(())
 }
 
-/// Gives an orphan a claim that is to end: the one that it came for, if that has ended without it, else one of its own.
-pub(crate) async fn collect<P: Rights>(
-    ports: P,
-    cluster: &ClusterName,
-    claims: &[Stored<Claim>],
-    objects: &ClusterObjects,
-    instance: &Instance,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    let now = ports.clock().now();
-    let ended_without = |claim: &&Stored<Claim>| {
-        instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|name| name == claim.value.key.name.as_str()) && !claim.value.is_live()
-    };
-    let machine = machine(instance);
-    let name = if let Some(claim) = claims.iter().find(ended_without) {
-        let next = step(&claim.value, &Event::FleetAnswered(machine), now)?;
-        if next.machine().is_none() {
-            // The claim says that this machine has ended, EC2 that it runs: a claim of its own asks again.
-            adopt(ports, cluster, objects, instance, now).await?
+impl<P: Rights> Act<'_, P> {
+    /// Gives an orphan a claim that is to end: the one that it came for, if that has ended without it, else one of its own.
+    pub(crate) async fn collect(&self, instance: &Instance, report: &mut Report) -> Result<(), HandleError> {
+        let now = self.ports.clock().now();
+        let ended_without = |claim: &&Stored<Claim>| {
+            instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|name| name == claim.value.key.name.as_str()) && !claim.value.is_live()
+        };
+        let machine = machine(instance);
+        let name = if let Some(claim) = self.claims.iter().find(ended_without) {
+            let next = step(&claim.value, &Event::FleetAnswered(machine), now)?;
+            if next.machine().is_none() {
+                // The claim says that this machine has ended, EC2 that it runs: a claim of its own asks again.
+                self.adopt_orphan(instance, now).await?
+            } else {
+                save(self.ports.store(), claim, next).await?;
+                claim.value.key.name.clone()
+            }
         } else {
-            save(ports.store(), claim, next).await?;
-            claim.value.key.name.clone()
-        }
-    } else {
-        adopt(ports, cluster, objects, instance, now).await?
-    };
-    let message = format!("instance {} belongs to no claim and was seen twice", instance.id);
-    report.decide(now, DecisionKind::Collected, format!("nodeclaim/{name}"), message);
-    report.count("collected");
-    ports.queues().ring(Doorbell::Terminate { cluster: cluster.clone(), claim: name }, SignedDuration::ZERO).await?;
-    Ok(())
-}
+            self.adopt_orphan(instance, now).await?
+        };
+        let message = format!("instance {} belongs to no claim and was seen twice", instance.id);
+        report.decide(now, DecisionKind::Collected, format!("nodeclaim/{name}"), message);
+        report.count("collected");
+        self.ports.queues().ring(Doorbell::Terminate { cluster: self.cluster.clone(), claim: name }, SignedDuration::ZERO).await?;
+        Ok(())
+    }
 
-/// A claim for a machine that has none; it is to end from its beginning.
-async fn adopt<P: Rights>(
-    ports: P,
-    cluster: &ClusterName,
-    objects: &ClusterObjects,
-    instance: &Instance,
-    now: Timestamp,
-) -> Result<ClaimName, HandleError> {
-    let name = ClaimName::new(format!("orphan-{}", instance.id));
-    let spec = ClaimSpec { node_pool: instance.tags.get(labels::NODE_POOL).cloned().unwrap_or_default(), ..ClaimSpec::default() };
-    let mut claim = Claim::planned(ClaimKey { cluster: cluster.clone(), name: name.clone() }, ports.clock().unique(), spec, now);
-    let machine = machine(instance);
-    let node = objects.nodes.iter().find(|node| node.spec.provider_id == machine.provider_id.as_str());
-    claim.phase = Phase::Draining { machine, node_name: node.map(|node| node.metadata.name.clone()), since: now };
-    claim.deletion = Some(Deletion {
-        reason: DeletionReason::RolledBack,
-        at: now,
-        deadline: None,
-        message: "the instance belonged to no claim".to_owned(),
-    });
-    let lease: Lease = ports.store().acquire(cluster, &ports.clock().unique(), now, LEASE).await?;
-    let created = ports.store().create(&lease, &claim).await;
-    let _ = ports.store().release(&lease).await;
-    match created {
-        // A sweep before us made it; its doorbell may have been lost.
-        Ok(_) | Err(StoreError::Conflict { .. }) => Ok(name),
-        Err(error) => Err(error.into()),
+    /// A claim for a machine that has none; it is to end from its beginning.
+    async fn adopt_orphan(&self, instance: &Instance, now: Timestamp) -> Result<ClaimName, HandleError> {
+        let name = ClaimName::new(format!("orphan-{}", instance.id));
+        let spec = ClaimSpec { node_pool: instance.tags.get(labels::NODE_POOL).cloned().unwrap_or_default(), ..ClaimSpec::default() };
+        let mut claim =
+            Claim::planned(ClaimKey { cluster: self.cluster.clone(), name: name.clone() }, self.ports.clock().unique(), spec, now);
+        let machine = machine(instance);
+        let node = self.objects.nodes.iter().find(|node| node.spec.provider_id == machine.provider_id.as_str());
+        claim.phase = Phase::Draining { machine, node_name: node.map(|node| node.metadata.name.clone()), since: now };
+        claim.deletion = Some(Deletion {
+            reason: DeletionReason::RolledBack,
+            at: now,
+            deadline: None,
+            message: "the instance belonged to no claim".to_owned(),
+        });
+        let lease: Lease = self.ports.store().acquire(self.cluster, &self.ports.clock().unique(), now, LEASE).await?;
+        let created = self.ports.store().create(&lease, &claim).await;
+        let _ = self.ports.store().release(&lease).await;
+        match created {
+            // A sweep before us made it; its doorbell may have been lost.
+            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(name),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
