@@ -1,11 +1,11 @@
 //! The end of a machine, and of what stood for it in the cluster.
 
-use crate::Rights;
 use crate::{LATER, Next, SOON};
+use crate::{Rights, Run};
 use whittle_api::conditions::{INSTANCE_TERMINATING, find};
 use whittle_api::k8s::Node;
 use whittle_api::{ConditionStatus, labels};
-use whittle_claims::{Claim, DecisionKind, Event, Machine, Phase, Stored, mirror, step};
+use whittle_claims::{Claim, DecisionKind, Event, Machine, Phase, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
     Amount, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Presence, Report, Safeguard, Scope,
@@ -22,68 +22,155 @@ const MISSED_SINCE: &str = "EC2 has not shown the instance since ";
 /// How soon a claim that was being launched is looked at again.
 const LAUNCH_POLL: SignedDuration = SignedDuration::from_secs(15);
 
-/// Asks EC2 to end the machine, then waits for its confirmation.
-pub(crate) async fn end_machine<P: Rights>(ports: P, claim: &mut Stored<Claim>, report: &mut Report) -> Result<Next, HandleError> {
-    let Some(machine) = claim.value.machine().cloned() else { return Ok(Next::Done) };
-    ports.cloud().terminate(&machine.instance_id).await?;
-    let now = ports.clock().now();
-    let mut next = step(&claim.value, &Event::TerminationSent, now)?;
-    next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, "", now);
-    *claim = save(ports.store(), claim, next).await?;
-    report.count("termination_sent");
-    let _ = ports.cluster().apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await;
-    Ok(Next::Again(LATER))
-}
+impl<P: Rights> Run<P> {
+    /// Asks EC2 to end the machine, then waits for its confirmation.
+    pub(crate) async fn end_machine(&mut self) -> Result<Next, HandleError> {
+        let Some(machine) = self.claim.value.machine().cloned() else { return Ok(Next::Done) };
+        self.ports.cloud().terminate(&machine.instance_id).await?;
+        let now = self.ports.clock().now();
+        let mut next = step(&self.claim.value, &Event::TerminationSent, now)?;
+        next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, "", now);
+        self.claim = save(self.ports.store(), &self.claim, next).await?;
+        self.report.count("termination_sent");
+        let _ = self.ports.cluster().apply_mirror(&self.claim.value.key.cluster, &mirror(&self.claim.value)).await;
+        Ok(Next::Again(LATER))
+    }
 
-/// Looks whether the machine has ended. Only then do the finalizers go, the Node's first.
-pub(crate) async fn confirm<P: Rights>(
-    ports: P,
-    claim: &mut Stored<Claim>,
-    node: Option<&str>,
-    report: &mut Report,
-) -> Result<Next, HandleError> {
-    let Some(machine) = claim.value.machine().cloned() else { return Ok(Next::Done) };
-    let instance = ports.cloud().instance(&machine.instance_id).await?;
-    if instance.is_none() && may_be_unshown(&machine, ports.clock().now()) {
-        ports.cloud().terminate(&machine.instance_id).await?;
-        return Ok(Next::Again(LATER));
-    }
-    if instance.is_none() && Safeguard::EndSeenTwice.stops(missed_for(&claim.value, ports.clock().now()) < MISSED) {
-        if missed_since(&claim.value).is_none() {
-            say(ports, claim, &format!("{MISSED_SINCE}{}", ports.clock().now())).await?;
+    /// Looks whether the machine has ended. Only then do the finalizers go, the Node's first.
+    pub(crate) async fn confirm(&mut self, node: Option<&str>) -> Result<Next, HandleError> {
+        let Some(machine) = self.claim.value.machine().cloned() else { return Ok(Next::Done) };
+        let instance = self.ports.cloud().instance(&machine.instance_id).await?;
+        if instance.is_none() && may_be_unshown(&machine, self.ports.clock().now()) {
+            self.ports.cloud().terminate(&machine.instance_id).await?;
+            return Ok(Next::Again(LATER));
         }
-        return Ok(Next::Again(LATER));
-    }
-    if instance.is_some() && missed_since(&claim.value).is_some() {
-        say(ports, claim, "").await?;
-    }
-    if let Some(instance) = instance.filter(|instance| instance.state != InstanceState::Terminated) {
-        if instance.state != InstanceState::ShuttingDown {
-            // The first request may have been lost.
-            ports.cloud().terminate(&machine.instance_id).await?;
+        if instance.is_none() && Safeguard::EndSeenTwice.stops(missed_for(&self.claim.value, self.ports.clock().now()) < MISSED) {
+            if missed_since(&self.claim.value).is_none() {
+                self.say(&format!("{MISSED_SINCE}{}", self.ports.clock().now())).await?;
+            }
+            return Ok(Next::Again(LATER));
         }
-        return Ok(Next::Again(LATER));
+        if instance.is_some() && missed_since(&self.claim.value).is_some() {
+            self.say("").await?;
+        }
+        if let Some(instance) = instance.filter(|instance| instance.state != InstanceState::Terminated) {
+            if instance.state != InstanceState::ShuttingDown {
+                // The first request may have been lost.
+                self.ports.cloud().terminate(&machine.instance_id).await?;
+            }
+            return Ok(Next::Again(LATER));
+        }
+        let now = self.ports.clock().now();
+        if let Some(name) = node
+            && let Some(node) = self.release_node(name).await?
+        {
+            node_ended(&mut self.report, &self.claim.value, &machine, &node, now);
+        }
+        let ended = advance(self.ports.store(), &self.claim, &Event::MachineGone, now).await?;
+        let pool = self.claim.value.spec.node_pool.clone();
+        self.claim = ended;
+        let message = format!("instance {} has ended", machine.instance_id);
+        self.report.decide(now, DecisionKind::Terminated, format!("nodeclaim/{}", self.claim.value.key.name), message);
+        self.report.count("terminated");
+        let labels = [("nodepool", pool.as_str()), ("capacity_type", &machine.capacity_type), ("zone", &machine.zone)];
+        self.report.metric("karpenter_nodeclaims_terminated_total", labels);
+        let asked_at = self.claim.value.deletion.as_ref().map(|deletion| deletion.at);
+        lasted(&mut self.report, "karpenter_nodeclaims_termination_duration_seconds", &pool, asked_at, now);
+        let sent_at = find(&self.claim.value.conditions, INSTANCE_TERMINATING).and_then(|sent| sent.last_transition_time);
+        lasted(&mut self.report, "karpenter_nodeclaims_instance_termination_duration_seconds", &pool, sent_at, now);
+        // The claim has ended in any case; `sweep` takes the finalizer off an object that could not be reached now.
+        self.let_go().await
     }
-    let now = ports.clock().now();
-    if let Some(name) = node
-        && let Some(node) = release_node(ports, &claim.value, name).await?
-    {
-        node_ended(report, &claim.value, &machine, &node, now);
+
+    /// Says on the claim how its machine ends.
+    async fn say(&mut self, message: &str) -> Result<(), HandleError> {
+        let mut next = self.claim.value.clone();
+        next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, message, self.ports.clock().now());
+        self.claim = save(self.ports.store(), &self.claim, next).await?;
+        Ok(())
     }
-    let ended = advance(ports.store(), claim, &Event::MachineGone, now).await?;
-    let pool = claim.value.spec.node_pool.clone();
-    *claim = ended;
-    let message = format!("instance {} has ended", machine.instance_id);
-    report.decide(now, DecisionKind::Terminated, format!("nodeclaim/{}", claim.value.key.name), message);
-    report.count("terminated");
-    let labels = [("nodepool", pool.as_str()), ("capacity_type", &machine.capacity_type), ("zone", &machine.zone)];
-    report.metric("karpenter_nodeclaims_terminated_total", labels);
-    let asked_at = claim.value.deletion.as_ref().map(|deletion| deletion.at);
-    lasted(report, "karpenter_nodeclaims_termination_duration_seconds", &pool, asked_at, now);
-    let sent_at = find(&claim.value.conditions, INSTANCE_TERMINATING).and_then(|sent| sent.last_transition_time);
-    lasted(report, "karpenter_nodeclaims_instance_termination_duration_seconds", &pool, sent_at, now);
-    // The claim has ended in any case; `sweep` takes the finalizer off an object that could not be reached now.
-    let_go(ports, &claim.value).await
+
+    /// Takes our finalizer off the Node, if it is still this machine's. Returns the Node if it was there.
+    async fn release_node(&self, name: &str) -> Result<Option<Node>, HandleError> {
+        let claim = &self.claim.value;
+        let cluster = &claim.key.cluster;
+        let objects = self.ports.cluster().read(cluster, Scope::Drain, Some(name)).await?;
+        let found = objects.nodes.iter().find(|node| node.metadata.name == name);
+        let Some(node) = found.filter(|node| crate::is_ours(claim, node)) else { return Ok(None) };
+        if !node.metadata.is_deleting() {
+            self.ports.cluster().delete_node(cluster, name).await?;
+        }
+        let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
+        match self.ports.cluster().patch_node(cluster, name, "", &patch).await {
+            Ok(()) => Ok(Some(node.clone())),
+            Err(ClusterError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lets the mirror of a claim go that has ended, unless it shows a machine that the claim knows nothing of: the table is older than
+    /// the cluster, and `sweep` gives the machine its claim back.
+    pub(crate) async fn let_go(&self) -> Result<Next, HandleError> {
+        let claim = &self.claim.value;
+        if Safeguard::ShownMachinesKept.stops(claim.instance().is_none())
+            && let Some(next) = self.shown_machine().await?
+        {
+            return Ok(next);
+        }
+        let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
+        self.ports.cluster().delete_mirror(cluster, name, claim.object_uid()).await?;
+        self.ports.cluster().release_mirror(cluster, name, claim.object_uid()).await?;
+        Ok(Next::Done)
+    }
+
+    /// What to do about the machine that the mirror of a claim shows which never knew of one; `None` where there is none.
+    async fn shown_machine(&self) -> Result<Option<Next>, HandleError> {
+        let claim = &self.claim.value;
+        let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
+        let Presence::There { uid, provider_id, .. } = self.ports.cluster().seek(cluster, Sought::NodeClaim, name).await? else {
+            return Ok(None);
+        };
+        let wanted = claim.object_uid();
+        let Ok(id) = ProviderId::new(provider_id).instance_id() else { return Ok(None) };
+        if !wanted.is_empty() && wanted != uid {
+            return Ok(None);
+        }
+        let ended_at = match &claim.phase {
+            Phase::Failed { since, .. } | Phase::Gone { since, .. } => *since,
+            _ => self.ports.clock().now(),
+        };
+        match self.ports.cloud().instance(&id).await? {
+            Some(instance) if instance.is_alive() => {
+                tracing::warn!(claim = %claim.key, instance = %id, "the NodeClaim shows a machine that its claim does not know: it stays");
+                Ok(Some(Next::Done))
+            }
+            // Whoever waits for the NodeClaim to go waits for its machine to end.
+            Some(instance) if instance.state == InstanceState::ShuttingDown => Ok(Some(Next::Again(LATER))),
+            // EC2 may not show it yet.
+            None if self.ports.clock().now().duration_since(ended_at) < LAUNCH_SETTLES => Ok(Some(Next::Again(LAUNCH_POLL))),
+            _ => Ok(None),
+        }
+    }
+
+    /// A claim that is to end while its launch was under way: once the launch must have settled, what it brought is drained,
+    /// and if it brought nothing the claim ends.
+    pub(crate) async fn abandon_launch(&mut self, token: &str, since: Timestamp) -> Result<Next, HandleError> {
+        let now = self.ports.clock().now();
+        let asked_at = self.claim.value.deletion.as_ref().map_or(since, |deletion| deletion.at);
+        if Safeguard::LaunchSettles.stops(now.duration_since(since.max(asked_at)) < LAUNCH_SETTLES) {
+            return Ok(Next::Again(LAUNCH_POLL));
+        }
+        for instance in self.ports.cloud().tagged(labels::TAG_LAUNCH, token).await? {
+            if instance.is_alive() && !is_owned(self.ports.store(), &instance.id).await? {
+                self.claim = advance(self.ports.store(), &self.claim, &Event::FleetAnswered(found(&instance)), now).await?;
+                self.report.count("late_machines");
+                return Ok(Next::Again(SOON));
+            }
+        }
+        self.claim = advance(self.ports.store(), &self.claim, &Event::LaunchAbandoned, now).await?;
+        self.report.count("abandoned");
+        self.let_go().await
+    }
 }
 
 /// EC2 may not show a machine that it has only just started: not to see it proves nothing yet.
@@ -94,14 +181,6 @@ fn may_be_unshown(machine: &Machine, now: Timestamp) -> bool {
 /// The first answer of EC2 that did not show the machine, as the claim says.
 fn missed_since(claim: &Claim) -> Option<Timestamp> {
     find(&claim.conditions, INSTANCE_TERMINATING)?.message.strip_prefix(MISSED_SINCE)?.parse().ok()
-}
-
-/// Says on the claim how its machine ends.
-async fn say<P: Rights>(ports: P, claim: &mut Stored<Claim>, message: &str) -> Result<(), HandleError> {
-    let mut next = claim.value.clone();
-    next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, message, ports.clock().now());
-    *claim = save(ports.store(), claim, next).await?;
-    Ok(())
 }
 
 fn missed_for(claim: &Claim, now: Timestamp) -> SignedDuration {
@@ -120,89 +199,6 @@ fn node_ended(report: &mut Report, claim: &Claim, machine: &Machine, node: &Node
     report.metric("karpenter_nodes_terminated_total", [("nodepool", pool), ("zone", machine.zone.as_str())]);
     lasted(report, "karpenter_nodes_termination_duration_seconds", pool, node.metadata.deletion_timestamp, now);
     lasted(report, "karpenter_nodes_lifetime_duration_seconds", pool, node.metadata.creation_timestamp, now);
-}
-
-/// Takes our finalizer off the Node, if it is still this machine's. Returns the Node if it was there.
-async fn release_node<P: Rights>(ports: P, claim: &Claim, name: &str) -> Result<Option<Node>, HandleError> {
-    let cluster = &claim.key.cluster;
-    let objects = ports.cluster().read(cluster, Scope::Drain, Some(name)).await?;
-    let found = objects.nodes.iter().find(|node| node.metadata.name == name);
-    let Some(node) = found.filter(|node| crate::is_ours(claim, node)) else { return Ok(None) };
-    if !node.metadata.is_deleting() {
-        ports.cluster().delete_node(cluster, name).await?;
-    }
-    let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
-    match ports.cluster().patch_node(cluster, name, "", &patch).await {
-        Ok(()) => Ok(Some(node.clone())),
-        Err(ClusterError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Lets the mirror of a claim go that has ended, unless it shows a machine that the claim knows nothing of: the table is older than
-/// the cluster, and `sweep` gives the machine its claim back.
-pub(crate) async fn let_go<P: Rights>(ports: P, claim: &Claim) -> Result<Next, HandleError> {
-    if Safeguard::ShownMachinesKept.stops(claim.instance().is_none())
-        && let Some(next) = shown_machine(ports, claim).await?
-    {
-        return Ok(next);
-    }
-    let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
-    ports.cluster().delete_mirror(cluster, name, claim.object_uid()).await?;
-    ports.cluster().release_mirror(cluster, name, claim.object_uid()).await?;
-    Ok(Next::Done)
-}
-
-/// What to do about the machine that the mirror of a claim shows which never knew of one; `None` where there is none.
-async fn shown_machine<P: Rights>(ports: P, claim: &Claim) -> Result<Option<Next>, HandleError> {
-    let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
-    let Presence::There { uid, provider_id, .. } = ports.cluster().seek(cluster, Sought::NodeClaim, name).await? else { return Ok(None) };
-    let wanted = claim.object_uid();
-    let Ok(id) = ProviderId::new(provider_id).instance_id() else { return Ok(None) };
-    if !wanted.is_empty() && wanted != uid {
-        return Ok(None);
-    }
-    let ended_at = match &claim.phase {
-        Phase::Failed { since, .. } | Phase::Gone { since, .. } => *since,
-        _ => ports.clock().now(),
-    };
-    match ports.cloud().instance(&id).await? {
-        Some(instance) if instance.is_alive() => {
-            tracing::warn!(claim = %claim.key, instance = %id, "the NodeClaim shows a machine that its claim does not know: it stays");
-            Ok(Some(Next::Done))
-        }
-        // Whoever waits for the NodeClaim to go waits for its machine to end.
-        Some(instance) if instance.state == InstanceState::ShuttingDown => Ok(Some(Next::Again(LATER))),
-        // EC2 may not show it yet.
-        None if ports.clock().now().duration_since(ended_at) < LAUNCH_SETTLES => Ok(Some(Next::Again(LAUNCH_POLL))),
-        _ => Ok(None),
-    }
-}
-
-/// A claim that is to end while its launch was under way: once the launch must have settled, what it brought is drained,
-/// and if it brought nothing the claim ends.
-pub(crate) async fn abandon_launch<P: Rights>(
-    ports: P,
-    claim: &mut Stored<Claim>,
-    token: &str,
-    since: Timestamp,
-    report: &mut Report,
-) -> Result<Next, HandleError> {
-    let now = ports.clock().now();
-    let asked_at = claim.value.deletion.as_ref().map_or(since, |deletion| deletion.at);
-    if Safeguard::LaunchSettles.stops(now.duration_since(since.max(asked_at)) < LAUNCH_SETTLES) {
-        return Ok(Next::Again(LAUNCH_POLL));
-    }
-    for instance in ports.cloud().tagged(labels::TAG_LAUNCH, token).await? {
-        if instance.is_alive() && !is_owned(ports.store(), &instance.id).await? {
-            *claim = advance(ports.store(), claim, &Event::FleetAnswered(found(&instance)), now).await?;
-            report.count("late_machines");
-            return Ok(Next::Again(SOON));
-        }
-    }
-    *claim = advance(ports.store(), claim, &Event::LaunchAbandoned, now).await?;
-    report.count("abandoned");
-    let_go(ports, &claim.value).await
 }
 
 /// A machine that is only known to be ended: its size does not matter any more.

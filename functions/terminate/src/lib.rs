@@ -45,45 +45,51 @@ enum Next {
     Again(SignedDuration),
 }
 
+/// A run for one claim: what it acts through, the claim as it was stored last, and what was done.
+pub(crate) struct Run<P> {
+    ports: P,
+    claim: Stored<Claim>,
+    report: Report,
+}
+
 /// Moves one claim a step further toward its end. A claim that is not to end is left alone, whatever rang.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) -> Result<Report, HandleError> {
-    let mut report = Report::default();
-    let Some(stored) = ports.store().get(claim).await? else { return Ok(report) };
+    let Some(stored) = ports.store().get(claim).await? else { return Ok(Report::default()) };
     if settings.shadow || stored.value.deletion.is_none() && stored.value.is_live() {
-        return Ok(report);
+        return Ok(Report::default());
     }
-    let mut current = stored;
-    let outcome = run(ports, &mut current, &mut report).await;
-    if !report.decisions.is_empty() {
-        ports.store().append(&claim.cluster, &report.decisions).await?;
+    let mut run = Run { ports, claim: stored, report: Report::default() };
+    let outcome = run.step().await;
+    if !run.report.decisions.is_empty() {
+        ports.store().append(&claim.cluster, &run.report.decisions).await?;
     }
     let next = match outcome {
         Ok(next) => next,
         // Somebody else moved the claim or the Node: the next look sees what they did.
         Err(error @ (HandleError::Store(StoreError::Conflict { .. }) | HandleError::Cluster(_) | HandleError::Illegal(_))) => {
-            report.count("left_for_later");
+            run.report.count("left_for_later");
             if let HandleError::Cluster(error) = &error {
-                refused::by_cluster(&current.value, error, &mut report);
+                refused::by_cluster(&run.claim.value, error, &mut run.report);
             }
             Next::Again(LATER)
         }
         // Nothing is lost by asking later; to fail would cost minutes, and park the message in the end.
         Err(HandleError::Cloud(error)) if !is_refused(&error) => {
             tracing::warn!(%error, claim = %claim, "EC2 did not answer: asked again with the next look");
-            report.count("cloud_unanswered");
+            run.report.count("cloud_unanswered");
             Next::Again(LATER)
         }
         // Termination protection, or a right that is missing: every try would be refused until somebody mends it.
         Err(HandleError::Cloud(error)) => {
-            refused::tell(ports, &current.value, &error, &mut report).await;
+            run.tell(&error).await;
             Next::Again(REFUSED)
         }
         Err(error) => return Err(error),
     };
     if let Next::Again(delay) = next {
-        look_again(ports, current, delay).await?;
+        look_again(ports, run.claim, delay).await?;
     }
-    Ok(report)
+    Ok(run.report)
 }
 
 /// Whether a call will fail until a person has mended what it was refused for; every other failure may pass by itself.
@@ -116,39 +122,37 @@ async fn look_again<P: Rights>(ports: P, claim: Stored<Claim>, delay: SignedDura
     Ok(())
 }
 
-async fn run<P: Rights>(ports: P, claim: &mut Stored<Claim>, report: &mut Report) -> Result<Next, HandleError> {
-    match claim.value.phase.clone() {
-        Phase::Failed { .. } | Phase::Gone { .. } => finish::let_go(ports, &claim.value).await,
-        Phase::Launching { client_token, since, .. } => finish::abandon_launch(ports, claim, &client_token, since, report).await,
-        Phase::Draining { node_name: Some(node), .. } => drain_node(ports, claim, &node, report).await,
-        Phase::Draining { node_name: None, .. } => seek::drain_unnamed(ports, claim, report).await,
-        Phase::Terminating { node_name, .. } => finish::confirm(ports, claim, node_name.as_deref(), report).await,
-        // Not to end: `handle` let only ending claims through.
-        Phase::Planned | Phase::Launched { .. } | Phase::Registered { .. } | Phase::Initialized { .. } => Ok(Next::Done),
-    }
-}
-
-async fn drain_node<P: Rights>(ports: P, claim: &mut Stored<Claim>, node: &str, report: &mut Report) -> Result<Next, HandleError> {
-    let mut objects = ports.cluster().read(&claim.value.key.cluster, Scope::Drain, Some(node)).await?;
-    steps::take_in_unreadable(ports, claim, &mut objects, report).await;
-    if objects.is_unreadable(Node::KIND, node) && !steps::is_overdue(&claim.value, ports.clock().now()) {
-        return Ok(Next::Again(LATER)); // it can be neither closed nor told from another machine's
-    }
-    let Some(found) = objects.nodes.iter().find(|found| found.metadata.name == node) else {
-        // One answer without it proves nothing; one that names it has been waited for until the deadline.
-        let named = objects.is_unreadable(Node::KIND, node);
-        if !named && !seek::is_gone(ports, claim).await? || steps::pods_contradict(ports, claim, node, &objects).await {
-            report.count("node_not_seen");
-            return Ok(Next::Again(LATER));
+impl<P: Rights> Run<P> {
+    async fn step(&mut self) -> Result<Next, HandleError> {
+        match self.claim.value.phase.clone() {
+            Phase::Failed { .. } | Phase::Gone { .. } => self.let_go().await,
+            Phase::Launching { client_token, since, .. } => self.abandon_launch(&client_token, since).await,
+            Phase::Draining { node_name: Some(node), .. } => self.drain_node(&node).await,
+            Phase::Draining { node_name: None, .. } => self.drain_unnamed().await,
+            Phase::Terminating { node_name, .. } => self.confirm(node_name.as_deref()).await,
+            // Not to end: `handle` let only ending claims through.
+            Phase::Planned | Phase::Launched { .. } | Phase::Registered { .. } | Phase::Initialized { .. } => Ok(Next::Done),
         }
-        // Somebody took the Node away by hand: what ran there is lost, the machine must not be.
-        return finish::end_machine(ports, claim, report).await;
-    };
-    seek::seen(ports, claim).await?;
-    if is_ours(&claim.value, found) {
-        steps::drain(ports, claim, found, &objects, report).await
-    } else {
-        finish::end_machine(ports, claim, report).await
+    }
+
+    async fn drain_node(&mut self, node: &str) -> Result<Next, HandleError> {
+        let mut objects = self.ports.cluster().read(&self.claim.value.key.cluster, Scope::Drain, Some(node)).await?;
+        self.take_in_unreadable(&mut objects).await;
+        if objects.is_unreadable(Node::KIND, node) && !steps::is_overdue(&self.claim.value, self.ports.clock().now()) {
+            return Ok(Next::Again(LATER)); // it can be neither closed nor told from another machine's
+        }
+        let Some(found) = objects.nodes.iter().find(|found| found.metadata.name == node) else {
+            // One answer without it proves nothing; one that names it has been waited for until the deadline.
+            let named = objects.is_unreadable(Node::KIND, node);
+            if !named && !self.is_gone().await? || self.pods_contradict(node, &objects).await {
+                self.report.count("node_not_seen");
+                return Ok(Next::Again(LATER));
+            }
+            // Somebody took the Node away by hand: what ran there is lost, the machine must not be.
+            return self.end_machine().await;
+        };
+        self.seen().await?;
+        if is_ours(&self.claim.value, found) { self.drain(found, &objects).await } else { self.end_machine().await }
     }
 }
 

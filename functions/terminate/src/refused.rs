@@ -1,6 +1,6 @@
 //! EC2 or the API server refuses, and goes on refusing until somebody mends it: what is said, to whom, and what they can do.
 
-use crate::Rights;
+use crate::{Rights, Run};
 use whittle_claims::Claim;
 use whittle_ec2::errors::CreateReason;
 use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, StatusWriter};
@@ -24,18 +24,22 @@ fn cause(error: &CloudError) -> (&'static str, String) {
     }
 }
 
-/// Tells people that EC2 does not let the machine of a claim end: an error in the log, a metric for an alarm, and an Event on
-/// NodeClaim and Node. That they cannot be told stops nothing.
-pub(crate) async fn tell<P: Rights>(ports: P, claim: &Claim, error: &CloudError, report: &mut Report) {
-    let machine = claim.machine().map(|machine| format!("instance {}", machine.instance_id));
-    let what = machine.unwrap_or_else(|| format!("what was launched for NodeClaim {}", claim.key.name));
-    let (reason, remedy) = cause(error);
-    tracing::error!(claim = %claim.key, what, reason, %error, remedy, "EC2 refuses to end the machine");
-    report.count("refused");
-    report.metric("whittle_terminations_refused_total", [("nodepool", claim.spec.node_pool.as_str()), ("reason", reason)]);
-    let message = format!("EC2 refuses the end of {what}: {error}. To do: {remedy}");
-    for about in [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)].into_iter().flatten() {
-        let _ = ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "FailedTermination", message.clone())).await;
+impl<P: Rights> Run<P> {
+    /// Tells people that EC2 does not let the machine of a claim end: an error in the log, a metric for an alarm, and an Event on
+    /// NodeClaim and Node. That they cannot be told stops nothing.
+    pub(crate) async fn tell(&mut self, error: &CloudError) {
+        let claim = &self.claim.value;
+        let machine = claim.machine().map(|machine| format!("instance {}", machine.instance_id));
+        let what = machine.unwrap_or_else(|| format!("what was launched for NodeClaim {}", claim.key.name));
+        let (reason, remedy) = cause(error);
+        tracing::error!(claim = %claim.key, what, reason, %error, remedy, "EC2 refuses to end the machine");
+        self.report.count("refused");
+        self.report.metric("whittle_terminations_refused_total", [("nodepool", claim.spec.node_pool.as_str()), ("reason", reason)]);
+        let message = format!("EC2 refuses the end of {what}: {error}. To do: {remedy}");
+        for about in [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)].into_iter().flatten() {
+            let _ =
+                self.ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "FailedTermination", message.clone())).await;
+        }
     }
 }
 
