@@ -30,13 +30,12 @@ impl<P: Rights> Run<'_, P> {
     /// Executes a command that still holds, and answers whether it did. Its nodes are closed first, and what came to them since the
     /// decision speaks against it. Then its record is stored: whatever dies after that is gone on with.
     pub(crate) async fn start(
-        &self,
+        &mut self,
         seen: &Snapshot,
         command: &Command,
         stored: &mut Stored<Disruptions>,
-        report: &mut Report,
     ) -> Result<bool, HandleError> {
-        let Some(command) = &self.close(seen, command, report).await? else { return Ok(false) };
+        let Some(command) = &self.close(seen, command).await? else { return Ok(false) };
         let id = self.ports.clock().unique();
         let claim =
             |new| claim_of(new, seen, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), Some(id.clone()));
@@ -58,21 +57,21 @@ impl<P: Rights> Run<'_, P> {
         stored.value.memory.record(command, launched, &seen.read, seen.now);
         stored.value.running.push(running);
         stored.revision = self.ports.store().write(&self.lease.cluster, &stored.value, stored.revision).await?;
-        report.count("commands");
-        counts::started(report, seen, command);
+        self.report.count("commands");
+        counts::started(&mut self.report, seen, command);
         let last = stored.value.running.len() - 1;
         let mut running = stored.value.running[last].clone();
         let patience = command_timeout(stored.value.removals().count());
-        let outcome = self.step(seen, &mut running, patience, report).await?;
+        let outcome = self.step(seen, &mut running, patience).await?;
         progress::settle(&mut stored.value, last, running, outcome);
-        told(report, command, seen);
+        told(&mut self.report, command, seen);
         Ok(true)
     }
 
     /// Keeps new pods off the nodes of a command, then looks at them once more: between the decision and the taint the scheduler
     /// may have bound pods that nobody looked at. Answers what is left of the command. The taints of a run that dies in here are
     /// taken off again as those of no command.
-    async fn close(&self, seen: &Snapshot, command: &Command, report: &mut Report) -> Result<Option<Command>, HandleError> {
+    async fn close(&mut self, seen: &Snapshot, command: &Command) -> Result<Option<Command>, HandleError> {
         for removal in command.removals.iter().filter(|_| Safeguard::ClosedBeforeCommand.stops(true)) {
             self.taint(&removal.node).await?;
         }
@@ -93,9 +92,9 @@ impl<P: Rights> Run<'_, P> {
         }
         for arrival in &arrivals {
             let message = format!("Kept after all: pod {} has come since", arrival.pod);
-            report.decide(seen.now, DecisionKind::Kept, format!("node/{}", arrival.node), message);
+            self.report.decide(seen.now, DecisionKind::Kept, format!("node/{}", arrival.node), message);
         }
-        counts::dropped(report, command.method, arrivals.len());
+        counts::dropped(&mut self.report, command.method, arrivals.len());
         Ok(left)
     }
 

@@ -57,42 +57,42 @@ pub(crate) struct Run<'a, P> {
     ports: P,
     settings: &'a Settings,
     lease: &'a Lease,
+    report: Report,
 }
 
 /// One pass for a cluster. Only one run decides for a cluster at a time; a later one ends with `Held`.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let bell = Doorbell::Consolidate { cluster: cluster.clone() };
     let Some(lease) = take_turn(ports, bell, LEASE, HELD_AGAIN).await? else { return Ok(not_my_turn()) };
-    let outcome = Run { ports, settings, lease: &lease }.under_lease(cluster).await;
+    let outcome = Run { ports, settings, lease: &lease, report: Report::default() }.under_lease(cluster).await;
     end_turn(ports.store(), &lease).await;
     outcome
 }
 
 impl<P: Rights> Run<'_, P> {
-    async fn under_lease(&self, cluster: &ClusterName) -> Result<Report, HandleError> {
-        let mut report = Report::default();
+    async fn under_lease(mut self, cluster: &ClusterName) -> Result<Report, HandleError> {
         let mut seen = load(self.ports, self.settings, cluster).await?;
         if let Some(why) = seen.held(self.settings) {
-            report.count(why);
-            return Ok(report);
+            self.report.count(why);
+            return Ok(self.report);
         }
         if !self.settings.shadow {
-            observe::pod_events(self.ports, &mut seen, &mut report).await?;
+            observe::pod_events(self.ports, &mut seen, &mut self.report).await?;
         }
         let stored = self.ports.store().read::<Disruptions>(cluster, state::NAME).await?;
         let mut stored = stored.unwrap_or_else(|| Stored { value: Disruptions::default(), revision: Revision::ABSENT });
         let before = stored.value.clone();
         if self.settings.shadow {
-            self.give_up_all(&seen, &mut stored, &mut report).await?;
+            self.give_up_all(&seen, &mut stored).await?;
         } else {
-            let moved = self.go_on(&seen, &mut stored, &mut report).await?;
+            let moved = self.go_on(&seen, &mut stored).await?;
             if moved {
                 // Claims that now end must count as ending before anything else is decided.
                 seen = load(self.ports, self.settings, cluster).await?;
             }
             seen.mark_going(stored.value.going().cloned());
         }
-        if self.balance(&seen, &mut stored, &mut report).await? {
+        if self.balance(&seen, &mut stored).await? {
             // Machines that were just asked for, or are to go, count before anything else is decided.
             seen = load(self.ports, self.settings, cluster).await?;
             seen.mark_going(stored.value.going().cloned());
@@ -101,22 +101,22 @@ impl<P: Rights> Run<'_, P> {
         seen.expect_also(&stored.value.nominated);
         stored.value.note_leaving(&seen);
         let (decision, took) = decide(self.settings, &seen, &stored.value, self.ports.clock());
-        counts::evaluated(&mut report, &decision, &took);
+        counts::evaluated(&mut self.report, &decision, &took);
         stored.value.memory = decision.memory.clone();
         if stored.value.gauged_at.is_none_or(|at| seen.now.duration_since(at) >= counts::EVERY) {
-            counts::states(&mut report, &decision);
-            shows::unreadable(self.ports, cluster, &seen, self.settings.shadow, &mut report).await;
+            counts::states(&mut self.report, &decision);
+            shows::unreadable(self.ports, cluster, &seen, self.settings.shadow, &mut self.report).await;
             stored.value.gauged_at = Some(seen.now);
         }
-        imagined::note(&mut report, &mut stored.value, &decision, self.settings.shadow, seen.now);
-        let acted = self.act(&seen, &decision, &mut stored, &mut report).await;
+        imagined::note(&mut self.report, &mut stored.value, &decision, self.settings.shadow, seen.now);
+        let acted = self.act(&seen, &decision, &mut stored).await;
         // What is to be read comes second: the longer a decision waits, the more pods have come meanwhile.
-        shows::verdicts(self.ports, cluster, &seen, &decision, self.settings.shadow, &mut report).await?;
+        shows::verdicts(self.ports, cluster, &seen, &decision, self.settings.shadow, &mut self.report).await?;
         if !self.settings.shadow {
-            observe::conditions(self.ports, &seen, &decision, &mut report).await?;
+            observe::conditions(self.ports, &seen, &decision, &mut self.report).await?;
         }
         let next = acted?;
-        let next = if report.counted("handed_over") > 0 { Some(SignedDuration::ZERO) } else { next };
+        let next = if self.report.counted("handed_over") > 0 { Some(SignedDuration::ZERO) } else { next };
         let again = plan_next_look(&seen, &before, next, &mut stored.value);
         if stored.value != before {
             self.ports.store().write(cluster, &stored.value, stored.revision).await?;
@@ -124,17 +124,16 @@ impl<P: Rights> Run<'_, P> {
         if let Some(delay) = again {
             self.ports.queues().ring(Doorbell::Consolidate { cluster: cluster.clone() }, delay).await?;
         }
-        self.ports.store().append(cluster, &report.decisions).await?;
-        Ok(report)
+        self.ports.store().append(cluster, &self.report.decisions).await?;
+        Ok(self.report)
     }
 
     /// Lets a found command rest, or executes the one that has rested and still holds. Answers when to look again.
     async fn act(
-        &self,
+        &mut self,
         seen: &Snapshot,
         decision: &Decision,
         stored: &mut Stored<Disruptions>,
-        report: &mut Report,
     ) -> Result<Option<SignedDuration>, HandleError> {
         if self.settings.shadow {
             // Found before the cluster was put into shadow mode: it is not to be executed any more.
@@ -146,13 +145,13 @@ impl<P: Rights> Run<'_, P> {
                 return Ok(Some(proposal.execute_after.duration_since(seen.now)));
             }
             stored.value.resting = None;
-            if self.validated(seen, &proposal, stored, report).await? {
+            if self.validated(seen, &proposal, stored).await? {
                 return Ok(None);
             }
             // What no longer holds makes way at once for what this pass has found, by whichever method.
         }
         let Some(command) = decision.commands.first() else { return Ok(None) };
-        shows::found(report, command, false, seen.now);
+        shows::found(&mut self.report, command, false, seen.now);
         let proposal = Proposal { execute_after: rested(command.method, self.settings, seen.now), ..command.proposal(seen.now) };
         if proposal.execute_after > seen.now {
             let wait = proposal.execute_after.duration_since(seen.now);
@@ -161,39 +160,33 @@ impl<P: Rights> Run<'_, P> {
         }
         for command in &decision.commands {
             if time_left(self.ports.clock()).is_zero() {
-                report.count("handed_over");
+                self.report.count("handed_over");
                 break;
             }
-            if !is_refused(self.settings, seen, &stored.value, command, report) {
-                self.start(seen, command, stored, report).await?;
+            if !is_refused(self.settings, seen, &stored.value, command, &mut self.report) {
+                self.start(seen, command, stored).await?;
             }
         }
         Ok(None)
     }
 
     /// Executes what has rested, if it still holds; answers whether it does.
-    async fn validated(
-        &self,
-        seen: &Snapshot,
-        proposal: &Proposal,
-        stored: &mut Stored<Disruptions>,
-        report: &mut Report,
-    ) -> Result<bool, HandleError> {
+    async fn validated(&mut self, seen: &Snapshot, proposal: &Proposal, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let facts = stored.value.facts(seen);
         let memory = stored.value.memory.clone();
         let rules = rules(self.settings, seen);
         let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &memory, settings: &rules };
         match disruption::validate(input, proposal) {
             Ok(Validated { command, dropped }) => {
-                counts::dropped(report, proposal.method, dropped);
-                if is_refused(self.settings, seen, &stored.value, &command, report) {
+                counts::dropped(&mut self.report, proposal.method, dropped);
+                if is_refused(self.settings, seen, &stored.value, &command, &mut self.report) {
                     return Ok(false);
                 }
-                self.start(seen, &command, stored, report).await
+                self.start(seen, &command, stored).await
             }
             Err(rejection) => {
-                shows::rejected(report, proposal, &rejection, seen.now);
-                counts::dropped(report, proposal.method, rejection.failed);
+                shows::rejected(&mut self.report, proposal, &rejection, seen.now);
+                counts::dropped(&mut self.report, proposal.method, rejection.failed);
                 for note in rejection.notes.iter().take(shows::EVENTS_MAX) {
                     // The rejection stands in the decision log; the event is a courtesy.
                     let _ = self.ports.cluster().publish(&self.lease.cluster, &shows::event_of(note, &seen.read)).await;

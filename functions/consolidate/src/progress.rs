@@ -27,19 +27,19 @@ pub(crate) enum Outcome {
 impl<P: Rights> Run<'_, P> {
     /// Takes every command of the record one step further, and takes marks off nodes that no command names. Answers whether
     /// claims were made or ended, so that the snapshot shows them no more as they are.
-    pub(crate) async fn go_on(&self, seen: &Snapshot, stored: &mut Stored<Disruptions>, report: &mut Report) -> Result<bool, HandleError> {
+    pub(crate) async fn go_on(&mut self, seen: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let mut left = Vec::new();
         let mut launched = false;
         let patience = command_timeout(stored.value.removals().count());
         for running in stored.value.running.clone() {
             let mut next = running;
             if is_shadowed(seen, &next) {
-                self.take_back(seen, &next, SHADOW_BEGAN, report).await?;
+                self.take_back(seen, &next, SHADOW_BEGAN).await?;
                 undo(&mut stored.value, &next);
                 continue;
             }
             launched |= !next.stored;
-            match self.step(seen, &mut next, patience, report).await? {
+            match self.step(seen, &mut next, patience).await? {
                 Outcome::Waits => left.push(next),
                 Outcome::Done => {}
                 Outcome::RolledBack => undo(&mut stored.value, &next),
@@ -47,23 +47,17 @@ impl<P: Rights> Run<'_, P> {
         }
         let moved = left.len() < stored.value.running.len();
         if !moved && Safeguard::StraysOpened.stops(true) {
-            unmark_strays(self.ports, seen, &stored.value, report).await?;
+            unmark_strays(self.ports, seen, &stored.value, &mut self.report).await?;
         }
         stored.value.running = left;
         Ok(moved || launched)
     }
 
     /// One step of a command, which is given up when it takes longer than `patience`. Every part may be repeated.
-    pub(crate) async fn step(
-        &self,
-        seen: &Snapshot,
-        running: &mut Running,
-        patience: SignedDuration,
-        report: &mut Report,
-    ) -> Result<Outcome, HandleError> {
+    pub(crate) async fn step(&mut self, seen: &Snapshot, running: &mut Running, patience: SignedDuration) -> Result<Outcome, HandleError> {
         if !running.stored {
             if let Some(claim) = self.mark(seen, running).await? {
-                self.take_back(seen, running, &format!("the claim {claim} cannot be read"), report).await?;
+                self.take_back(seen, running, &format!("the claim {claim} cannot be read")).await?;
                 return Ok(Outcome::RolledBack);
             }
             self.launch(running).await?;
@@ -77,24 +71,24 @@ impl<P: Rights> Run<'_, P> {
         match readiness(seen, running, patience) {
             Readiness::Waiting => Ok(Outcome::Waits),
             Readiness::Ready => {
-                let outcome = self.end_old(seen, running, patience, report).await?;
+                let outcome = self.end_old(seen, running, patience).await?;
                 if outcome == Outcome::Done {
                     // Before the command leaves its record: rather entered twice, under one id, than never.
                     let (entry, record) = entry(seen, running);
                     self.ports.store().append(&self.lease.cluster, &[record]).await?;
-                    counts::saved(report, &entry);
+                    counts::saved(&mut self.report, &entry);
                 }
                 Ok(outcome)
             }
             Readiness::Lost(why) => {
-                self.take_back(seen, running, &why, report).await?;
+                self.take_back(seen, running, &why).await?;
                 Ok(Outcome::RolledBack)
             }
         }
     }
 
     /// Takes the marks of a command off its nodes and claims. What is being ended already is not kept.
-    async fn take_back(&self, seen: &Snapshot, running: &Running, why: &str, report: &mut Report) -> Result<(), HandleError> {
+    async fn take_back(&mut self, seen: &Snapshot, running: &Running, why: &str) -> Result<(), HandleError> {
         for going in &running.removals {
             let key = ClaimKey { cluster: self.lease.cluster.clone(), name: going.claim.clone() };
             // Read anew: its conditions were written a moment ago. One that cannot be read may be ending: once it can be, its node is
@@ -110,37 +104,26 @@ impl<P: Rights> Run<'_, P> {
             if let Some(claim) = claim {
                 forget_reason(self.ports.store(), &claim).await?;
             }
-            report.decide(seen.now, DecisionKind::Kept, format!("node/{}", going.node), format!("Kept after all: {why}"));
+            self.report.decide(seen.now, DecisionKind::Kept, format!("node/{}", going.node), format!("Kept after all: {why}"));
         }
-        report.count("rolled_back");
-        counts::failed(report, seen, running);
+        self.report.count("rolled_back");
+        counts::failed(&mut self.report, seen, running);
         Ok(())
     }
 
     /// Rolls every command back: the cluster was put into shadow mode while they ran. What they had launched stays, as after
     /// any command that failed; what was being ended goes on when shadow mode ends.
-    pub(crate) async fn give_up_all(
-        &self,
-        seen: &Snapshot,
-        stored: &mut Stored<Disruptions>,
-        report: &mut Report,
-    ) -> Result<(), HandleError> {
+    pub(crate) async fn give_up_all(&mut self, seen: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<(), HandleError> {
         for running in std::mem::take(&mut stored.value.running) {
-            self.take_back(seen, &running, SHADOW_BEGAN, report).await?;
+            self.take_back(seen, &running, SHADOW_BEGAN).await?;
             undo(&mut stored.value, &running);
         }
         // Marks of a run that died before its command was stored, or while it was rolled back.
-        unmark_strays(self.ports, seen, &stored.value, report).await
+        unmark_strays(self.ports, seen, &stored.value, &mut self.report).await
     }
 
     /// Asks for the end of the old claims. One that somebody changed meanwhile is asked again in the next step.
-    async fn end_old(
-        &self,
-        seen: &Snapshot,
-        running: &Running,
-        patience: SignedDuration,
-        report: &mut Report,
-    ) -> Result<Outcome, HandleError> {
+    async fn end_old(&mut self, seen: &Snapshot, running: &Running, patience: SignedDuration) -> Result<Outcome, HandleError> {
         let mut outcome = Outcome::Done;
         for going in &running.removals {
             let key = ClaimKey { cluster: self.lease.cluster.clone(), name: going.claim.clone() };
@@ -161,7 +144,7 @@ impl<P: Rights> Run<'_, P> {
                 let message = format!("{}: part of command {}", running.method.reason(), running.id);
                 let deletion = claim.value.deletion_for(deletion_reason(running.method), message, seen.now);
                 match advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), seen.now).await {
-                    Ok(_) => report.count("disrupted"),
+                    Ok(_) => self.report.count("disrupted"),
                     Err(HandleError::Store(StoreError::Conflict { .. })) => {
                         outcome = Outcome::Waits;
                         continue;

@@ -22,18 +22,13 @@ const FAILED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 impl<P: Rights> Run<'_, P> {
     /// Brings every static pool closer to its `replicas`. Answers whether claims were made or ended, so that the snapshot
     /// shows them no more as they are.
-    pub(crate) async fn balance(
-        &self,
-        seen: &Snapshot,
-        stored: &mut Stored<Disruptions>,
-        report: &mut Report,
-    ) -> Result<bool, HandleError> {
+    pub(crate) async fn balance(&mut self, seen: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let shadowed = |pool: &str| self.settings.shadow || shadow_pools(seen).any(|name| name == pool);
         // Decided before shadow mode was switched on: it is not to be done any more.
         stored.value.leaving.retain(|leaving| !shadowed(&leaving.node_pool));
         if !stored.value.leaving.is_empty() {
             // What is too many besides is decided on what is read after these have gone.
-            return self.let_go(seen, stored, report).await;
+            return self.let_go(seen, stored).await;
         }
         let changes = changes(self.settings, seen, &stored.value);
         stored.value.statics_told.retain(|pool, _| changes.iter().any(|change| change.node_pool == *pool));
@@ -41,16 +36,16 @@ impl<P: Rights> Run<'_, P> {
         let mut leaving = Vec::new();
         for change in &changes {
             if let Some(why) = held(self.settings, change, &seen.hidden) {
-                told(stored, report, change, why, seen.now);
+                told(stored, &mut self.report, change, why, seen.now);
                 continue;
             }
             leaving.extend(change.delete.iter().map(|claim| leave(seen, change, claim)));
             if change.at_limit {
-                told(stored, report, change, "its limits.nodes is reached".to_owned(), seen.now);
+                told(stored, &mut self.report, change, "its limits.nodes is reached".to_owned(), seen.now);
             } else {
                 stored.value.statics_told.remove(&change.node_pool);
             }
-            created.extend(self.launch_replicas(seen, change, report).await?);
+            created.extend(self.launch_replicas(seen, change).await?);
         }
         self.announce(&created).await?;
         if leaving.is_empty() {
@@ -58,30 +53,30 @@ impl<P: Rights> Run<'_, P> {
         }
         stored.value.leaving = leaving;
         stored.revision = self.ports.store().write(&self.lease.cluster, &stored.value, stored.revision).await?;
-        self.let_go(seen, stored, report).await
+        self.let_go(seen, stored).await
     }
 
     /// Stores the claims that a pool lacks. Each is fenced: a run whose lease has passed on makes none.
-    async fn launch_replicas(&self, seen: &Snapshot, change: &StaticChange, report: &mut Report) -> Result<Vec<Claim>, HandleError> {
+    async fn launch_replicas(&mut self, seen: &Snapshot, change: &StaticChange) -> Result<Vec<Claim>, HandleError> {
         let mut created = Vec::new();
         if change.launch.is_empty() {
             return Ok(created);
         }
         if Safeguard::StaticsRest.stops(rests_until(seen, &change.node_pool).is_some()) {
-            report.count("statics_rest");
+            self.report.count("statics_rest");
             return Ok(created);
         }
         for new in &change.launch {
             if time_left(self.ports.clock()).is_zero() {
-                report.count("handed_over");
+                self.report.count("handed_over");
                 break;
             }
             let claim = claim_of(new, seen, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
             self.ports.store().create(self.lease, &claim).await?;
             let message = format!("one of the {} that NodePool {} lacks of its replicas", change.launch.len(), change.node_pool);
-            report.decide(seen.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);
-            report.count("planned");
-            crate::counts::created(report, "provisioned", &change.node_pool, None);
+            self.report.decide(seen.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);
+            self.report.count("planned");
+            crate::counts::created(&mut self.report, "provisioned", &change.node_pool, None);
             created.push(claim);
         }
         Ok(created)
@@ -102,11 +97,11 @@ impl<P: Rights> Run<'_, P> {
 
     /// Asks for the end of what the record says is to go; what somebody changed meanwhile stays in the record for the next run.
     /// Draining honours budgets and protected pods.
-    async fn let_go(&self, seen: &Snapshot, stored: &mut Stored<Disruptions>, report: &mut Report) -> Result<bool, HandleError> {
+    async fn let_go(&mut self, seen: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let mut done = BTreeSet::new();
         for leaving in &stored.value.leaving {
             if time_left(self.ports.clock()).is_zero() {
-                report.count("handed_over");
+                self.report.count("handed_over");
                 break;
             }
             let key = ClaimKey { cluster: self.lease.cluster.clone(), name: leaving.claim.clone() };
@@ -118,8 +113,13 @@ impl<P: Rights> Run<'_, P> {
                 let deletion = claim.value.deletion_for(DeletionReason::ScaledDown, leaving.message.clone(), seen.now);
                 match advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), seen.now).await {
                     Ok(_) => {
-                        report.decide(seen.now, DecisionKind::Disrupted, format!("nodeclaim/{}", leaving.claim), leaving.message.clone());
-                        report.count("scaled_down");
+                        self.report.decide(
+                            seen.now,
+                            DecisionKind::Disrupted,
+                            format!("nodeclaim/{}", leaving.claim),
+                            leaving.message.clone(),
+                        );
+                        self.report.count("scaled_down");
                     }
                     Err(HandleError::Store(StoreError::Conflict { .. })) => continue,
                     Err(error) => return Err(error),

@@ -11,7 +11,7 @@ use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Ev
 use whittle_ec2::errors::{ApiError, CreateReason};
 use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, FleetPoolError, failure};
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, HandleError, Involved, Mirrors, Queues, RegionStore, Report, Safeguard,
+    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, HandleError, Involved, Mirrors, Queues, RegionStore, Safeguard,
     StatusWriter, StoreError, is_owned, readable, save,
 };
 use whittle_units::{ClaimName, InstanceId, SignedDuration, Timestamp};
@@ -48,13 +48,13 @@ pub(crate) enum Told {
 
 impl<P: Rights> Run<'_, P> {
     /// Hands the machines out, remembers what was out of stock, and gives up or retries the claims that got none.
-    pub(crate) async fn settle(&self, batch: &Batch, answer: &FleetAnswer, told: Told, report: &mut Report) -> Result<(), HandleError> {
+    pub(crate) async fn settle(&mut self, batch: &Batch, answer: &FleetAnswer, told: Told) -> Result<(), HandleError> {
         // Machines first: they run and cost.
-        let running = self.hand_out(batch, &answer.instances, report).await?;
+        let running = self.hand_out(batch, &answer.instances).await?;
         self.note_addresses(batch, &answer.instances).await?;
         let outs = machine::stock_outs(&self.facts, batch, answer, &self.facts.stock_outs, self.ports.clock().now());
         if !outs.is_empty() {
-            report.count("stock_outs");
+            self.report.count("stock_outs");
             self.ports.store().put_stock_outs(&outs).await?;
         }
         if running >= batch.members.len() {
@@ -65,27 +65,25 @@ impl<P: Rights> Run<'_, P> {
             && Safeguard::OpenCallsAwaited.stops(now.duration_since(since) < UNTOLD_FOR)
         {
             // Machines may run that nobody has named yet: they are looked for before others are bought.
-            report.count("untold");
+            self.report.count("untold");
             let message = "EC2 has not told what became of the fleet; it is asked again";
             return self.keep_waiting(batch, CreateReason::LaunchFailed, message, ASKED_AGAIN).await;
         }
         let waiting = self.waiting(batch).await?;
         let quota = answer.errors.iter().find(|error| is_quota(error));
         if let (Some(error), Some(claim)) = (quota, waiting.first()) {
-            self.tell_quota(&claim.value, &error.code, &error.message, report).await;
+            self.tell_quota(&claim.value, &error.code, &error.message).await;
         }
         let reason_of = |error: &FleetPoolError| CreateReason::of(&format!("{}: {}", error.code, error.message));
         let refused = answer.errors.iter().find(|error| is_a_persons(reason_of(error)));
         if let (Some(error), Some(claim)) = (refused, waiting.first()) {
-            self.tell_refused(&claim.value, reason_of(error), &error.message, report).await;
+            self.tell_refused(&claim.value, reason_of(error), &error.message).await;
         }
         match why_nothing(&answer.errors) {
-            FleetFailure::InsufficientCapacity(message) => {
-                self.give_up(waiting, DeletionReason::InsufficientCapacity, &message, report).await
-            }
+            FleetFailure::InsufficientCapacity(message) => self.give_up(waiting, DeletionReason::InsufficientCapacity, &message).await,
             FleetFailure::Create { reason, message } => {
                 // The same token would be given the same answer: the next try is a new call.
-                waiting.iter().for_each(|_| report.count("retried"));
+                waiting.iter().for_each(|_| self.report.count("retried"));
                 let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
                 self.under_new_name(waiting, &batch.id, Some(&erred), LATER).await
             }
@@ -93,8 +91,8 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Hands out what came of a call that nobody remembers. The members that get nothing ask under a name of their own.
-    pub(crate) async fn of_another(&self, batch: &Batch, instances: &[FleetInstance], report: &mut Report) -> Result<(), HandleError> {
-        self.hand_out(batch, instances, report).await?;
+    pub(crate) async fn of_another(&mut self, batch: &Batch, instances: &[FleetInstance]) -> Result<(), HandleError> {
+        self.hand_out(batch, instances).await?;
         let waiting = self.waiting(batch).await?;
         self.under_new_name(waiting, &batch.id, None, SOON).await
     }
@@ -106,8 +104,8 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Only a person can ask AWS for more: the NodePool says so. That nobody can be told stops nothing.
-    async fn tell_quota(&self, claim: &Claim, code: &str, message: &str, report: &mut Report) {
-        report.count("quota");
+    async fn tell_quota(&mut self, claim: &Claim, code: &str, message: &str) {
+        self.report.count("quota");
         let (about, reason) = (Involved::owner(claim), CreateReason::of(&format!("{code}: {message}")));
         let advice = reason.advice();
         let text = format!("{advice}; ask for a higher one in Service Quotas, or limit the pool. EC2 says {code}: {message}");
@@ -116,15 +114,15 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// A launch that a person has to make possible: an error in the log, a metric for an alarm, and an Event on the NodePool.
-    async fn tell_refused(&self, claim: &Claim, reason: CreateReason, said: &str, report: &mut Report) {
+    async fn tell_refused(&mut self, claim: &Claim, reason: CreateReason, said: &str) {
         let (about, advice, pool) = (Involved::owner(claim), reason.advice(), claim.spec.node_pool.as_str());
         let remedy = match reason {
             CreateReason::SpotSlrCreationFailed => ": aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
             _ => "",
         };
         tracing::error!(cluster = %claim.key.cluster, nodepool = pool, reason = reason.as_str(), "a launch was refused: {advice}{remedy}");
-        report.count("refused");
-        report.metric("whittle_launches_refused_total", [("nodepool", pool), ("reason", reason.as_str())]);
+        self.report.count("refused");
+        self.report.metric("whittle_launches_refused_total", [("nodepool", pool), ("reason", reason.as_str())]);
         let text = format!("{advice}{remedy}. EC2 says {said}");
         let _ = self.ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "LaunchRefused", text)).await;
     }
@@ -139,7 +137,7 @@ impl<P: Rights> Run<'_, P> {
     /// Gives each machine to a member that has none, and tells how many there are. Every machine that can be named is named, also
     /// by a claim that is to end or has ended: then it is drained. A machine that has ended under its claim is given to nobody: a
     /// call that is repeated answers with it for as long as EC2 remembers.
-    async fn hand_out(&self, batch: &Batch, instances: &[FleetInstance], report: &mut Report) -> Result<usize, HandleError> {
+    async fn hand_out(&mut self, batch: &Batch, instances: &[FleetInstance]) -> Result<usize, HandleError> {
         let mut instances: Vec<&FleetInstance> = instances.iter().collect();
         instances.sort_by(|a, b| a.id.cmp(&b.id));
         let mut members = self.members(batch).await?;
@@ -151,26 +149,26 @@ impl<P: Rights> Run<'_, P> {
         instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
         let running = instances.len();
         // All of them first: what else there is to do about them takes longer, and may fail.
-        let taken = self.give_all(batch, instances, &mut members, report).await?;
+        let taken = self.give_all(batch, instances, &mut members).await?;
         let mut launched = false;
         for claim in &taken {
             let (name, now) = (&claim.value.key.name, self.ports.clock().now());
             if claim.value.deletion.is_some() {
-                report.count("came_too_late");
+                self.report.count("came_too_late");
                 self.ports
                     .queues()
                     .ring(Doorbell::Terminate { cluster: self.cluster.clone(), claim: name.clone() }, SignedDuration::ZERO)
                     .await?;
             } else {
                 launched = true;
-                report.count("launched");
+                self.report.count("launched");
             }
             if let Some(machine) = claim.value.machine() {
                 let message = format!(
                     "{} is {} {} in {} at {}",
                     machine.instance_id, machine.capacity_type, machine.instance_type, machine.zone, machine.price
                 );
-                report.decide(now, DecisionKind::Launched, format!("nodeclaim/{name}"), message);
+                self.report.decide(now, DecisionKind::Launched, format!("nodeclaim/{name}"), message);
             }
         }
         if launched {
@@ -191,11 +189,10 @@ impl<P: Rights> Run<'_, P> {
 
     /// Gives the machines away that nobody names yet, many at once: each to a member of its own, and what that leaves one by one.
     async fn give_all(
-        &self,
+        &mut self,
         batch: &Batch,
         instances: Vec<&FleetInstance>,
         members: &mut [Stored<Claim>],
-        report: &mut Report,
     ) -> Result<Vec<Stored<Claim>>, HandleError> {
         let mut unnamed = Vec::new();
         for some in instances.chunks(AT_ONCE) {
@@ -235,7 +232,7 @@ impl<P: Rights> Run<'_, P> {
                 None => {
                     // `sweep` sees it twice and ends it.
                     tracing::warn!(instance = %instance.id, batch = %batch.id, "a machine came that no claim waits for");
-                    report.count("surplus");
+                    self.report.count("surplus");
                 }
             }
         }
@@ -293,7 +290,7 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// A call that did not succeed as a whole.
-    pub(crate) async fn failed(&self, batch: &Batch, error: CloudError, report: &mut Report) -> Result<(), HandleError> {
+    pub(crate) async fn failed(&mut self, batch: &Batch, error: CloudError) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         let known = ApiError::client(&error.code, &error.message);
         if error.kind == CloudErrorKind::InsufficientCapacity && !known.is_fleet_quota() {
@@ -301,27 +298,27 @@ impl<P: Rights> Run<'_, P> {
             self.ports.store().put_stock_outs(&outs).await?;
             let waiting = self.waiting(batch).await?;
             if let Some(claim) = waiting.first().filter(|_| known.is_vcpu_quota()) {
-                self.tell_quota(&claim.value, &error.code, &error.message, report).await;
+                self.tell_quota(&claim.value, &error.code, &error.message).await;
             }
-            return self.give_up(waiting, DeletionReason::InsufficientCapacity, &error.to_string(), report).await;
+            return self.give_up(waiting, DeletionReason::InsufficientCapacity, &error.to_string()).await;
         }
         let delay = match error.kind {
             _ if known.is_fleet_quota() => LATER,
             CloudErrorKind::Unauthorized | CloudErrorKind::Invalid | CloudErrorKind::IdempotencyMismatch => LATER,
             _ => SOON,
         };
-        report.count(if error.kind == CloudErrorKind::Throttled { "throttled" } else { "retried" });
+        self.report.count(if error.kind == CloudErrorKind::Throttled { "throttled" } else { "retried" });
         if let Some(name) = batch.members.first().filter(|_| known.is_fleet_quota()) {
             let key = ClaimKey { cluster: self.cluster.clone(), name: name.clone() };
             if let Some(claim) = readable(self.ports.store().get(&key).await)? {
-                self.tell_quota(&claim.value, &error.code, &error.message, report).await;
+                self.tell_quota(&claim.value, &error.code, &error.message).await;
             }
         }
         let reason = CreateReason::of(&error.to_string());
         if is_a_persons(reason)
             && let Some(claim) = self.waiting(batch).await?.first()
         {
-            self.tell_refused(&claim.value, reason, &error.to_string(), report).await;
+            self.tell_refused(&claim.value, reason, &error.to_string()).await;
         }
         self.keep_waiting(batch, reason, &format!("{}: {error}", reason.advice()), delay).await
     }

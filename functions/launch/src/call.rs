@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, Records, Report, Safeguard, StoreError};
+use whittle_ports::{Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, Records, Safeguard, StoreError};
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
 /// Launch templates that are made at once: EC2 takes few such calls a second.
@@ -31,20 +31,20 @@ pub(crate) enum Call {
 
 impl<P: Rights> Run<'_, P> {
     /// Templates, then the fleet, then what its answer means.
-    pub(crate) async fn call(&self, batch: &Batch, which: Call, report: &mut Report) -> Result<(), HandleError> {
+    pub(crate) async fn call(&mut self, batch: &Batch, which: Call) -> Result<(), HandleError> {
         let mut ended = BTreeSet::new();
         if which != Call::First {
             let shown = self.shown(batch).await?;
             if shown.is_complete(batch) {
                 let answer = FleetAnswer { instances: shown.alive, ..FleetAnswer::default() };
-                return self.settle(batch, &answer, Told::InFull, report).await;
+                return self.settle(batch, &answer, Told::InFull).await;
             }
             if which != Call::Repeat && Safeguard::OldPlansLookFirst.stops(shown.is_any()) {
                 // It was another call, so that EC2 would start machines for all its members once more.
-                return self.of_another(batch, &shown.alive, report).await;
+                return self.of_another(batch, &shown.alive).await;
             }
             if which == Call::Lost && Safeguard::OldPlansLookFirst.stops(!self.looked_twice(batch).await?) {
-                report.count("looked_for");
+                self.report.count("looked_for");
                 return self.look_again(batch).await;
             }
             ended = shown.ended;
@@ -52,7 +52,7 @@ impl<P: Rights> Run<'_, P> {
         for some in batch.templates.chunks(TEMPLATES_AT_ONCE) {
             let made = join_all(some.iter().map(|template| self.ports.cloud().ensure_launch_template(template))).await;
             if let Some(error) = made.into_iter().find_map(Result::err) {
-                return self.failed(batch, error, report).await;
+                return self.failed(batch, error).await;
             }
         }
         match self.ports.cloud().create_fleet(&batch.request).await {
@@ -62,9 +62,9 @@ impl<P: Rights> Run<'_, P> {
                 let known = answer.instances.len() + ended.len();
                 let is_open = answer.errors.is_empty() && known < batch.members.len();
                 let told = if is_open { Told::InPart { since } } else { Told::InFull };
-                self.settle(batch, &answer, told, report).await
+                self.settle(batch, &answer, told).await
             }
-            Err(error) => self.failed(batch, error, report).await,
+            Err(error) => self.failed(batch, error).await,
         }
     }
 

@@ -6,18 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::{self, LAUNCHED};
 use whittle_claims::{Claim, Doorbell, NodeClassRecord, Record, Stored};
 use whittle_ec2::errors::CreateReason;
-use whittle_ports::{ClusterReader, HandleError, Presence, Queues, Report, Sought};
+use whittle_ports::{ClusterReader, HandleError, Presence, Queues, Sought};
 use whittle_units::SignedDuration;
 
 impl<P: Rights> Run<'_, P> {
     /// The stored classes that these claims mean and that somebody has changed since, or deleted. An API server that does not answer
     /// keeps nobody from launching: what it would say matters less than the machines.
-    pub(crate) async fn changed(&self, due: &[Stored<Claim>], report: &mut Report) -> BTreeSet<String> {
+    pub(crate) async fn changed(&mut self, due: &[Stored<Claim>]) -> BTreeSet<String> {
         let meant: BTreeMap<String, &NodeClassRecord> =
             due.iter().filter_map(|claim| self.facts.class_of(&claim.value)).map(|record| (record.name(), record)).collect();
+        let (ports, cluster) = (self.ports, self.cluster);
         let asked = meant.into_iter().map(|(name, record)| async move {
             let sought = if record.class.is_converted_template() { Sought::NodeTemplate } else { Sought::NodeClass };
-            (name, record, self.ports.cluster().seek(self.cluster, sought, &record.class.metadata.name).await)
+            (name, record, ports.cluster().seek(cluster, sought, &record.class.metadata.name).await)
         });
         let mut changed = BTreeSet::new();
         for (name, record, answer) in join_all(asked).await {
@@ -27,8 +28,8 @@ impl<P: Rights> Run<'_, P> {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(cluster = %self.cluster, class = %name, %error, "it is not known whether the class was changed: launches go by its last look");
-                    report.count("classes_unseen");
+                    tracing::warn!(%cluster, class = %name, %error, "it is not known whether the class was changed: launches go by its last look");
+                    self.report.count("classes_unseen");
                 }
             }
         }

@@ -67,6 +67,7 @@ pub(crate) struct Run<'a, P> {
     ports: P,
     cluster: &'a ClusterName,
     facts: Facts,
+    report: Report,
 }
 
 /// Launches the named claims, or all that are due when none is named.
@@ -88,14 +89,14 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
             return Ok(report);
         }
     };
-    let mut run = Run { ports, cluster, facts };
-    run.facts.changed = run.changed(&due, &mut report).await;
+    let mut run = Run { ports, cluster, facts, report };
+    run.facts.changed = run.changed(&due).await;
     run.look(&due).await?;
-    let outcome = run.launch_all(due, &mut report).await;
-    if !report.decisions.is_empty() {
-        ports.store().append(cluster, &report.decisions).await?;
+    let outcome = run.launch_all(due).await;
+    if !run.report.decisions.is_empty() {
+        ports.store().append(cluster, &run.report.decisions).await?;
     }
-    outcome.map(|()| report)
+    outcome.map(|()| run.report)
 }
 
 /// Claims that want a call now: new ones, and those whose call nobody has finished.
@@ -168,7 +169,7 @@ fn access_of(record: &ClusterRecord) -> ClusterAccess {
 }
 
 impl<P: Rights> Run<'_, P> {
-    async fn launch_all(&self, due: Vec<Stored<Claim>>, report: &mut Report) -> Result<(), HandleError> {
+    async fn launch_all(&mut self, due: Vec<Stored<Claim>>) -> Result<(), HandleError> {
         let (fresh, begun): (Vec<_>, Vec<_>) = due.into_iter().partition(|claim| matches!(claim.value.phase, Phase::Planned));
         let mut left: Vec<ClaimName> = Vec::new();
         let mut later = Later::new();
@@ -180,29 +181,29 @@ impl<P: Rights> Run<'_, P> {
         }
         for (id, claims) in by_batch {
             if !has_time(self.ports.clock()) {
-                report.count("handed_over");
+                self.report.count("handed_over");
                 left.extend(claims.into_iter().map(|claim| claim.value.key.name));
                 continue;
             }
-            left.extend(self.resume(&id, claims, &mut later, report).await?);
+            left.extend(self.resume(&id, claims, &mut later).await?);
         }
         let plan = self.facts.plan(fresh);
         for (claim, error) in plan.refused {
             if self.ports.clock().deadline().has(self.ports.clock().now(), ONE_REFUSAL) {
-                self.refuse(claim, &error, &mut later, report).await?;
+                self.refuse(claim, &error, &mut later).await?;
             } else {
-                report.count("handed_over");
+                self.report.count("handed_over");
                 left.push(claim.value.key.name);
             }
         }
         for group in plan.groups {
             if !has_time(self.ports.clock()) {
-                report.count("handed_over");
+                self.report.count("handed_over");
                 left.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
             } else if self.take_token().await? {
-                self.begin(group, report).await?;
+                self.begin(group).await?;
             } else {
-                report.count("no_token");
+                self.report.count("no_token");
                 left.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
             }
         }
@@ -228,14 +229,14 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Stores the intent for a new group, then makes the call.
-    async fn begin(&self, group: Group, report: &mut Report) -> Result<(), HandleError> {
+    async fn begin(&mut self, group: Group) -> Result<(), HandleError> {
         let tokens: Vec<ClaimName> = group.claims.iter().map(|claim| plan::token_of(&claim.value)).collect();
         let id = plan::id_of(self.cluster, &tokens);
         let begun = Event::LaunchBegun { client_token: id.clone() };
         let now = self.ports.clock().now();
         let moved = group.claims.iter().map(|claim| advance(self.ports.store(), claim, &begun, now)).collect();
         // Deleted meanwhile, or another run has it: the call goes without it.
-        let members: Vec<ClaimName> = at_once(moved, report).await?.into_iter().map(|claim| claim.value.key.name).collect();
+        let members: Vec<ClaimName> = at_once(moved, &mut self.report).await?.into_iter().map(|claim| claim.value.key.name).collect();
         if members.is_empty() {
             return Ok(());
         }
@@ -244,7 +245,7 @@ impl<P: Rights> Run<'_, P> {
         // A claim is launched within seconds of its plan. One that waited longer may have been launched before the table was restored.
         let oldest = group.claims.iter().map(|claim| now.duration_since(claim.value.created_at)).max().unwrap_or_default();
         let which = if Safeguard::OldPlansLookFirst.stops(oldest >= ABANDONED) { unstored(oldest) } else { Call::First };
-        self.call(&batch, which, report).await
+        self.call(&batch, which).await
     }
 
     /// Stores a call that nobody has made yet. If another run stored it first, theirs is the one to make; they make it.
@@ -258,16 +259,10 @@ impl<P: Rights> Run<'_, P> {
 
     /// Takes up a launch that was left behind: the same call again, or, where it was never stored, a new one.
     /// Returns the claims that have to wait for a token.
-    async fn resume(
-        &self,
-        id: &str,
-        claims: Vec<Stored<Claim>>,
-        later: &mut Later,
-        report: &mut Report,
-    ) -> Result<Vec<ClaimName>, HandleError> {
+    async fn resume(&mut self, id: &str, claims: Vec<Stored<Claim>>, later: &mut Later) -> Result<Vec<ClaimName>, HandleError> {
         let names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
         if !self.take_token().await? {
-            report.count("no_token");
+            self.report.count("no_token");
             return Ok(names);
         }
         // Counting the attempt first keeps a second run of the same doorbell off.
@@ -278,7 +273,7 @@ impl<P: Rights> Run<'_, P> {
             next.look_again_at = now.checked_add(ABANDONED).ok();
             writes.push(save(self.ports.store(), claim, next));
         }
-        let taken = at_once(writes, report).await?;
+        let taken = at_once(writes, &mut self.report).await?;
         if taken.is_empty() {
             return Ok(Vec::new());
         }
@@ -289,7 +284,7 @@ impl<P: Rights> Run<'_, P> {
             self.under_new_name(strays, id, None, SOON).await?;
             if !members.is_empty() {
                 let which = if batch.value.looked_at.is_some() { Call::Lost } else { Call::Repeat };
-                self.call(&batch.value, which, report).await?;
+                self.call(&batch.value, which).await?;
             }
             return Ok(Vec::new());
         }
@@ -300,14 +295,14 @@ impl<P: Rights> Run<'_, P> {
         let which = unstored(ages.max().unwrap_or_default());
         let plan = self.facts.plan(taken);
         for (claim, error) in plan.refused {
-            self.refuse(claim, &error, later, report).await?;
+            self.refuse(claim, &error, later).await?;
         }
         let mut groups = plan.groups.into_iter();
         if let Some(group) = groups.next() {
             let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
             let batch = plan::batch(id, members, &group.node_class, &group.launch, self.ports.clock().now());
             if let Some(batch) = self.store_batch(batch).await? {
-                self.call(&batch, which, report).await?;
+                self.call(&batch, which).await?;
             }
         }
         // What no longer asks for the same waits for its own call.
@@ -318,7 +313,7 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// A claim for which no call can be made.
-    async fn refuse(&self, claim: Stored<Claim>, error: &LaunchError, later: &mut Later, report: &mut Report) -> Result<(), HandleError> {
+    async fn refuse(&mut self, claim: Stored<Claim>, error: &LaunchError, later: &mut Later) -> Result<(), HandleError> {
         let message = chain(error);
         match error.disposition() {
             LaunchDisposition::InsufficientCapacity => {
@@ -326,14 +321,14 @@ impl<P: Rights> Run<'_, P> {
                 if matches!(error, LaunchError::NodeClassGone(_)) {
                     self.publish(&claim.value, "", "Failed resolving NodeClass").await;
                 }
-                self.give_up(vec![claim], reason, &message, report).await
+                self.give_up(vec![claim], reason, &message).await
             }
-            LaunchDisposition::NodeClassNotReady => self.give_up(vec![claim], DeletionReason::NodeClassNotReady, &message, report).await,
+            LaunchDisposition::NodeClassNotReady => self.give_up(vec![claim], DeletionReason::NodeClassNotReady, &message).await,
             LaunchDisposition::Retry(reason) => {
                 let name = claim.value.key.name.clone();
                 let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
                 answer::unless_moved(advance(self.ports.store(), &claim, &event, self.ports.clock().now()).await)?;
-                report.count("retried");
+                self.report.count("retried");
                 let delay = if matches!(error, LaunchError::NodeClassChanged(_)) { LOOKED_UP } else { LATER };
                 later.entry(delay).or_default().push(name);
                 Ok(())
@@ -342,13 +337,7 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Ends claims that get no machine; their pods are planned anew.
-    pub(crate) async fn give_up(
-        &self,
-        claims: Vec<Stored<Claim>>,
-        reason: DeletionReason,
-        message: &str,
-        report: &mut Report,
-    ) -> Result<(), HandleError> {
+    pub(crate) async fn give_up(&mut self, claims: Vec<Stored<Claim>>, reason: DeletionReason, message: &str) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         let event = Event::LaunchFailed { reason, message: message.to_owned() };
         for some in claims.chunks(AT_ONCE) {
@@ -360,7 +349,7 @@ impl<P: Rights> Run<'_, P> {
                     Err(error) => failure = Some(error),
                 }
             }
-            failed.iter().for_each(|claim| tell_failed(&claim.value, reason, message, now, report));
+            failed.iter().for_each(|claim| tell_failed(&claim.value, reason, message, now, &mut self.report));
             if let Some(first) = failed.first() {
                 self.ports.queues().ring(Doorbell::Schedule { cluster: first.value.key.cluster.clone() }, SignedDuration::ZERO).await?;
             }
