@@ -1,8 +1,8 @@
-//! What a function may do is said twice, and both must say the same: by the block `rights!` in its `lib.rs`, without which nothing
-//! compiles, and by the statements of its role in `template.yaml`.
+//! What a function may do is stated twice, and both statements must agree: the block `rights!` in its `lib.rs`, without which
+//! nothing compiles, and the policy of its role in `template.yaml`.
 //!
-//! Both are read as text, so that neither a compiler nor SAM is needed. Which kinds of items, which queues and which resources a
-//! statement covers is not looked at here: `template` does, on what SAM makes of the template.
+//! Both are read as text, so that neither a compiler nor SAM is needed. Which items, queues and resources a statement covers is
+//! the step `template`'s to check, on the template that SAM has transformed.
 
 use crate::artifacts::FUNCTIONS;
 use crate::template::TEMPLATE;
@@ -22,7 +22,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("CatalogWriter", &["dynamodb:PutItem", "dynamodb:DeleteItem"]),
     ("DecisionLog", &["dynamodb:PutItem"]),
     ("Erase", &["dynamodb:Query", "dynamodb:DeleteItem"]),
-    // EC2 tags at creation, and looks the template up for whoever starts from it.
+    // Templates are tagged as they are created, and CreateFleet looks them up in the caller's name.
     ("LaunchTemplates", &["ec2:CreateLaunchTemplate", "ec2:CreateTags", "ec2:DescribeLaunchTemplates"]),
     ("LaunchTemplateCleanup", &["ec2:DescribeLaunchTemplates", "ec2:DeleteLaunchTemplate"]),
     // CreateFleet starts instances in the caller's name, and hands them their role.
@@ -66,7 +66,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("Queues", &["sqs:SendMessage"]),
 ];
 
-/// What Lambda does with a function's role before any code of ours runs, and what a key of the account's own needs.
+/// Calls that Lambda makes with a function's role before our code runs, and those that a customer-managed key needs.
 const OF_LAMBDA: &[&str] = &[
     "logs:CreateLogStream",
     "logs:PutLogEvents",
@@ -78,7 +78,7 @@ const OF_LAMBDA: &[&str] = &[
     "kms:GenerateDataKey",
 ];
 
-/// What the runtime reads for a function before its handler is called.
+/// Calls that the runtime makes for a function before its handler runs.
 const OF_RUNTIME: &[(&str, &str)] = &[("relay", "ssm:GetParameter")];
 
 /// One sentence for each right without its action, and for each action that no right explains.

@@ -32,7 +32,7 @@ use whittle_snapshot::{Snapshot, load};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 rights! {
-    /// What `consolidate` may do; the role of the template says the same.
+    /// What `consolidate` may do; its role in `template.yaml` allows the same.
     Store: ClaimStore + Leases + Records + RegionStore + DecisionLog,
     Cluster: ClusterReader + WorkloadReader + Mirrors + Nodes + StatusWriter,
     Queues: Queues,
@@ -52,7 +52,7 @@ const SIMULATIONS_MIN: u32 = 100;
 /// How often a cluster with machines of ours is looked at: a pod that leaves is noticed within this.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
-/// What a pass acts through, and the lease under which it does.
+/// One pass for a cluster: its ports, the lease that it writes under, and what it has done.
 pub(crate) struct Run<'a, P> {
     ports: P,
     settings: &'a Settings,

@@ -17,7 +17,7 @@ use whittle_ports::{
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
 rights! {
-    /// What `interrupt` may do; the role of the template says the same.
+    /// What `interrupt` may do; its role in `template.yaml` allows the same.
     Store: ClaimStore + RegionStore + DecisionLog,
     Cluster: ClusterReader + Mirrors + StatusWriter,
     Queues: Queues,
@@ -30,7 +30,7 @@ const TRIES_MAX: u32 = 5;
 /// repeated by then, and the queue, which brings a message back after a minute, does not give it up as poisoned.
 const AWAITED: SignedDuration = SignedDuration::from_secs(90);
 
-/// A run for one notice: what it acts through, and what the notice says.
+/// One run for a notice: its ports and settings, and what the notice says.
 struct Run<'a, P> {
     ports: P,
     settings: &'a Settings,

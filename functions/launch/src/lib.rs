@@ -34,7 +34,7 @@ use whittle_snapshot::{Reserved, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 rights! {
-    /// What `launch` may do; the role of the template says the same.
+    /// What `launch` may do; its role in `template.yaml` allows the same.
     Store: ClaimStore + Records + RegionStore + DecisionLog,
     Cloud: LaunchTemplates + Fleets + Instances,
     Cluster: ClusterReader + Mirrors + StatusWriter,
@@ -62,7 +62,7 @@ const ONE_REFUSAL: SignedDuration = SignedDuration::from_secs(1);
 /// Nodes never join faster.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(10);
 
-/// A run for one cluster: what it acts through, and what it goes by.
+/// One run for a cluster: its ports, the facts that it decides by, and what it has done.
 pub(crate) struct Run<'a, P> {
     ports: P,
     cluster: &'a ClusterName,

@@ -18,7 +18,7 @@ use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 rights! {
-    /// What `refresh` may do; the role of the template says the same.
+    /// What `refresh` may do; its role in `template.yaml` allows the same.
     Store: ClaimStore + Records + RecordRemoval + RegionStore + CatalogWriter + DecisionLog,
     Cloud: Discovery,
     Cluster: ClusterReader + StatusWriter,
@@ -28,7 +28,7 @@ rights! {
 /// How long a class that is to end has been closed to launches before it is looked whether anything uses it.
 const CLOSED_FOR: SignedDuration = SignedDuration::from_secs(15);
 
-/// A run for one cluster: what it acts through, and how.
+/// One run for a cluster: its ports and settings.
 pub(crate) struct Run<'a, P> {
     ports: P,
     settings: &'a Settings,

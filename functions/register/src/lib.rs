@@ -18,7 +18,7 @@ use whittle_ports::{
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 rights! {
-    /// What `register` may do; the role of the template says the same.
+    /// What `register` may do; its role in `template.yaml` allows the same.
     Store: ClaimStore + Records + DecisionLog,
     Cloud: Instances + InstanceTags,
     Cluster: ClusterReader + Mirrors + Nodes + StatusWriter,
@@ -31,7 +31,7 @@ const TAGGED_PER_RUN: usize = 10;
 /// What one claim takes at most when everybody answers.
 const ONE_CLAIM: SignedDuration = SignedDuration::from_secs(1);
 
-/// A run for one cluster: what it acts through, and what it saw.
+/// One run for a cluster: its ports, and the objects that it read.
 pub(crate) struct Run<'a, P> {
     ports: P,
     cluster: &'a ClusterName,

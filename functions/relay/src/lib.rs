@@ -15,7 +15,7 @@ use whittle_ports::{Clock, HandleError, Queues, Report, Settings, rights};
 use whittle_units::{ClusterName, SignedDuration};
 
 rights! {
-    /// What `relay` may do; the role of the template says the same.
+    /// What `relay` may do; its role in `template.yaml` allows the same.
     Queues: Queues,
 }
 

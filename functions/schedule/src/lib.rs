@@ -18,7 +18,7 @@ use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_units::{ClusterName, SignedDuration};
 
 rights! {
-    /// What `schedule` may do; the role of the template says the same.
+    /// What `schedule` may do; its role in `template.yaml` allows the same.
     Store: ClaimStore + Leases + Records + RecordRemoval + RegionStore + DecisionLog,
     Cluster: ClusterReader + WorkloadReader + Mirrors + StatusWriter,
     Queues: Queues,
@@ -31,7 +31,7 @@ const ANNOUNCED: SignedDuration = SignedDuration::from_secs(5);
 /// How soon a run looks again that found another one deciding for its cluster.
 const HELD_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
-/// A run for one cluster: what it acts through, and how.
+/// One run for a cluster: its ports and settings.
 pub(crate) struct Run<'a, P> {
     ports: P,
     settings: &'a Settings,

@@ -34,7 +34,7 @@ use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
 
 rights! {
-    /// What `sweep` may do; the role of the template says the same.
+    /// What `sweep` may do; its role in `template.yaml` allows the same.
     Store: ClaimStore + Leases + Records + RecordRemoval + RegionStore + DecisionLog + Erase,
     Cloud: Instances + InstanceTags + LaunchTemplateCleanup,
     Cluster: ClusterReader + Mirrors + Nodes + StatusWriter,

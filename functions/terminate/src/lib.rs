@@ -20,7 +20,7 @@ use whittle_ports::{
 use whittle_units::{SignedDuration, Timestamp};
 
 rights! {
-    /// What `terminate` may do; the role of the template says the same.
+    /// What `terminate` may do; its role in `template.yaml` allows the same.
     Store: ClaimStore + RegionStore + DecisionLog,
     Cloud: Instances + Terminator,
     Cluster: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
@@ -45,7 +45,7 @@ enum Next {
     Again(SignedDuration),
 }
 
-/// A run for one claim: what it acts through, the claim as it was stored last, and what was done.
+/// One run for a claim: its ports, the claim as last stored, and what the run has done.
 pub(crate) struct Run<P> {
     ports: P,
     claim: Stored<Claim>,

@@ -1,4 +1,4 @@
-//! What a handler acts through, and how its crate states what it may do with it.
+//! What a handler acts through, and how its crate states which calls it may make.
 //!
 //! Every function's library has `pub async fn handle<P: Rights>(ports: P, settings: &Settings, ..) -> Result<Report, HandleError>`:
 //! `schedule`, `consolidate`, `register`, `refresh` and `sweep` take `cluster: &ClusterName`; `launch` takes `cluster` and
@@ -8,7 +8,7 @@
 
 use crate::Clock;
 
-/// The adapters of one invocation. The bounds on the associated types are what the holder may do: see [`rights`](crate::rights).
+/// The adapters of one invocation. The bounds on the associated types are the holder's rights: see [`rights!`](crate::rights).
 pub trait Ports: Copy + Send + Sync {
     /// State at rest.
     type Store: Sync;
@@ -17,7 +17,7 @@ pub trait Ports: Copy + Send + Sync {
     /// The Kubernetes API.
     type Cluster: Sync;
     type Queues: Sync;
-    /// Everybody may ask for the time.
+    /// Time is no right: every function has a clock.
     type Clock: Clock;
 
     fn store(&self) -> &Self::Store;
@@ -27,7 +27,7 @@ pub trait Ports: Copy + Send + Sync {
     fn clock(&self) -> &Self::Clock;
 }
 
-/// The adapters of one invocation, each of whatever type: what the runtime, the simulator and tests hand to a handler.
+/// The adapters of one invocation, each of its own type: what the runtime, the simulator and tests hand to a handler.
 #[derive(Debug)]
 pub struct Adapters<'a, S, C, K, Q, T> {
     pub store: &'a S,
@@ -46,7 +46,7 @@ impl<S, C, K, Q, T> Clone for Adapters<'_, S, C, K, Q, T> {
 impl<S, C, K, Q, T> Copy for Adapters<'_, S, C, K, Q, T> {}
 
 impl<'a, A> Adapters<'a, A, A, A, A, A> {
-    /// One adapter that is everything.
+    /// One adapter that implements every port, as the simulator's does.
     pub fn all(adapter: &'a A) -> Self {
         Self { store: adapter, cloud: adapter, cluster: adapter, queues: adapter, clock: adapter }
     }
@@ -76,8 +76,8 @@ impl<S: Sync, C: Sync, K: Sync, Q: Sync, T: Clock> Ports for Adapters<'_, S, C, 
     }
 }
 
-/// States once what a function may do: the trait `Rights`, which all of its steps ask of their ports. A call without the right
-/// does not compile, and `cargo xtask ci --only edges` compares this block with the statements of the function's role.
+/// Declares the trait `Rights` of a function: the ports that its steps may use. A call without the right does not compile, and
+/// `cargo xtask ci --only edges` compares the block with the statements of the function's role.
 #[macro_export]
 macro_rules! rights {
     ($(#[$doc:meta])* $($port:ident: $first:ident $(+ $more:ident)*),+ $(,)?) => {

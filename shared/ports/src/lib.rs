@@ -1,6 +1,6 @@
 //! Everything that Whittle asks of the world, as small traits.
 //!
-//! One trait per right: a function's bounds read like its role's policy. Every adapter passes the same contract suites.
+//! One trait per right: a function's block [`rights!`] reads like its role's policy. Every adapter passes the same contract suites.
 //! Calls are bounded by [`Deadline`]s that the adapters are built with; no port retries by itself beyond what its SDK does, but
 //! for reads of a cluster, which are sent again once or twice where that is likely to help.
 
