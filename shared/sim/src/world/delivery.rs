@@ -1,0 +1,142 @@
+//! Messages: how they come, late, twice or not at all.
+
+use super::{Due, Event, TICK, World};
+use crate::dice::Stream;
+use crate::function::{Function, Input, TaskId};
+use crate::story::LineKind;
+use jiff::{SignedDuration, Timestamp};
+use whittle_claims::Doorbell;
+
+/// Messages that come together do so at multiples of this many milliseconds.
+const TOGETHER_MS: i64 = 2_000;
+
+impl World {
+    /// An event of EventBridge arrives in the interruption queue.
+    pub fn notice(&mut self, json: String) {
+        self.send(Function::Interrupt, Input::Notice(json));
+    }
+
+    /// Rings a doorbell, unless chance loses it.
+    pub fn ring(&mut self, bell: Doorbell, delay: SignedDuration) {
+        if self.tick > TICK && !delay.is_zero() && matches!(bell, Doorbell::Consolidate { .. }) {
+            return;
+        }
+        if !self.strikes(self.faults.lost_messages) {
+            self.post(bell, delay);
+        }
+    }
+
+    /// Puts a doorbell on its queue without fail.
+    pub(crate) fn post(&mut self, bell: Doorbell, delay: SignedDuration) {
+        let now = self.now();
+        let Some(chain) = self.chain_on(Function::of(&bell)) else {
+            self.counts.faults += 1;
+            return;
+        };
+        // A FIFO queue takes no message twice.
+        let copies = if bell.queue_delay().is_none() { self.copies() } else { 1 };
+        for _ in 0..copies {
+            let late = self.lateness();
+            if let Some(at) = self.queues.ring(bell.clone(), delay, now, self.sent_at()) {
+                self.queues.chain_last(&chain);
+                self.queues.delay_last(late);
+                self.plan_delivery(at.checked_add(late).unwrap_or(at));
+            }
+        }
+    }
+
+    /// A schedule calls a function, which rings its own doorbell and does nothing else. Where every doorbell is lost this one
+    /// is not, because it is what the others are made up for by; a queue that refuses it makes the tick fail.
+    pub(super) fn ring_on_schedule(&mut self, bell: Doorbell) {
+        if self.strikes(self.faults.throttles) || self.strikes(self.faults.lost_ticks) {
+            self.tell(LineKind::Fault, format!("a tick of {} could not ring", Function::of(&bell)));
+        } else {
+            self.post(bell, SignedDuration::ZERO);
+        }
+    }
+
+    /// How often a message comes that was sent once.
+    pub(super) fn copies(&mut self) -> usize {
+        if self.strikes(self.faults.repeated_messages) { 2 } else { 1 }
+    }
+
+    /// By how much a message comes late: behind others that were sent after it.
+    pub(super) fn lateness(&mut self) -> SignedDuration {
+        if self.strikes(self.faults.batched_messages) {
+            // Until the next even second: several come at once.
+            let into = self.now().as_millisecond().rem_euclid(TOGETHER_MS);
+            return SignedDuration::from_millis(TOGETHER_MS - into);
+        }
+        if !self.strikes(self.faults.late_messages) {
+            return SignedDuration::ZERO;
+        }
+        SignedDuration::from_millis(i64::try_from(self.dice.below(Stream::Faults, 30_000)).unwrap_or(0))
+    }
+
+    pub(super) fn send(&mut self, function: Function, input: Input) {
+        for _ in 0..self.copies() {
+            let late = self.lateness();
+            let at = self.now().checked_add(late).unwrap_or(Timestamp::MAX);
+            self.queues.send(function, input.clone(), at);
+            self.plan_delivery(at);
+        }
+    }
+
+    /// Plans a delivery for `at`, unless one is planned that will see it: one event for each message would stay for ever,
+    /// as each delivery plans the next.
+    pub(crate) fn plan_delivery(&mut self, at: Timestamp) {
+        if self.timers.delivery.is_none_or(|planned| at < planned) {
+            self.timers.delivery = Some(at);
+            self.agenda.at(at, Event::Deliver);
+        }
+    }
+
+    pub(super) fn deliver(&mut self) -> Due {
+        let now = self.now();
+        self.timers.delivery = self.timers.delivery.filter(|planned| *planned > now);
+        let mut starts = Vec::new();
+        self.batches += 1;
+        let batched = self.strikes(self.faults.batched_messages);
+        for number in self.queues.due(now) {
+            self.task_sequence += 1;
+            let task = TaskId(self.task_sequence);
+            let Some(message) = self.queues.receive(number, task, now) else {
+                self.tell(LineKind::Fault, "a message was parked after its last try");
+                continue;
+            };
+            if self.is_throttled(message.function) {
+                self.queues.give_back(task, "throttled");
+                continue;
+            }
+            if self.strikes(self.faults.doubled_runs) {
+                // A second worker that knows nothing of the first; the message follows the first one's fate.
+                self.task_sequence += 1;
+                let twin = TaskId(self.task_sequence);
+                starts.push(self.begin(twin, message.clone(), false));
+            }
+            starts.push(self.begin(task, message, batched));
+        }
+        if let Some(at) = self.queues.next_visible(now) {
+            self.plan_delivery(at);
+        }
+        Due::Start(starts)
+    }
+
+    /// Parked messages are sent again, as an operator does once their cause is mended. Returns how many.
+    pub fn redrive(&mut self) -> usize {
+        let now = self.now();
+        let count = self.queues.redrive(now);
+        self.plan_delivery(now);
+        count
+    }
+
+    pub(super) fn deliver_soon(&mut self) {
+        let now = self.now();
+        if !self.queues.due(now).is_empty() {
+            self.plan_delivery(now);
+        }
+        if let Some(at) = self.queues.next_visible(now) {
+            self.plan_delivery(at);
+        }
+    }
+}

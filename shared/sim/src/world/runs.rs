@@ -1,0 +1,107 @@
+//! Runs of functions: how they begin, pass their await points and end.
+
+use super::queues::{Chain, Message};
+use super::{Event, RESERVE, Start, World};
+use crate::dice::Stream;
+use crate::function::{Function, TaskId};
+use crate::story::LineKind;
+use jiff::{SignedDuration, Timestamp};
+use std::task::Waker;
+
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) function: Function,
+    /// How often each function ran in the chain of calls that led here.
+    pub(super) chain: Chain,
+    /// The messages that came in the same invocation.
+    pub(super) batch: Option<u64>,
+}
+
+impl World {
+    pub(super) fn begin(&mut self, task: TaskId, message: Message, batched: bool) -> Start {
+        let Message { function, input, mut chain, group, .. } = message;
+        let ran = chain.entry(function).or_default();
+        *ran += 1;
+        self.counts.longest_chain = self.counts.longest_chain.max(u64::from(*ran));
+        // Messages of a group come one at a time.
+        let batch = (batched && group.is_none()).then_some(self.batches);
+        self.counts.invocations += 1;
+        let timeout = self.time_of(function);
+        let end = self.now().checked_add(timeout).unwrap_or(Timestamp::MAX);
+        self.agenda.at(end, Event::Expire { task });
+        self.running.insert(task, Running { function, chain, batch });
+        let skew = self.skew();
+        Start { task, function, input, deadline: end.checked_sub(RESERVE.min(timeout / 10)).unwrap_or(end), skew }
+    }
+
+    pub(crate) fn finished(&mut self, task: TaskId, outcome: Result<(), String>) {
+        let Some(running) = self.running.remove(&task) else { return };
+        match outcome {
+            Ok(()) => self.queues.done(task),
+            Err(error) => {
+                self.counts.failures += 1;
+                self.queues.give_back(task, &error);
+                self.tell(LineKind::Fault, format!("{} failed: {error}", running.function));
+            }
+        }
+        self.deliver_soon();
+    }
+
+    /// A run has died. The runs that die with it, because their messages came in the same invocation.
+    pub(crate) fn died(&mut self, task: TaskId, why: &str) -> Vec<TaskId> {
+        let Some(running) = self.running.remove(&task) else { return Vec::new() };
+        self.queues.give_back(task, why);
+        self.died_at = Some(self.now());
+        self.counts.faults += 1;
+        self.tell(LineKind::Fault, format!("{} {why}", running.function));
+        self.deliver_soon();
+        let same = |other: &Running| other.function == running.function && other.batch.is_some() && other.batch == running.batch;
+        self.running.iter().filter(|(_, other)| same(other)).map(|(task, _)| *task).collect()
+    }
+
+    /// A task reached an await point that lasts until the returned moment. May doom the task.
+    pub(crate) fn gate(&mut self, task: TaskId, low_ms: u64, high_ms: u64, waker: Waker) -> Timestamp {
+        self.counts.gates += 1;
+        if let (Some(gates), Some(running)) = (&mut self.gates, self.running.get(&task)) {
+            gates.push(running.function);
+        }
+        if self.faults.crash_at_gate == Some(self.counts.gates) || self.dice.happens(self.faults.crashes) {
+            self.doomed.insert(task);
+        }
+        let millis = self.dice.between(Stream::Latency, low_ms, high_ms);
+        let until = self.now().checked_add(SignedDuration::from_millis(i64::try_from(millis).unwrap_or(0))).unwrap_or(Timestamp::MAX);
+        self.agenda.at(until, Event::Wake { task, waker });
+        until
+    }
+
+    /// How often each function ran in the chain that a doorbell goes on with; `None` where the chain is cut off.
+    pub(super) fn chain_on(&self, next: Function) -> Option<Chain> {
+        let chain = self.ringing.and_then(|task| self.running.get(&task)).map(|running| running.chain.clone()).unwrap_or_default();
+        let cut = self.faults.loop_stop > 0 && chain.get(&next).is_some_and(|ran| *ran >= self.faults.loop_stop);
+        (!cut).then_some(chain)
+    }
+
+    /// The time by the clock of the run that rings.
+    pub(super) fn sent_at(&self) -> Timestamp {
+        self.now().checked_add(self.sender_skew).unwrap_or(Timestamp::MAX)
+    }
+
+    /// The function that a task runs.
+    pub(crate) fn function_of(&self, task: TaskId) -> Option<Function> {
+        self.running.get(&task).map(|running| running.function)
+    }
+
+    /// Runs of a function that are at work.
+    pub(crate) fn runs_of(&self, function: Function) -> usize {
+        self.running.values().filter(|running| running.function == function).count()
+    }
+
+    /// Runs that share the account's concurrency.
+    pub(super) fn runs_without_reserve(&self) -> usize {
+        self.running.values().filter(|running| !running.function.is_reserved()).count()
+    }
+
+    pub(crate) fn take_crash(&mut self, task: TaskId) -> bool {
+        self.doomed.remove(&task)
+    }
+}
