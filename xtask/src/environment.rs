@@ -75,19 +75,7 @@ fn lock(folder: &Path, name: &str) -> Result<File> {
     Ok(file)
 }
 
-/// FNV-1a, 64 bits: a name for a version of a file, not a protection against anybody.
+/// A name for a version of a file, not a protection against anybody.
 fn fingerprint(bytes: &[u8]) -> String {
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("{hash:016x}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fingerprint_follows_the_bytes() {
-        assert_eq!(fingerprint(b""), "cbf29ce484222325");
-        assert_eq!(fingerprint(b"a"), "af63dc4c8601ec8c");
-    }
+    format!("{:016x}", whittle_units::fnv1a(bytes))
 }

@@ -4,7 +4,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::sync::Mutex;
 use whittle_claims::{ClaimKey, Doorbell};
-use whittle_ports::{Adapters, HandleError, Report, Settings};
+use whittle_ports::{Adapters, HandleError, Report, Settings, error_chain};
 use whittle_sim::{Function, Functions, Input, SimPorts};
 
 /// All functions with the settings of an installation.
@@ -42,21 +42,9 @@ fn outcome(result: Result<Report, HandleError>) -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(error) => match error.disposition() {
             Drop | Replan => Ok(()),
-            RetryLater | Fail => Err(chain(&error)),
+            RetryLater | Fail => Err(error_chain(&error)),
         },
     }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 async fn run(ports: &SimPorts, settings: &Settings, function: Function, input: Input) -> Result<Report, HandleError> {

@@ -84,11 +84,11 @@ fn notice(scenarios: &[Scenario], mutant: Mutant, from: u64, seeds: u64) -> Noti
         }
     }
     let function = mutant.text().split([':', ',']).next().unwrap_or_default();
-    let function = if function == "queue" { Function::Interrupt.word() } else { function };
+    let function = if function == "queue" { Function::Interrupt.name() } else { function };
     for scenario in scenarios {
         let calm = Play::lenient(scenario.seed, crashing(None));
         let Ok(calm) = scenario::play(scenario, &calm) else { continue };
-        let points = calm.gates.iter().enumerate().filter(|(_, gate)| gate.word() == function).map(|(at, _)| at + 1);
+        let points = calm.gates.iter().enumerate().filter(|(_, gate)| gate.name() == function).map(|(at, _)| at + 1);
         let points: Vec<usize> = points.collect();
         for point in points.iter().step_by(points.len().div_ceil(KILLED_MAX).max(1)) {
             let point = u64::try_from(*point).unwrap_or(0);

@@ -9,27 +9,13 @@ use whittle_claims::{Claim, Stored, mirror};
 use whittle_core::disruption::Decision;
 use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Report, StoreError, save};
 use whittle_snapshot::Snapshot;
-use whittle_units::{SignedDuration, Timestamp};
-
-/// FNV-1a: stable over builds and machines, which the standard library's hasher does not promise.
-struct Fnv(u64);
-
-impl Hasher for Fnv {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-}
+use whittle_units::{Fnv1a, SignedDuration, Timestamp};
 
 /// Names the set of workload pods on a node: bound, neither ended nor ending, no daemons.
 pub(crate) fn fingerprint<'a>(pods: impl Iterator<Item = &'a Pod>) -> u64 {
     let mut uids: Vec<&str> = pods.filter(|pod| counts(pod)).map(|pod| pod.metadata.uid.as_str()).collect();
     uids.sort_unstable();
-    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    let mut hasher = Fnv1a::default();
     uids.hash(&mut hasher);
     hasher.finish()
 }

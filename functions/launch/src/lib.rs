@@ -28,7 +28,8 @@ use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, LaunchTemplates,
-    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, readable, rights, save,
+    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain, readable, rights,
+    save,
 };
 use whittle_snapshot::{Reserved, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -314,7 +315,7 @@ impl<P: Rights> Run<'_, P> {
 
     /// A claim for which no call can be made.
     async fn refuse(&mut self, claim: Stored<Claim>, error: &LaunchError, later: &mut Later) -> Result<(), HandleError> {
-        let message = chain(error);
+        let message = error_chain(error);
         match error.disposition() {
             LaunchDisposition::InsufficientCapacity => {
                 let reason = DeletionReason::InsufficientCapacity;
@@ -417,16 +418,6 @@ async fn at_once(
 /// What a call is of which nothing is stored, by the age of what it is for.
 fn unstored(age: SignedDuration) -> Call {
     if age >= LONG_AGO { Call::Lost } else { Call::New }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }
 
 fn tell_failed(claim: &Claim, reason: DeletionReason, message: &str, now: Timestamp, report: &mut Report) {

@@ -8,7 +8,7 @@ use whittle_api::k8s::Pod;
 use whittle_claims::{Record, Revision, Stored};
 use whittle_core::schedule::{Cursor, Memory, Plan, Reason};
 use whittle_ports::{RecordRemoval, Records, Report};
-use whittle_units::ClusterName;
+use whittle_units::{ClusterName, fnv1a};
 
 /// There is one record of what is left out in a cluster.
 const NAME: &str = "current";
@@ -48,16 +48,12 @@ impl Record for TurnPage {
     }
 }
 
-fn hash(uid: &str) -> u64 {
-    uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
 impl Turn {
     /// After `plan`: of those that had their turn only the ones that still wait are asked about again.
     pub(crate) fn after(plan: &Plan) -> Self {
         let Some(cursor) = &plan.cursor else { return Self::default() };
         let waiting = plan.left_out.iter().filter(|left| left.reason != Reason::OutOfBudget).map(|left| &left.pod.uid);
-        Self(waiting.filter(|uid| cursor.considered.contains(*uid)).map(|uid| hash(uid)).collect())
+        Self(waiting.filter(|uid| cursor.considered.contains(*uid)).map(|uid| fnv1a(uid)).collect())
     }
 
     /// What the pages of an earlier run say together; what is no page of ours says nothing.
@@ -83,7 +79,7 @@ impl Turn {
         if self.0.is_empty() {
             return Cursor::default();
         }
-        let had = pods.into_iter().map(|pod| &pod.metadata.uid).filter(|uid| self.0.contains(&hash(uid)));
+        let had = pods.into_iter().map(|pod| &pod.metadata.uid).filter(|uid| self.0.contains(&fnv1a(uid)));
         Cursor { considered: had.cloned().collect() }
     }
 }

@@ -1,5 +1,6 @@
 //! Messages between functions. They only say "look again"; whoever reads one looks at the state and nothing else.
 
+use crate::function::Function;
 use serde::{Deserialize, Serialize};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
@@ -43,6 +44,18 @@ pub enum Doorbell {
 }
 
 impl Doorbell {
+    /// The function that it wakes.
+    pub const fn function(&self) -> Function {
+        match self {
+            Self::Schedule { .. } => Function::Schedule,
+            Self::Consolidate { .. } => Function::Consolidate,
+            Self::Launch { .. } => Function::Launch,
+            Self::Register { .. } => Function::Register,
+            Self::Terminate { .. } => Function::Terminate,
+            Self::Refresh { .. } => Function::Refresh,
+            Self::Sweep { .. } => Function::Sweep,
+        }
+    }
     /// The cluster that it rings for: the FIFO group.
     pub const fn cluster(&self) -> &ClusterName {
         match self {

@@ -8,6 +8,7 @@ mod claim;
 mod decision;
 mod doorbell;
 mod expected;
+mod function;
 mod lease;
 mod machine;
 mod mirror;
@@ -24,6 +25,7 @@ pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, ExtraCapac
 pub use decision::{DecisionKind, DecisionRecord};
 pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, Sending};
 pub use expected::{Expectation, ExpectedPage, HELD_BACK, NOMINATION, expected_after};
+pub use function::{Function, Limits};
 pub use lease::{FencingToken, Lease};
 pub use machine::{Event, IllegalStep, step};
 pub use mirror::{annotations_of, holds, labels_of, mirror};

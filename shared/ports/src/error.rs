@@ -75,3 +75,18 @@ impl HandleError {
         }
     }
 }
+
+/// An error with all its causes, outermost first. A cause that its effect's text ends with is not said again.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text += ": ";
+            text += &cause_text;
+        }
+        source = cause.source();
+    }
+    text
+}

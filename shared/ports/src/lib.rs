@@ -32,7 +32,7 @@ pub use cloud::{
 pub use cluster::{
     ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Presence, Scope, Sought, StatusWriter, WorkloadReader,
 };
-pub use error::{Disposition, HandleError};
+pub use error::{Disposition, HandleError, error_chain};
 pub use event::{ClusterEvent, Involved};
 pub use fences::{ClassRefusal, NamePatterns, NamePatternsError, covers, names_of};
 pub use queue::{QueueError, Queues};

@@ -20,37 +20,7 @@ pub use environment::{
 };
 pub use events::{Asked, Decoded, Poison, Work, batch_answer, decode};
 pub use serve::{UrlAnswer, UrlRequest, serve, serve_url};
-pub use telemetry::{chain, init_logs, lines};
+pub use telemetry::{init_logs, lines};
 pub use whittle_aws::QueueUrls;
+pub use whittle_claims::Function;
 pub use wiring::{Shell, ShellPorts, StartError};
-
-/// The functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Function {
-    Relay,
-    Schedule,
-    Launch,
-    Register,
-    Consolidate,
-    Interrupt,
-    Terminate,
-    Refresh,
-    Sweep,
-}
-
-impl Function {
-    /// The word in logs and metrics, and the name of the binary.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Relay => "relay",
-            Self::Schedule => "schedule",
-            Self::Launch => "launch",
-            Self::Register => "register",
-            Self::Consolidate => "consolidate",
-            Self::Interrupt => "interrupt",
-            Self::Terminate => "terminate",
-            Self::Refresh => "refresh",
-            Self::Sweep => "sweep",
-        }
-    }
-}

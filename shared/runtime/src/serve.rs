@@ -14,7 +14,7 @@ use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Instant;
-use whittle_ports::{Clock, Disposition, HandleError, Queues, Report};
+use whittle_ports::{Clock, Disposition, HandleError, Queues, Report, error_chain};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Pieces of one event that are worked on at once: a batch holds ten messages.
@@ -95,7 +95,7 @@ async fn hand_on(queues: &impl Queues, to_ring: ToRing) -> Ended {
     let ToRing { bell, messages } = to_ring;
     let outcome = queues.ring(bell, SignedDuration::ZERO).await;
     let failed = outcome.err().map(|error| {
-        let reason = telemetry::chain(&error);
+        let reason = error_chain(&error);
         tracing::error!(%reason, "a doorbell could not be rung");
         Failed { disposition: Disposition::RetryLater, reason }
     });
@@ -163,7 +163,7 @@ where
 
 /// Work that did not come to its end.
 fn stopped(messages: Vec<String>, error: &HandleError) -> Ended {
-    let reason = telemetry::chain(error);
+    let reason = error_chain(error);
     let disposition = error.disposition();
     if disposition == Disposition::Fail {
         tracing::error!(%reason, disposition = disposition.as_str(), "the work stopped");
@@ -240,7 +240,7 @@ where
         let is_counted = !is_refused(&outcome);
         let (answer, outcome) = match outcome {
             Ok((answer, report)) => (url_answer(answer.status, &answer.body), Ok(report)),
-            Err(error) => (url_answer(500, &json!({ "message": telemetry::chain(&error) }).to_string()), Err(error)),
+            Err(error) => (url_answer(500, &json!({ "message": error_chain(&error) }).to_string()), Err(error)),
         };
         if is_counted {
             for line in telemetry::lines(shell.clock.now(), function, &Work::Notice(String::new()), start.elapsed(), &outcome) {

@@ -5,10 +5,9 @@ use crate::Function;
 use crate::events::Work;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
-use whittle_ports::{Amount, Counted, Disposition, Gauge, HandleError, Report};
+use whittle_ports::{Amount, Counted, Disposition, Gauge, HandleError, Report, error_chain};
 use whittle_units::Timestamp;
 
 /// CloudWatch's namespace of all our metrics.
@@ -21,21 +20,6 @@ pub fn init_logs() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // A second call (tests) keeps the first subscriber.
     let _ = tracing_subscriber::fmt().json().with_env_filter(filter).with_current_span(false).with_ansi(false).without_time().try_init();
-}
-
-/// An error with all its causes, outermost first.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text += ": ";
-            text += &cause_text;
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// A line of the embedded metric format: `metrics` with these dimensions; the other fields are only logged.
@@ -79,7 +63,7 @@ pub fn lines(at: Timestamp, function: Function, work: &Work, took: Duration, out
             fields.insert("decisions".to_owned(), json!(report.decisions.len()));
         }
         Err(error) => {
-            fields.insert("error".to_owned(), chain(error).into());
+            fields.insert("error".to_owned(), error_chain(error).into());
         }
     }
     let mut lines = vec![emf(at, &["function", "cluster", "outcome"], &[("duration_ms", "Milliseconds"), ("runs", "Count")], fields)];
@@ -100,7 +84,7 @@ fn failed_line(at: Timestamp, function: Function, cluster: &str, error: &HandleE
     let fields = [
         ("function", json!(function.name())),
         ("cluster", json!(cluster)),
-        ("error", json!(chain(error))),
+        ("error", json!(error_chain(error))),
         ("whittle_failed_runs", json!(1)),
     ];
     let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
@@ -227,6 +211,6 @@ mod tests {
             super::lines(Timestamp::UNIX_EPOCH, Function::Launch, &Work::Notice(String::new()), Duration::ZERO, &Err(moved)).len(),
             1
         );
-        assert_eq!(chain(&QueueError { cluster: "c".to_owned(), reason: "r".to_owned() }), "the doorbell for c could not be rung: r");
+        assert_eq!(error_chain(&QueueError { cluster: "c".to_owned(), reason: "r".to_owned() }), "the doorbell for c could not be rung: r");
     }
 }

@@ -19,10 +19,11 @@ pub mod world;
 
 pub use dice::{Dice, Stream};
 pub use exec::Simulation;
-pub use function::{Function, Functions, Input, TaskId};
+pub use function::{Functions, Input, TaskId};
 pub use mutants::Mutant;
 pub use ports::SimPorts;
 pub use story::{Line, LineKind, Story};
+pub use whittle_claims::Function;
 pub use world::{Faults, TableLoss, World, WorldOptions};
 
 #[cfg(test)]

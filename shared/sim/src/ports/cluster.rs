@@ -1,8 +1,8 @@
 //! The Kubernetes API.
 
 use super::{API_SERVER, SimPorts};
+use crate::Function;
 use crate::cluster::{Eviction, Objects, Table, Tabled};
-use crate::function::Function;
 use crate::mutants::Mutant;
 use crate::world::World;
 use whittle_api::k8s::{Node, PodDisruptionBudget, PodSource, PodSourceKind, Workloads};

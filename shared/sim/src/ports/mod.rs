@@ -5,8 +5,8 @@ mod cluster;
 mod store;
 
 use crate::exec::lock;
-use crate::function::{Function, TaskId};
 use crate::world::{Start, World};
+use crate::{Function, TaskId};
 use jiff::{SignedDuration, Timestamp};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! State at rest.
 
 use super::{SimPorts, TABLE};
-use crate::function::Function;
+use crate::Function;
 use crate::mutants::Mutant;
 use crate::world::World;
 use crate::world::store::Store;

@@ -1,6 +1,6 @@
 //! How much is asked and said: fleet calls a second, doorbells a minute.
 
-use crate::function::Function;
+use crate::Function;
 use crate::world::World;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
@@ -129,7 +129,7 @@ impl World {
 
     /// A function rings.
     pub(crate) fn watch_rung(&mut self, bell: &Doorbell, caller: Option<Function>) {
-        let (now, function) = (self.now(), Function::of(bell));
+        let (now, function) = (self.now(), bell.function());
         let since = now.checked_sub(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MIN);
         if caller == Some(function) {
             self.watch_own(function, now, since);

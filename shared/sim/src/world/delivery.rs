@@ -2,8 +2,8 @@
 
 use super::{Due, Event, TICK, World};
 use crate::dice::Stream;
-use crate::function::{Function, Input, TaskId};
 use crate::story::LineKind;
+use crate::{Function, Input, TaskId};
 use jiff::{SignedDuration, Timestamp};
 use whittle_claims::Doorbell;
 
@@ -29,7 +29,7 @@ impl World {
     /// Puts a doorbell on its queue without fail.
     pub(crate) fn post(&mut self, bell: Doorbell, delay: SignedDuration) {
         let now = self.now();
-        let Some(chain) = self.chain_on(Function::of(&bell)) else {
+        let Some(chain) = self.chain_on(bell.function()) else {
             self.counts.faults += 1;
             return;
         };
@@ -49,7 +49,7 @@ impl World {
     /// is not, because it is what the others are made up for by; a queue that refuses it makes the tick fail.
     pub(super) fn ring_on_schedule(&mut self, bell: Doorbell) {
         if self.strikes(self.faults.throttles) || self.strikes(self.faults.lost_ticks) {
-            self.tell(LineKind::Fault, format!("a tick of {} could not ring", Function::of(&bell)));
+            self.tell(LineKind::Fault, format!("a tick of {} could not ring", bell.function()));
         } else {
             self.post(bell, SignedDuration::ZERO);
         }

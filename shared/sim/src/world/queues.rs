@@ -59,14 +59,14 @@ impl MessageQueues {
     /// it becomes visible, or `None` if it was not sent or not taken.
     /// Ids are made of the sender's clock.
     pub fn ring(&mut self, bell: Doorbell, delay: SignedDuration, now: Timestamp, sent_at: Timestamp) -> Option<Timestamp> {
-        let function = Function::of(&bell);
+        let function = bell.function();
         let span = match bell.sending(delay) {
             Sending::LeftToTick => return None,
             Sending::Delayed(delay) => delay,
             Sending::InTurn => self.delay_of(&bell),
         };
         // Each function has its own queue: groups of two queues do not wait for each other.
-        let group = bell.queue_delay().map(|_| format!("{}/{}", function.word(), bell.cluster()));
+        let group = bell.queue_delay().map(|_| format!("{}/{}", function, bell.cluster()));
         if let Some(group) = &group {
             self.deduplication.retain(|_, since| now.duration_since(*since) < DEDUPLICATION);
             let own = bell.deduplication_id(span, sent_at, || self.sequence.to_string());

@@ -3,8 +3,8 @@
 use super::queues::{Chain, Message};
 use super::{Event, RESERVE, Start, World};
 use crate::dice::Stream;
-use crate::function::{Function, TaskId};
 use crate::story::LineKind;
+use crate::{Function, TaskId};
 use jiff::{SignedDuration, Timestamp};
 use std::task::Waker;
 

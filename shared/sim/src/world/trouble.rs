@@ -1,8 +1,8 @@
 //! What befalls machines, Nodes and claims now and then, without a call that it could be the fault of.
 
 use super::World;
+use crate::Function;
 use crate::dice::Stream;
-use crate::function::Function;
 use crate::story::LineKind;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
