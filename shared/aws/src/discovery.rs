@@ -15,7 +15,7 @@ use whittle_ec2::node_class::{
     InstanceProfile, Query, capacity_reservation_queries, image_queries, instance_profile, matches_tags, profile_path,
     security_group_queries, ssm_images, ssm_parameters, subnet_queries,
 };
-use whittle_ports::{Clock, CloudError, CloudErrorKind, Discovery, Fleets};
+use whittle_ports::{Clock, CloudError, CloudErrorKind, Discovery, LaunchTemplateCleanup};
 use whittle_units::{ClusterName, Region};
 
 /// The clients of the function that learns what there is.
