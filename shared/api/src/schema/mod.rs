@@ -6,6 +6,8 @@
 mod buffer;
 mod check;
 mod defaults;
+#[cfg(test)]
+mod fields_tests;
 mod kubelet;
 mod kubelet_document;
 mod legacy;
