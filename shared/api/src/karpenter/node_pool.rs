@@ -211,6 +211,10 @@ impl NodePool {
     pub fn weight(&self) -> i32 {
         self.spec.weight.unwrap_or(0)
     }
+    /// Shadow mode: disruptions of the pool's nodes are decided and reported, never executed.
+    pub fn is_shadow(&self) -> bool {
+        self.metadata.annotation(crate::labels::SHADOW) == Some("true")
+    }
     /// The pool came from a Provisioner.
     pub fn is_converted_provisioner(&self) -> bool {
         self.metadata.annotation(crate::labels::CONVERTED_FROM) == Some("Provisioner")

@@ -4,7 +4,7 @@ use super::candidates::Candidate;
 use super::command::Command;
 use super::cost::{Cost, standing_cost};
 use super::notes::{CONSOLIDATION_APPROVED, Notes};
-use super::pass::Pass;
+use super::state::World;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::ConsolidationPolicy;
 use whittle_units::Price;
@@ -38,12 +38,11 @@ struct Total {
 }
 
 impl Totals {
-    pub(super) fn new(pass: &Pass<'_>) -> Self {
-        let world = pass.world;
+    pub(super) fn new(world: &World<'_>, candidates: &[Candidate<'_>]) -> Self {
         let balanced = world.pools().filter(|pool| pool.spec.disruption.consolidation_policy == ConsolidationPolicy::Balanced);
         let balanced: BTreeSet<String> = balanced.map(|pool| pool.metadata.name.clone()).collect();
         let own: BTreeMap<&str, &Candidate<'_>> =
-            pass.candidates.iter().filter(|node| node.pod_blocker.is_none()).map(|node| (node.name(), node)).collect();
+            candidates.iter().filter(|node| node.pod_blocker.is_none()).map(|node| (node.name(), node)).collect();
         let with_candidate: BTreeSet<&str> = own.values().map(|node| node.pool_name()).collect();
         let mut pools: BTreeMap<String, Total> = BTreeMap::new();
         for machine in &world.machines {
@@ -151,7 +150,6 @@ fn said(total: &Total, (savings, disruption): (i128, Cost)) -> String {
 mod tests {
     use super::super::command::Method;
     use super::super::pass::{Pass, Side};
-    use super::super::state::World;
     use super::super::testing::Scene;
     use super::super::{compute, emptiness};
     use super::*;
@@ -223,7 +221,7 @@ mod tests {
         scene.with(|input| {
             let world = World::new(input);
             let pass = Pass::new(&world, Side::Live);
-            let totals = Totals::new(&pass);
+            let totals = Totals::new(&world, &pass.candidates);
             let chosen: Vec<&Candidate<'_>> = pass.candidates.iter().filter(|node| nodes.contains(&node.name())).collect();
             let mut command = compute::command(&world, Method::MultiNode, &chosen, None, Default::default());
             command.savings = Savings::between(Price::from_nanos(savings * 1_000_000), Price::ZERO);
@@ -265,7 +263,7 @@ mod tests {
                 let chosen: Vec<&Candidate<'_>> = pass.candidates.iter().filter(|node| node.name() != "rest").collect();
                 let mut command = compute::command(&world, Method::MultiNode, &chosen, None, Default::default());
                 command.savings = Savings::between(Price::from_dollars(0.2), Price::ZERO);
-                Totals::new(&pass).approve(&chosen, &command)
+                Totals::new(&world, &pass.candidates).approve(&chosen, &command)
             })
         };
         assert_eq!((worth(false), worth(true)), (Ok(()), Err(150)));
@@ -283,7 +281,7 @@ mod tests {
         scene.parts("odd").0.metadata.labels.insert(whittle_api::labels::INSTANCE_TYPE.to_owned(), "unheard-of".to_owned());
         scene.with(|input| {
             let world = World::new(input);
-            let totals = Totals::new(&Pass::new(&world, Side::Live));
+            let totals = Totals::new(&world, &Pass::new(&world, Side::Live).candidates);
             let total = totals.pools["default"];
             assert_eq!((total.cost, total.disruption), (Price::from_dollars(0.4), pods(6)));
         });

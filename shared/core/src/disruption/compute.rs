@@ -7,16 +7,12 @@ use super::memory;
 use super::options::Replacement;
 use super::simulate::{Outcome, Simulator, Targets};
 use super::state::World;
-use super::verdict::Keep;
+use super::verdict::{Keep, SPOT_TYPES_MIN};
 use crate::requirements::{Requirements, from_labels};
 use crate::schedule::{Packing, Placement};
 use std::collections::BTreeMap;
 use whittle_api::labels;
 use whittle_units::Price;
-
-/// A spot node is only replaced by spot when so many cheaper types are possible: the machine that is launched is then
-/// among the cheapest, and not up for consolidation again at once.
-pub(super) const SPOT_TYPES_MIN: usize = 15;
 
 /// The best that can be done with these nodes together, or why nothing.
 pub(super) fn compute(world: &World<'_>, simulator: &mut Simulator<'_>, nodes: &[&Candidate<'_>], method: Method) -> Result<Command, Keep> {

@@ -22,7 +22,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     // Nodes without pods to move first, then the one that drifted first.
     drifted.sort_by_key(|node| (!node.pods.is_empty(), drifted_since(node, now), node.name()));
     let left = pass.budget(Reason::Drifted);
-    let mut simulator = Simulator::of_pass(pass);
+    let mut simulator = pass.simulator();
     let mut command = None;
     for node in &drifted {
         if command.is_some() || simulator.is_spent() {
@@ -40,7 +40,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         }
         pass.await_drift(node);
     }
-    simulator.put_away(pass);
+    pass.put_back(simulator);
     command.into_iter().collect()
 }
 

@@ -3,7 +3,6 @@
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason, Savings, VALIDATION_WAIT};
 use super::pass::Pass;
-use super::simulate::Simulator;
 use super::verdict::Keep;
 use crate::schedule::{Packing, Placement, PodRef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +39,7 @@ pub(super) fn spare_wanted<'w>(pass: &mut Pass<'w>, mut empty: Vec<Candidate<'w>
     if pass.world.input.settings.solve.packing == Packing::Reference || empty.is_empty() {
         return empty;
     }
-    let mut simulator = Simulator::of_pass(pass);
+    let mut simulator = pass.simulator();
     let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
     if simulator.any_waiting() {
         let names: BTreeSet<&str> = empty.iter().map(Candidate::name).collect();
@@ -54,7 +53,7 @@ pub(super) fn spare_wanted<'w>(pass: &mut Pass<'w>, mut empty: Vec<Candidate<'w>
             }
         }
     }
-    simulator.put_away(pass);
+    pass.put_back(simulator);
     empty.retain(|candidate| {
         let pods = wanted.remove(candidate.name());
         let goes = pods.is_none();

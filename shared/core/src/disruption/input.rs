@@ -1,7 +1,7 @@
 //! What a disruption decision sees.
 
 use super::command::Method;
-use super::drift::CloudDrift;
+use super::drift::cloud::CloudDrift;
 use crate::schedule;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,43 +1,68 @@
-//! Voluntary disruption: which nodes may go, in what order, what replaces them, and why the others stay.
+//! Voluntary disruption: which nodes can be removed, in what order, what replaces them, and why the others are kept.
 //!
 //! [`decide`] looks at one moment of a cluster and answers with commands, a verdict for every machine, events, and what
 //! the conditions of NodeClaims should be. Nothing here waits, writes or reads a clock.
+//!
+//! The modules import each other without a cycle. To find your way, read `input`, `decision`, `candidates`, `pass` and
+//! `decide`, then the method that interests you.
 
-mod arrivals;
-mod balanced;
-mod budgets;
-mod bundles;
-mod candidates;
+// What a decision is made from, and what it answers.
 mod command;
-mod compute;
-mod conditions;
-mod consolidation;
-mod cost;
-mod cron;
-pub mod drift;
-mod drift_execution;
-mod emptiness;
-mod expiration;
+mod decision;
 mod input;
-mod ledger;
-mod memory;
-mod multi;
 mod notes;
-mod offers;
-mod options;
-mod outlook;
-mod pass;
-mod pdb;
-mod protection;
-pub mod repair;
-mod simulate;
-mod single;
-mod state;
-mod static_drift;
-mod static_pools;
-mod validation;
 mod verdict;
 mod words;
+
+// The cluster indexed for one decision: machines, pools, offerings.
+mod offers;
+mod state;
+mod workload;
+
+// What holds a node back: protected pods, PodDisruptionBudgets, budgets of the NodePool, recent moves.
+mod budgets;
+mod cron;
+mod memory;
+mod pdb;
+mod protection;
+
+// The conditions of NodeClaims: whether a node has drifted, and whether it is consolidatable.
+mod conditions;
+pub mod drift;
+
+// Candidates, what their disruption costs, and what can be said of them without a simulation.
+mod balanced;
+mod bundles;
+mod candidates;
+mod cost;
+mod outlook;
+
+// What replaces some nodes: simulations with the scheduler, and the price of what they ask for.
+mod compute;
+mod options;
+mod simulate;
+
+// The driver of a pass, and what its methods share.
+mod decide;
+mod pass;
+
+// The methods, in the order in which a pass tries them.
+mod consolidation;
+mod drift_execution;
+mod emptiness;
+mod multi;
+mod single;
+mod static_drift;
+
+// From a decision to its execution: checks after the wait, and the record of savings.
+mod arrivals;
+mod ledger;
+mod validation;
+
+// Disruption that is no part of a pass: expired and unhealthy nodes, the size of static pools.
+mod expiration;
+pub mod repair;
+mod static_pools;
 
 #[cfg(test)]
 mod testing;
@@ -53,11 +78,12 @@ pub use command::{Action, Command, Method, Proposal, Reason, Removal, Savings, V
 pub use conditions::ClaimConditions;
 pub use cost::{Cost, eviction_cost, reschedule_cost};
 pub use cron::{Schedule, ScheduleError};
+pub use decide::{decide, decide_watched};
+pub use decision::Decision;
 pub use expiration::{Expiry, expiry, termination_mode};
 pub use input::{ClaimFacts, Gate, Input, Memory, Move, Seen, Settings, Shape};
 pub use ledger::{LedgerEntry, SavingsReport, savings};
 pub use notes::Note;
-pub use pass::{Decision, decide, decide_watched};
 pub use pdb::PdbBlock;
 pub use protection::{Protection, is_evictable, protection};
 pub use static_pools::{StaticChange, static_changes};

@@ -31,8 +31,8 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     if free < 2 || pass.found_nothing_before(Method::MultiNode, &nodes) {
         return Vec::new();
     }
-    let totals = Totals::new(pass);
-    let mut simulator = Simulator::of_pass(pass);
+    let totals = Totals::new(pass.world, &pass.candidates);
+    let mut simulator = pass.simulator();
     let mut search = Search { pass, totals: &totals, simulator: &mut simulator, rejected: Vec::new() };
     let mut found = search.prefix(&nodes[..free], best);
     if best {
@@ -41,7 +41,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     }
     let rejected = search.rejected;
     let spent = simulator.is_spent();
-    simulator.put_away(pass);
+    pass.put_back(simulator);
     match found {
         Some((set, command)) => {
             pass.notes.chosen(&command);

@@ -1,110 +1,25 @@
-//! One pass of the disruption loop: the methods in their order until one finds something.
+//! What the methods of one pass share: candidates, budgets, verdicts and events.
 
 use super::balanced::Weighed;
 use super::budgets::{self, BudgetState, Left};
 use super::candidates::{Candidate, candidate};
 use super::command::{Command, Method, Reason, Savings};
 use super::conditions::{self, ClaimConditions};
-use super::input::{Input, Memory, Seen};
-use super::notes::{BUDGET_INVALID, Note, Notes};
+use super::decision::Decision;
+use super::input::{Memory, Seen};
+use super::memory;
+use super::notes::{BUDGET_INVALID, Notes};
+use super::simulate::Simulator;
 use super::state::{Machine, World};
 use super::verdict::{Blocker, Keep, Verdict, Why};
-use super::{drift_execution, emptiness, memory, multi, single, static_drift};
-use crate::schedule::{Packing, Prepared};
+use crate::schedule::Prepared;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::karpenter::NodePool;
-use whittle_api::labels;
-
-/// What is to be done now, and why not more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// At most one, save for static pools. Nothing of them has been executed.
-    pub commands: Vec<Command>,
-    /// What would be done with pools in shadow mode.
-    pub shadow: Vec<Command>,
-    /// One for every machine, by name.
-    pub verdicts: Vec<Verdict>,
-    /// Events to publish, sorted.
-    pub notes: Vec<Note>,
-    /// What the conditions of the claims should be, by claim.
-    pub conditions: Vec<ClaimConditions>,
-    /// By pool, for each reason whose budgets were looked at.
-    pub budgets: Vec<BudgetState>,
-    /// Nodes that each method could have taken, for the gauge `eligible_nodes`.
-    pub eligible: BTreeMap<Method, usize>,
-    /// Methods that ran out of simulations and found nothing until then, for `consolidation_timeouts_total`.
-    pub timeouts: BTreeSet<Method>,
-    /// Commands of consolidation as their pools weighed them.
-    pub weighed: Vec<Weighed>,
-    /// To be given to the next pass.
-    pub memory: Memory,
-}
-
-/// Decides one pass. Pure: the same input gives the same decision.
-///
-/// Pools in shadow mode are decided apart, as if they were alone in being disrupted: their commands are in
-/// [`Decision::shadow`] and never among those to execute.
-#[must_use]
-pub fn decide(input: Input<'_>) -> Decision {
-    decide_watched(input, &mut |_| ())
-}
-
-/// As [`decide`]; tells of each method when it is through, for those who have a clock.
-#[must_use]
-pub fn decide_watched(input: Input<'_>, watch: &mut dyn FnMut(Method)) -> Decision {
-    let world = World::new(input);
-    let mut decision = run(&world, Side::Live, watch);
-    if world.pools().any(is_shadow) {
-        let shadow = run(&world, Side::Shadow, watch);
-        decision.shadow = shadow.commands;
-        for (verdict, seen) in decision.verdicts.iter_mut().zip(shadow.verdicts) {
-            if world.pool(&seen.node_pool).is_some_and(is_shadow) {
-                *verdict = seen;
-            }
-        }
-    }
-    decision
-}
 
 /// Which pools may lose nodes in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Live,
     Shadow,
-}
-
-/// Whether a pool is in shadow mode.
-pub(super) fn is_shadow(pool: &NodePool) -> bool {
-    pool.metadata.annotation(labels::SHADOW) == Some("true")
-}
-
-fn run(world: &World<'_>, side: Side, watch: &mut dyn FnMut(Method)) -> Decision {
-    let mut pass = Pass::new(world, side);
-    let mut commands = Vec::new();
-    let mut last = Method::SingleNode;
-    for method in Method::ALL {
-        commands = pass.run(method);
-        watch(method);
-        if !commands.is_empty() {
-            last = method;
-            break;
-        }
-    }
-    let best = world.input.settings.solve.packing == Packing::Best;
-    if best && last == Method::MultiNode && !commands.is_empty() {
-        // One node alone may save more than the best set.
-        let saved = |commands: &[Command]| commands.iter().map(|command| command.savings).max();
-        let alone = single::commands(&mut pass, single::Aim::Command);
-        watch(Method::SingleNode);
-        if saved(&alone) > saved(&commands) {
-            commands = alone;
-        }
-    } else if best && last != Method::SingleNode {
-        // However often other methods find something, every node is looked at.
-        single::commands(&mut pass, single::Aim::Verdicts);
-        watch(Method::SingleNode);
-    }
-    pass.finish(commands)
 }
 
 /// What the methods share during a pass.
@@ -124,7 +39,7 @@ pub(super) struct Pass<'w> {
     pub(super) weighed: Vec<Weighed>,
     pub(super) memory: Memory,
     /// What the methods' simulations have in common, once one has needed it.
-    pub(super) prepared: Option<Option<Prepared<'w>>>,
+    prepared: Option<Option<Prepared<'w>>>,
 }
 
 impl<'w> Pass<'w> {
@@ -160,7 +75,7 @@ impl<'w> Pass<'w> {
             }
         }
         match candidate(self.world, machine) {
-            Ok(candidate) if is_shadow(candidate.pool) != (side == Side::Shadow) => {}
+            Ok(candidate) if candidate.pool.is_shadow() != (side == Side::Shadow) => {}
             Ok(candidate) => {
                 if let Some(blocker) = &candidate.pod_blocker {
                     self.block(machine, blocker.clone());
@@ -174,16 +89,6 @@ impl<'w> Pass<'w> {
     fn block(&mut self, machine: &'w Machine<'w>, blocker: Blocker) {
         self.notes.blocked(machine, &blocker);
         self.verdicts.insert(machine.name(), Why::Blocked(blocker));
-    }
-
-    fn run(&mut self, method: Method) -> Vec<Command> {
-        match method {
-            Method::Emptiness => emptiness::commands(self),
-            Method::StaticDrift => static_drift::commands(self),
-            Method::Drift => drift_execution::commands(self),
-            Method::MultiNode => multi::commands(self),
-            Method::SingleNode => single::commands(self, single::Aim::Command),
-        }
     }
 
     pub(super) fn is_consolidatable(&self, candidate: &Candidate<'_>) -> bool {
@@ -259,11 +164,19 @@ impl<'w> Pass<'w> {
         let seen = Seen { fingerprint: memory::fingerprint(self.world, nodes), at: self.world.now() };
         self.memory.nothing_found.insert(method, seen);
     }
+    /// A simulator with what earlier methods of the pass have prepared; [`Pass::put_back`] returns that.
+    pub(super) fn simulator(&mut self) -> Simulator<'w> {
+        Simulator::with_prepared(self.world, self.prepared.take())
+    }
+    /// Keeps what a simulator has prepared for the next method.
+    pub(super) fn put_back(&mut self, simulator: Simulator<'w>) {
+        self.prepared = simulator.into_prepared();
+    }
     pub(super) fn count_eligible(&mut self, method: Method, count: usize) {
         self.eligible.insert(method, count);
     }
 
-    fn finish(mut self, commands: Vec<Command>) -> Decision {
+    pub(super) fn finish(mut self, commands: Vec<Command>) -> Decision {
         for command in &commands {
             let why = Why::Chosen { reason: command.method.reason(), action: command.action(), savings: command.savings };
             for candidate in &self.candidates {

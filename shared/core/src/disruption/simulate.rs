@@ -1,7 +1,6 @@
 //! What the cluster would look like without some nodes (disruption 7): the solver's own answer.
 
 use super::candidates::Candidate;
-use super::pass::Pass;
 use super::state::World;
 use super::verdict::Keep;
 use crate::pods::is_provisionable;
@@ -45,10 +44,9 @@ pub(super) struct Simulator<'w> {
 }
 
 impl<'w> Simulator<'w> {
-    /// For the methods of a pass, which share what is prepared: [`Simulator::put_away`] gives it back.
-    pub(super) fn of_pass(pass: &mut Pass<'w>) -> Self {
-        let prepared = pass.prepared.take();
-        Self { prepared, ..Self::new(pass.world, pass.world.input.settings.simulations_max) }
+    /// For the methods of a pass, which share what is prepared: [`Simulator::into_prepared`] gives it back.
+    pub(super) fn with_prepared(world: &'w World<'w>, prepared: Option<Option<Prepared<'w>>>) -> Self {
+        Self { prepared, ..Self::new(world, world.input.settings.simulations_max) }
     }
     /// A single question is asked of the cluster as it is: preparing costs as much.
     pub(super) fn new(world: &'w World<'w>, simulations: u32) -> Self {
@@ -57,8 +55,8 @@ impl<'w> Simulator<'w> {
         let waiting: BTreeSet<String> = real.chain(cluster.virtual_pods).map(|pod| pod.metadata.key()).collect();
         Self { world, waiting, prepared: (simulations <= 1).then_some(None), left: simulations }
     }
-    pub(super) fn put_away(self, pass: &mut Pass<'w>) {
-        pass.prepared = self.prepared;
+    pub(super) fn into_prepared(self) -> Option<Option<Prepared<'w>>> {
+        self.prepared
     }
 
     /// No more simulations in this pass.
@@ -123,12 +121,4 @@ impl<'w> Simulator<'w> {
 /// Namespace and name.
 fn name_of(pod: &Pod) -> (&str, &str) {
     (&pod.metadata.namespace, &pod.metadata.name)
-}
-
-/// The workload that a pod belongs to, `namespace/kind/name`; the pod itself when nothing owns it.
-pub(super) fn workload_of(pod: &Pod) -> String {
-    match pod.metadata.owner_references.first() {
-        Some(owner) => format!("{}/{}/{}", pod.metadata.namespace, owner.kind, owner.name),
-        None => format!("{}/Pod/{}", pod.metadata.namespace, pod.metadata.name),
-    }
 }

@@ -36,8 +36,8 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     if aim == Aim::Command && pass.found_nothing_before(Method::SingleNode, &nodes) {
         return Vec::new();
     }
-    let totals = Totals::new(pass);
-    let mut simulator = Simulator::of_pass(pass);
+    let totals = Totals::new(pass.world, &pass.candidates);
+    let mut simulator = pass.simulator();
     let first_wins = pass.world.input.settings.solve.packing == Packing::Reference;
     // The reference simulates always, and so tells other reasons.
     let outlook = (!first_wins).then(|| Outlook::new(pass.world));
@@ -63,7 +63,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
             }
         }
     }
-    simulator.put_away(pass);
+    pass.put_back(simulator);
     // What a finished pass did not reach because of a find is not starved: the find changes everything anyway.
     pass.memory.unreached = if first_wins && best.is_some() { BTreeSet::new() } else { unreached };
     if aim == Aim::Verdicts {

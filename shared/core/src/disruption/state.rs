@@ -3,8 +3,8 @@
 use super::input::{ClaimFacts, Input, Settings};
 use super::offers::Offers;
 use super::pdb::Pdbs;
-use super::simulate::workload_of;
 use super::verdict::{Blocker, Verdict, Why};
+use super::workload::workload_of;
 use crate::schedule::{Cursor, Options, Packing, ReservedMode, Simulation};
 use crate::state::StateNode;
 use jiff::Timestamp;

@@ -2,7 +2,6 @@
 
 use super::cost::lifetime_cost;
 use super::input::{Gate, Input};
-use super::pass::is_shadow;
 use super::protection::protection;
 use super::state::{Machine, World};
 use crate::pods::{is_active, is_daemon_owned};
@@ -91,7 +90,7 @@ fn change(world: &World<'_>, pool: &NodePool) -> StaticChange {
         launch: vec![claim_from_template(pool); granted],
         delete: victims(world, pool, census.active.saturating_sub(replicas)),
         at_limit: ready && granted < missing,
-        shadow: is_shadow(pool),
+        shadow: pool.is_shadow(),
     }
 }
 

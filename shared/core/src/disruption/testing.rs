@@ -1,8 +1,9 @@
 //! Small clusters for tests, in a few words.
 
 use super::command::{Command, Proposal};
+use super::decide::decide;
+use super::decision::Decision;
 use super::input::{ClaimFacts, Gate, Input, Memory, Settings};
-use super::pass::{Decision, decide};
 use super::validation::{Rejection, Validated, validate};
 use super::verdict::Why;
 use crate::schedule::{self, Assortment, Packing, Workloads};

@@ -6,6 +6,10 @@ use std::fmt;
 use whittle_api::labels;
 use whittle_units::{Price, Timestamp};
 
+/// A spot node is only replaced by spot when so many cheaper types are possible: the machine that is launched is then
+/// among the cheapest, and not up for consolidation again at once.
+pub(super) const SPOT_TYPES_MIN: usize = 15;
+
 /// What a decision says about one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -286,7 +290,7 @@ impl fmt::Display for Keep {
             Self::SpotToSpotFew { found } => write!(
                 f,
                 "SpotToSpotConsolidation requires {} cheaper instance type options than the current candidate to consolidate, got {found}",
-                super::compute::SPOT_TYPES_MIN
+                SPOT_TYPES_MIN
             ),
             Self::PoorScore { thousandths } => {
                 write!(f, "Saves too little for the pods it moves: score {}.{:03} is below 0.5", thousandths / 1000, thousandths % 1000)

@@ -1,7 +1,7 @@
 //! Verdicts in the words of whoever asks `why is this node still there`: short, and with what would have to change.
 
 use super::pdb::PdbBlock;
-use super::verdict::{Blocker, Keep, Why};
+use super::verdict::{Blocker, Keep, SPOT_TYPES_MIN, Why};
 use std::fmt;
 use whittle_api::labels;
 
@@ -61,7 +61,7 @@ fn kept(keep: &Keep, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Keep::OnlyWhenEmpty { pool } => write!(f, "not empty, and consolidationPolicy of NodePool {pool} is WhenEmpty"),
         Keep::SpotToSpotOff => f.write_str("a spot node is not replaced by spot while SpotToSpotConsolidation is off"),
         Keep::SpotToSpotFew { found } => {
-            write!(f, "{found} cheaper spot types fit, and replacing spot by spot takes {}", super::compute::SPOT_TYPES_MIN)
+            write!(f, "{found} cheaper spot types fit, and replacing spot by spot takes {}", SPOT_TYPES_MIN)
         }
         Keep::NeedsSeveral(count) => write!(f, "its pods would need {count} new nodes"),
         // The same words for people and events, but for the first letter.

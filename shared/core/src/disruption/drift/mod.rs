@@ -1,6 +1,6 @@
 //! Whether a machine still is what its NodePool and node class ask for (disruption 13). One file per reason.
 
-mod cloud;
+pub(super) mod cloud;
 mod instance_type;
 mod requirements;
 mod static_hash;

@@ -1,0 +1,75 @@
+//! One pass of the disruption loop: the methods in their order until one finds something.
+
+use super::command::{Command, Method};
+use super::decision::Decision;
+use super::input::Input;
+use super::pass::{Pass, Side};
+use super::state::World;
+use super::{drift_execution, emptiness, multi, single, static_drift};
+use crate::schedule::Packing;
+use whittle_api::karpenter::NodePool;
+
+/// Decides one pass. Pure: the same input gives the same decision.
+///
+/// Pools in shadow mode are decided apart, as if they were alone in being disrupted: their commands are in
+/// [`Decision::shadow`] and never among those to execute.
+#[must_use]
+pub fn decide(input: Input<'_>) -> Decision {
+    decide_watched(input, &mut |_| ())
+}
+
+/// As [`decide`]; tells of each method when it is through, for those who have a clock.
+#[must_use]
+pub fn decide_watched(input: Input<'_>, watch: &mut dyn FnMut(Method)) -> Decision {
+    let world = World::new(input);
+    let mut decision = run(&world, Side::Live, watch);
+    if world.pools().any(NodePool::is_shadow) {
+        let shadow = run(&world, Side::Shadow, watch);
+        decision.shadow = shadow.commands;
+        for (verdict, seen) in decision.verdicts.iter_mut().zip(shadow.verdicts) {
+            if world.pool(&seen.node_pool).is_some_and(NodePool::is_shadow) {
+                *verdict = seen;
+            }
+        }
+    }
+    decision
+}
+
+fn run(world: &World<'_>, side: Side, watch: &mut dyn FnMut(Method)) -> Decision {
+    let mut pass = Pass::new(world, side);
+    let mut commands = Vec::new();
+    let mut last = Method::SingleNode;
+    for method in Method::ALL {
+        commands = run_method(&mut pass, method);
+        watch(method);
+        if !commands.is_empty() {
+            last = method;
+            break;
+        }
+    }
+    let best = world.input.settings.solve.packing == Packing::Best;
+    if best && last == Method::MultiNode && !commands.is_empty() {
+        // One node alone may save more than the best set.
+        let saved = |commands: &[Command]| commands.iter().map(|command| command.savings).max();
+        let alone = single::commands(&mut pass, single::Aim::Command);
+        watch(Method::SingleNode);
+        if saved(&alone) > saved(&commands) {
+            commands = alone;
+        }
+    } else if best && last != Method::SingleNode {
+        // However often other methods find something, every node is looked at.
+        single::commands(&mut pass, single::Aim::Verdicts);
+        watch(Method::SingleNode);
+    }
+    pass.finish(commands)
+}
+
+fn run_method(pass: &mut Pass<'_>, method: Method) -> Vec<Command> {
+    match method {
+        Method::Emptiness => emptiness::commands(pass),
+        Method::StaticDrift => static_drift::commands(pass),
+        Method::Drift => drift_execution::commands(pass),
+        Method::MultiNode => multi::commands(pass),
+        Method::SingleNode => single::commands(pass, single::Aim::Command),
+    }
+}
