@@ -1,10 +1,10 @@
 //! The Balanced policy (disruption 9): what a move saves against what it disrupts, both as shares of the pool.
 
 use super::candidates::Candidate;
+use super::cluster_view::ClusterView;
 use super::command::Command;
-use super::cost::{Cost, standing_cost};
-use super::notes::{CONSOLIDATION_APPROVED, Notes};
-use super::state::World;
+use super::cost::{Cost, non_candidate_cost};
+use super::events::{CONSOLIDATION_APPROVED, EventCollector};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::ConsolidationPolicy;
 use whittle_units::Price;
@@ -38,20 +38,20 @@ struct Total {
 }
 
 impl Totals {
-    pub(super) fn new(world: &World<'_>, candidates: &[Candidate<'_>]) -> Self {
-        let balanced = world.pools().filter(|pool| pool.spec.disruption.consolidation_policy == ConsolidationPolicy::Balanced);
+    pub(super) fn new(view: &ClusterView<'_>, candidates: &[Candidate<'_>]) -> Self {
+        let balanced = view.pools().filter(|pool| pool.spec.disruption.consolidation_policy == ConsolidationPolicy::Balanced);
         let balanced: BTreeSet<String> = balanced.map(|pool| pool.metadata.name.clone()).collect();
         let own: BTreeMap<&str, &Candidate<'_>> =
             candidates.iter().filter(|node| node.pod_blocker.is_none()).map(|node| (node.name(), node)).collect();
         let with_candidate: BTreeSet<&str> = own.values().map(|node| node.pool_name()).collect();
         let mut pools: BTreeMap<String, Total> = BTreeMap::new();
-        for machine in &world.machines {
+        for machine in &view.machines {
             let Some(pool) = machine.pool().filter(|pool| balanced.contains(*pool) && with_candidate.contains(pool)) else { continue };
             let total = pools.entry(pool.to_owned()).or_default();
             if machine.claim().is_some() {
-                total.cost += world.price(machine);
+                total.cost += view.price(machine);
             }
-            let disruption = own.get(machine.name()).map_or_else(|| standing_cost(machine.pods.iter().copied()), |node| node.cost);
+            let disruption = own.get(machine.name()).map_or_else(|| non_candidate_cost(machine.pods.iter().copied()), |node| node.cost);
             total.disruption = total.disruption + disruption;
         }
         Self { pools, balanced }
@@ -71,15 +71,15 @@ impl Totals {
     }
 
     /// What each pool of the nodes says of a command; `approved` is what all of them say together.
-    pub(super) fn weigh(&self, nodes: &[&Candidate<'_>], command: &Command, approved: bool) -> Vec<Weighed> {
+    pub(super) fn score_by_pool(&self, nodes: &[&Candidate<'_>], command: &Command, approved: bool) -> Vec<Weighed> {
         let pools: BTreeMap<&str, ConsolidationPolicy> =
             nodes.iter().map(|node| (node.pool_name(), node.pool.spec.disruption.consolidation_policy)).collect();
-        let said = |(pool, policy): (&&str, &ConsolidationPolicy)| {
+        let score = |(pool, policy): (&&str, &ConsolidationPolicy)| {
             let (savings, disruption) = shares(nodes, command, pool, pools.len());
             let score = self.balanced.contains(*pool).then(|| self.score(pool, savings, disruption));
             Weighed { node_pool: (*pool).to_owned(), policy: *policy, approved, score }
         };
-        pools.iter().map(said).collect()
+        pools.iter().map(score).collect()
     }
 
     /// In thousandths; boundless where nothing is disrupted.
@@ -94,7 +94,7 @@ impl Totals {
     }
 
     /// Whether deleting just this node would be worth it: no replacement can be worth more.
-    pub(super) fn can_pass(&self, node: &Candidate<'_>) -> Result<(), u64> {
+    pub(super) fn check_deletion_score(&self, node: &Candidate<'_>) -> Result<(), u64> {
         match self.pools.get(node.pool_name()) {
             Some(total) if total.cost > Price::ZERO => self.worth(node.pool_name(), i128::from(node.price.nanos()), node.cost),
             _ => Ok(()),
@@ -112,10 +112,10 @@ impl Totals {
     }
 
     /// Tells the Balanced pools of a chosen command that, and how, it was scored.
-    pub(super) fn note_approval(&self, notes: &mut Notes, nodes: &[&Candidate<'_>], command: &Command) {
+    pub(super) fn note_approval(&self, notes: &mut EventCollector, nodes: &[&Candidate<'_>], command: &Command) {
         let pools: BTreeSet<&str> = nodes.iter().map(|node| node.pool_name()).collect();
         for (pool, total) in pools.iter().filter_map(|pool| Some((*pool, self.pools.get(*pool)?))) {
-            let message = said(total, shares(nodes, command, pool, pools.len()));
+            let message = score_text(total, shares(nodes, command, pool, pools.len()));
             if nodes.len() > 1 {
                 notes.about(format!("nodepool/{pool}"), CONSOLIDATION_APPROVED, message);
                 continue;
@@ -139,7 +139,7 @@ fn shares(nodes: &[&Candidate<'_>], command: &Command, pool: &str, pools: usize)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "output; decisions compare the integers")]
-fn said(total: &Total, (savings, disruption): (i128, Cost)) -> String {
+fn score_text(total: &Total, (savings, disruption): (i128, Cost)) -> String {
     let saved = savings as f64 / total.cost.nanos() as f64;
     let disrupted = disruption.raw() as f64 / total.disruption.raw() as f64;
     let score = saved / disrupted;
@@ -149,7 +149,7 @@ fn said(total: &Total, (savings, disruption): (i128, Cost)) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::command::Method;
-    use super::super::pass::{Pass, Side};
+    use super::super::pass::{Pass, PoolMode};
     use super::super::testing::Scene;
     use super::super::{compute, emptiness};
     use super::*;
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn an_approval_says_its_score() {
         let total = Total { cost: Price::from_dollars(58.08), disruption: pods(90) };
-        let text = said(&total, (Price::from_dollars(7.26).nanos().into(), pods(4)));
+        let text = score_text(&total, (Price::from_dollars(7.26).nanos().into(), pods(4)));
         assert_eq!(text, "score 2.81 >= threshold 0.50 (k: 2, savings 12.5%, disruption 4.4%)");
     }
 
@@ -219,14 +219,14 @@ mod tests {
             scene.pod(&format!("{pool}-pod"), &format!("{pool}-node"), "1");
         }
         scene.with(|input| {
-            let world = World::new(input);
-            let pass = Pass::new(&world, Side::Live);
-            let totals = Totals::new(&world, &pass.candidates);
+            let view = ClusterView::new(input);
+            let pass = Pass::new(&view, PoolMode::Live);
+            let totals = Totals::new(&view, &pass.candidates);
             let chosen: Vec<&Candidate<'_>> = pass.candidates.iter().filter(|node| nodes.contains(&node.name())).collect();
-            let mut command = compute::command(&world, Method::MultiNode, &chosen, None, Default::default());
+            let mut command = compute::command(&view, Method::MultiNode, &chosen, None, Default::default());
             command.savings = Savings::between(Price::from_nanos(savings * 1_000_000), Price::ZERO);
             let approved = totals.approve(&chosen, &command).is_ok();
-            assert!(totals.approve(&[], &emptiness::command(&[], world.now())).is_err(), "a command without nodes");
+            assert!(totals.approve(&[], &emptiness::command(&[], view.now())).is_err(), "a command without nodes");
             approved
         })
     }
@@ -258,12 +258,12 @@ mod tests {
             // What goes is a whole pool here, and there a fifth of the cost for two thirds of the disruption.
             scene.node("rest", "large", 16);
             scene.with(|input| {
-                let world = World::new(input);
-                let pass = Pass::new(&world, Side::Live);
+                let view = ClusterView::new(input);
+                let pass = Pass::new(&view, PoolMode::Live);
                 let chosen: Vec<&Candidate<'_>> = pass.candidates.iter().filter(|node| node.name() != "rest").collect();
-                let mut command = compute::command(&world, Method::MultiNode, &chosen, None, Default::default());
+                let mut command = compute::command(&view, Method::MultiNode, &chosen, None, Default::default());
                 command.savings = Savings::between(Price::from_dollars(0.2), Price::ZERO);
-                Totals::new(&world, &pass.candidates).approve(&chosen, &command)
+                Totals::new(&view, &pass.candidates).approve(&chosen, &command)
             })
         };
         assert_eq!((worth(false), worth(true)), (Ok(()), Err(150)));
@@ -280,8 +280,8 @@ mod tests {
         scene.marks.insert("busy".to_owned(), (true, None));
         scene.parts("odd").0.metadata.labels.insert(whittle_api::labels::INSTANCE_TYPE.to_owned(), "unheard-of".to_owned());
         scene.with(|input| {
-            let world = World::new(input);
-            let totals = Totals::new(&world, &Pass::new(&world, Side::Live).candidates);
+            let view = ClusterView::new(input);
+            let totals = Totals::new(&view, &Pass::new(&view, PoolMode::Live).candidates);
             let total = totals.pools["default"];
             assert_eq!((total.cost, total.disruption), (Price::from_dollars(0.4), pods(6)));
         });

@@ -1,8 +1,8 @@
 //! Disruption budgets of NodePools (disruption 5): how many nodes may go at once, now, for a reason.
 
+use super::cluster_view::ClusterView;
 use super::command::Reason;
 use super::cron::{Schedule, ScheduleError};
-use super::state::World;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use whittle_api::k8s::IntOrString;
@@ -70,28 +70,28 @@ impl BudgetState {
 }
 
 /// The state of every pool's budgets for one reason, by pool.
-pub(crate) fn states(world: &World<'_>, reason: Reason) -> BTreeMap<String, BudgetState> {
+pub(crate) fn budget_states(view: &ClusterView<'_>, reason: Reason) -> BTreeMap<String, BudgetState> {
     let mut counted: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
-    for node in &world.machines {
+    for node in &view.machines {
         let Some(pool) = node.pool() else { continue };
         if !node.is_managed() || !node.is_initialized() || node.is_terminating() {
             continue;
         }
         let (total, disrupting) = counted.entry(pool).or_default();
         *total += 1;
-        *disrupting += u32::from(!node.is_ready() || node.is_going());
+        *disrupting += u32::from(!node.is_ready() || node.is_deleting());
     }
     let state = |pool: &NodePool| {
         let (nodes, disrupting) = counted.get(pool.metadata.name.as_str()).copied().unwrap_or_default();
-        let closed = world.input.settings.closed.get(&pool.metadata.name);
-        let limit = closed.map_or_else(|| limit(pool, nodes, reason, world.now()), |why| Err(BudgetError::Unreadable(why.clone())));
+        let closed = view.input.settings.closed.get(&pool.metadata.name);
+        let limit = closed.map_or_else(|| limit(pool, nodes, reason, view.now()), |why| Err(BudgetError::Unreadable(why.clone())));
         let (limit, broken) = match limit {
             Ok(limit) => (limit, None),
             Err(error) => (0, Some(error)),
         };
         BudgetState { node_pool: pool.metadata.name.clone(), reason, nodes, disrupting, limit, broken }
     };
-    world.pools().map(|pool| (pool.metadata.name.clone(), state(pool))).collect()
+    view.pools().map(|pool| (pool.metadata.name.clone(), state(pool))).collect()
 }
 
 /// How many of a pool's `nodes` (managed, initialized, not being terminated) may be disrupted at once for the reason now:
@@ -108,14 +108,14 @@ pub fn limit(pool: &NodePool, nodes: u32, reason: Reason, now: Timestamp) -> Res
     }
     for budget in &pool.spec.disruption.budgets {
         // All are read, so that a broken one is never hidden by the others.
-        let value = value(budget, nodes)?;
+        let allowed = allowed_nodes(budget, nodes)?;
         let unknown = |reason: &&String| !Reason::ALL.iter().any(|known| known.as_str() == *reason);
         if let Some(unknown) = budget.reasons.iter().flatten().find(unknown) {
             return Err(BudgetError::Reason(unknown.clone()));
         }
         let applies = is_active(budget, now)? && budget.reasons.as_ref().is_none_or(|reasons| reasons.iter().any(|r| r == reason.as_str()));
         if applies {
-            limit = limit.min(value);
+            limit = limit.min(allowed);
         }
     }
     // Provisioners had no budgets: all their empty nodes went together.
@@ -135,7 +135,7 @@ fn is_active(budget: &Budget, now: Timestamp) -> Result<bool, BudgetError> {
 }
 
 /// Nodes that a budget allows, of `nodes`; percentages round up.
-fn value(budget: &Budget, nodes: u32) -> Result<u32, BudgetError> {
+fn allowed_nodes(budget: &Budget, nodes: u32) -> Result<u32, BudgetError> {
     let text = match &budget.nodes {
         IntOrString::Int(count) => return u32::try_from(*count).map_err(|_| BudgetError::Nodes(count.to_string())),
         IntOrString::Text(text) => text,
@@ -157,9 +157,9 @@ fn value(budget: &Budget, nodes: u32) -> Result<u32, BudgetError> {
 
 /// What is left while a method picks nodes.
 #[derive(Clone)]
-pub(crate) struct Left(BTreeMap<String, u32>);
+pub(crate) struct RemainingBudget(BTreeMap<String, u32>);
 
-impl Left {
+impl RemainingBudget {
     pub(crate) fn new(states: &BTreeMap<String, BudgetState>) -> Self {
         Self(states.iter().map(|(pool, state)| (pool.clone(), state.allowed())).collect())
     }
@@ -169,8 +169,8 @@ impl Left {
     /// Takes one node's worth; false when there is none.
     pub(crate) fn take(&mut self, pool: &str) -> bool {
         match self.0.get_mut(pool) {
-            Some(left) if *left > 0 => {
-                *left -= 1;
+            Some(remaining) if *remaining > 0 => {
+                *remaining -= 1;
                 true
             }
             _ => false,

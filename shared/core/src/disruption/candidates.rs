@@ -1,10 +1,10 @@
 //! Which nodes may be disrupted at all (disruption 3), and what each carries.
 
+use super::cluster_view::{ClusterView, Machine};
 use super::command::{Method, Removal};
 use super::cost::{Cost, reschedule_cost};
-use super::pdb::Blocking;
+use super::pdb::PdbCheck;
 use super::protection::{Protection, protection};
-use super::state::{Machine, World};
 use super::verdict::Blocker;
 use crate::pods::{is_active, is_reschedulable};
 use std::cmp::Ordering;
@@ -74,38 +74,38 @@ impl<'a> Candidate<'a> {
 }
 
 /// Checks a machine in the order of the rules; the first that fails is the answer.
-pub(crate) fn candidate<'a>(world: &World<'a>, machine: &'a Machine<'a>) -> Result<Candidate<'a>, Blocker> {
-    let pool = node_checks(world, machine)?;
-    let instance_type = machine.label(labels::INSTANCE_TYPE).and_then(|name| world.instance_type(&pool.metadata.name, name));
+pub(crate) fn candidate<'a>(view: &ClusterView<'a>, machine: &'a Machine<'a>) -> Result<Candidate<'a>, Blocker> {
+    let pool = node_checks(view, machine)?;
+    let instance_type = machine.label(labels::INSTANCE_TYPE).and_then(|name| view.instance_type(&pool.metadata.name, name));
     let pods: Vec<&Pod> = machine.pods.iter().copied().filter(|pod| is_reschedulable(pod)).collect();
     let cost = reschedule_cost(pods.iter().copied());
-    let price = world.price(machine);
-    Ok(Candidate { machine, pool, instance_type, pods, price, cost, pod_blocker: pod_blocker(world, machine) })
+    let price = view.price(machine);
+    Ok(Candidate { machine, pool, instance_type, pods, price, cost, pod_blocker: pod_blocker(view, machine) })
 }
 
-fn node_checks<'a>(world: &World<'a>, machine: &Machine<'a>) -> Result<&'a NodePool, Blocker> {
+fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a NodePool, Blocker> {
     if machine.facts.in_command {
         return Err(Blocker::InCommand);
     }
     if !machine.is_managed() {
         return Err(Blocker::NotManaged);
     }
-    if let Some(odd) = world.unreadable.as_ref().or(machine.state.unreadable.as_ref()) {
+    if let Some(odd) = view.unreadable.as_ref().or(machine.state.unreadable.as_ref()) {
         return Err(Blocker::Unreadable(odd.clone()));
     }
     if machine.state.node.is_none() {
         return Err(Blocker::NoNode);
     }
-    if world.is_ambiguous(machine) {
+    if view.is_ambiguous(machine) {
         return Err(Blocker::ProviderIdTwice(machine.claim().map(|claim| claim.status.provider_id.clone()).unwrap_or_default()));
     }
     if !machine.is_initialized() {
         return Err(Blocker::NotInitialized);
     }
-    if machine.is_going() {
+    if machine.is_deleting() {
         return Err(Blocker::Going);
     }
-    if let Some(until) = machine.nominated(world.now()) {
+    if let Some(until) = machine.nominated_until(view.now()) {
         return Err(Blocker::Nominated { until });
     }
     // The annotations of the old API protect as well; on nodes no durations are read.
@@ -115,20 +115,20 @@ fn node_checks<'a>(world: &World<'a>, machine: &Machine<'a>) -> Result<&'a NodeP
         }
     }
     let pool = machine.pool().ok_or(Blocker::NoPoolLabel)?;
-    match world.pool(pool) {
-        Some(known) if world.has_types(pool) => Ok(known),
+    match view.pool(pool) {
+        Some(known) if view.has_types(pool) => Ok(known),
         _ => Err(Blocker::PoolUnknown(pool.to_owned())),
     }
 }
 
 /// The first pod that asks to stay: by its annotation, then by a disruption budget.
-fn pod_blocker(world: &World<'_>, machine: &Machine<'_>) -> Option<Blocker> {
+fn pod_blocker(view: &ClusterView<'_>, machine: &Machine<'_>) -> Option<Blocker> {
     for pod in machine.pods.iter().filter(|pod| is_active(pod)) {
-        let protection = protection(pod, world.now());
+        let protection = protection(pod, view.now());
         if protection.is_active() {
             let until = if let Protection::Until(until) = protection { until } else { None };
             return Some(Blocker::PodAnnotation { pod: pod.metadata.key(), key: protection.key(), until });
         }
     }
-    machine.pods.iter().find_map(|pod| world.pdbs.block(pod, Blocking::Now, world.now())).map(Blocker::Pdb)
+    machine.pods.iter().find_map(|pod| view.pdbs.block(pod, PdbCheck::Now, view.now())).map(Blocker::Pdb)
 }

@@ -1,12 +1,12 @@
 //! Whether some nodes can go, and what has to come for them (disruption 8.6).
 
 use super::candidates::Candidate;
+use super::cluster_view::ClusterView;
 use super::command::{Command, Method, Savings, VALIDATION_WAIT};
 use super::input::Gate;
 use super::memory;
-use super::options::Replacement;
-use super::simulate::{Outcome, Simulator, Targets};
-use super::state::World;
+use super::replacement::Replacement;
+use super::simulate::{SimulationResult, Simulator, Targets};
 use super::verdict::{Keep, SPOT_TYPES_MIN};
 use crate::requirements::{Requirements, from_labels};
 use crate::schedule::{Packing, Placement};
@@ -15,53 +15,58 @@ use whittle_api::labels;
 use whittle_units::Price;
 
 /// The best that can be done with these nodes together, or why nothing.
-pub(super) fn compute(world: &World<'_>, simulator: &mut Simulator<'_>, nodes: &[&Candidate<'_>], method: Method) -> Result<Command, Keep> {
-    let outcome = simulator.without(nodes, Targets::Quiet, Packing::Reference)?;
-    let Outcome { mut claims, destinations, placements } = outcome;
+pub(super) fn compute_consolidation(
+    view: &ClusterView<'_>,
+    simulator: &mut Simulator<'_>,
+    nodes: &[&Candidate<'_>],
+    method: Method,
+) -> Result<Command, Keep> {
+    let result = simulator.without(nodes, Targets::Stable, Packing::Reference)?;
+    let SimulationResult { mut claims, destinations, placements } = result;
     if claims.len() > 1 {
         return Err(Keep::NeedsSeveral(claims.len()));
     }
     let Some(claim) = claims.pop() else {
-        return Ok(command(world, method, nodes, None, (destinations, placements)));
+        return Ok(command(view, method, nodes, None, (destinations, placements)));
     };
-    let mut replacement = Replacement::new(world, claim);
-    let stepped = memory::replaced_by(world.input.memory, nodes, world.now());
+    let mut replacement = Replacement::new(view, claim);
+    let replaced_types = memory::types_replaced_by(view.input.memory, nodes, view.now());
     let ceiling: Price = nodes.iter().map(|node| node.price).sum();
     let all_spot = nodes.iter().all(|node| node.capacity_type() == labels::CAPACITY_SPOT);
     if all_spot && replacement.allows(labels::CAPACITY_SPOT) {
-        spot_to_spot(world, &mut replacement, ceiling, nodes.len())?;
+        spot_to_spot(view, &mut replacement, ceiling, nodes.len())?;
     } else {
-        cheaper(&mut replacement, ceiling)?;
+        require_cheaper(&mut replacement, ceiling)?;
         if replacement.allows(labels::CAPACITY_SPOT) && replacement.allows(labels::CAPACITY_ON_DEMAND) {
             // Were spot short, on-demand could cost more than the node that goes: then rather no launch at all.
-            replacement.narrow_to(labels::CAPACITY_SPOT);
+            replacement.restrict_to(labels::CAPACITY_SPOT);
         }
     }
     if method == Method::MultiNode {
-        apart_from_own_types(world, &mut replacement, nodes)?;
+        filter_out_same_types(view, &mut replacement, nodes)?;
     }
-    if let Some((at, types)) = stepped {
+    if let Some((at, types)) = replaced_types {
         replacement.retain(|instance_type| !types.contains(instance_type.name.as_str()));
         if replacement.len() == 0 {
             return Err(Keep::UndoesMove { at });
         }
         replacement.has_min_values().map_err(Keep::MinValues)?;
     }
-    Ok(command(world, method, nodes, Some(replacement), (destinations, placements)))
+    Ok(command(view, method, nodes, Some(replacement), (destinations, placements)))
 }
 
-fn cheaper(replacement: &mut Replacement<'_>, ceiling: Price) -> Result<(), Keep> {
-    replacement.below(ceiling).map_err(Keep::MinValues)?;
+fn require_cheaper(replacement: &mut Replacement<'_>, ceiling: Price) -> Result<(), Keep> {
+    replacement.keep_cheaper_than(ceiling).map_err(Keep::MinValues)?;
     if replacement.len() == 0 { Err(Keep::NothingCheaper) } else { Ok(()) }
 }
 
-fn spot_to_spot(world: &World<'_>, replacement: &mut Replacement<'_>, ceiling: Price, nodes: usize) -> Result<(), Keep> {
-    if world.input.settings.spot_to_spot == Gate::Off {
+fn spot_to_spot(view: &ClusterView<'_>, replacement: &mut Replacement<'_>, ceiling: Price, nodes: usize) -> Result<(), Keep> {
+    if view.input.settings.spot_to_spot == Gate::Off {
         return Err(Keep::SpotToSpotOff);
     }
-    replacement.narrow_to(labels::CAPACITY_SPOT);
-    replacement.keep_offered();
-    cheaper(replacement, ceiling)?;
+    replacement.restrict_to(labels::CAPACITY_SPOT);
+    replacement.keep_launchable();
+    require_cheaper(replacement, ceiling)?;
     if nodes > 1 {
         return Ok(());
     }
@@ -75,23 +80,23 @@ fn spot_to_spot(world: &World<'_>, replacement: &mut Replacement<'_>, ceiling: P
 /// Replacing {large, large, small} by a small one is no better than deleting the large ones (disruption 8.7): what comes
 /// must be cheaper than the cheapest node of a type that it may become. Types that nobody sells under the requirements by
 /// now, as after leaving spot alone, go in any case.
-fn apart_from_own_types(world: &World<'_>, replacement: &mut Replacement<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
+fn filter_out_same_types(view: &ClusterView<'_>, replacement: &mut Replacement<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
     let mut price_of: BTreeMap<&str, Price> = BTreeMap::new();
     for node in nodes {
         let Some(instance_type) = node.instance_type else { continue };
         let own: Requirements = from_labels(node.machine.state.labels());
-        let admitted = world.offers.admitted(&own);
-        let fitting = world.offers.kinds_of(instance_type).filter(|(kind, _)| admitted[*kind]);
+        let admitted = view.offerings.admitted(&own);
+        let fitting = view.offerings.kinds_of(instance_type).filter(|(kind, _)| admitted[*kind]);
         // A type whose price is not known says nothing.
         let Some(price) = fitting.map(|(_, offering)| offering.price).min() else { continue };
         price_of.entry(&instance_type.name).and_modify(|known| *known = price.min(*known)).or_insert(price);
     }
     let shared = replacement.type_names().filter_map(|name| price_of.get(name)).min().copied();
-    cheaper(replacement, shared.unwrap_or(Price::MAX))
+    require_cheaper(replacement, shared.unwrap_or(Price::MAX))
 }
 
 pub(super) fn command(
-    world: &World<'_>,
+    view: &ClusterView<'_>,
     method: Method,
     nodes: &[&Candidate<'_>],
     replacement: Option<Replacement<'_>>,
@@ -101,7 +106,7 @@ pub(super) fn command(
     removals.sort_by(|a, b| a.node.cmp(&b.node));
     let before: Price = removals.iter().map(|removal| removal.price).sum();
     let after = replacement.as_ref().map_or(Price::ZERO, Replacement::expected_price);
-    let now = world.now();
+    let now = view.now();
     Command {
         method,
         removals,

@@ -1,8 +1,8 @@
 //! The conditions of NodeClaims that disruption writes (disruption 12): when a node is quiet long enough, and whether it
 //! has drifted.
 
+use super::cluster_view::{ClusterView, Machine};
 use super::drift;
-use super::state::{Machine, World};
 use super::verdict::Keep;
 use whittle_api::conditions;
 use whittle_api::karpenter::{NodeClaim, NodePool};
@@ -23,14 +23,14 @@ pub struct ClaimConditions {
 }
 
 /// Evaluates the conditions of one claim. `None` for claims that are not ours, going, or of an unknown pool.
-pub(crate) fn evaluate(world: &World<'_>, machine: &Machine<'_>) -> Option<ClaimConditions> {
+pub(crate) fn evaluate(view: &ClusterView<'_>, machine: &Machine<'_>) -> Option<ClaimConditions> {
     let claim = machine.claim()?;
-    let pool = world.pool(claim.node_pool()?)?;
+    let pool = view.pool(claim.node_pool()?)?;
     if !machine.is_managed() || claim.metadata.is_deleting() {
         return None;
     }
-    let (drifted, type_seen) = drift::reason(world, machine, claim, pool);
-    let consolidatable = !pool.is_static() && quiet(claim, pool, world.now()).is_ok();
+    let (drifted, type_seen) = drift::reason(view, machine, claim, pool);
+    let consolidatable = !pool.is_static() && check_consolidate_after(claim, pool, view.now()).is_ok();
     let stored = |type_| conditions::find(&claim.status.conditions, type_);
     let drift_changed = match (stored(conditions::DRIFTED), &drifted) {
         (Some(condition), Some(reason)) => {
@@ -39,7 +39,7 @@ pub(crate) fn evaluate(world: &World<'_>, machine: &Machine<'_>) -> Option<Claim
         (None, None) => false,
         _ => true,
     };
-    let quiet_changed = match stored(conditions::CONSOLIDATABLE) {
+    let consolidatable_changed = match stored(conditions::CONSOLIDATABLE) {
         Some(_) => consolidatable != conditions::is_true(&claim.status.conditions, conditions::CONSOLIDATABLE) || !consolidatable,
         None => consolidatable,
     };
@@ -48,12 +48,12 @@ pub(crate) fn evaluate(world: &World<'_>, machine: &Machine<'_>) -> Option<Claim
         consolidatable,
         drifted,
         type_seen,
-        changed: drift_changed || quiet_changed,
+        changed: drift_changed || consolidatable_changed,
     })
 }
 
 /// Whether no pod came or went for as long as the pool asks.
-pub(crate) fn quiet(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Result<(), Keep> {
+pub(crate) fn check_consolidate_after(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Result<(), Keep> {
     let Some(wait) = pool.spec.disruption.consolidate_after.span() else {
         return Err(Keep::ConsolidationOff { pool: pool.metadata.name.clone() });
     };
@@ -63,7 +63,7 @@ pub(crate) fn quiet(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Resul
     if !wait.is_positive() {
         return Ok(());
     }
-    let since = quiet_since(claim).ok_or(Keep::NotQuiet { until: None })?;
+    let since = last_pod_activity(claim).ok_or(Keep::NotQuiet { until: None })?;
     match since.checked_add(wait) {
         Ok(until) if until <= now => Ok(()),
         Ok(until) => Err(Keep::NotQuiet { until: Some(until) }),
@@ -72,7 +72,7 @@ pub(crate) fn quiet(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Resul
 }
 
 /// The last pod event, or when the node was initialized.
-pub(crate) fn quiet_since(claim: &NodeClaim) -> Option<Timestamp> {
+pub(crate) fn last_pod_activity(claim: &NodeClaim) -> Option<Timestamp> {
     let initialized = || conditions::find(&claim.status.conditions, conditions::INITIALIZED)?.last_transition_time;
     claim.status.last_pod_event_time.or_else(initialized)
 }

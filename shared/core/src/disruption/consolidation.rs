@@ -54,7 +54,7 @@ pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), O
     if disruption.consolidation_policy == ConsolidationPolicy::WhenEmpty {
         return Err(Some(Keep::OnlyWhenEmpty { pool }));
     }
-    if pass.is_consolidatable(candidate) { Ok(()) } else { Err(Some(pass.not_quiet(candidate))) }
+    if pass.is_consolidatable(candidate) { Ok(()) } else { Err(Some(pass.consolidate_after_reason(candidate))) }
 }
 
 /// What a command must be, beyond being possible: worth its disruption, no step back, and worth the user's minimum. Its pools'
@@ -66,9 +66,9 @@ pub(super) fn approve(
     command: &Command,
     weighed: &mut Vec<Weighed>,
 ) -> Result<(), Keep> {
-    memory::refuse_restlessness(&pass.memory, pass.world, nodes)?;
+    memory::check_move_limit(&pass.memory, pass.view, nodes)?;
     let opinion = totals.approve(nodes, command);
-    weighed.extend(totals.weigh(nodes, command, opinion.is_ok()));
+    weighed.extend(totals.score_by_pool(nodes, command, opinion.is_ok()));
     if let Err(thousandths) = opinion {
         return Err(Keep::PoorScore { thousandths });
     }

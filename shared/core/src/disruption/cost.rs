@@ -72,7 +72,7 @@ pub fn reschedule_cost<'a>(reschedulable: impl IntoIterator<Item = &'a Pod>) -> 
 }
 
 /// What a node that is no candidate adds to its pool's total disruption (disruption 9): its daemons do not count.
-pub(crate) fn standing_cost<'a>(all: impl IntoIterator<Item = &'a Pod>) -> Cost {
+pub(crate) fn non_candidate_cost<'a>(all: impl IntoIterator<Item = &'a Pod>) -> Cost {
     let counted = all.into_iter().filter(|pod| !is_daemon_owned(pod) && !pod.is_terminal());
     Cost::ONE + counted.map(|pod| eviction_cost(pod).or_zero()).sum()
 }

@@ -1,10 +1,10 @@
 //! One pass of the disruption loop: the methods in their order until one finds something.
 
+use super::cluster_view::ClusterView;
 use super::command::{Command, Method};
 use super::decision::Decision;
 use super::input::Input;
-use super::pass::{Pass, Side};
-use super::state::World;
+use super::pass::{Pass, PoolMode};
 use super::{drift_execution, emptiness, multi, single, static_drift};
 use crate::schedule::Packing;
 use whittle_api::karpenter::NodePool;
@@ -21,13 +21,13 @@ pub fn decide(input: Input<'_>) -> Decision {
 /// As [`decide`]; tells of each method when it is through, for those who have a clock.
 #[must_use]
 pub fn decide_watched(input: Input<'_>, watch: &mut dyn FnMut(Method)) -> Decision {
-    let world = World::new(input);
-    let mut decision = run(&world, Side::Live, watch);
-    if world.pools().any(NodePool::is_shadow) {
-        let shadow = run(&world, Side::Shadow, watch);
+    let view = ClusterView::new(input);
+    let mut decision = run(&view, PoolMode::Live, watch);
+    if view.pools().any(NodePool::is_shadow) {
+        let shadow = run(&view, PoolMode::Shadow, watch);
         decision.shadow = shadow.commands;
         for (verdict, seen) in decision.verdicts.iter_mut().zip(shadow.verdicts) {
-            if world.pool(&seen.node_pool).is_some_and(NodePool::is_shadow) {
+            if view.pool(&seen.node_pool).is_some_and(NodePool::is_shadow) {
                 *verdict = seen;
             }
         }
@@ -35,8 +35,8 @@ pub fn decide_watched(input: Input<'_>, watch: &mut dyn FnMut(Method)) -> Decisi
     decision
 }
 
-fn run(world: &World<'_>, side: Side, watch: &mut dyn FnMut(Method)) -> Decision {
-    let mut pass = Pass::new(world, side);
+fn run(view: &ClusterView<'_>, mode: PoolMode, watch: &mut dyn FnMut(Method)) -> Decision {
+    let mut pass = Pass::new(view, mode);
     let mut commands = Vec::new();
     let mut last = Method::SingleNode;
     for method in Method::ALL {
@@ -47,7 +47,7 @@ fn run(world: &World<'_>, side: Side, watch: &mut dyn FnMut(Method)) -> Decision
             break;
         }
     }
-    let best = world.input.settings.solve.packing == Packing::Best;
+    let best = view.input.settings.solve.packing == Packing::Best;
     if best && last == Method::MultiNode && !commands.is_empty() {
         // One node alone may save more than the best set.
         let saved = |commands: &[Command]| commands.iter().map(|command| command.savings).max();

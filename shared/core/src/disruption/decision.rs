@@ -4,8 +4,8 @@ use super::balanced::Weighed;
 use super::budgets::BudgetState;
 use super::command::{Command, Method};
 use super::conditions::ClaimConditions;
+use super::events::Note;
 use super::input::Memory;
-use super::notes::Note;
 use super::verdict::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 

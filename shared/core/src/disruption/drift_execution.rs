@@ -2,9 +2,9 @@
 
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason, Savings};
-use super::notes::DISRUPTION_BLOCKED;
+use super::events::DISRUPTION_BLOCKED;
 use super::pass::Pass;
-use super::simulate::{Outcome, Simulator, Targets};
+use super::simulate::{SimulationResult, Simulator, Targets};
 use super::verdict::Keep;
 use crate::schedule::Packing;
 use whittle_api::{ConditionStatus, conditions};
@@ -18,27 +18,27 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     if drifted.is_empty() {
         return Vec::new();
     }
-    let now = pass.world.now();
+    let now = pass.view.now();
     // Nodes without pods to move first, then the one that drifted first.
     drifted.sort_by_key(|node| (!node.pods.is_empty(), drifted_since(node, now), node.name()));
-    let left = pass.budget(Reason::Drifted);
+    let remaining = pass.budget(Reason::Drifted);
     let mut simulator = pass.simulator();
     let mut command = None;
     for node in &drifted {
-        if command.is_some() || simulator.is_spent() {
+        if command.is_some() || simulator.is_exhausted() {
             pass.keep(node, Keep::DriftWaits);
-        } else if left.of(node.pool_name()) == 0 {
+        } else if remaining.of(node.pool_name()) == 0 {
             pass.keep_for_budget(node, Reason::Drifted);
         } else {
-            match without(&mut simulator, node, pass.world.input.settings.solve.packing) {
-                Ok(outcome) => command = Some(replace(node, outcome, now)),
+            match simulate_drift(&mut simulator, node, pass.view.input.settings.solve.packing) {
+                Ok(result) => command = Some(replace(node, result, now)),
                 Err(keep) => {
-                    pass.notes.on_machine(node.machine, DISRUPTION_BLOCKED, &keep.to_string());
-                    pass.keep_quietly(node, keep);
+                    pass.events.on_machine(node.machine, DISRUPTION_BLOCKED, &keep.to_string());
+                    pass.keep_without_event(node, keep);
                 }
             }
         }
-        pass.await_drift(node);
+        pass.keep_drift_verdict(node);
     }
     pass.put_back(simulator);
     command.into_iter().collect()
@@ -46,29 +46,29 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
 
 /// Where the pods of a drifted node would go. What the better packing cannot do without a node that is young the reference's may; and
 /// where both would, all go to nodes that have initialized: while nodes come all the time, drift would wait for ever.
-fn without(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: Packing) -> Result<Outcome, Keep> {
+fn simulate_drift(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: Packing) -> Result<SimulationResult, Keep> {
     let first = simulator.without(&[node], Targets::All, packing);
     if packing == Packing::Reference || !matches!(first, Err(Keep::PodsStay { .. })) {
         return first;
     }
-    let again = [(Targets::All, Packing::Reference), (Targets::Initialized, Packing::Reference)];
-    again.into_iter().find_map(|(targets, packing)| simulator.without(&[node], targets, packing).ok()).map_or(first, Ok)
+    let retries = [(Targets::All, Packing::Reference), (Targets::Initialized, Packing::Reference)];
+    retries.into_iter().find_map(|(targets, packing)| simulator.without(&[node], targets, packing).ok()).map_or(first, Ok)
 }
 
 fn drifted_since(node: &Candidate<'_>, now: Timestamp) -> Timestamp {
     let condition = node.machine.claim().and_then(|claim| conditions::find(&claim.status.conditions, conditions::DRIFTED));
-    let standing = condition.filter(|condition| condition.status == ConditionStatus::True);
-    standing.and_then(|condition| condition.last_transition_time).unwrap_or(now)
+    let drifted = condition.filter(|condition| condition.status == ConditionStatus::True);
+    drifted.and_then(|condition| condition.last_transition_time).unwrap_or(now)
 }
 
-fn replace(node: &Candidate<'_>, outcome: Outcome, now: Timestamp) -> Command {
-    let after: Price = outcome.claims.iter().map(|claim| claim.cheapest_price).sum();
+fn replace(node: &Candidate<'_>, result: SimulationResult, now: Timestamp) -> Command {
+    let after: Price = result.claims.iter().map(|claim| claim.cheapest_price).sum();
     Command {
         method: Method::Drift,
         removals: vec![node.removal()],
-        replacements: outcome.claims,
-        destinations: outcome.destinations,
-        placements: outcome.placements,
+        replacements: result.claims,
+        destinations: result.destinations,
+        placements: result.placements,
         savings: Savings::between(node.price, after),
         execute_after: now,
     }

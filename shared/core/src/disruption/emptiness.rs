@@ -22,21 +22,21 @@ pub(super) fn commands(pass: &mut Pass<'_>) -> Vec<Command> {
         return Vec::new();
     }
     empty.sort_by(Candidate::by_savings_ratio);
-    let mut left = pass.budget(Reason::Empty);
+    let mut remaining = pass.budget(Reason::Empty);
     let (mut taken, mut skipped) = (Vec::new(), Vec::new());
     for candidate in empty {
-        if left.take(candidate.pool_name()) { taken.push(candidate) } else { skipped.push(candidate) }
+        if remaining.take(candidate.pool_name()) { taken.push(candidate) } else { skipped.push(candidate) }
     }
     for candidate in skipped {
         pass.keep_for_budget(&candidate, Reason::Empty);
     }
-    let taken = spare_wanted(pass, taken);
-    if taken.is_empty() { Vec::new() } else { vec![command(&taken, pass.world.now())] }
+    let taken = spare_nodes_for_pending_pods(pass, taken);
+    if taken.is_empty() { Vec::new() } else { vec![command(&taken, pass.view.now())] }
 }
 
 /// Leaves out the nodes that pending pods need: deleted, they would be launched again at once. The reference does that.
-pub(super) fn spare_wanted<'w>(pass: &mut Pass<'w>, mut empty: Vec<Candidate<'w>>) -> Vec<Candidate<'w>> {
-    if pass.world.input.settings.solve.packing == Packing::Reference || empty.is_empty() {
+pub(super) fn spare_nodes_for_pending_pods<'w>(pass: &mut Pass<'w>, mut empty: Vec<Candidate<'w>>) -> Vec<Candidate<'w>> {
+    if pass.view.input.settings.solve.packing == Packing::Reference || empty.is_empty() {
         return empty;
     }
     let mut simulator = pass.simulator();
@@ -82,7 +82,7 @@ pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), O
     if !candidate.is_empty() {
         return Err(None);
     }
-    if pass.is_consolidatable(candidate) { Ok(()) } else { Err(Some(pass.not_quiet(candidate))) }
+    if pass.is_consolidatable(candidate) { Ok(()) } else { Err(Some(pass.consolidate_after_reason(candidate))) }
 }
 
 pub(super) fn command(taken: &[Candidate<'_>], now: Timestamp) -> Command {

@@ -17,7 +17,7 @@ pub enum Expiry {
 /// Compares a claim's own `expireAfter` with its age. What its NodePool says today does not matter: that is drift.
 #[must_use]
 pub fn expiry(claim: &NodeClaim, now: Timestamp) -> Expiry {
-    if claim.metadata.is_deleting() || !super::state::is_ours(&claim.spec.node_class_ref) {
+    if claim.metadata.is_deleting() || !super::cluster_view::is_managed_class(&claim.spec.node_class_ref) {
         return Expiry::None;
     }
     let Some((life, created)) = claim.spec.expire_after.span().zip(claim.metadata.creation_timestamp) else { return Expiry::None };

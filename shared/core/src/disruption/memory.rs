@@ -1,10 +1,10 @@
 //! What earlier passes left: moves that must not be undone, and passes that found nothing.
 
 use super::candidates::Candidate;
+use super::cluster_view::ClusterView;
 use super::command::Command;
 use super::input::{Memory, Move, Seen, Shape};
-use super::outlook::takes_moving_pods;
-use super::state::World;
+use super::quick_check::accepts_moved_pods;
 use super::verdict::Keep;
 use super::workload::workload_of;
 use crate::pods::is_reschedulable;
@@ -15,19 +15,19 @@ use whittle_api::k8s::Pod;
 use whittle_units::Timestamp;
 
 /// How long a move is not undone, and the moves of a workload are counted.
-const HOUR: SignedDuration = SignedDuration::from_hours(1);
+const MOVE_WINDOW: SignedDuration = SignedDuration::from_hours(1);
 /// How long the moves of a single pod are counted: an hour, and what may pass between a decision and its last eviction.
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_mins(80);
 /// How often a pod is moved within that time, and the pods of a workload on average.
 const MOVES_MAX: u64 = 2;
 /// How long after it began to leave a pod may still be replaced: whoever does so has to notice first.
-const LATE: SignedDuration = SignedDuration::from_secs(30);
+const REPLACEMENT_DELAY_MAX: SignedDuration = SignedDuration::from_secs(30);
 /// How many names of workloads moves keep in all, each twice: what remembers them is one item of a table that holds 400 KB.
 const NAMES_MAX: usize = 1_000;
 /// Creation times are whole seconds.
-const PRECISION: SignedDuration = SignedDuration::from_secs(1);
+const TIMESTAMP_PRECISION: SignedDuration = SignedDuration::from_secs(1);
 /// A pass that found nothing is repeated after this even if nothing changed.
-const NOTHING_HOLDS_FOR: SignedDuration = SignedDuration::from_mins(5);
+const FINGERPRINT_VALID_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 impl Memory {
     /// Forgets what is too old to matter, and the oldest where there is too much.
@@ -42,7 +42,7 @@ impl Memory {
         self.moves.drain(..self.moves.len().saturating_sub(kept));
     }
 
-    /// Notes which moves have not begun, and which are over: their pods have left. `objects` as the API server shows them: where pods
+    /// EventCollector which moves have not begun, and which are over: their pods have left. `objects` as the API server shows them: where pods
     /// that are promised a machine under way are left out, those of a node that is being replaced would seem to have left.
     pub fn note_leaving(&mut self, objects: &ClusterObjects, now: Timestamp) {
         if self.moves.iter().all(|earlier| earlier.gone_at.is_some()) {
@@ -66,11 +66,14 @@ impl Memory {
     /// told: any pod of the workload that came while nodes were being emptied may have.
     fn times_moved(&self, pod: &Pod, workload: &str, now: Timestamp) -> u32 {
         let created = pod.metadata.creation_timestamp.unwrap_or(Timestamp::MAX);
-        let counts = |earlier: &&Move| {
-            let since = earlier.unmoved_at.unwrap_or(earlier.at).checked_sub(PRECISION).unwrap_or(Timestamp::MIN);
-            since < created && earlier.gone_at.is_none_or(|gone| created.duration_since(gone) < LATE && now.duration_since(gone) < HOUR)
+        let applies = |earlier: &&Move| {
+            let since = earlier.unmoved_at.unwrap_or(earlier.at).checked_sub(TIMESTAMP_PRECISION).unwrap_or(Timestamp::MIN);
+            since < created
+                && earlier
+                    .gone_at
+                    .is_none_or(|gone| created.duration_since(gone) < REPLACEMENT_DELAY_MAX && now.duration_since(gone) < MOVE_WINDOW)
         };
-        self.moves.iter().filter(counts).filter_map(|earlier| earlier.times.get(workload)).copied().max().unwrap_or(0)
+        self.moves.iter().filter(applies).filter_map(|earlier| earlier.times.get(workload)).copied().max().unwrap_or(0)
     }
 
     /// Remembers a consolidation that is being executed; `launched` are the names of its replacements' claims.
@@ -104,32 +107,36 @@ impl Memory {
 }
 
 /// Whether a method looked at just this lately and found nothing.
-pub(super) fn still_nothing(seen: Option<&Seen>, fingerprint: u64, now: Timestamp) -> bool {
-    seen.is_some_and(|seen| seen.fingerprint == fingerprint && now.duration_since(seen.at).abs() < NOTHING_HOLDS_FOR)
+pub(super) fn is_unchanged(seen: Option<&Seen>, fingerprint: u64, now: Timestamp) -> bool {
+    seen.is_some_and(|seen| seen.fingerprint == fingerprint && now.duration_since(seen.at).abs() < FINGERPRINT_VALID_FOR)
 }
 
 /// The instance types that some of the nodes have lately replaced, and when: they do not come back.
-pub(super) fn replaced_by<'m>(memory: &'m Memory, nodes: &[&Candidate<'_>], now: Timestamp) -> Option<(Timestamp, BTreeSet<&'m str>)> {
-    let recent = |earlier: &&Move| now.duration_since(earlier.at) < HOUR;
-    let stood_in = |earlier: &&Move| nodes.iter().any(|node| earlier.launched.iter().any(|name| name == node.machine.claim_name()));
-    let earlier: Vec<&Move> = memory.moves.iter().filter(recent).filter(stood_in).collect();
+pub(super) fn types_replaced_by<'m>(
+    memory: &'m Memory,
+    nodes: &[&Candidate<'_>],
+    now: Timestamp,
+) -> Option<(Timestamp, BTreeSet<&'m str>)> {
+    let recent = |earlier: &&Move| now.duration_since(earlier.at) < MOVE_WINDOW;
+    let launched_one = |earlier: &&Move| nodes.iter().any(|node| earlier.launched.iter().any(|name| name == node.machine.claim_name()));
+    let earlier: Vec<&Move> = memory.moves.iter().filter(recent).filter(launched_one).collect();
     let at = earlier.iter().map(|earlier| earlier.at).max()?;
     Some((at, earlier.iter().flat_map(|earlier| &earlier.removed).map(|shape| shape.instance_type.as_str()).collect()))
 }
 
 /// Refuses to move the pods of a workload without end.
-pub(super) fn refuse_restlessness(memory: &Memory, world: &World<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
+pub(super) fn check_move_limit(memory: &Memory, view: &ClusterView<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
     if memory.moves.is_empty() {
         return Ok(());
     }
     for pod in nodes.iter().flat_map(|node| &node.pods) {
         let workload = workload_of(pod);
-        if u64::from(memory.times_moved(pod, &workload, world.now())) >= MOVES_MAX {
+        if u64::from(memory.times_moved(pod, &workload, view.now())) >= MOVES_MAX {
             return Err(Keep::MovedTooOften { workload });
         }
     }
     let mut moved: BTreeMap<String, u64> = BTreeMap::new();
-    for earlier in memory.moves.iter().filter(|earlier| world.now().duration_since(earlier.at) < HOUR) {
+    for earlier in memory.moves.iter().filter(|earlier| view.now().duration_since(earlier.at) < MOVE_WINDOW) {
         for (workload, pods) in &earlier.workloads {
             *moved.entry(workload.clone()).or_default() += u64::from(*pods);
         }
@@ -140,7 +147,7 @@ pub(super) fn refuse_restlessness(memory: &Memory, world: &World<'_>, nodes: &[&
     }
     for (workload, now) in &moving {
         let before = moved.get(workload).copied().unwrap_or(0);
-        if before + now > MOVES_MAX * world.alive(workload) {
+        if before + now > MOVES_MAX * view.live_pods(workload) {
             return Err(Keep::MovedTooOften { workload: workload.clone() });
         }
     }
@@ -158,37 +165,41 @@ fn count<'p, T>(pods: impl Iterator<Item = &'p Pod>, known: &BTreeMap<String, T>
 
 /// A number that changes with anything that could change the outcome of a consolidation pass, save what only the
 /// five-minute limit catches. FNV-1a over what is looked at.
-pub(super) fn fingerprint(world: &World<'_>, nodes: &[Candidate<'_>]) -> u64 {
+pub(super) fn fingerprint(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> u64 {
     let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
     for node in nodes {
         hash.text(node.name());
     }
-    for pod in &world.input.cluster.objects.pods {
+    for pod in &view.input.cluster.objects.pods {
         hash.text(&pod.metadata.uid);
         hash.text(&pod.metadata.name);
         hash.text(&pod.spec.node_name);
         hash.text(&pod.status.phase);
         hash.number(u64::from(pod.metadata.is_deleting()));
     }
-    for machine in &world.machines {
+    for machine in &view.machines {
         hash.text(machine.name());
-        let marks =
-            [machine.is_going(), machine.is_initialized(), machine.nominated(world.now()).is_some(), takes_moving_pods(world, machine)];
+        let marks = [
+            machine.is_deleting(),
+            machine.is_initialized(),
+            machine.nominated_until(view.now()).is_some(),
+            accepts_moved_pods(view, machine),
+        ];
         hash.number(marks.iter().fold(0, |bits, mark| bits * 2 + u64::from(*mark)));
     }
     // Moves hold others back until they are forgotten.
-    for earlier in &world.input.memory.moves {
-        let recent = |at: Timestamp, span| world.now().duration_since(at) < span;
-        let over = earlier.gone_at.is_some_and(|gone| !recent(gone, HOUR));
-        let marks = [recent(earlier.at, HOUR), recent(earlier.at, REMEMBERED_FOR), earlier.gone_at.is_some(), over];
+    for earlier in &view.input.memory.moves {
+        let recent = |at: Timestamp, span| view.now().duration_since(at) < span;
+        let over = earlier.gone_at.is_some_and(|gone| !recent(gone, MOVE_WINDOW));
+        let marks = [recent(earlier.at, MOVE_WINDOW), recent(earlier.at, REMEMBERED_FOR), earlier.gone_at.is_some(), over];
         hash.number(marks.iter().fold(1, |bits, mark| bits * 2 + u64::from(*mark)));
     }
-    for pool in world.pools() {
+    for pool in view.pools() {
         hash.text(&pool.metadata.name);
         hash.number(pool.metadata.generation.unwrap_or(0).unsigned_abs());
         hash.text(&pool.metadata.resource_version);
     }
-    for types in world.input.cluster.catalog.values() {
+    for types in view.input.cluster.catalog.values() {
         for offering in types.iter().flat_map(|instance_type| &instance_type.offerings) {
             hash.number(offering.price.nanos() << 1 | u64::from(offering.available));
         }

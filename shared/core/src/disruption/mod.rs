@@ -9,14 +9,14 @@
 // What a decision is made from, and what it answers.
 mod command;
 mod decision;
+mod events;
+mod explain;
 mod input;
-mod notes;
 mod verdict;
-mod words;
 
 // The cluster indexed for one decision: machines, pools, offerings.
-mod offers;
-mod state;
+mod cluster_view;
+mod offerings;
 mod workload;
 
 // What holds a node back: protected pods, PodDisruptionBudgets, budgets of the NodePool, recent moves.
@@ -35,11 +35,11 @@ mod balanced;
 mod bundles;
 mod candidates;
 mod cost;
-mod outlook;
+mod quick_check;
 
 // What replaces some nodes: simulations with the scheduler, and the price of what they ask for.
 mod compute;
-mod options;
+mod replacement;
 mod simulate;
 
 // The driver of a pass, and what its methods share.
@@ -69,7 +69,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use offers::Asked;
+pub(crate) use offerings::OfferingIndex;
 
 pub use arrivals::{Arrival, without_arrivals};
 pub use balanced::Weighed;
@@ -80,10 +80,10 @@ pub use cost::{Cost, eviction_cost, reschedule_cost};
 pub use cron::{Schedule, ScheduleError};
 pub use decide::{decide, decide_watched};
 pub use decision::Decision;
+pub use events::Note;
 pub use expiration::{Expiry, expiry, termination_mode};
 pub use input::{ClaimFacts, Gate, Input, Memory, Move, Seen, Settings, Shape};
 pub use ledger::{LedgerEntry, SavingsReport, savings};
-pub use notes::Note;
 pub use pdb::PdbBlock;
 pub use protection::{Protection, is_evictable, protection};
 pub use static_pools::{StaticChange, static_changes};

@@ -1,11 +1,11 @@
 //! Multi-node consolidation (disruption 8.4): several nodes go for one, or for none.
 
 use super::balanced::{Totals, Weighed};
-use super::budgets::Left;
-use super::bundles::bundles;
+use super::budgets::RemainingBudget;
+use super::bundles::find_bundles;
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason};
-use super::compute::compute;
+use super::compute::compute_consolidation;
 use super::consolidation::{approve, eligible};
 use super::pass::Pass;
 use super::simulate::Simulator;
@@ -19,35 +19,35 @@ const TRIES_MAX: usize = 60;
 
 pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     let nodes = eligible(pass, Method::MultiNode);
-    let left = pass.budget(Reason::Underutilized);
-    let (mut nodes, others) = within(nodes, left.clone());
-    let best = pass.world.input.settings.solve.packing == Packing::Best;
-    let free = nodes.len();
+    let remaining = pass.budget(Reason::Underutilized);
+    let (mut nodes, others) = split_by_budget(nodes, remaining.clone());
+    let best = pass.view.input.settings.solve.packing == Packing::Best;
+    let within_budget = nodes.len();
     if best {
         // Which nodes go is ours to choose; how many is not.
         nodes.extend(others);
     }
     // What is remembered of these nodes says nothing of others that the budgets let go another time.
-    if free < 2 || pass.found_nothing_before(Method::MultiNode, &nodes) {
+    if within_budget < 2 || pass.found_nothing_recently(Method::MultiNode, &nodes) {
         return Vec::new();
     }
-    let totals = Totals::new(pass.world, &pass.candidates);
+    let totals = Totals::new(pass.view, &pass.candidates);
     let mut simulator = pass.simulator();
     let mut search = Search { pass, totals: &totals, simulator: &mut simulator, rejected: Vec::new() };
-    let mut found = search.prefix(&nodes[..free], best);
+    let mut found = search.longest_prefix(&nodes[..within_budget], best);
     if best {
-        found = search.better(&nodes[..free], found);
-        found = search.bundled(&nodes, &left, found);
+        found = search.grow(&nodes[..within_budget], found);
+        found = search.try_bundles(&nodes, &remaining, found);
     }
     let rejected = search.rejected;
-    let spent = simulator.is_spent();
+    let spent = simulator.is_exhausted();
     pass.put_back(simulator);
     match found {
         Some((set, command)) => {
-            pass.notes.chosen(&command);
+            pass.events.chosen(&command);
             let chosen: Vec<&Candidate<'_>> = set.iter().filter_map(|at| nodes.get(*at)).collect();
-            pass.weighed.extend(scored(totals.weigh(&chosen, &command, true)));
-            totals.note_approval(&mut pass.notes, &chosen, &command);
+            pass.weighed.extend(only_scored(totals.score_by_pool(&chosen, &command, true)));
+            totals.note_approval(&mut pass.events, &chosen, &command);
             vec![command]
         }
         None => {
@@ -55,7 +55,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
             if spent {
                 pass.timeouts.insert(Method::MultiNode);
             } else {
-                pass.remember_nothing(Method::MultiNode, &nodes);
+                pass.remember_found_nothing(Method::MultiNode, &nodes);
             }
             Vec::new()
         }
@@ -63,12 +63,12 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
 }
 
 /// As many nodes of each pool as its budgets leave, and the others.
-fn within<'w>(nodes: Vec<Candidate<'w>>, mut left: Left) -> (Vec<Candidate<'w>>, Vec<Candidate<'w>>) {
-    nodes.into_iter().partition(|node| left.take(node.pool_name()))
+fn split_by_budget<'w>(nodes: Vec<Candidate<'w>>, mut remaining: RemainingBudget) -> (Vec<Candidate<'w>>, Vec<Candidate<'w>>) {
+    nodes.into_iter().partition(|node| remaining.take(node.pool_name()))
 }
 
 /// The opinions of all pools, where one of them at least has a score.
-fn scored(weighed: Vec<Weighed>) -> Vec<Weighed> {
+fn only_scored(weighed: Vec<Weighed>) -> Vec<Weighed> {
     if weighed.iter().any(|one| one.score.is_some()) { weighed } else { Vec::new() }
 }
 
@@ -86,7 +86,7 @@ struct Search<'s, 'w> {
 impl<'w> Search<'_, 'w> {
     fn attempt(&mut self, nodes: &[Candidate<'w>], set: &[usize]) -> Option<Command> {
         let chosen: Vec<&Candidate<'_>> = set.iter().filter_map(|at| nodes.get(*at)).collect();
-        let command = compute(self.pass.world, self.simulator, &chosen, Method::MultiNode).ok()?;
+        let command = compute_consolidation(self.pass.view, self.simulator, &chosen, Method::MultiNode).ok()?;
         let mut weighed = Vec::new();
         let opinion = approve(self.pass, self.totals, &chosen, &command, &mut weighed);
         if matches!(opinion, Err(Keep::PoorScore { .. })) {
@@ -97,10 +97,10 @@ impl<'w> Search<'_, 'w> {
 
     /// The longest prefix that can go together, by halving: what N cannot do, N + 1 cannot either. Where the `best` is
     /// wanted, a shorter one that saves more.
-    fn prefix(&mut self, nodes: &[Candidate<'w>], best: bool) -> Found {
+    fn longest_prefix(&mut self, nodes: &[Candidate<'w>], best: bool) -> Found {
         let (mut low, mut high) = (1, NODES_MAX.min(nodes.len() - 1));
         let mut found: Found = None;
-        while low <= high && !self.simulator.is_spent() {
+        while low <= high && !self.simulator.is_exhausted() {
             let middle = usize::midpoint(low, high);
             let set: Vec<usize> = (0..=middle).collect();
             match self.attempt(nodes, &set) {
@@ -119,7 +119,7 @@ impl<'w> Search<'_, 'w> {
 
     /// Grows sets node by node where the prefix stopped: one node that cannot go must not keep the others. Only what
     /// saves more takes the place of what is there.
-    fn better(&mut self, nodes: &[Candidate<'w>], found: Found) -> Found {
+    fn grow(&mut self, nodes: &[Candidate<'w>], found: Found) -> Found {
         let mut best = found;
         let mut tries = 0;
         let starts: Vec<Vec<usize>> = match &best {
@@ -133,7 +133,7 @@ impl<'w> Search<'_, 'w> {
                 if set.contains(&next) || set.len() >= NODES_MAX {
                     continue;
                 }
-                if tries >= TRIES_MAX || self.simulator.is_spent() {
+                if tries >= TRIES_MAX || self.simulator.is_exhausted() {
                     return best;
                 }
                 tries += 1;
@@ -153,11 +153,11 @@ impl<'w> Search<'_, 'w> {
     }
 
     /// Sets that arithmetic found, as long as one promises more than what is there.
-    fn bundled(&mut self, nodes: &[Candidate<'w>], left: &Left, found: Found) -> Found {
+    fn try_bundles(&mut self, nodes: &[Candidate<'w>], remaining: &RemainingBudget, found: Found) -> Found {
         let mut best = found;
-        for bundle in bundles(self.pass.world, nodes, left, NODES_MAX) {
+        for bundle in find_bundles(self.pass.view, nodes, remaining, NODES_MAX) {
             let known = best.as_ref().map_or(0, |(_, command)| command.savings.nanos());
-            if self.simulator.is_spent() || i128::from(bundle.promise.nanos()) <= i128::from(known) {
+            if self.simulator.is_exhausted() || i128::from(bundle.expected_savings.nanos()) <= i128::from(known) {
                 break;
             }
             let Some(command) = self.attempt(nodes, &bundle.nodes) else { continue };

@@ -1,30 +1,30 @@
 //! What the methods of one pass share: candidates, budgets, verdicts and events.
 
 use super::balanced::Weighed;
-use super::budgets::{self, BudgetState, Left};
+use super::budgets::{self, BudgetState, RemainingBudget};
 use super::candidates::{Candidate, candidate};
+use super::cluster_view::{ClusterView, Machine};
 use super::command::{Command, Method, Reason, Savings};
 use super::conditions::{self, ClaimConditions};
 use super::decision::Decision;
+use super::events::{BUDGET_INVALID, EventCollector};
 use super::input::{Memory, Seen};
 use super::memory;
-use super::notes::{BUDGET_INVALID, Notes};
 use super::simulate::Simulator;
-use super::state::{Machine, World};
 use super::verdict::{Blocker, Keep, Verdict, Why};
 use crate::schedule::Prepared;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which pools may lose nodes in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum PoolMode {
     Live,
     Shadow,
 }
 
 /// What the methods share during a pass.
 pub(super) struct Pass<'w> {
-    pub(super) world: &'w World<'w>,
+    pub(super) view: &'w ClusterView<'w>,
     /// By machine name.
     pub(super) candidates: Vec<Candidate<'w>>,
     /// By claim.
@@ -32,8 +32,8 @@ pub(super) struct Pass<'w> {
     pub(super) budgets: BTreeMap<Reason, BTreeMap<String, BudgetState>>,
     verdicts: BTreeMap<&'w str, Why>,
     /// Drifted machines that wait for something: whether they could be consolidated is no news of them.
-    awaited: BTreeSet<&'w str>,
-    pub(super) notes: Notes,
+    waiting_for_drift: BTreeSet<&'w str>,
+    pub(super) events: EventCollector,
     eligible: BTreeMap<Method, usize>,
     pub(super) timeouts: BTreeSet<Method>,
     pub(super) weighed: Vec<Weighed>,
@@ -43,39 +43,39 @@ pub(super) struct Pass<'w> {
 }
 
 impl<'w> Pass<'w> {
-    pub(super) fn new(world: &'w World<'w>, side: Side) -> Self {
+    pub(super) fn new(view: &'w ClusterView<'w>, mode: PoolMode) -> Self {
         let mut pass = Self {
-            world,
+            view,
             candidates: Vec::new(),
             conditions: BTreeMap::new(),
             budgets: BTreeMap::new(),
             verdicts: BTreeMap::new(),
-            awaited: BTreeSet::new(),
-            notes: Notes::default(),
+            waiting_for_drift: BTreeSet::new(),
+            events: EventCollector::default(),
             eligible: BTreeMap::new(),
             timeouts: BTreeSet::new(),
             weighed: Vec::new(),
-            memory: world.input.memory.clone(),
+            memory: view.input.memory.clone(),
             prepared: None,
         };
-        pass.memory.forget_old(world.now());
-        for machine in &world.machines {
-            pass.admit(machine, side);
+        pass.memory.forget_old(view.now());
+        for machine in &view.machines {
+            pass.add_machine(machine, mode);
         }
         pass
     }
 
-    fn admit(&mut self, machine: &'w Machine<'w>, side: Side) {
-        if let Some(conditions) = conditions::evaluate(self.world, machine) {
+    fn add_machine(&mut self, machine: &'w Machine<'w>, mode: PoolMode) {
+        if let Some(conditions) = conditions::evaluate(self.view, machine) {
             self.conditions.insert(machine.claim_name(), conditions);
         }
         if machine.is_managed() {
             for pod in &machine.pods {
-                self.notes.protection(pod, self.world.now());
+                self.events.protection(pod, self.view.now());
             }
         }
-        match candidate(self.world, machine) {
-            Ok(candidate) if candidate.pool.is_shadow() != (side == Side::Shadow) => {}
+        match candidate(self.view, machine) {
+            Ok(candidate) if candidate.pool.is_shadow() != (mode == PoolMode::Shadow) => {}
             Ok(candidate) => {
                 if let Some(blocker) = &candidate.pod_blocker {
                     self.block(machine, blocker.clone());
@@ -87,7 +87,7 @@ impl<'w> Pass<'w> {
     }
 
     fn block(&mut self, machine: &'w Machine<'w>, blocker: Blocker) {
-        self.notes.blocked(machine, &blocker);
+        self.events.blocked(machine, &blocker);
         self.verdicts.insert(machine.name(), Why::Blocked(blocker));
     }
 
@@ -95,9 +95,9 @@ impl<'w> Pass<'w> {
         self.conditions.get(candidate.machine.claim_name()).is_some_and(|conditions| conditions.consolidatable)
     }
     /// Why a candidate is not consolidatable yet.
-    pub(super) fn not_quiet(&self, candidate: &Candidate<'_>) -> Keep {
+    pub(super) fn consolidate_after_reason(&self, candidate: &Candidate<'_>) -> Keep {
         let claim = candidate.machine.claim();
-        let quiet = claim.map(|claim| conditions::quiet(claim, candidate.pool, self.world.now()));
+        let quiet = claim.map(|claim| conditions::check_consolidate_after(claim, candidate.pool, self.view.now()));
         match quiet {
             Some(Err(keep)) => keep,
             Some(Ok(())) | None => Keep::NotQuiet { until: None },
@@ -108,31 +108,31 @@ impl<'w> Pass<'w> {
     }
 
     /// What the budgets leave for a method; blocking ones are told to their pools.
-    pub(super) fn budget(&mut self, reason: Reason) -> Left {
-        let world = self.world;
-        let states = self.budgets.entry(reason).or_insert_with(|| budgets::states(world, reason));
+    pub(super) fn budget(&mut self, reason: Reason) -> RemainingBudget {
+        let view = self.view;
+        let states = self.budgets.entry(reason).or_insert_with(|| budgets::budget_states(view, reason));
         for state in states.values().filter(|state| state.is_blocking()) {
-            self.notes.budget_blocks(&state.node_pool, reason);
+            self.events.budget_blocks(&state.node_pool, reason);
             if let Some(broken) = &state.broken {
-                self.notes.warn(format!("nodepool/{}", state.node_pool), BUDGET_INVALID, broken.text());
+                self.events.warn(format!("nodepool/{}", state.node_pool), BUDGET_INVALID, broken.text());
             }
         }
-        Left::new(states)
+        RemainingBudget::new(states)
     }
 
     pub(super) fn keep(&mut self, candidate: &Candidate<'w>, keep: Keep) {
-        self.notes.kept(candidate, &keep);
-        self.keep_quietly(candidate, keep);
+        self.events.kept(candidate, &keep);
+        self.keep_without_event(candidate, keep);
     }
     /// Without an event.
-    pub(super) fn keep_quietly(&mut self, candidate: &Candidate<'w>, keep: Keep) {
-        if !self.awaited.contains(candidate.name()) {
+    pub(super) fn keep_without_event(&mut self, candidate: &Candidate<'w>, keep: Keep) {
+        if !self.waiting_for_drift.contains(candidate.name()) {
             self.verdicts.insert(candidate.name(), Why::Kept(keep));
         }
     }
     /// What was last said of a drifted node stands, whatever consolidation thinks of it.
-    pub(super) fn await_drift(&mut self, candidate: &Candidate<'w>) {
-        self.awaited.insert(candidate.name());
+    pub(super) fn keep_drift_verdict(&mut self, candidate: &Candidate<'w>) {
+        self.waiting_for_drift.insert(candidate.name());
     }
     /// The budgets of its pool leave nothing, or cannot be read.
     pub(super) fn keep_for_budget(&mut self, candidate: &Candidate<'w>, reason: Reason) {
@@ -145,14 +145,14 @@ impl<'w> Pass<'w> {
         self.keep(candidate, keep);
     }
     /// It could go, but not in this pass, or not yet known whether.
-    pub(super) fn wait_turn(&mut self, candidate: &Candidate<'w>, savings: Savings) {
-        self.keep_quietly(candidate, Keep::WaitsTurn { savings });
+    pub(super) fn keep_for_later(&mut self, candidate: &Candidate<'w>, savings: Savings) {
+        self.keep_without_event(candidate, Keep::WaitsTurn { savings });
     }
 
     /// Whether the method looked at just these nodes in just this cluster lately, in vain. Their verdicts stand.
-    pub(super) fn found_nothing_before(&mut self, method: Method, nodes: &[Candidate<'w>]) -> bool {
+    pub(super) fn found_nothing_recently(&mut self, method: Method, nodes: &[Candidate<'w>]) -> bool {
         let seen = self.memory.nothing_found.get(&method).copied();
-        let holds = seen.is_some() && memory::still_nothing(seen.as_ref(), memory::fingerprint(self.world, nodes), self.world.now());
+        let holds = seen.is_some() && memory::is_unchanged(seen.as_ref(), memory::fingerprint(self.view, nodes), self.view.now());
         if holds && method == Method::SingleNode {
             for node in nodes {
                 self.keep(node, Keep::Unchanged);
@@ -160,13 +160,13 @@ impl<'w> Pass<'w> {
         }
         holds
     }
-    pub(super) fn remember_nothing(&mut self, method: Method, nodes: &[Candidate<'_>]) {
-        let seen = Seen { fingerprint: memory::fingerprint(self.world, nodes), at: self.world.now() };
+    pub(super) fn remember_found_nothing(&mut self, method: Method, nodes: &[Candidate<'_>]) {
+        let seen = Seen { fingerprint: memory::fingerprint(self.view, nodes), at: self.view.now() };
         self.memory.nothing_found.insert(method, seen);
     }
     /// A simulator with what earlier methods of the pass have prepared; [`Pass::put_back`] returns that.
     pub(super) fn simulator(&mut self) -> Simulator<'w> {
-        Simulator::with_prepared(self.world, self.prepared.take())
+        Simulator::with_prepared(self.view, self.prepared.take())
     }
     /// Keeps what a simulator has prepared for the next method.
     pub(super) fn put_back(&mut self, simulator: Simulator<'w>) {
@@ -191,13 +191,13 @@ impl<'w> Pass<'w> {
             node_pool: machine.pool().unwrap_or_default().to_owned(),
             why: self.verdicts.get(machine.name()).cloned().unwrap_or(Why::Kept(Keep::NotReached)),
         };
-        let mut verdicts: Vec<Verdict> = self.world.machines.iter().map(verdict).chain(self.world.strays()).collect();
+        let mut verdicts: Vec<Verdict> = self.view.machines.iter().map(verdict).chain(self.view.verdicts_without_machine()).collect();
         verdicts.sort_by(|a, b| a.name().cmp(b.name()));
         Decision {
             verdicts,
             commands,
             shadow: Vec::new(),
-            notes: self.notes.into_sorted(),
+            notes: self.events.into_sorted(),
             conditions: self.conditions.into_values().collect(),
             budgets: self.budgets.into_values().flat_map(BTreeMap::into_values).collect(),
             eligible: self.eligible,

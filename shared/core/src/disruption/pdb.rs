@@ -21,7 +21,7 @@ pub enum PdbBlock {
 
 /// Which state of a budget blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blocking {
+pub(crate) enum PdbCheck {
     /// It allows no disruption at this moment.
     Now,
     /// By what it says it can never allow one.
@@ -42,7 +42,7 @@ impl<'a> Pdbs<'a> {
     }
 
     /// What forbids the eviction of `pod`, if anything. A pod that would not be evicted through the API is never blocked.
-    pub(crate) fn block(&self, pod: &Pod, blocking: Blocking, now: Timestamp) -> Option<PdbBlock> {
+    pub(crate) fn block(&self, pod: &Pod, blocking: PdbCheck, now: Timestamp) -> Option<PdbBlock> {
         if !protection::is_evictable(pod, now) {
             return None;
         }
@@ -54,8 +54,8 @@ impl<'a> Pdbs<'a> {
                 let unhealthy_may_go = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
                     && pod.condition("Ready").is_some_and(|condition| condition.status == "False");
                 let blocks = match blocking {
-                    Blocking::Now => budget.status.disruptions_allowed <= 0,
-                    Blocking::Ever => never_allows(budget),
+                    PdbCheck::Now => budget.status.disruptions_allowed <= 0,
+                    PdbCheck::Ever => never_allows(budget),
                 };
                 (blocks && !unhealthy_may_go).then(|| PdbBlock::Spent(budget.metadata.key()))
             }
@@ -102,38 +102,38 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(budgets: &[PodDisruptionBudget], pod: &Pod, blocking: Blocking, want: Option<PdbBlock>) {
+    fn check(budgets: &[PodDisruptionBudget], pod: &Pod, blocking: PdbCheck, want: Option<PdbBlock>) {
         assert_eq!(Pdbs::new(budgets).block(pod, blocking, Timestamp::UNIX_EPOCH), want);
     }
 
     #[test]
     fn a_spent_budget_blocks_what_it_selects() {
         let spent = || Some(PdbBlock::Spent("default/web".to_owned()));
-        check(&[budget("web", Some("web"), 0)], &pod("web"), Blocking::Now, spent());
-        check(&[budget("web", None, 0)], &pod("web"), Blocking::Now, spent());
-        check(&[budget("web", Some("web"), 1)], &pod("web"), Blocking::Now, None);
-        check(&[budget("web", Some("api"), 0)], &pod("web"), Blocking::Now, None);
-        check(&[budget("web", Some("web"), -1)], &pod("web"), Blocking::Now, spent());
+        check(&[budget("web", Some("web"), 0)], &pod("web"), PdbCheck::Now, spent());
+        check(&[budget("web", None, 0)], &pod("web"), PdbCheck::Now, spent());
+        check(&[budget("web", Some("web"), 1)], &pod("web"), PdbCheck::Now, None);
+        check(&[budget("web", Some("api"), 0)], &pod("web"), PdbCheck::Now, None);
+        check(&[budget("web", Some("web"), -1)], &pod("web"), PdbCheck::Now, spent());
         let mut odd = budget("web", None, 0);
         let requirement = SelectorRequirement { key: "app".to_owned(), operator: "Like".to_owned(), values: vec!["api".to_owned()] };
         odd.spec.selector = Some(LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() });
-        check(&[odd.clone()], &pod("web"), Blocking::Now, spent());
+        check(&[odd.clone()], &pod("web"), PdbCheck::Now, spent());
         odd.status.disruptions_allowed = 1;
-        check(&[odd], &pod("web"), Blocking::Now, None);
+        check(&[odd], &pod("web"), PdbCheck::Now, None);
         let mut elsewhere = budget("web", Some("web"), 0);
         elsewhere.metadata.namespace = "other".to_owned();
-        check(&[elsewhere], &pod("web"), Blocking::Now, None);
+        check(&[elsewhere], &pod("web"), PdbCheck::Now, None);
         let mut selects_nothing = budget("web", Some("web"), 0);
         selects_nothing.spec.selector = None;
-        check(&[selects_nothing], &pod("web"), Blocking::Now, None);
+        check(&[selects_nothing], &pod("web"), PdbCheck::Now, None);
     }
 
     #[test]
     fn two_budgets_for_one_pod_block_whatever_they_allow() {
         let both = [budget("b", Some("web"), 5), budget("a", None, 5)];
         let want = Some(PdbBlock::Several(vec!["default/a".to_owned(), "default/b".to_owned()]));
-        check(&both, &pod("web"), Blocking::Now, want.clone());
-        check(&both, &pod("web"), Blocking::Ever, want);
+        check(&both, &pod("web"), PdbCheck::Now, want.clone());
+        check(&both, &pod("web"), PdbCheck::Ever, want);
     }
 
     #[test]
@@ -141,10 +141,10 @@ mod tests {
         let mut unhealthy = pod("web");
         unhealthy.status.conditions.push(PodCondition { type_: "Ready".to_owned(), status: "False".to_owned(), ..PodCondition::default() });
         let mut lenient = budget("web", Some("web"), 0);
-        check(&[lenient.clone()], &unhealthy, Blocking::Now, Some(PdbBlock::Spent("default/web".to_owned())));
+        check(&[lenient.clone()], &unhealthy, PdbCheck::Now, Some(PdbBlock::Spent("default/web".to_owned())));
         lenient.spec.unhealthy_pod_eviction_policy = "AlwaysAllow".to_owned();
-        check(&[lenient.clone()], &unhealthy, Blocking::Now, None);
-        check(&[lenient], &pod("web"), Blocking::Now, Some(PdbBlock::Spent("default/web".to_owned())));
+        check(&[lenient.clone()], &unhealthy, PdbCheck::Now, None);
+        check(&[lenient], &pod("web"), PdbCheck::Now, Some(PdbBlock::Spent("default/web".to_owned())));
     }
 
     #[test]
@@ -156,20 +156,20 @@ mod tests {
         };
         let blocked = || Some(PdbBlock::Spent("default/web".to_owned()));
         let text = |text: &str| Some(IntOrString::Text(text.to_owned()));
-        check(&[with(text("100%"), None)], &pod("web"), Blocking::Ever, blocked());
-        check(&[with(None, text("0%"))], &pod("web"), Blocking::Ever, blocked());
-        check(&[with(None, Some(IntOrString::Int(0)))], &pod("web"), Blocking::Ever, blocked());
-        check(&[with(Some(IntOrString::Int(3)), None)], &pod("web"), Blocking::Ever, None);
-        check(&[with(text("50%"), None)], &pod("web"), Blocking::Ever, None);
+        check(&[with(text("100%"), None)], &pod("web"), PdbCheck::Ever, blocked());
+        check(&[with(None, text("0%"))], &pod("web"), PdbCheck::Ever, blocked());
+        check(&[with(None, Some(IntOrString::Int(0)))], &pod("web"), PdbCheck::Ever, blocked());
+        check(&[with(Some(IntOrString::Int(3)), None)], &pod("web"), PdbCheck::Ever, None);
+        check(&[with(text("50%"), None)], &pod("web"), PdbCheck::Ever, None);
     }
 
     #[test]
     fn pods_that_are_not_evicted_do_not_meet_budgets() {
         let mut finished = pod("web");
         finished.status.phase = "Succeeded".to_owned();
-        check(&[budget("web", Some("web"), 0)], &finished, Blocking::Now, None);
+        check(&[budget("web", Some("web"), 0)], &finished, PdbCheck::Now, None);
         let mut going = pod("web");
         going.metadata.deletion_timestamp = Some(Timestamp::UNIX_EPOCH);
-        check(&[budget("web", Some("web"), 0)], &going, Blocking::Now, None);
+        check(&[budget("web", Some("web"), 0)], &going, PdbCheck::Now, None);
     }
 }

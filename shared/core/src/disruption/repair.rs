@@ -1,6 +1,6 @@
 //! Replacing nodes that are broken (disruption 15), unless so many are that something else must be wrong.
 
-use super::state::is_ours;
+use super::cluster_view::is_managed_class;
 use std::collections::BTreeMap;
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::NodeClaim;
@@ -15,17 +15,17 @@ pub struct RepairPolicy {
     pub toleration: SignedDuration,
 }
 
-const HALF_AN_HOUR: SignedDuration = SignedDuration::from_mins(30);
+const THIRTY_MINUTES: SignedDuration = SignedDuration::from_mins(30);
 
 /// The policies of the AWS provider; all but `Ready` are reported by the EKS node monitoring agent.
 pub const AWS_POLICIES: [RepairPolicy; 7] = [
-    RepairPolicy { condition: "Ready", status: ConditionStatus::False, toleration: HALF_AN_HOUR },
-    RepairPolicy { condition: "Ready", status: ConditionStatus::Unknown, toleration: HALF_AN_HOUR },
+    RepairPolicy { condition: "Ready", status: ConditionStatus::False, toleration: THIRTY_MINUTES },
+    RepairPolicy { condition: "Ready", status: ConditionStatus::Unknown, toleration: THIRTY_MINUTES },
     RepairPolicy { condition: "AcceleratedHardwareReady", status: ConditionStatus::False, toleration: SignedDuration::from_mins(10) },
-    RepairPolicy { condition: "StorageReady", status: ConditionStatus::False, toleration: HALF_AN_HOUR },
-    RepairPolicy { condition: "NetworkingReady", status: ConditionStatus::False, toleration: HALF_AN_HOUR },
-    RepairPolicy { condition: "KernelReady", status: ConditionStatus::False, toleration: HALF_AN_HOUR },
-    RepairPolicy { condition: "ContainerRuntimeReady", status: ConditionStatus::False, toleration: HALF_AN_HOUR },
+    RepairPolicy { condition: "StorageReady", status: ConditionStatus::False, toleration: THIRTY_MINUTES },
+    RepairPolicy { condition: "NetworkingReady", status: ConditionStatus::False, toleration: THIRTY_MINUTES },
+    RepairPolicy { condition: "KernelReady", status: ConditionStatus::False, toleration: THIRTY_MINUTES },
+    RepairPolicy { condition: "ContainerRuntimeReady", status: ConditionStatus::False, toleration: THIRTY_MINUTES },
 ];
 
 /// Of a hundred nodes so many may be broken, rounded up, before repair stops.
@@ -65,10 +65,10 @@ pub fn repairs(objects: &ClusterObjects, now: Timestamp) -> Vec<Repair> {
     for node in &objects.nodes {
         // None or two claims for one machine: it is not clear what to delete.
         let Some([claim]) = claims.get(node.spec.provider_id.as_str()).map(Vec::as_slice) else { continue };
-        if node.spec.provider_id.is_empty() || !is_ours(&claim.spec.node_class_ref) {
+        if node.spec.provider_id.is_empty() || !is_managed_class(&claim.spec.node_class_ref) {
             continue;
         }
-        if let Some(verdict) = judge(objects, node, claim, now) {
+        if let Some(verdict) = evaluate(objects, node, claim, now) {
             found.push(Repair { node: node.metadata.name.clone(), node_claim: claim.metadata.name.clone(), verdict });
         }
     }
@@ -76,8 +76,8 @@ pub fn repairs(objects: &ClusterObjects, now: Timestamp) -> Vec<Repair> {
     found
 }
 
-fn judge(objects: &ClusterObjects, node: &Node, claim: &NodeClaim, now: Timestamp) -> Option<RepairVerdict> {
-    let (ends, policy) = matches(node).min_by_key(|(ends, _)| *ends)?;
+fn evaluate(objects: &ClusterObjects, node: &Node, claim: &NodeClaim, now: Timestamp) -> Option<RepairVerdict> {
+    let (ends, policy) = matching_policies(node).min_by_key(|(ends, _)| *ends)?;
     if now < ends {
         return Some(RepairVerdict::Wait { until: ends });
     }
@@ -89,19 +89,19 @@ fn judge(objects: &ClusterObjects, node: &Node, claim: &NodeClaim, now: Timestam
         meta.label(labels::NODE_POOL) == pool && meta.label(labels::PROVISIONER_NAME).is_some() == old
     };
     let scope = objects.nodes.iter().filter(|other| pool.is_none() || same(other));
-    let (all, unhealthy) =
-        scope.fold((0usize, 0usize), |(all, sick), other| (all + 1, sick + usize::from(matches(other).next().is_some())));
+    let (all, unhealthy) = scope
+        .fold((0usize, 0usize), |(all, unhealthy), other| (all + 1, unhealthy + usize::from(matching_policies(other).next().is_some())));
     let allowed = (all * UNHEALTHY_PERCENT_MAX).div_ceil(100);
     if unhealthy > allowed {
         return Some(RepairVerdict::TooMany { unhealthy, allowed, pool: pool.map(str::to_owned) });
     }
-    let stated = claim.metadata.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse::<Timestamp>().ok());
-    let deadline = if stated.is_some_and(|stated| stated <= now) { None } else { Some(now) };
+    let annotated = claim.metadata.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse::<Timestamp>().ok());
+    let deadline = if annotated.is_some_and(|annotated| annotated <= now) { None } else { Some(now) };
     Some(RepairVerdict::Replace { condition: policy.condition, deadline })
 }
 
 /// Policies that a node's conditions meet, with the moment until which that is tolerated.
-fn matches(node: &Node) -> impl Iterator<Item = (Timestamp, &'static RepairPolicy)> + '_ {
+fn matching_policies(node: &Node) -> impl Iterator<Item = (Timestamp, &'static RepairPolicy)> + '_ {
     AWS_POLICIES.iter().filter_map(|policy| {
         let met =
             node.status.conditions.iter().find(|condition| condition.type_ == policy.condition && condition.status == policy.status)?;

@@ -1,7 +1,7 @@
 //! What the cluster would look like without some nodes (disruption 7): the solver's own answer.
 
 use super::candidates::Candidate;
-use super::state::World;
+use super::cluster_view::ClusterView;
 use super::verdict::Keep;
 use crate::pods::is_provisionable;
 use crate::schedule::{NewClaim, Options, Packing, Placement, Plan, PodRef, Prepared, Simulation, solve};
@@ -17,14 +17,14 @@ pub(super) enum Targets {
     /// All of them.
     All,
     /// Not those whose own pods came or went lately.
-    Quiet,
+    Stable,
     /// Not those that have not initialized yet.
     Initialized,
 }
 
 /// Where the pods of removed nodes would go.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct SimulationResult {
     /// Machines that would have to be launched.
     pub(super) claims: Vec<NewClaim>,
     /// Existing nodes that would take moving pods, sorted.
@@ -35,7 +35,7 @@ pub(super) struct Outcome {
 
 /// Runs simulations, and counts them.
 pub(super) struct Simulator<'w> {
-    world: &'w World<'w>,
+    view: &'w ClusterView<'w>,
     /// Pods that wait already, those of buffers included, by key: they may stay without a place.
     waiting: BTreeSet<String>,
     /// The cluster made ready for many questions; `Some(None)` where only a solve from scratch is right.
@@ -45,27 +45,27 @@ pub(super) struct Simulator<'w> {
 
 impl<'w> Simulator<'w> {
     /// For the methods of a pass, which share what is prepared: [`Simulator::into_prepared`] gives it back.
-    pub(super) fn with_prepared(world: &'w World<'w>, prepared: Option<Option<Prepared<'w>>>) -> Self {
-        Self { prepared, ..Self::new(world, world.input.settings.simulations_max) }
+    pub(super) fn with_prepared(view: &'w ClusterView<'w>, prepared: Option<Option<Prepared<'w>>>) -> Self {
+        Self { prepared, ..Self::new(view, view.input.settings.simulations_max) }
     }
     /// A single question is asked of the cluster as it is: preparing costs as much.
-    pub(super) fn new(world: &'w World<'w>, simulations: u32) -> Self {
-        let cluster = &world.input.cluster;
+    pub(super) fn new(view: &'w ClusterView<'w>, simulations: u32) -> Self {
+        let cluster = &view.input.cluster;
         let real = cluster.objects.pods.iter().filter(|pod| is_provisionable(pod));
         let waiting: BTreeSet<String> = real.chain(cluster.virtual_pods).map(|pod| pod.metadata.key()).collect();
-        Self { world, waiting, prepared: (simulations <= 1).then_some(None), left: simulations }
+        Self { view, waiting, prepared: (simulations <= 1).then_some(None), left: simulations }
     }
     pub(super) fn into_prepared(self) -> Option<Option<Prepared<'w>>> {
         self.prepared
     }
 
     /// No more simulations in this pass.
-    pub(super) fn is_spent(&self) -> bool {
+    pub(super) fn is_exhausted(&self) -> bool {
         self.left == 0
     }
 
     /// Imagines the candidates gone. Fails when a pod that runs now would have no place.
-    pub(super) fn without(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Result<Outcome, Keep> {
+    pub(super) fn without(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Result<SimulationResult, Keep> {
         self.left = self.left.saturating_sub(1);
         let plan = self.solve(candidates, targets, packing);
         self.all_placed(&plan)?;
@@ -74,7 +74,7 @@ impl<'w> Simulator<'w> {
         let takes_moving = |pods: &[PodRef]| pods.iter().any(|pod| moving.contains(&(&*pod.namespace, &*pod.name)));
         let destinations = plan.placements.iter().filter(|placement| takes_moving(&placement.pods));
         let destinations = destinations.map(|placement| placement.node.clone()).collect();
-        Ok(Outcome { destinations, claims: plan.claims, placements: plan.placements })
+        Ok(SimulationResult { destinations, claims: plan.claims, placements: plan.placements })
     }
 
     /// Whether pods wait for a place at all.
@@ -89,25 +89,25 @@ impl<'w> Simulator<'w> {
 
     fn solve(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Plan {
         let names: BTreeSet<String> = candidates.iter().map(|candidate| candidate.name().to_owned()).collect();
-        let world = self.world;
+        let view = self.view;
         if packing == Packing::Reference && targets != Targets::Initialized {
-            let prepared = self.prepared.get_or_insert_with(|| Prepared::new(&world.input.cluster, &world.questions));
+            let prepared = self.prepared.get_or_insert_with(|| Prepared::new(&view.input.cluster, &view.simulation_options));
             if let Some(prepared) = prepared.as_mut().filter(|prepared| prepared.knows(&names)) {
-                return prepared.without(&names, targets == Targets::Quiet);
+                return prepared.without(&names, targets == Targets::Stable);
             }
         }
-        let (spare_recent, spare_young) = (targets == Targets::Quiet, targets == Targets::Initialized);
+        let (spare_recent, spare_young) = (targets == Targets::Stable, targets == Targets::Initialized);
         let simulation = Simulation { candidates: names, spare_recent, spare_young };
-        solve(&world.input.cluster, &Options { packing, simulation: Some(simulation), ..world.questions.clone() })
+        solve(&view.input.cluster, &Options { packing, simulation: Some(simulation), ..view.simulation_options.clone() })
     }
 
     fn all_placed(&self, plan: &Plan) -> Result<(), Keep> {
-        let stranded = plan.left_out.iter().filter(|left| !self.waiting.contains(&left.pod.key()));
-        let stranded = stranded.map(|left| (left.pod.key(), left.reason.to_string()));
+        let unplaced = plan.left_out.iter().filter(|left| !self.waiting.contains(&left.pod.key()));
+        let unplaced = unplaced.map(|left| (left.pod.key(), left.reason.to_string()));
         // Whoever binds them may take them in another order, and then they wait for good.
         let apart = plan.apart.iter().map(PodRef::key).filter(|pod| !self.waiting.contains(pod));
         let apart = apart.map(|pod| (pod, "it would start apart from the pods that it must be near".to_owned()));
-        let mut listed: Vec<(String, String)> = stranded.chain(apart).collect();
+        let mut listed: Vec<(String, String)> = unplaced.chain(apart).collect();
         if listed.is_empty() {
             return Ok(());
         }

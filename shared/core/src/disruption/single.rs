@@ -3,10 +3,10 @@
 use super::balanced::{Totals, Weighed};
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason};
-use super::compute::compute;
+use super::compute::compute_consolidation;
 use super::consolidation::{approve, eligible};
-use super::outlook::Outlook;
 use super::pass::Pass;
+use super::quick_check::QuickCheck;
 use super::simulate::Simulator;
 use super::verdict::Keep;
 use crate::schedule::Packing;
@@ -22,41 +22,42 @@ pub(super) enum Aim {
 }
 
 pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
-    let nodes = in_turn(eligible(pass, Method::SingleNode), &pass.memory.unreached);
+    let nodes = interleave_pools(eligible(pass, Method::SingleNode), &pass.memory.unreached);
     if nodes.is_empty() {
         return Vec::new();
     }
-    let left = pass.budget(Reason::Underutilized);
-    let (free, bound): (Vec<Candidate<'w>>, Vec<Candidate<'w>>) = nodes.into_iter().partition(|node| left.of(node.pool_name()) > 0);
-    for node in &bound {
+    let remaining = pass.budget(Reason::Underutilized);
+    let (within_budget, over_budget): (Vec<Candidate<'w>>, Vec<Candidate<'w>>) =
+        nodes.into_iter().partition(|node| remaining.of(node.pool_name()) > 0);
+    for node in &over_budget {
         pass.keep_for_budget(node, Reason::Underutilized);
     }
     // Nodes that a budget holds back are not looked at; once it lets them go, these are other nodes.
-    let nodes = free;
-    if aim == Aim::Command && pass.found_nothing_before(Method::SingleNode, &nodes) {
+    let nodes = within_budget;
+    if aim == Aim::Command && pass.found_nothing_recently(Method::SingleNode, &nodes) {
         return Vec::new();
     }
-    let totals = Totals::new(pass.world, &pass.candidates);
+    let totals = Totals::new(pass.view, &pass.candidates);
     let mut simulator = pass.simulator();
-    let first_wins = pass.world.input.settings.solve.packing == Packing::Reference;
+    let first_wins = pass.view.input.settings.solve.packing == Packing::Reference;
     // The reference simulates always, and so tells other reasons.
-    let outlook = (!first_wins).then(|| Outlook::new(pass.world));
+    let quick_check = (!first_wins).then(|| QuickCheck::new(pass.view));
     let mut best: Option<(&Candidate<'w>, Command)> = None;
     let mut unreached = BTreeSet::new();
     for node in &nodes {
-        if simulator.is_spent() || first_wins && best.is_some() {
+        if simulator.is_exhausted() || first_wins && best.is_some() {
             unreached.insert(node.name().to_owned());
             pass.keep(node, Keep::NotReached);
             continue;
         }
         let mut weighed = Vec::new();
-        let found = consider(pass, &totals, outlook.as_ref(), &mut simulator, node, &mut weighed);
+        let found = evaluate(pass, &totals, quick_check.as_ref(), &mut simulator, node, &mut weighed);
         pass.weighed.append(&mut weighed);
         match found {
             Err(keep) => pass.keep(node, keep),
             // Another node's move comes first; this one's is looked at again once that is done.
             Ok(command) => {
-                pass.wait_turn(node, command.savings);
+                pass.keep_for_later(node, command.savings);
                 if best.as_ref().is_none_or(|(_, known)| command.savings > known.savings) {
                     best = Some((node, command));
                 }
@@ -71,13 +72,13 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     }
     match best {
         Some((node, command)) => {
-            pass.notes.chosen(&command);
-            totals.note_approval(&mut pass.notes, &[node], &command);
+            pass.events.chosen(&command);
+            totals.note_approval(&mut pass.events, &[node], &command);
             vec![command]
         }
         None => {
             if pass.memory.unreached.is_empty() {
-                pass.remember_nothing(Method::SingleNode, &nodes);
+                pass.remember_found_nothing(Method::SingleNode, &nodes);
             } else {
                 pass.timeouts.insert(Method::SingleNode);
             }
@@ -86,32 +87,32 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     }
 }
 
-fn consider(
+fn evaluate(
     pass: &Pass<'_>,
     totals: &Totals,
-    outlook: Option<&Outlook<'_>>,
+    quick_check: Option<&QuickCheck<'_>>,
     simulator: &mut Simulator<'_>,
     node: &Candidate<'_>,
     weighed: &mut Vec<Weighed>,
 ) -> Result<Command, Keep> {
-    totals.can_pass(node).map_err(|thousandths| Keep::PoorScore { thousandths })?;
+    totals.check_deletion_score(node).map_err(|thousandths| Keep::PoorScore { thousandths })?;
     let unpriced = |keep| if keep == Keep::NothingCheaper && node.price == Price::ZERO { Keep::PriceUnknown } else { keep };
-    if let Some(keep) = outlook.and_then(|outlook| outlook.hopeless(node)) {
+    if let Some(keep) = quick_check.and_then(|quick_check| quick_check.rules_out(node)) {
         return Err(unpriced(keep));
     }
-    let command = compute(pass.world, simulator, &[node], Method::SingleNode).map_err(unpriced)?;
+    let command = compute_consolidation(pass.view, simulator, &[node], Method::SingleNode).map_err(unpriced)?;
     approve(pass, totals, &[node], &command, weighed)?;
     Ok(command)
 }
 
 /// Nodes that the last pass did not reach come first; within both parts the pools take turns.
-fn in_turn<'w>(sorted: Vec<Candidate<'w>>, unreached: &BTreeSet<String>) -> Vec<Candidate<'w>> {
-    let mut turn_of: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+fn interleave_pools<'w>(sorted: Vec<Candidate<'w>>, unreached: &BTreeSet<String>) -> Vec<Candidate<'w>> {
+    let mut next_turn: BTreeMap<(bool, &str), usize> = BTreeMap::new();
     let mut keyed: Vec<(bool, usize, &str, Candidate<'w>)> = Vec::with_capacity(sorted.len());
     for node in sorted {
         let reached = !unreached.contains(node.name());
         let pool: &'w str = node.pool_name();
-        let turn = turn_of.entry((reached, pool)).or_default();
+        let turn = next_turn.entry((reached, pool)).or_default();
         keyed.push((reached, *turn, pool, node));
         *turn += 1;
     }

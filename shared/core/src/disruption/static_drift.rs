@@ -4,13 +4,13 @@ use super::candidates::Candidate;
 use super::command::{Command, Method, Reason, Savings};
 use super::input::Gate;
 use super::pass::Pass;
-use super::static_pools::{Census, claim_from_template};
+use super::static_pools::{PoolCounts, claim_from_template};
 use super::verdict::Keep;
 use std::collections::BTreeMap;
 
 pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     let mut by_pool: BTreeMap<&'w str, Vec<Candidate<'w>>> = BTreeMap::new();
-    let on = pass.world.input.settings.static_capacity == Gate::On;
+    let on = pass.view.input.settings.static_capacity == Gate::On;
     for node in pass.candidates.iter().filter(|node| on && node.pool.is_static() && node.may_be_taken_by(Method::StaticDrift)) {
         if pass.drift_reason(node).is_some() {
             by_pool.entry(node.pool_name()).or_default().push(node.clone());
@@ -20,35 +20,35 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     if by_pool.is_empty() {
         return Vec::new();
     }
-    let left = pass.budget(Reason::Drifted);
+    let remaining = pass.budget(Reason::Drifted);
     let mut commands = Vec::new();
     for (pool, nodes) in by_pool {
-        let allowed = usize::try_from(left.of(pool)).unwrap_or(usize::MAX).min(nodes.len());
-        let room = room(pass, pool, &nodes, allowed);
+        let allowed = usize::try_from(remaining.of(pool)).unwrap_or(usize::MAX).min(nodes.len());
+        let available = replacements_available(pass, pool, &nodes, allowed);
         for (at, node) in nodes.iter().enumerate() {
-            if at < room {
-                commands.push(replace(node, pass.world.now()));
+            if at < available {
+                commands.push(replace(node, pass.view.now()));
             } else if at < allowed {
                 pass.keep(node, Keep::NoRoomToReplace { pool: pool.to_owned() });
             } else {
                 pass.keep_for_budget(node, Reason::Drifted);
             }
-            pass.await_drift(node);
+            pass.keep_drift_verdict(node);
         }
     }
     commands
 }
 
 /// How many replacements the pool may launch now.
-fn room(pass: &Pass<'_>, pool: &str, nodes: &[Candidate<'_>], allowed: usize) -> usize {
+fn replacements_available(pass: &Pass<'_>, pool: &str, nodes: &[Candidate<'_>], allowed: usize) -> usize {
     let Some(spec) = nodes.first().map(|node| node.pool) else { return 0 };
-    let census = Census::of(pass.world, pool);
+    let counts = PoolCounts::of(pass.view, pool);
     let replicas = usize::try_from(spec.spec.replicas.unwrap_or(0)).unwrap_or(0);
-    if census.active + census.pending > replicas {
+    if counts.active + counts.pending_disruption > replicas {
         // Scaling down comes first; it takes drifted nodes anyway.
         return 0;
     }
-    census.room(spec).min(allowed)
+    counts.available_nodes(spec).min(allowed)
 }
 
 fn replace(node: &Candidate<'_>, now: whittle_units::Timestamp) -> Command {

@@ -1,9 +1,9 @@
 //! Static pools keep their number of nodes (disruption 16).
 
+use super::cluster_view::{ClusterView, Machine};
 use super::cost::lifetime_cost;
 use super::input::{Gate, Input};
 use super::protection::protection;
-use super::state::{Machine, World};
 use crate::pods::{is_active, is_daemon_owned};
 use crate::requirements::{from_labels, from_requirements};
 use crate::schedule::{ClaimWhy, NewClaim, TypeNames};
@@ -28,38 +28,38 @@ pub struct StaticChange {
 
 /// How many machines a pool has, by what becomes of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Census {
+pub(super) struct PoolCounts {
     /// To stay.
     pub(super) active: usize,
     /// To go once their replacements are there.
-    pub(super) pending: usize,
+    pub(super) pending_disruption: usize,
     /// Going.
     pub(super) deleting: usize,
 }
 
-impl Census {
-    pub(super) fn of(world: &World<'_>, pool: &str) -> Self {
-        let mut census = Self::default();
-        for claim in world.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(pool)) {
+impl PoolCounts {
+    pub(super) fn of(view: &ClusterView<'_>, pool: &str) -> Self {
+        let mut counts = Self::default();
+        for claim in view.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(pool)) {
             let marked = || {
                 let of_claim = |machine: &&Machine<'_>| machine.claim_name() == claim.metadata.name;
-                world.machines.iter().find(of_claim).is_some_and(|machine| machine.state.marked_for_deletion || machine.facts.in_command)
+                view.machines.iter().find(of_claim).is_some_and(|machine| machine.state.marked_for_deletion || machine.facts.in_command)
             };
             if claim.metadata.is_deleting() {
-                census.deleting += 1;
+                counts.deleting += 1;
             } else if marked() {
-                census.pending += 1;
+                counts.pending_disruption += 1;
             } else {
-                census.active += 1;
+                counts.active += 1;
             }
         }
-        census.deleting += world.input.facts.values().filter(|facts| facts.machine_may_come_to.as_deref() == Some(pool)).count();
-        census
+        counts.deleting += view.input.facts.values().filter(|facts| facts.machine_may_come_to.as_deref() == Some(pool)).count();
+        counts
     }
 
     /// How many more machines the pool's node limit allows.
-    pub(super) fn room(self, pool: &NodePool) -> usize {
-        let taken = self.active + self.pending + self.deleting;
+    pub(super) fn available_nodes(self, pool: &NodePool) -> usize {
+        let taken = self.active + self.pending_disruption + self.deleting;
         match pool.spec.limits.0.get("nodes") {
             Some(limit) => usize::try_from(limit.units_floor()).unwrap_or(0).saturating_sub(taken),
             None => usize::MAX,
@@ -73,22 +73,22 @@ pub fn static_changes(input: Input<'_>) -> Vec<StaticChange> {
     if input.settings.static_capacity == Gate::Off {
         return Vec::new();
     }
-    let world = World::new(input);
-    let pools = world.pools().filter(|pool| pool.is_static() && !pool.metadata.is_deleting());
-    let changes = pools.map(|pool| change(&world, pool));
+    let view = ClusterView::new(input);
+    let pools = view.pools().filter(|pool| pool.is_static() && !pool.metadata.is_deleting());
+    let changes = pools.map(|pool| change(&view, pool));
     changes.filter(|change| !change.launch.is_empty() || !change.delete.is_empty() || change.at_limit).collect()
 }
 
-fn change(world: &World<'_>, pool: &NodePool) -> StaticChange {
-    let census = Census::of(world, &pool.metadata.name);
+fn change(view: &ClusterView<'_>, pool: &NodePool) -> StaticChange {
+    let counts = PoolCounts::of(view, &pool.metadata.name);
     let replicas = usize::try_from(pool.spec.replicas.unwrap_or(0)).unwrap_or(0);
-    let missing = replicas.saturating_sub(census.active + census.pending);
+    let missing = replicas.saturating_sub(counts.active + counts.pending_disruption);
     let ready = conditions::is_true(&pool.status.conditions, conditions::READY);
-    let granted = if ready { missing.min(census.room(pool)) } else { 0 };
+    let granted = if ready { missing.min(counts.available_nodes(pool)) } else { 0 };
     StaticChange {
         node_pool: pool.metadata.name.clone(),
         launch: vec![claim_from_template(pool); granted],
-        delete: victims(world, pool, census.active.saturating_sub(replicas)),
+        delete: select_for_deletion(view, pool, counts.active.saturating_sub(replicas)),
         at_limit: ready && granted < missing,
         shadow: pool.is_shadow(),
     }
@@ -101,18 +101,18 @@ fn is_launched(claim: &NodeClaim) -> bool {
 
 /// Claims that are not launched yet, then empty nodes, then the others: unprotected before protected, the cheapest to
 /// move first.
-fn victims(world: &World<'_>, pool: &NodePool, excess: usize) -> Vec<String> {
+fn select_for_deletion(view: &ClusterView<'_>, pool: &NodePool, excess: usize) -> Vec<String> {
     let mut ranked: Vec<((u8, bool, i128), &str)> = Vec::new();
-    for claim in world.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(&pool.metadata.name)) {
+    for claim in view.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(&pool.metadata.name)) {
         if claim.metadata.is_deleting() {
             continue;
         }
         let name = claim.metadata.name.as_str();
-        let machine = world.machines.iter().find(|machine| machine.claim_name() == name);
+        let machine = view.machines.iter().find(|machine| machine.claim_name() == name);
         match machine {
             Some(machine) if machine.state.marked_for_deletion || machine.facts.in_command => {}
             _ if !is_launched(claim) => ranked.push(((0, false, 0), name)),
-            Some(machine) => ranked.push((rank(world, machine), name)),
+            Some(machine) => ranked.push((rank(view, machine), name)),
             None => ranked.push(((1, false, 0), name)),
         }
     }
@@ -120,8 +120,8 @@ fn victims(world: &World<'_>, pool: &NodePool, excess: usize) -> Vec<String> {
     ranked.into_iter().take(excess).map(|(_, name)| name.to_owned()).collect()
 }
 
-fn rank(world: &World<'_>, machine: &Machine<'_>) -> (u8, bool, i128) {
-    let now = world.now();
+fn rank(view: &ClusterView<'_>, machine: &Machine<'_>) -> (u8, bool, i128) {
+    let now = view.now();
     let protected_pod = machine.pods.iter().any(|pod| is_active(pod) && protection(pod, now).is_active());
     if machine.pods.iter().all(|pod| is_daemon_owned(pod)) && !protected_pod {
         return (1, false, 0);

@@ -1,13 +1,13 @@
 //! Before a command that rested is executed, everything is looked at again (disruption 8.9).
 
 use super::candidates::Candidate;
+use super::cluster_view::{ClusterView, Machine};
 use super::command::{Command, Method, Proposal};
+use super::events::{CONSOLIDATION_REJECTED, EventCollector, Note};
 use super::input::Input;
-use super::notes::{CONSOLIDATION_REJECTED, Note, Notes};
-use super::options::Replacement;
-use super::pass::{Pass, Side};
+use super::pass::{Pass, PoolMode};
+use super::replacement::Replacement;
 use super::simulate::{Simulator, Targets};
-use super::state::{Machine, World};
 use super::{compute, consolidation, drift_execution, emptiness, static_drift};
 use crate::schedule::Packing;
 use std::fmt;
@@ -65,10 +65,10 @@ impl fmt::Display for RejectionCause {
 /// # Errors
 /// What changed in the meantime; nothing is to be executed then.
 pub fn validate(input: Input<'_>, proposal: &Proposal) -> Result<Validated, Rejection> {
-    let world = World::new(input);
-    let mut pass = Pass::new(&world, Side::Live);
-    if world.now() < proposal.execute_after {
-        return Err(reject(&world, proposal, RejectionCause::TooEarly));
+    let view = ClusterView::new(input);
+    let mut pass = Pass::new(&view, PoolMode::Live);
+    if view.now() < proposal.execute_after {
+        return Err(reject(&view, proposal, RejectionCause::TooEarly));
     }
     let whole = |command| Validated { command, dropped: 0 };
     match proposal.method {
@@ -83,34 +83,34 @@ fn still_empty(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Validated, Re
     let mut empty: Vec<Candidate<'_>> = pass.candidates.iter().filter(|candidate| named(candidate.name())).cloned().collect();
     empty.retain(|candidate| emptiness::filter(pass, candidate).is_ok());
     if empty.is_empty() {
-        return Err(reject(pass.world, proposal, RejectionCause::Churn));
+        return Err(reject(pass.view, proposal, RejectionCause::Churn));
     }
     empty.sort_by(Candidate::by_savings_ratio);
     let mut left = pass.budget(proposal.method.reason());
     let still = empty.len();
     empty.retain(|candidate| left.take(candidate.pool_name()));
-    let nominated = |machine: &&Machine<'_>| named(machine.name()) && machine.nominated(pass.world.now()).is_some();
-    let dropped = still - empty.len() + pass.world.machines.iter().filter(nominated).count();
+    let nominated = |machine: &&Machine<'_>| named(machine.name()) && machine.nominated_until(pass.view.now()).is_some();
+    let dropped = still - empty.len() + pass.view.machines.iter().filter(nominated).count();
     if empty.is_empty() {
-        return Err(Rejection { failed: dropped, ..reject(pass.world, proposal, RejectionCause::Budget) });
+        return Err(Rejection { failed: dropped, ..reject(pass.view, proposal, RejectionCause::Budget) });
     }
-    let empty = emptiness::spare_wanted(pass, empty);
+    let empty = emptiness::spare_nodes_for_pending_pods(pass, empty);
     if empty.is_empty() {
-        return Err(reject(pass.world, proposal, RejectionCause::Scheduling));
+        return Err(reject(pass.view, proposal, RejectionCause::Scheduling));
     }
-    Ok(Validated { command: emptiness::command(&empty, pass.world.now()), dropped })
+    Ok(Validated { command: emptiness::command(&empty, pass.view.now()), dropped })
 }
 
 /// Drift does not rest; a stored command of it is decided anew.
 fn still_drifted(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
     let commands = if proposal.method == Method::Drift { drift_execution::commands(pass) } else { static_drift::commands(pass) };
     let same = |command: &Command| command.proposal(proposal.decided_at).nodes == proposal.nodes;
-    commands.into_iter().find(same).ok_or_else(|| reject(pass.world, proposal, RejectionCause::Churn))
+    commands.into_iter().find(same).ok_or_else(|| reject(pass.view, proposal, RejectionCause::Churn))
 }
 
 fn still_underused(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
-    let world = pass.world;
-    let fail = |cause| Err(reject(world, proposal, cause));
+    let view = pass.view;
+    let fail = |cause| Err(reject(view, proposal, cause));
     let named = |node: &Candidate<'_>| proposal.nodes.iter().any(|name| name == node.name());
     let may_go = |node: &Candidate<'_>| node.may_be_taken_by(proposal.method) && consolidation::filter(pass, node).is_ok();
     let nodes: Vec<Candidate<'_>> = pass.candidates.iter().filter(|node| named(node) && may_go(node)).cloned().collect();
@@ -122,39 +122,39 @@ fn still_underused(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, 
         return fail(RejectionCause::Budget);
     }
     let nodes: Vec<&Candidate<'_>> = nodes.iter().collect();
-    let mut simulator = Simulator::new(pass.world, 1);
-    let Ok(mut outcome) = simulator.without(&nodes, Targets::Quiet, Packing::Reference) else {
+    let mut simulator = Simulator::new(pass.view, 1);
+    let Ok(mut result) = simulator.without(&nodes, Targets::Stable, Packing::Reference) else {
         return fail(RejectionCause::Scheduling);
     };
-    let replacement = match (outcome.claims.len(), proposal.replacements.as_slice()) {
+    let replacement = match (result.claims.len(), proposal.replacements.as_slice()) {
         (0, []) => None,
         (1, [proposed]) => {
-            let mut replacement = Replacement::new(pass.world, outcome.claims.swap_remove(0));
+            let mut replacement = Replacement::new(pass.view, result.claims.swap_remove(0));
             replacement.retain(|instance_type| proposed.contains(&instance_type.name));
             if replacement.len() < proposed.len() {
                 return fail(RejectionCause::Scheduling);
             }
             let ceiling: Price = nodes.iter().map(|node| node.price).sum();
-            if replacement.below(ceiling).is_err() || replacement.len() < proposed.len() {
+            if replacement.keep_cheaper_than(ceiling).is_err() || replacement.len() < proposed.len() {
                 // Prices moved meanwhile: the bill must not grow.
                 return fail(RejectionCause::Scheduling);
             }
             if replacement.allows(labels::CAPACITY_SPOT) && replacement.allows(labels::CAPACITY_ON_DEMAND) {
-                replacement.narrow_to(labels::CAPACITY_SPOT);
+                replacement.restrict_to(labels::CAPACITY_SPOT);
             }
             Some(replacement)
         }
         _ => return fail(RejectionCause::Scheduling),
     };
-    Ok(compute::command(pass.world, proposal.method, &nodes, replacement, (outcome.destinations, outcome.placements)))
+    Ok(compute::command(pass.view, proposal.method, &nodes, replacement, (result.destinations, result.placements)))
 }
 
-fn reject(world: &World<'_>, proposal: &Proposal, cause: RejectionCause) -> Rejection {
-    let mut notes = Notes::default();
+fn reject(view: &ClusterView<'_>, proposal: &Proposal, cause: RejectionCause) -> Rejection {
+    let mut notes = EventCollector::default();
     if matches!(proposal.method, Method::MultiNode | Method::SingleNode) {
         for node in &proposal.nodes {
             let message = format!("Consolidation rejected: {}", proposal.text_for(node, &cause.to_string()));
-            match world.machines.iter().find(|machine| machine.name() == node) {
+            match view.machines.iter().find(|machine| machine.name() == node) {
                 Some(machine) => notes.on_machine(machine, CONSOLIDATION_REJECTED, &message),
                 None => notes.about(format!("node/{node}"), CONSOLIDATION_REJECTED, message),
             }

@@ -184,7 +184,7 @@ impl Blocker {
     }
 
     /// Nobody is told where there is no NodeClaim to tell it on, or where a command is under way.
-    pub(crate) fn is_silent(&self) -> bool {
+    pub(crate) fn has_no_event(&self) -> bool {
         matches!(self, Self::InCommand | Self::NotManaged)
     }
 }
@@ -222,7 +222,7 @@ impl Keep {
     }
 
     /// Whether the node gets an `Unconsolidatable` event.
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn has_event(&self) -> bool {
         !matches!(
             self,
             Self::StaticPool

@@ -1,7 +1,7 @@
 //! What a NodePool can buy, with what follows from that alone: worked out once, however many decisions look at it.
 
 use super::stock::Stock;
-use crate::disruption::Asked;
+use crate::disruption::OfferingIndex;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -13,14 +13,14 @@ use whittle_api::catalog::InstanceType;
 pub struct Assortment {
     types: Vec<InstanceType>,
     stock: OnceLock<Arc<Stock>>,
-    asked: OnceLock<Arc<Asked>>,
+    offering_index: OnceLock<Arc<OfferingIndex>>,
 }
 
 impl Assortment {
     /// The types, to be changed.
     pub fn change(&mut self) -> &mut Vec<InstanceType> {
         self.stock.take();
-        self.asked.take();
+        self.offering_index.take();
         &mut self.types
     }
 
@@ -30,8 +30,8 @@ impl Assortment {
     }
 
     /// What the offerings of the types ask for.
-    pub(crate) fn asked(&self) -> &Arc<Asked> {
-        self.asked.get_or_init(|| Arc::new(Asked::of(&self.types)))
+    pub(crate) fn offering_index(&self) -> &Arc<OfferingIndex> {
+        self.offering_index.get_or_init(|| Arc::new(OfferingIndex::new(&self.types)))
     }
 
     /// The types as the solver tries them, in numbers.

@@ -1,6 +1,6 @@
 //! The catalog no longer has the machine (disruption 13.4).
 
-use crate::disruption::state::{Machine, World};
+use crate::disruption::cluster_view::{ClusterView, Machine};
 use crate::requirements::{from_labels, from_requirements};
 use jiff::SignedDuration;
 use whittle_api::catalog::{InstanceType, Offering};
@@ -13,24 +13,24 @@ const TRUSTED_FOR: SignedDuration = SignedDuration::from_hours(1);
 const RECHECK_AFTER: SignedDuration = SignedDuration::from_mins(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum CatalogCheck {
     /// Too young, or found lately.
-    NotNow,
+    Skipped,
     Found,
     Missing,
 }
 
-pub(super) fn look(world: &World<'_>, machine: &Machine<'_>, claim: &NodeClaim, pool: &NodePool) -> Look {
-    let younger_than = |since: whittle_units::Timestamp, span| world.now().duration_since(since) < span;
-    let young = claim.metadata.creation_timestamp.is_none_or(|created| world.now().duration_since(created) <= TRUSTED_FOR);
-    let seen_lately = machine.facts.type_seen_at.is_some_and(|at| younger_than(at, RECHECK_AFTER));
-    if young || seen_lately || !world.has_types(&pool.metadata.name) {
+pub(super) fn check_catalog(view: &ClusterView<'_>, machine: &Machine<'_>, claim: &NodeClaim, pool: &NodePool) -> CatalogCheck {
+    let younger_than = |since: whittle_units::Timestamp, span| view.now().duration_since(since) < span;
+    let young = claim.metadata.creation_timestamp.is_none_or(|created| view.now().duration_since(created) <= TRUSTED_FOR);
+    let recently_found = machine.facts.type_seen_at.is_some_and(|at| younger_than(at, RECHECK_AFTER));
+    if young || recently_found || !view.has_types(&pool.metadata.name) {
         // A pool without any catalog is a catalog that could not be read: that says nothing about the machine.
-        return Look::NotNow;
+        return CatalogCheck::Skipped;
     }
-    let instance_type = claim.metadata.label(labels::INSTANCE_TYPE).and_then(|name| world.instance_type(&pool.metadata.name, name));
+    let instance_type = claim.metadata.label(labels::INSTANCE_TYPE).and_then(|name| view.instance_type(&pool.metadata.name, name));
     let offered = instance_type.is_some_and(|instance_type| is_offered(instance_type, claim));
-    if offered { Look::Found } else { Look::Missing }
+    if offered { CatalogCheck::Found } else { CatalogCheck::Missing }
 }
 
 fn is_offered(instance_type: &InstanceType, claim: &NodeClaim) -> bool {

@@ -7,7 +7,7 @@ mod static_hash;
 
 pub use cloud::{CloudDrift, MachineFacts, NodeClassFacts, cloud_drift};
 
-use super::state::{Machine, World};
+use super::cluster_view::{ClusterView, Machine};
 use whittle_api::conditions;
 use whittle_api::karpenter::{NodeClaim, NodePool};
 
@@ -19,7 +19,7 @@ pub const REQUIREMENTS_DRIFTED: &str = "RequirementsDrifted";
 pub const INSTANCE_TYPE_NOT_FOUND: &str = "InstanceTypeNotFound";
 
 /// The first reason that holds, and whether the instance type was found in this pass.
-pub(crate) fn reason(world: &World<'_>, machine: &Machine<'_>, claim: &NodeClaim, pool: &NodePool) -> (Option<String>, bool) {
+pub(crate) fn reason(view: &ClusterView<'_>, machine: &Machine<'_>, claim: &NodeClaim, pool: &NodePool) -> (Option<String>, bool) {
     if !conditions::is_true(&claim.status.conditions, conditions::LAUNCHED) {
         return (None, false);
     }
@@ -29,21 +29,21 @@ pub(crate) fn reason(world: &World<'_>, machine: &Machine<'_>, claim: &NodeClaim
     if requirements::have_drifted(claim, pool) {
         return (Some(REQUIREMENTS_DRIFTED.to_owned()), false);
     }
-    let sought = instance_type::look(world, machine, claim, pool);
-    if sought == instance_type::Look::Missing {
+    let found = instance_type::check_catalog(view, machine, claim, pool);
+    if found == instance_type::CatalogCheck::Missing {
         return (Some(INSTANCE_TYPE_NOT_FOUND.to_owned()), false);
     }
-    let of_cloud = match &machine.facts.cloud_drift {
-        Some(found) => found.reason().map(str::to_owned),
-        None => standing(claim),
+    let cloud_reason = match &machine.facts.cloud_drift {
+        Some(drift) => drift.reason().map(str::to_owned),
+        None => stored_cloud_reason(claim),
     };
-    (of_cloud, sought == instance_type::Look::Found)
+    (cloud_reason, found == instance_type::CatalogCheck::Found)
 }
 
 /// A drift that only the cloud can see, noticed earlier.
-fn standing(claim: &NodeClaim) -> Option<String> {
+fn stored_cloud_reason(claim: &NodeClaim) -> Option<String> {
     let ours = [NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED, INSTANCE_TYPE_NOT_FOUND];
     let condition = conditions::find(&claim.status.conditions, conditions::DRIFTED)?;
-    let stands = condition.status == whittle_api::ConditionStatus::True && !ours.contains(&condition.reason.as_str());
-    stands.then(|| condition.reason.clone())
+    let is_cloud_reason = condition.status == whittle_api::ConditionStatus::True && !ours.contains(&condition.reason.as_str());
+    is_cloud_reason.then(|| condition.reason.clone())
 }

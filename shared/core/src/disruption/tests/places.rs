@@ -124,7 +124,7 @@ fn pods_of_nodes_that_are_going_may_wait_for_nodes_that_have_not_initialized() {
 fn a_pod_that_never_found_a_place_holds_nobody() {
     let mut scene = scene(&[("a", 4, "1"), ("room", 4, "1")]);
     keep(&mut scene, "room");
-    scene.pod("hopeless", "", "1").spec.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+    scene.pod("rules_out", "", "1").spec.node_selector.insert("disk".to_owned(), "ssd".to_owned());
     scene.expect(&["single delete [a]"]);
 }
 

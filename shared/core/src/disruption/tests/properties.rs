@@ -2,8 +2,8 @@
 
 use crate::checker::check_command;
 use crate::disruption::candidates::candidate;
-use crate::disruption::simulate::{Outcome, Simulator, Targets};
-use crate::disruption::state::World;
+use crate::disruption::cluster_view::ClusterView;
+use crate::disruption::simulate::{SimulationResult, Simulator, Targets};
 use crate::disruption::testing::{Scene, noon, render};
 use crate::disruption::{Command, Decision, Gate, Keep, Reason};
 use crate::schedule::Packing;
@@ -97,25 +97,25 @@ fn company(pod: &mut Pod, dice: &mut Dice) {
 fn a_prepared_question_answers_as_a_solve_from_scratch() {
     for seed in seeds() {
         drawn(seed).with(|input| {
-            let world = World::new(input);
-            let mut prepared = Simulator::new(&world, 100);
-            for machine in &world.machines {
-                let Ok(node) = candidate(&world, machine) else { continue };
-                for targets in [Targets::Quiet, Targets::All] {
-                    let anew = Simulator::new(&world, 1).without(&[&node], targets, Packing::Reference);
+            let view = ClusterView::new(input);
+            let mut prepared = Simulator::new(&view, 100);
+            for machine in &view.machines {
+                let Ok(node) = candidate(&view, machine) else { continue };
+                for targets in [Targets::Stable, Targets::All] {
+                    let anew = Simulator::new(&view, 1).without(&[&node], targets, Packing::Reference);
                     let asked = prepared.without(&[&node], targets, Packing::Reference);
-                    let told = |outcome: Result<Outcome, Keep>| {
+                    let told = |outcome: Result<SimulationResult, Keep>| {
                         outcome.map(|found| (found.claims, found.destinations)).map_err(|keep| keep.to_string())
                     };
                     assert_eq!(told(asked), told(anew), "seed {seed}, node {}", machine.name());
                 }
             }
-            let nodes: Vec<_> = world.machines.iter().filter_map(|machine| candidate(&world, machine).ok()).collect();
+            let nodes: Vec<_> = view.machines.iter().filter_map(|machine| candidate(&view, machine).ok()).collect();
             let all: Vec<_> = nodes.iter().collect();
             let told = |mut simulator: Simulator<'_>| {
-                simulator.without(&all, Targets::Quiet, Packing::Reference).map(|found| found.claims).map_err(|keep| keep.to_string())
+                simulator.without(&all, Targets::Stable, Packing::Reference).map(|found| found.claims).map_err(|keep| keep.to_string())
             };
-            assert_eq!(told(prepared), told(Simulator::new(&world, 1)), "seed {seed}, all nodes at once");
+            assert_eq!(told(prepared), told(Simulator::new(&view, 1)), "seed {seed}, all nodes at once");
         });
     }
 }
@@ -284,8 +284,8 @@ fn carry_out(scene: &mut Scene, command: &Command, round: usize) {
 
 fn bill(scene: &Scene) -> u64 {
     scene.with(|input| {
-        let world = World::new(input);
-        world.machines.iter().map(|machine| world.price(machine).nanos()).sum()
+        let view = ClusterView::new(input);
+        view.machines.iter().map(|machine| view.price(machine).nanos()).sum()
     })
 }
 

@@ -10,7 +10,7 @@ use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, conditions, 
 use whittle_units::Price;
 
 /// A node that is replaced by a smaller one, and one that its pod could also go to.
-fn world() -> Scene {
+fn view() -> Scene {
     let mut scene = Scene::new();
     scene.node("big", "default", 16);
     scene.pod("p", "big", "1500m");
@@ -23,10 +23,10 @@ fn rules(scene: &Scene, command: &Command) -> Vec<&'static str> {
     rules
 }
 
-/// The command of a sound world, carried out after the world or the command was spoilt.
+/// The command of a sound view, carried out after the view or the command was spoilt.
 #[track_caller]
 fn check(spoil: impl FnOnce(&mut Scene, &mut Command), want: &str) {
-    let mut scene = world();
+    let mut scene = view();
     let mut command = scene.decide().commands.remove(0);
     assert_eq!(rules(&scene, &command), [] as [&str; 0]);
     spoil(&mut scene, &mut command);
@@ -157,7 +157,7 @@ fn a_bill_that_grows_and_pods_without_a_place_are_noticed() {
 
 #[test]
 fn drift_with_a_grace_period_goes_on_over_its_pods_and_over_nothing_else() {
-    let mut scene = world();
+    let mut scene = view();
     let claim = scene.parts("big").1;
     conditions::set(&mut claim.status.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "", noon());
     claim.spec.termination_grace_period = Some("1h".parse().unwrap());

@@ -5,18 +5,18 @@
 //! fails it is kept without asking the solver.
 
 use super::candidates::Candidate;
-use super::state::{Machine, World};
+use super::cluster_view::{ClusterView, Machine};
 use super::verdict::Keep;
 use crate::pods::effective_requests;
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
 use whittle_units::{Price, Resources};
 
-/// Amounts by position of the resource in [`Outlook::names`], in thousandths.
+/// Amounts by position of the resource in [`QuickCheck::names`], in thousandths.
 type Vector = Vec<i64>;
 
 /// Room on existing nodes and what the pools can buy, as plain numbers.
-pub(super) struct Outlook<'w> {
+pub(super) struct QuickCheck<'w> {
     names: Vec<&'w str>,
     /// By machine name: room on nodes that take moving pods; by falling room of the first resource.
     rooms: Vec<(&'w str, Vector)>,
@@ -24,34 +24,34 @@ pub(super) struct Outlook<'w> {
     types: Vec<(Price, Vector)>,
 }
 
-impl<'w> Outlook<'w> {
-    pub(super) fn new(world: &'w World<'w>) -> Self {
-        let names = resource_names(world);
-        let mut outlook = Self { names, rooms: Vec::new(), types: Vec::new() };
-        for machine in world.machines.iter().filter(|machine| takes_moving_pods(world, machine)) {
-            let mut room = outlook.vector(&machine.state.allocatable());
+impl<'w> QuickCheck<'w> {
+    pub(super) fn new(view: &'w ClusterView<'w>) -> Self {
+        let names = resource_names(view);
+        let mut quick_check = Self { names, rooms: Vec::new(), types: Vec::new() };
+        for machine in view.machines.iter().filter(|machine| accepts_moved_pods(view, machine)) {
+            let mut room = quick_check.vector(&machine.state.allocatable());
             for pod in &machine.pods {
-                subtract(&mut room, &outlook.vector(&effective_requests(pod)));
+                subtract(&mut room, &quick_check.vector(&effective_requests(pod)));
             }
-            outlook.rooms.push((machine.name(), room));
+            quick_check.rooms.push((machine.name(), room));
         }
-        outlook.rooms.sort_by(|a, b| (b.1.first(), a.0).cmp(&(a.1.first(), b.0)));
+        quick_check.rooms.sort_by(|a, b| (b.1.first(), a.0).cmp(&(a.1.first(), b.0)));
         // Pools often share a type: once is enough, at its lowest price.
         let mut seen: BTreeMap<Vector, Price> = BTreeMap::new();
-        for instance_type in world.input.cluster.catalog.values().flat_map(|types| types.iter()) {
+        for instance_type in view.input.cluster.catalog.values().flat_map(|types| types.iter()) {
             let available = instance_type.offerings.iter().filter(|offering| offering.available);
             let Some(price) = available.map(|offering| offering.price).min() else { continue };
-            let known = seen.entry(outlook.vector(&instance_type.allocatable())).or_insert(price);
+            let known = seen.entry(quick_check.vector(&instance_type.allocatable())).or_insert(price);
             *known = price.min(*known);
         }
-        outlook.types = seen.into_iter().map(|(vector, price)| (price, vector)).collect();
-        outlook.types.sort();
-        outlook
+        quick_check.types = seen.into_iter().map(|(vector, price)| (price, vector)).collect();
+        quick_check.types.sort();
+        quick_check
     }
 
     /// A reason to keep the node that holds whatever the solver would find.
-    pub(super) fn hopeless(&self, node: &Candidate<'_>) -> Option<Keep> {
-        let mut homeless = vec![0; self.names.len()];
+    pub(super) fn rules_out(&self, node: &Candidate<'_>) -> Option<Keep> {
+        let mut unplaced = vec![0; self.names.len()];
         let mut any = false;
         for pod in &node.pods {
             let needs = self.vector(&effective_requests(pod));
@@ -59,14 +59,14 @@ impl<'w> Outlook<'w> {
             let candidates = self.rooms.iter().take_while(|(_, room)| room.first() >= needs.first());
             if !candidates.into_iter().any(|(name, room)| *name != node.name() && fits(&needs, room)) {
                 any = true;
-                add(&mut homeless, &needs);
+                add(&mut unplaced, &needs);
             }
         }
         if !any {
             return None;
         }
         let cheaper = self.types.iter().take_while(|(price, _)| *price < node.price);
-        let possible = cheaper.into_iter().any(|(_, allocatable)| fits(&homeless, allocatable));
+        let possible = cheaper.into_iter().any(|(_, allocatable)| fits(&unplaced, allocatable));
         (!possible).then_some(Keep::NothingCheaper)
     }
 
@@ -76,9 +76,9 @@ impl<'w> Outlook<'w> {
 }
 
 /// The resources that any pod on a machine asks for.
-pub(super) fn resource_names<'w>(world: &World<'w>) -> Vec<&'w str> {
+pub(super) fn resource_names<'w>(view: &ClusterView<'w>) -> Vec<&'w str> {
     let mut names: Vec<&str> = vec!["cpu", "memory", "pods"];
-    let pods = world.machines.iter().flat_map(|machine| machine.pods.iter().copied());
+    let pods = view.machines.iter().flat_map(|machine| machine.pods.iter().copied());
     for container in pods.flat_map(|pod| &pod.spec.containers) {
         for (name, _) in container.resources.iter().flat_map(|resources| resources.requests.iter()) {
             if !names.contains(&name) {
@@ -96,13 +96,13 @@ pub(super) fn vector(names: &[&str], resources: &Resources) -> Vector {
 
 /// Whether pods of a removed node may land there: not on nodes that go, that are not ready for pods yet, or whose own
 /// pods came or went lately.
-pub(super) fn takes_moving_pods(world: &World<'_>, machine: &Machine<'_>) -> bool {
-    if machine.is_going() || !machine.state.initialized() {
+pub(super) fn accepts_moved_pods(view: &ClusterView<'_>, machine: &Machine<'_>) -> bool {
+    if machine.is_deleting() || !machine.state.initialized() {
         return false;
     }
-    let Some((pool, claim)) = machine.pool().and_then(|pool| world.pool(pool)).zip(machine.claim()) else { return true };
+    let Some((pool, claim)) = machine.pool().and_then(|pool| view.pool(pool)).zip(machine.claim()) else { return true };
     let wait = pool.spec.disruption.consolidate_after.span().unwrap_or(SignedDuration::ZERO);
-    !wait.is_positive() || super::conditions::quiet_since(claim).is_none_or(|since| world.now().duration_since(since) >= wait)
+    !wait.is_positive() || super::conditions::last_pod_activity(claim).is_none_or(|since| view.now().duration_since(since) >= wait)
 }
 
 fn fits(needs: &[i64], room: &[i64]) -> bool {

@@ -10,61 +10,61 @@ use whittle_api::labels;
 
 /// What the offerings of one list ask for.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct OfferingIndex {
     /// By kind.
     kinds: Vec<Requirements>,
     /// By type: the kind of each of its offerings.
-    of: Vec<Vec<usize>>,
+    kinds_of_type: Vec<Vec<usize>>,
 }
 
-impl Asked {
-    pub(crate) fn of(types: &[InstanceType]) -> Self {
-        let mut written: Vec<&[Requirement]> = Vec::new();
-        let mut of = Vec::with_capacity(types.len());
+impl OfferingIndex {
+    pub(crate) fn new(types: &[InstanceType]) -> Self {
+        let mut distinct: Vec<&[Requirement]> = Vec::new();
+        let mut kinds_of_type = Vec::with_capacity(types.len());
         for instance_type in types {
             let mut kinds = Vec::with_capacity(instance_type.offerings.len());
             for offering in &instance_type.offerings {
-                let known = written.iter().position(|known| *known == &offering.requirements[..]);
+                let known = distinct.iter().position(|known| *known == &offering.requirements[..]);
                 kinds.push(known.unwrap_or_else(|| {
-                    written.push(&offering.requirements);
-                    written.len() - 1
+                    distinct.push(&offering.requirements);
+                    distinct.len() - 1
                 }));
             }
-            of.push(kinds);
+            kinds_of_type.push(kinds);
         }
-        Self { kinds: written.into_iter().map(from_requirements).collect(), of }
+        Self { kinds: distinct.into_iter().map(from_requirements).collect(), kinds_of_type }
     }
 }
 
 /// The kinds of offerings of all lists.
-pub(crate) struct Offers {
-    lists: Vec<Listed>,
+pub(crate) struct Offerings {
+    lists: Vec<TypeList>,
     kinds: usize,
 }
 
-/// A list of types, by where it lies: NodePools share lists, and a list lives as long as the decision.
-struct Listed {
-    begins: usize,
-    ends: usize,
+/// A list of types, by where it address: NodePools share lists, and a list lives as long as the decision.
+struct TypeList {
+    start: usize,
+    end: usize,
     /// The number of its first kind among those of all lists.
     first: usize,
-    asked: Arc<Asked>,
+    index: Arc<OfferingIndex>,
 }
 
-impl Offers {
-    pub(crate) fn of(catalog: &BTreeMap<String, Arc<Assortment>>) -> Self {
+impl Offerings {
+    pub(crate) fn new(catalog: &BTreeMap<String, Arc<Assortment>>) -> Self {
         let mut out = Self { lists: Vec::new(), kinds: 0 };
         for types in catalog.values().filter(|types| !types.is_empty()) {
-            let begins = types.as_ptr() as usize;
-            if out.lists.iter().any(|list| list.begins == begins) {
+            let start = types.as_ptr() as usize;
+            if out.lists.iter().any(|list| list.start == start) {
                 continue;
             }
-            let asked = Arc::clone(types.asked());
+            let index = Arc::clone(types.offering_index());
             let first = out.kinds;
-            out.kinds += asked.kinds.len();
-            out.lists.push(Listed { begins, ends: begins + size_of_val(&types[..]), first, asked });
+            out.kinds += index.kinds.len();
+            out.lists.push(TypeList { start, end: start + size_of_val(&types[..]), first, index });
         }
-        out.lists.sort_by_key(|list| list.begins);
+        out.lists.sort_by_key(|list| list.start);
         out
     }
 
@@ -73,7 +73,7 @@ impl Offers {
         let open = |key: &String| labels::WELL_KNOWN.contains(&key.as_str());
         let mut out = vec![false; self.kinds];
         for list in &self.lists {
-            for (at, kind) in list.asked.kinds.iter().enumerate() {
+            for (at, kind) in list.index.kinds.iter().enumerate() {
                 out[list.first + at] = requirements.compatible(kind, open).is_ok();
             }
         }
@@ -82,9 +82,10 @@ impl Offers {
 
     /// The offerings of a type with their kinds.
     pub(crate) fn kinds_of<'t>(&self, instance_type: &'t InstanceType) -> impl Iterator<Item = (usize, &'t Offering)> {
-        let lies = std::ptr::from_ref(instance_type) as usize;
-        let list = self.lists[..self.lists.partition_point(|list| list.begins <= lies)].last().filter(|list| lies < list.ends);
-        let kinds = list.map_or((0, &[][..]), |list| (list.first, &list.asked.of[(lies - list.begins) / size_of::<InstanceType>()][..]));
+        let address = std::ptr::from_ref(instance_type) as usize;
+        let list = self.lists[..self.lists.partition_point(|list| list.start <= address)].last().filter(|list| address < list.end);
+        let kinds = list
+            .map_or((0, &[][..]), |list| (list.first, &list.index.kinds_of_type[(address - list.start) / size_of::<InstanceType>()][..]));
         kinds.1.iter().map(move |kind| kinds.0 + kind).zip(&instance_type.offerings)
     }
 }

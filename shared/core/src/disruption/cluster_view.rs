@@ -1,7 +1,7 @@
 //! The cluster as disruption sees it: machines, pools and what they can buy, indexed once per decision.
 
 use super::input::{ClaimFacts, Input, Settings};
-use super::offers::Offers;
+use super::offerings::Offerings;
 use super::pdb::Pdbs;
 use super::verdict::{Blocker, Verdict, Why};
 use super::workload::workload_of;
@@ -61,7 +61,7 @@ impl<'a> Machine<'a> {
     }
     /// Has a claim of a node class that we serve.
     pub(crate) fn is_managed(&self) -> bool {
-        self.claim().is_some_and(|claim| is_ours(&claim.spec.node_class_ref))
+        self.claim().is_some_and(|claim| is_managed_class(&claim.spec.node_class_ref))
     }
     /// A Node of ours that takes all pods.
     pub(crate) fn is_initialized(&self) -> bool {
@@ -71,7 +71,7 @@ impl<'a> Machine<'a> {
         self.state.node.as_ref().is_some_and(|node| conditions::is_true(&node.status.conditions, conditions::READY))
     }
     /// Going, whoever asked for it.
-    pub(crate) fn is_going(&self) -> bool {
+    pub(crate) fn is_deleting(&self) -> bool {
         self.state.marked_for_deletion
             || self.is_terminating()
             || self.claim().is_some_and(|claim| claim.metadata.is_deleting())
@@ -82,38 +82,38 @@ impl<'a> Machine<'a> {
         self.claim().is_some_and(|claim| conditions::is_true(&claim.status.conditions, conditions::INSTANCE_TERMINATING))
     }
     /// Until when pods are expected on it.
-    pub(crate) fn nominated(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn nominated_until(&self, now: Timestamp) -> Option<Timestamp> {
         self.state.nominated_until.filter(|until| now < *until)
     }
 }
 
 /// Whether a node class reference is served by us.
-pub(crate) fn is_ours(reference: &NodeClassReference) -> bool {
+pub(crate) fn is_managed_class(reference: &NodeClassReference) -> bool {
     (reference.group.as_str(), reference.kind.as_str()) == NODE_CLASS
 }
 
 /// Everything that the methods look things up in.
-pub(crate) struct World<'a> {
+pub(crate) struct ClusterView<'a> {
     pub(crate) input: Input<'a>,
     /// By name.
     pub(crate) machines: Vec<Machine<'a>>,
     pools: BTreeMap<&'a str, &'a NodePool>,
     pub(crate) pdbs: Pdbs<'a>,
     /// Provider ids that two Nodes or two NodeClaims bear.
-    shared_ids: BTreeSet<&'a str>,
+    duplicate_provider_ids: BTreeSet<&'a str>,
     /// Something that cannot be read and that any decision here would go by.
     pub(crate) unreadable: Option<String>,
     /// How simulations pack, save for whom they are about.
-    pub(crate) questions: Options,
-    pub(crate) offers: Offers,
+    pub(crate) simulation_options: Options,
+    pub(crate) offerings: Offerings,
     /// Pods that have not finished, by workload; counted when first asked.
-    alive: OnceCell<BTreeMap<String, u64>>,
+    live_pods: OnceCell<BTreeMap<String, u64>>,
 }
 
-impl<'a> World<'a> {
+impl<'a> ClusterView<'a> {
     pub(crate) fn new(input: Input<'a>) -> Self {
         let objects = input.cluster.objects;
-        let pools = objects.node_pools.iter().filter(|pool| is_ours(&pool.spec.template.spec.node_class_ref));
+        let pools = objects.node_pools.iter().filter(|pool| is_managed_class(&pool.spec.template.spec.node_class_ref));
         let mut machines: Vec<Machine<'a>> = input.cluster.nodes.iter().map(|state| machine(&input, state)).collect();
         machines.sort_by(|a, b| a.name().cmp(b.name()));
         Self {
@@ -121,11 +121,11 @@ impl<'a> World<'a> {
             machines,
             pools: pools.map(|pool| (pool.metadata.name.as_str(), pool)).collect(),
             pdbs: Pdbs::new(&objects.disruption_budgets),
-            shared_ids: shared_ids(objects),
+            duplicate_provider_ids: duplicate_provider_ids(objects),
             unreadable: unreadable(objects),
-            questions: questions(input.settings),
-            offers: Offers::of(input.cluster.catalog),
-            alive: OnceCell::new(),
+            simulation_options: simulation_options(input.settings),
+            offerings: Offerings::new(input.cluster.catalog),
+            live_pods: OnceCell::new(),
         }
     }
 
@@ -149,16 +149,17 @@ impl<'a> World<'a> {
     }
     /// Whether it is not clear which Node and which NodeClaim the machine is.
     pub(crate) fn is_ambiguous(&self, machine: &Machine<'_>) -> bool {
-        machine.state.node.as_ref().is_some_and(|node| self.shared_ids.contains(node.spec.provider_id.as_str()))
+        machine.state.node.as_ref().is_some_and(|node| self.duplicate_provider_ids.contains(node.spec.provider_id.as_str()))
     }
     /// Verdicts on Nodes that stand behind no machine.
-    pub(crate) fn strays(&self) -> impl Iterator<Item = Verdict> + '_ {
+    pub(crate) fn verdicts_without_machine(&self) -> impl Iterator<Item = Verdict> + '_ {
         let known: BTreeSet<&str> = self.machines.iter().map(Machine::node_name).collect();
-        let strays = self.input.cluster.objects.nodes.iter().filter(move |node| !known.contains(node.metadata.name.as_str()));
-        strays.map(|node| {
+        let verdicts_without_machine =
+            self.input.cluster.objects.nodes.iter().filter(move |node| !known.contains(node.metadata.name.as_str()));
+        verdicts_without_machine.map(|node| {
             let blocker = match node.spec.provider_id.as_str() {
                 "" => Blocker::NoProviderId,
-                id if self.shared_ids.contains(id) => Blocker::ProviderIdTwice(id.to_owned()),
+                id if self.duplicate_provider_ids.contains(id) => Blocker::ProviderIdTwice(id.to_owned()),
                 _ => Blocker::NotInitialized,
             };
             Verdict {
@@ -170,7 +171,7 @@ impl<'a> World<'a> {
         })
     }
     /// How many pods of a workload have not finished.
-    pub(crate) fn alive(&self, workload: &str) -> u64 {
+    pub(crate) fn live_pods(&self, workload: &str) -> u64 {
         let count = || {
             let mut counted: BTreeMap<String, u64> = BTreeMap::new();
             for pod in self.input.cluster.objects.pods.iter().filter(|pod| !pod.is_terminal()) {
@@ -178,7 +179,7 @@ impl<'a> World<'a> {
             }
             counted
         };
-        self.alive.get_or_init(count).get(workload).copied().unwrap_or(0)
+        self.live_pods.get_or_init(count).get(workload).copied().unwrap_or(0)
     }
     /// What the machine costs: the first offering of its type, zone and capacity type, available or not; zero when unknown.
     pub(crate) fn price(&self, machine: &Machine<'_>) -> Price {
@@ -193,15 +194,15 @@ impl<'a> World<'a> {
 
 /// Kinds that say what machines cost, what comes to every one of them, and what room is kept: without one of their objects a
 /// machine may look dearer, larger or emptier than it is.
-const ASKED_OF_ALL: [&str; 3] = ["NodeOverlay", "DaemonSet", "CapacityBuffer"];
+const CLUSTER_WIDE_KINDS: [&str; 3] = ["NodeOverlay", "DaemonSet", "CapacityBuffer"];
 
 fn unreadable(objects: &ClusterObjects) -> Option<String> {
-    let odd = objects.unreadable.iter().find(|odd| ASKED_OF_ALL.contains(&odd.kind.as_str()))?;
-    Some(format!("{} {}", odd.kind, odd.metadata.key()))
+    let object = objects.unreadable.iter().find(|object| CLUSTER_WIDE_KINDS.contains(&object.kind.as_str()))?;
+    Some(format!("{} {}", object.kind, object.metadata.key()))
 }
 
 /// Provider ids that name no single machine.
-fn shared_ids(objects: &ClusterObjects) -> BTreeSet<&str> {
+fn duplicate_provider_ids(objects: &ClusterObjects) -> BTreeSet<&str> {
     fn twice<'a>(ids: impl Iterator<Item = &'a String>, into: &mut BTreeSet<&'a str>) {
         let mut seen = BTreeSet::new();
         into.extend(ids.map(String::as_str).filter(|id| !id.is_empty() && !seen.insert(*id)));
@@ -212,7 +213,7 @@ fn shared_ids(objects: &ClusterObjects) -> BTreeSet<&str> {
     shared
 }
 
-fn questions(settings: &Settings) -> Options {
+fn simulation_options(settings: &Settings) -> Options {
     let simulation = Simulation { spare_recent: true, ..Simulation::default() };
     let base = settings.solve.clone();
     let (reserved, simulation) = (ReservedMode::Fallback, Some(simulation));

@@ -1,7 +1,7 @@
 //! The instance types that a replacement may become, and their prices under its requirements.
 
-use super::offers::Offers;
-use super::state::World;
+use super::cluster_view::ClusterView;
+use super::offerings::Offerings;
 use crate::requirements::{Allowed, Requirements, from_requirements};
 use crate::schedule::{NewClaim, with_ties};
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use whittle_units::Price;
 /// A replacement with its types at hand.
 #[derive(Clone)]
 pub(super) struct Replacement<'w> {
-    offers: &'w Offers,
+    index: &'w Offerings,
     claim: NewClaim,
     requirements: Requirements,
     /// By kind of offering: whether the requirements admit it.
@@ -22,19 +22,19 @@ pub(super) struct Replacement<'w> {
 }
 
 /// Labels whose `minValues` the remaining types do not reach.
-pub(super) type Unmet = Vec<String>;
+pub(super) type UnmetMinValues = Vec<String>;
 
 impl<'w> Replacement<'w> {
-    pub(super) fn new(world: &'w World<'w>, claim: NewClaim) -> Self {
-        let types = claim.instance_types.iter().filter_map(|name| world.instance_type(&claim.node_pool, name)).collect();
+    pub(super) fn new(view: &'w ClusterView<'w>, claim: NewClaim) -> Self {
+        let types = claim.instance_types.iter().filter_map(|name| view.instance_type(&claim.node_pool, name)).collect();
         let mut requirements = from_requirements(&claim.requirements);
         if claim.instance_type_min_values.is_some() {
             let names = Allowed::one_of(claim.instance_types.iter().cloned());
             requirements.add(labels::INSTANCE_TYPE.to_owned(), names.with_min_values(claim.instance_type_min_values));
         }
-        let offers = &world.offers;
-        let admitted = offers.admitted(&requirements);
-        let mut replacement = Self { offers, claim, requirements, admitted, types };
+        let index = &view.offerings;
+        let admitted = index.admitted(&requirements);
+        let mut replacement = Self { index, claim, requirements, admitted, types };
         replacement.sort();
         replacement
     }
@@ -50,13 +50,13 @@ impl<'w> Replacement<'w> {
     }
 
     /// Leaves one capacity type. Types that do not offer it stay listed, as the launch decides among offerings.
-    pub(super) fn narrow_to(&mut self, capacity_type: &str) {
+    pub(super) fn restrict_to(&mut self, capacity_type: &str) {
         self.requirements.add(labels::CAPACITY_TYPE.to_owned(), Allowed::one(capacity_type.to_owned()));
-        self.admitted = self.offers.admitted(&self.requirements);
+        self.admitted = self.index.admitted(&self.requirements);
         self.sort();
     }
     /// Keeps types that have something to launch under the requirements.
-    pub(super) fn keep_offered(&mut self) {
+    pub(super) fn keep_launchable(&mut self) {
         self.keep(|this, instance_type| this.cheapest(instance_type).is_some());
     }
     pub(super) fn retain(&mut self, keep: impl Fn(&InstanceType) -> bool) {
@@ -64,13 +64,13 @@ impl<'w> Replacement<'w> {
     }
 
     /// Keeps types whose launch costs less than `ceiling` even at its worst.
-    pub(super) fn below(&mut self, ceiling: Price) -> Result<(), Unmet> {
+    pub(super) fn keep_cheaper_than(&mut self, ceiling: Price) -> Result<(), UnmetMinValues> {
         self.keep(|this, instance_type| this.worst_launch_price(instance_type).is_some_and(|price| price < ceiling));
         self.has_min_values()
     }
 
     /// Whether the types that are left are as many, and as different, as is asked for.
-    pub(super) fn has_min_values(&self) -> Result<(), Unmet> {
+    pub(super) fn has_min_values(&self) -> Result<(), UnmetMinValues> {
         let unmet = unmet_min_values(&self.requirements, &self.types);
         if unmet.is_empty() { Ok(()) } else { Err(unmet) }
     }
@@ -119,7 +119,7 @@ impl<'w> Replacement<'w> {
 
     /// Available offerings that the requirements admit.
     fn offerings<'t>(&self, instance_type: &'t InstanceType) -> impl Iterator<Item = &'t Offering> {
-        let available = self.offers.kinds_of(instance_type).filter(|(kind, offering)| offering.available && self.admitted[*kind]);
+        let available = self.index.kinds_of(instance_type).filter(|(kind, offering)| offering.available && self.admitted[*kind]);
         available.map(|(_, offering)| offering)
     }
 
@@ -144,7 +144,7 @@ impl<'w> Replacement<'w> {
 }
 
 /// Keys that ask for more distinct values than the types have.
-fn unmet_min_values(requirements: &Requirements, types: &[&InstanceType]) -> Unmet {
+fn unmet_min_values(requirements: &Requirements, types: &[&InstanceType]) -> UnmetMinValues {
     let asking = requirements.iter().filter_map(|(key, allowed)| Some((key, usize::try_from(allowed.min_values()?).ok()?)));
     asking.filter(|(key, wanted)| distinct_values(key, types) < *wanted).map(|(key, _)| key.clone()).collect()
 }

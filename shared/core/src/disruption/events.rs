@@ -1,8 +1,8 @@
 //! Events that a decision wants published.
 
 use super::candidates::Candidate;
+use super::cluster_view::Machine;
 use super::command::{Command, Reason};
-use super::state::Machine;
 use super::verdict::{Blocker, Keep};
 use whittle_api::k8s::Pod;
 
@@ -29,9 +29,9 @@ const DEPRECATED_ANNOTATION: &str = "DeprecatedAnnotation";
 
 /// Collects events; each is kept once.
 #[derive(Debug, Default)]
-pub(super) struct Notes(std::collections::BTreeSet<Note>);
+pub(super) struct EventCollector(std::collections::BTreeSet<Note>);
 
-impl Notes {
+impl EventCollector {
     pub(super) fn about(&mut self, object: String, reason: &'static str, message: String) {
         self.0.insert(Note { object, reason, message, warning: false });
     }
@@ -48,12 +48,12 @@ impl Notes {
         }
     }
     pub(super) fn blocked(&mut self, machine: &Machine<'_>, blocker: &Blocker) {
-        if !blocker.is_silent() {
+        if !blocker.has_no_event() {
             self.on_machine(machine, DISRUPTION_BLOCKED, &blocker.to_string());
         }
     }
     pub(super) fn kept(&mut self, candidate: &Candidate<'_>, keep: &Keep) {
-        if keep.is_told() {
+        if keep.has_event() {
             self.on_machine(candidate.machine, UNCONSOLIDATABLE, &keep.to_string());
         }
     }
