@@ -1,11 +1,11 @@
-//! Pods that came to nodes after a command about them was decided.
+//! Pods that were bound to the nodes of a command after it was decided.
 
 use super::command::{Command, Reason, Removal, Savings};
 use crate::pods::is_reschedulable;
 use whittle_api::k8s::Pod;
 use whittle_units::Price;
 
-/// A pod that a command does not know, and the node that it has come to.
+/// A pod that the command does not list, and the node it was bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
     pub node: String,
@@ -13,11 +13,11 @@ pub struct Arrival {
     pub pod: String,
 }
 
-/// What is left of a command when its nodes were looked at once more, with everything that came to them since.
+/// What remains of a command once its nodes have been read again, with every pod bound to them since.
 ///
-/// An empty node that has got a pod stays, and the others go; any other command goes whole or not at all, since nobody has
-/// looked for a place for what came. Drifted nodes go whatever comes. `pods` are those on the nodes, bound since the decision or
-/// before.
+/// An empty node that has received a pod is kept and the other empty nodes are still removed. Any other command is
+/// dropped as a whole, because no simulation has placed the new pod. Drifted nodes are removed whatever is bound to
+/// them. `pods` are the pods on the nodes, bound before or after the decision.
 pub fn without_arrivals(command: &Command, pods: &[Pod]) -> (Option<Command>, Vec<Arrival>) {
     let reason = command.method.reason();
     if reason == Reason::Drifted {

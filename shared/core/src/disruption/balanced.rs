@@ -1,4 +1,5 @@
-//! The Balanced policy (disruption 9): what a move saves against what it disrupts, both as shares of the pool.
+//! The Balanced consolidation policy (disruption 9): the savings of a move against its disruption, both as shares of
+//! the pool.
 
 use super::candidates::Candidate;
 use super::cluster_view::ClusterView;
@@ -9,30 +10,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::ConsolidationPolicy;
 use whittle_units::Price;
 
-/// A move is worth it when its share of the savings is at least a half of its share of the disruption.
+/// Karpenter's `k`: a move is approved when its share of the pool's savings is at least 1/k of its share of the
+/// disruption.
 const K: i128 = 2;
 
-/// A command as one of its pools weighed it, for the metrics `consolidation_moves_total` and `consolidation_score`.
+/// The score that one pool gives a command, for the metrics `consolidation_moves_total` and `consolidation_score`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weighed {
     pub node_pool: String,
     pub policy: ConsolidationPolicy,
     pub approved: bool,
-    /// In thousandths; none where the policy does not score.
+    /// In thousandths; `None` for policies that do not score.
     pub score: Option<u64>,
 }
 
-/// Cost and disruption of whole pools.
+/// Cost and disruption of each pool as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
-    /// Pools with the policy that have a candidate.
+    /// Balanced pools that have a candidate.
     pools: BTreeMap<String, Total>,
     balanced: BTreeSet<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
-    /// Price per hour of all the pool's machines.
+    /// Price per hour of all machines of the pool.
     cost: Price,
     disruption: Cost,
 }
@@ -57,7 +59,7 @@ impl Totals {
         Self { pools, balanced }
     }
 
-    /// Whether every Balanced pool that loses nodes finds the command worth it; otherwise the score in thousandths.
+    /// Approves a command if every Balanced pool that loses nodes does; otherwise returns the score in thousandths.
     pub(super) fn approve(&self, nodes: &[&Candidate<'_>], command: &Command) -> Result<(), u64> {
         if nodes.is_empty() {
             return Err(0);
@@ -70,7 +72,7 @@ impl Totals {
         Ok(())
     }
 
-    /// What each pool of the nodes says of a command; `approved` is what all of them say together.
+    /// The score of a command for each pool that loses nodes; `approved` is the result of [`Totals::approve`].
     pub(super) fn score_by_pool(&self, nodes: &[&Candidate<'_>], command: &Command, approved: bool) -> Vec<Weighed> {
         let pools: BTreeMap<&str, ConsolidationPolicy> =
             nodes.iter().map(|node| (node.pool_name(), node.pool.spec.disruption.consolidation_policy)).collect();
@@ -82,7 +84,7 @@ impl Totals {
         pools.iter().map(score).collect()
     }
 
-    /// In thousandths; boundless where nothing is disrupted.
+    /// In thousandths; `u64::MAX` when nothing is disrupted.
     fn score(&self, pool: &str, savings: i128, disruption: Cost) -> u64 {
         let Some(total) = self.pools.get(pool).filter(|total| total.cost > Price::ZERO && total.disruption > Cost::ZERO) else { return 0 };
         if savings <= 0 {
@@ -93,7 +95,7 @@ impl Totals {
         (gain * 1000).checked_div(loss).map_or(u64::MAX, |score| u64::try_from(score).unwrap_or(u64::MAX))
     }
 
-    /// Whether deleting just this node would be worth it: no replacement can be worth more.
+    /// Checks the score of deleting the node without a replacement: no other command for it can score higher.
     pub(super) fn check_deletion_score(&self, node: &Candidate<'_>) -> Result<(), u64> {
         match self.pools.get(node.pool_name()) {
             Some(total) if total.cost > Price::ZERO => self.worth(node.pool_name(), i128::from(node.price.nanos()), node.cost),
@@ -107,11 +109,11 @@ impl Totals {
         if cost <= 0 || all <= 0 || savings <= 0 {
             return Err(0);
         }
-        // savings/cost ÷ disruption/all ≥ 1/k, without a division.
+        // savings/cost ÷ disruption/all ≥ 1/k, multiplied out so that nothing is rounded.
         if K * savings * all >= cost * i128::from(disruption.raw()) { Ok(()) } else { Err(self.score(pool, savings, disruption)) }
     }
 
-    /// Tells the Balanced pools of a chosen command that, and how, it was scored.
+    /// Publishes the score of an approved command, on the pool or on its single node.
     pub(super) fn note_approval(&self, notes: &mut EventCollector, nodes: &[&Candidate<'_>], command: &Command) {
         let pools: BTreeSet<&str> = nodes.iter().map(|node| node.pool_name()).collect();
         for (pool, total) in pools.iter().filter_map(|pool| Some((*pool, self.pools.get(*pool)?))) {
@@ -127,7 +129,7 @@ impl Totals {
     }
 }
 
-/// What a pool gains by a command, in billionths of a dollar per hour, and what it has to disrupt for that.
+/// A pool's share of a command's savings, in billionths of a dollar per hour, and the disruption of its nodes.
 fn shares(nodes: &[&Candidate<'_>], command: &Command, pool: &str, pools: usize) -> (i128, Cost) {
     let price = |all: bool| -> i128 {
         let counted = nodes.iter().filter(|node| all || node.pool_name() == pool);
@@ -164,8 +166,8 @@ mod tests {
         Totals { pools: [("p".to_owned(), total)].into(), balanced: ["p".to_owned()].into() }
     }
 
-    /// A move that saves `dollars` with the disruption of so many pods, in a pool of cost and disruption; `Err` is its score
-    /// in thousandths.
+    /// Scores a move that saves `dollars` and disrupts `disruption` pods, in a pool of the given cost and disruption.
+    /// `Err` is the score in thousandths.
     #[track_caller]
     fn check(dollars: f64, disruption: usize, pool: (f64, usize), want: Result<(), u64>) {
         let savings =
@@ -206,8 +208,8 @@ mod tests {
         assert_eq!(text, "score 2.81 >= threshold 0.50 (k: 2, savings 12.5%, disruption 4.4%)");
     }
 
-    /// A pool `balanced` and one `plain`, each with a node of four cores and one pod; whether a command over `nodes` that
-    /// saves so many thousandths of a dollar an hour passes.
+    /// Whether a command over `nodes` that saves `savings` thousandths of a dollar per hour is approved. The cluster
+    /// has a pool `balanced` and a pool `plain`, each with one node of four cores and one pod.
     fn passes(nodes: &[&str], savings: u64, balance_both: bool) -> bool {
         let mut scene = Scene::new();
         for pool in ["balanced", "plain"] {
@@ -233,11 +235,11 @@ mod tests {
 
     #[test]
     fn every_balanced_pool_that_loses_nodes_must_find_a_command_worth_it_and_others_are_not_asked() {
-        // A node costs 0.2 an hour and is its whole pool: half of that is enough.
+        // A node costs 0.2 an hour and is its whole pool, so half of that is enough.
         assert!(passes(&["balanced-node"], 100, false));
         assert!(!passes(&["balanced-node"], 99, false));
         assert!(passes(&["plain-node"], 1, false), "other policies do not score");
-        // Over two pools the savings are shared by price.
+        // Over two pools the savings are divided in proportion to price.
         assert!(passes(&["balanced-node", "plain-node"], 200, false));
         assert!(!passes(&["balanced-node", "plain-node"], 199, false));
         assert!(!passes(&["balanced-node", "plain-node"], 199, true));
@@ -255,7 +257,8 @@ mod tests {
                 scene.node(&format!("{pool}-node"), pool, 4);
                 scene.pod(&format!("{pool}-pod"), &format!("{pool}-node"), "1");
             }
-            // What goes is a whole pool here, and there a fifth of the cost for two thirds of the disruption.
+            // The command removes all of the small pool, but only a fifth of the large pool's cost for two thirds of
+            // its disruption.
             scene.node("rest", "large", 16);
             scene.with(|input| {
                 let view = ClusterView::new(input);

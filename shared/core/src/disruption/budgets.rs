@@ -1,4 +1,4 @@
-//! Disruption budgets of NodePools (disruption 5): how many nodes may go at once, now, for a reason.
+//! Disruption budgets of NodePools (disruption 5): how many nodes may be disrupted at once, now, for a reason.
 
 use super::cluster_view::ClusterView;
 use super::command::Reason;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use whittle_api::k8s::IntOrString;
 use whittle_api::karpenter::{Budget, NodePool};
 
-/// No budget applies.
+/// The limit when no budget applies.
 const UNBOUNDED: u32 = i32::MAX.unsigned_abs();
 
 /// A budget that cannot be evaluated. Its pool then allows no disruption at all.
@@ -26,7 +26,7 @@ pub enum BudgetError {
     Reason(String),
     #[error("consolidateAfter {0} is negative: write 0s or more, or Never")]
     ConsolidateAfter(String),
-    /// Something else of the pool's disruption settings, with its field, in the words of whoever read them.
+    /// Another field of the pool's disruption settings, with the message of the reader that rejected it.
     #[error("{0}")]
     Unreadable(String),
     #[error("budget schedule {schedule:?} cannot be read")]
@@ -34,7 +34,7 @@ pub enum BudgetError {
 }
 
 impl BudgetError {
-    /// The whole chain, for events.
+    /// The message with its source, for events.
     pub fn text(&self) -> String {
         match self {
             Self::Schedule { source, .. } => format!("{self}: {source}"),
@@ -43,18 +43,18 @@ impl BudgetError {
     }
 }
 
-/// What the budgets of one pool leave for one reason.
+/// The budgets of one pool, evaluated for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetState {
     pub node_pool: String,
     pub reason: Reason,
-    /// Nodes that count: managed, initialized and not being terminated.
+    /// Nodes that count: managed, initialized and not terminating.
     pub nodes: u32,
-    /// Of these, nodes that are not ready or already going.
+    /// Nodes among these that are not ready or already being deleted.
     pub disrupting: u32,
-    /// What the budgets say before that is subtracted.
+    /// What the budgets allow before `disrupting` is subtracted.
     pub limit: u32,
-    /// A budget that cannot be read.
+    /// Set when a budget is invalid.
     pub broken: Option<BudgetError>,
 }
 
@@ -63,13 +63,13 @@ impl BudgetState {
     pub fn allowed(&self) -> u32 {
         self.limit.saturating_sub(self.disrupting)
     }
-    /// The budgets forbid what nodes there are: the pool is told so.
+    /// Whether the budgets allow no disruption although the pool has nodes; an event says so.
     pub fn is_blocking(&self) -> bool {
         self.nodes > 0 && self.limit == 0
     }
 }
 
-/// The state of every pool's budgets for one reason, by pool.
+/// The budgets of every pool for one reason, by pool.
 pub(crate) fn budget_states(view: &ClusterView<'_>, reason: Reason) -> BTreeMap<String, BudgetState> {
     let mut counted: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
     for node in &view.machines {
@@ -94,12 +94,13 @@ pub(crate) fn budget_states(view: &ClusterView<'_>, reason: Reason) -> BTreeMap<
     view.pools().map(|pool| (pool.metadata.name.clone(), state(pool))).collect()
 }
 
-/// How many of a pool's `nodes` (managed, initialized, not being terminated) may be disrupted at once for the reason now:
-/// the strictest of the budgets that apply, or `i32::MAX` when none does. Nodes that are going or not ready already use up
-/// part of it.
+/// How many of a pool's `nodes` (managed, initialized, not terminating) may be disrupted at once for the reason now:
+/// the strictest of the budgets that apply, or `i32::MAX` when none applies. Nodes that are being deleted or not ready
+/// count against it.
 ///
 /// # Errors
-/// A budget that cannot be read, whichever reasons it names: its pool then allows no disruption at all.
+///
+/// An invalid budget, whichever reasons it names: its pool then allows no disruption at all.
 pub fn limit(pool: &NodePool, nodes: u32, reason: Reason, now: Timestamp) -> Result<u32, BudgetError> {
     let mut limit = UNBOUNDED;
     let after = &pool.spec.disruption.consolidate_after;
@@ -107,7 +108,7 @@ pub fn limit(pool: &NodePool, nodes: u32, reason: Reason, now: Timestamp) -> Res
         return Err(BudgetError::ConsolidateAfter(after.to_string()));
     }
     for budget in &pool.spec.disruption.budgets {
-        // All are read, so that a broken one is never hidden by the others.
+        // Every budget is validated, so that an invalid one is not hidden by the others.
         let allowed = allowed_nodes(budget, nodes)?;
         let unknown = |reason: &&String| !Reason::ALL.iter().any(|known| known.as_str() == *reason);
         if let Some(unknown) = budget.reasons.iter().flatten().find(unknown) {
@@ -118,7 +119,7 @@ pub fn limit(pool: &NodePool, nodes: u32, reason: Reason, now: Timestamp) -> Res
             limit = limit.min(allowed);
         }
     }
-    // Provisioners had no budgets: all their empty nodes went together.
+    // Provisioners had no budgets and removed all empty nodes together.
     Ok(if reason == Reason::Empty && pool.is_converted_provisioner() { UNBOUNDED } else { limit })
 }
 
@@ -134,7 +135,7 @@ fn is_active(budget: &Budget, now: Timestamp) -> Result<bool, BudgetError> {
     }
 }
 
-/// Nodes that a budget allows, of `nodes`; percentages round up.
+/// How many of `nodes` a budget allows; percentages round up.
 fn allowed_nodes(budget: &Budget, nodes: u32) -> Result<u32, BudgetError> {
     let text = match &budget.nodes {
         IntOrString::Int(count) => return u32::try_from(*count).map_err(|_| BudgetError::Nodes(count.to_string())),
@@ -155,7 +156,7 @@ fn allowed_nodes(budget: &Budget, nodes: u32) -> Result<u32, BudgetError> {
     Ok(u32::try_from((u64::from(nodes) * number).div_ceil(100)).unwrap_or(UNBOUNDED))
 }
 
-/// What is left while a method picks nodes.
+/// Disruptions that the budgets still allow while a method selects nodes, by pool.
 #[derive(Clone)]
 pub(crate) struct RemainingBudget(BTreeMap<String, u32>);
 
@@ -166,7 +167,7 @@ impl RemainingBudget {
     pub(crate) fn of(&self, pool: &str) -> u32 {
         self.0.get(pool).copied().unwrap_or(0)
     }
-    /// Takes one node's worth; false when there is none.
+    /// Takes one disruption from the pool's budget; false when none remains.
     pub(crate) fn take(&mut self, pool: &str) -> bool {
         match self.0.get_mut(pool) {
             Some(remaining) if *remaining > 0 => {

@@ -1,8 +1,8 @@
-//! Sets of nodes whose pods one cheaper machine could hold, found by arithmetic.
+//! Sets of nodes whose pods fit onto one cheaper machine, found by adding up requests.
 //!
-//! The reference looks at the seed so many nodes of one order (disruption 8.4). A cluster that grew by small machines has
-//! other sets: some of them bundles_for one larger machine better than they bundles_for themselves. Only amounts are added up here; the
-//! simulation has the last word on each set.
+//! Karpenter tries prefixes of one sorted list (disruption 8.4). A cluster that has grown from small machines has other
+//! sets, which fill one larger machine better than they fill their own. Only resource amounts are compared here; a
+//! simulation decides about each set.
 
 use super::budgets::RemainingBudget;
 use super::candidates::Candidate;
@@ -14,22 +14,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_units::Price;
 
-/// So many sets are proposed at nodes_max.
+/// How many sets are proposed at most.
 const BUNDLES_MAX: usize = 24;
-/// So many nodes are tried as the seed of a set, for each size of machine.
+/// For each machine size, how many nodes are tried as the first of a set.
 const SEEDS_MAX: usize = 6;
-/// The whole of a machine, in shares.
+/// The whole machine, in units of a share.
 const WHOLE_MACHINE: i128 = 1_000_000;
 
-/// Nodes, by position, that could go together for one machine.
+/// Nodes, by position, that may be replaced together by one machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Bundle {
     pub(super) nodes: Vec<usize>,
-    /// What they cost more than that machine.
+    /// Price of the nodes less the price of that machine.
     pub(super) expected_savings: Price,
 }
 
-/// The nodes_max promising sets within the budgets, best seed.
+/// The sets within the budgets that would save most, best first.
 pub(super) fn find_bundles(view: &ClusterView<'_>, nodes: &[Candidate<'_>], left: &RemainingBudget, nodes_max: usize) -> Vec<Bundle> {
     let names = resource_names(view);
     let mut by_pool: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -49,21 +49,21 @@ pub(super) fn find_bundles(view: &ClusterView<'_>, nodes: &[Candidate<'_>], left
     found
 }
 
-/// A node that may go: its position, what its pods ask for, and its price.
+/// A node that may be removed: its position, the requests of its pods, and its price.
 struct Member {
     at: usize,
     requests: Vec<i64>,
     price: Price,
 }
 
-/// The nodes of one NodePool, and what it can buy.
+/// The nodes of one NodePool, and the instance types that can replace them.
 struct BundleSearch<'w> {
     members: Vec<Member>,
-    /// What the pool asks of types.
+    /// The pool's requirements on instance types.
     requirements: Requirements,
-    /// Types by what they have for pods, with the price of the cheapest.
+    /// Types by what they leave for pods, with the price of the cheapest.
     sizes: BTreeMap<Vec<i64>, (Price, Vec<&'w InstanceType>)>,
-    /// Nodes in a set.
+    /// Largest size of a set.
     nodes_max: usize,
 }
 
@@ -104,7 +104,7 @@ impl<'w> BundleSearch<'w> {
         let mut out = Vec::new();
         for (room, (price, types)) in self.sizes.iter().filter(|(_, (price, _))| *price < total_price) {
             let found = self.bundles_for(room, *price);
-            // OfferingIndex last: nodes_max types expected_savings nothing.
+            // Requirements are checked last, since most types yield no set.
             if !found.is_empty() && types.iter().any(|instance_type| self.is_allowed(instance_type)) {
                 out.extend(found);
             }
@@ -116,7 +116,7 @@ impl<'w> BundleSearch<'w> {
         self.requirements.intersects(&from_requirements(&instance_type.requirements)).is_ok()
     }
 
-    /// Sets that fit into a machine and cost more than it does.
+    /// Sets that fit into a machine of this size and cost more than it does.
     fn bundles_for(&self, room: &[i64], price: Price) -> Vec<Bundle> {
         let mut fitting: Vec<(i128, &Member)> = self
             .members
@@ -125,7 +125,8 @@ impl<'w> BundleSearch<'w> {
             .filter_map(|member| Some((dominant_share(&member.requests, room)?, member)))
             .collect();
         let mut out = Vec::new();
-        // Who costs the nodes_max for what they hold, then who holds the nodes_max: few may go at once.
+        // Nodes with the highest price for their share come first, then those with the largest share: budgets allow few
+        // at once.
         fitting.sort_by(|a, b| price_per_share(b).cmp(&price_per_share(a)).then_with(|| a.1.at.cmp(&b.1.at)));
         let seeds: Vec<&Member> = fitting.iter().take(SEEDS_MAX).map(|(_, member)| *member).collect();
         out.extend(seeds.iter().filter_map(|seed| self.pack_from(seed, &fitting, room, price)));
@@ -154,7 +155,7 @@ impl<'w> BundleSearch<'w> {
     }
 }
 
-/// The largest share of a machine's room that some pods take; nothing when they do not fit.
+/// The dominant share of a machine that the requests take; `None` when they do not fit.
 fn dominant_share(requests: &[i64], room: &[i64]) -> Option<i128> {
     let mut nodes_max = 1;
     for (requests, room) in requests.iter().zip(room).filter(|(requests, _)| **requests > 0) {
@@ -166,7 +167,7 @@ fn dominant_share(requests: &[i64], room: &[i64]) -> Option<i128> {
     Some(nodes_max)
 }
 
-/// Price for the share that is held.
+/// Price of the node per share of the machine that its pods take.
 fn price_per_share((share, member): &(i128, &Member)) -> i128 {
     i128::from(member.price.nanos()) * WHOLE_MACHINE / *share
 }

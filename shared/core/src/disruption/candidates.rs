@@ -1,4 +1,4 @@
-//! Which nodes may be disrupted at all (disruption 3), and what each carries.
+//! Which nodes may be disrupted (disruption 3), and what a method needs to know about each.
 
 use super::cluster_view::{ClusterView, Machine};
 use super::command::{Method, Removal};
@@ -19,14 +19,14 @@ use whittle_units::Price;
 pub(crate) struct Candidate<'a> {
     pub(crate) machine: &'a Machine<'a>,
     pub(crate) pool: &'a NodePool,
-    /// `None` when the pool's catalog does not have it.
+    /// `None` when the pool's catalog does not list it.
     pub(crate) instance_type: Option<&'a InstanceType>,
-    /// Pods that would have to move.
+    /// Reschedulable pods of the node.
     pub(crate) pods: Vec<&'a Pod>,
     /// Zero when unknown.
     pub(crate) price: Price,
     pub(crate) cost: Cost,
-    /// A pod asks to stay; only methods that override pods may go on.
+    /// Set when a pod must not be disrupted; only methods that override pods may remove the node then.
     pub(crate) pod_blocker: Option<Blocker>,
 }
 
@@ -40,16 +40,16 @@ impl<'a> Candidate<'a> {
     pub(crate) fn capacity_type(&self) -> &'a str {
         self.machine.label(labels::CAPACITY_TYPE).unwrap_or_default()
     }
-    /// No pod that has to move counts for anything.
+    /// No reschedulable pod has a positive eviction cost.
     pub(crate) fn is_empty(&self) -> bool {
         self.cost <= Cost::ONE
     }
-    /// Whether a method may take the node in spite of its pods.
+    /// Whether a method may remove the node despite its pods.
     pub(crate) fn may_be_taken_by(&self, method: Method) -> bool {
         let grace = self.machine.claim().is_some_and(|claim| claim.spec.termination_grace_period.is_some());
         self.pod_blocker.is_none() || method.overrides_pod_blockers() && grace
     }
-    /// As a command names it.
+    /// The node as a command lists it.
     pub(crate) fn removal(&self) -> Removal {
         let label = |key| self.machine.label(key).unwrap_or_default().to_owned();
         let mut pods: Vec<String> = self.pods.iter().map(|pod| pod.metadata.key()).collect();
@@ -66,14 +66,14 @@ impl<'a> Candidate<'a> {
             pods,
         }
     }
-    /// The most price per disruption first; the name decides between equals.
+    /// Highest price per disruption cost first, ties broken by name.
     pub(crate) fn by_savings_ratio(&self, other: &Self) -> Ordering {
         let worth = |candidate: &Self, cost: Cost| i128::from(candidate.price.nanos()) * i128::from(cost.raw());
         worth(other, self.cost).cmp(&worth(self, other.cost)).then_with(|| self.name().cmp(other.name()))
     }
 }
 
-/// Checks a machine in the order of the rules; the first that fails is the answer.
+/// Applies the checks of disruption 3 in order; the first that fails is returned.
 pub(crate) fn candidate<'a>(view: &ClusterView<'a>, machine: &'a Machine<'a>) -> Result<Candidate<'a>, Blocker> {
     let pool = node_checks(view, machine)?;
     let instance_type = machine.label(labels::INSTANCE_TYPE).and_then(|name| view.instance_type(&pool.metadata.name, name));
@@ -108,7 +108,7 @@ fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a 
     if let Some(until) = machine.nominated_until(view.now()) {
         return Err(Blocker::Nominated { until });
     }
-    // The annotations of the old API protect as well; on nodes no durations are read.
+    // The deprecated annotations are honoured as well. Nodes do not support durations.
     for key in [labels::DO_NOT_DISRUPT, labels::DO_NOT_CONSOLIDATE, labels::DO_NOT_EVICT] {
         if machine.annotation(key) == Some("true") {
             return Err(Blocker::NodeAnnotation(key));
@@ -121,7 +121,7 @@ fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a 
     }
 }
 
-/// The first pod that asks to stay: by its annotation, then by a disruption budget.
+/// The first pod that must not be disrupted: by its annotation, or else by a PodDisruptionBudget.
 fn pod_blocker(view: &ClusterView<'_>, machine: &Machine<'_>) -> Option<Blocker> {
     for pod in machine.pods.iter().filter(|pod| is_active(pod)) {
         let protection = protection(pod, view.now());

@@ -1,4 +1,4 @@
-//! The cluster as disruption sees it: machines, pools and what they can buy, indexed once per decision.
+//! The cluster indexed for one decision: machines with their pods, NodePools, and the offerings of their catalogs.
 
 use super::input::{ClaimFacts, Input, Settings};
 use super::offerings::Offerings;
@@ -17,7 +17,7 @@ use whittle_api::labels;
 use whittle_api::{ClusterObjects, conditions};
 use whittle_units::Price;
 
-/// Node classes of this group and kind are ours.
+/// Group and kind of the node classes that this controller manages.
 const NODE_CLASS: (&str, &str) = (labels::AWS_DOMAIN, "EC2NodeClass");
 
 static NO_FACTS: ClaimFacts =
@@ -28,12 +28,12 @@ static NO_FACTS: ClaimFacts =
 pub(crate) struct Machine<'a> {
     pub(crate) state: &'a StateNode,
     pub(crate) facts: &'a ClaimFacts,
-    /// Bound to the node and not finished, by namespace and name.
+    /// Bound to the node and not finished, sorted by namespace and name.
     pub(crate) pods: Vec<&'a Pod>,
 }
 
 impl<'a> Machine<'a> {
-    /// The state node's name: what simulations and commands call it.
+    /// Name of the state node, which simulations and commands use.
     pub(crate) fn name(&self) -> &'a str {
         self.state.name()
     }
@@ -50,63 +50,63 @@ impl<'a> Machine<'a> {
     pub(crate) fn label(&self, key: &str) -> Option<&'a str> {
         self.state.labels().get(key).map(String::as_str)
     }
-    /// The annotation as the Node has it, or the claim.
+    /// The annotation of the Node, or else of the NodeClaim.
     pub(crate) fn annotation(&self, key: &str) -> Option<&'a str> {
         let of_node = self.state.node.as_ref().and_then(|node| node.metadata.annotation(key));
         of_node.or_else(|| self.claim().and_then(|claim| claim.metadata.annotation(key)))
     }
-    /// The pool's name by the node's label.
+    /// Name of the pool, from the node's label.
     pub(crate) fn pool(&self) -> Option<&'a str> {
         self.label(labels::NODE_POOL)
     }
-    /// Has a claim of a node class that we serve.
+    /// Has a NodeClaim whose node class is managed by this controller.
     pub(crate) fn is_managed(&self) -> bool {
         self.claim().is_some_and(|claim| is_managed_class(&claim.spec.node_class_ref))
     }
-    /// A Node of ours that takes all pods.
+    /// The Node has the label `karpenter.sh/initialized`.
     pub(crate) fn is_initialized(&self) -> bool {
         self.state.node.as_ref().is_some_and(|node| node.metadata.label(labels::INITIALIZED) == Some("true"))
     }
     pub(crate) fn is_ready(&self) -> bool {
         self.state.node.as_ref().is_some_and(|node| conditions::is_true(&node.status.conditions, conditions::READY))
     }
-    /// Going, whoever asked for it.
+    /// The Node or NodeClaim is being deleted, marked for deletion or terminating, whoever requested it.
     pub(crate) fn is_deleting(&self) -> bool {
         self.state.marked_for_deletion
             || self.is_terminating()
             || self.claim().is_some_and(|claim| claim.metadata.is_deleting())
             || self.state.node.as_ref().is_some_and(|node| node.metadata.is_deleting())
     }
-    /// The machine itself is being terminated.
+    /// The instance is being terminated.
     pub(crate) fn is_terminating(&self) -> bool {
         self.claim().is_some_and(|claim| conditions::is_true(&claim.status.conditions, conditions::INSTANCE_TERMINATING))
     }
-    /// Until when pods are expected on it.
+    /// Until when the node is nominated for pending pods.
     pub(crate) fn nominated_until(&self, now: Timestamp) -> Option<Timestamp> {
         self.state.nominated_until.filter(|until| now < *until)
     }
 }
 
-/// Whether a node class reference is served by us.
+/// Whether the referenced node class is managed by this controller.
 pub(crate) fn is_managed_class(reference: &NodeClassReference) -> bool {
     (reference.group.as_str(), reference.kind.as_str()) == NODE_CLASS
 }
 
-/// Everything that the methods look things up in.
+/// The state of the cluster that all methods read.
 pub(crate) struct ClusterView<'a> {
     pub(crate) input: Input<'a>,
-    /// By name.
+    /// Sorted by name.
     pub(crate) machines: Vec<Machine<'a>>,
     pools: BTreeMap<&'a str, &'a NodePool>,
     pub(crate) pdbs: Pdbs<'a>,
-    /// Provider ids that two Nodes or two NodeClaims bear.
+    /// Provider IDs that two Nodes or two NodeClaims have.
     duplicate_provider_ids: BTreeSet<&'a str>,
-    /// Something that cannot be read and that any decision here would go by.
+    /// An object that cannot be read and that would affect every decision.
     pub(crate) unreadable: Option<String>,
-    /// How simulations pack, save for whom they are about.
+    /// Options of every simulation, without its candidates.
     pub(crate) simulation_options: Options,
     pub(crate) offerings: Offerings,
-    /// Pods that have not finished, by workload; counted when first asked.
+    /// Number of pods that have not finished, by workload; counted on first use.
     live_pods: OnceCell<BTreeMap<String, u64>>,
 }
 
@@ -132,26 +132,26 @@ impl<'a> ClusterView<'a> {
     pub(crate) fn now(&self) -> Timestamp {
         self.input.cluster.now
     }
-    /// A pool that we serve.
+    /// A managed pool.
     pub(crate) fn pool(&self, name: &str) -> Option<&'a NodePool> {
         self.pools.get(name).copied()
     }
-    /// All pools that we serve, by name.
+    /// All managed pools, by name.
     pub(crate) fn pools(&self) -> impl Iterator<Item = &'a NodePool> + '_ {
         self.pools.values().copied()
     }
-    /// Whether the pool can buy anything at all.
+    /// Whether the pool has any instance type.
     pub(crate) fn has_types(&self, pool: &str) -> bool {
         self.input.cluster.catalog.get(pool).is_some_and(|types| !types.is_empty())
     }
     pub(crate) fn instance_type(&self, pool: &str, name: &str) -> Option<&'a InstanceType> {
         self.input.cluster.catalog.get(pool)?.find(name)
     }
-    /// Whether it is not clear which Node and which NodeClaim the machine is.
+    /// Whether the machine's provider ID matches more than one Node or NodeClaim.
     pub(crate) fn is_ambiguous(&self, machine: &Machine<'_>) -> bool {
         machine.state.node.as_ref().is_some_and(|node| self.duplicate_provider_ids.contains(node.spec.provider_id.as_str()))
     }
-    /// Verdicts on Nodes that stand behind no machine.
+    /// Verdicts for Nodes that belong to no machine.
     pub(crate) fn verdicts_without_machine(&self) -> impl Iterator<Item = Verdict> + '_ {
         let known: BTreeSet<&str> = self.machines.iter().map(Machine::node_name).collect();
         let verdicts_without_machine =
@@ -181,7 +181,8 @@ impl<'a> ClusterView<'a> {
         };
         self.live_pods.get_or_init(count).get(workload).copied().unwrap_or(0)
     }
-    /// What the machine costs: the first offering of its type, zone and capacity type, available or not; zero when unknown.
+    /// Price of the machine: that of the first offering with its type, zone and capacity type, available or not; zero
+    /// when unknown.
     pub(crate) fn price(&self, machine: &Machine<'_>) -> Price {
         let offering = (|| {
             let instance_type = self.instance_type(machine.pool()?, machine.label(labels::INSTANCE_TYPE)?)?;
@@ -192,7 +193,7 @@ impl<'a> ClusterView<'a> {
     }
 }
 
-/// Kinds that say what machines cost, what comes to every one of them, and what room is kept: without one of their objects a
+/// Kinds that affect every machine: its price, its daemons, the room kept for buffers. Without one of these objects a
 /// machine may look dearer, larger or emptier than it is.
 const CLUSTER_WIDE_KINDS: [&str; 3] = ["NodeOverlay", "DaemonSet", "CapacityBuffer"];
 
@@ -201,7 +202,7 @@ fn unreadable(objects: &ClusterObjects) -> Option<String> {
     Some(format!("{} {}", object.kind, object.metadata.key()))
 }
 
-/// Provider ids that name no single machine.
+/// Provider IDs that identify no single machine.
 fn duplicate_provider_ids(objects: &ClusterObjects) -> BTreeSet<&str> {
     fn twice<'a>(ids: impl Iterator<Item = &'a String>, into: &mut BTreeSet<&'a str>) {
         let mut seen = BTreeSet::new();

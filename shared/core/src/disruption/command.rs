@@ -1,4 +1,4 @@
-//! What a disruption decision answers.
+//! Commands: which nodes to remove, and what replaces them.
 
 use crate::schedule::{NewClaim, Placement};
 use serde::{Deserialize, Serialize};
@@ -17,10 +17,10 @@ pub enum Method {
 }
 
 impl Method {
-    /// The order of the loop.
+    /// The order in which a pass tries them.
     pub const ALL: [Self; 5] = [Self::Emptiness, Self::StaticDrift, Self::Drift, Self::MultiNode, Self::SingleNode];
 
-    /// The reason that budgets, conditions and events know.
+    /// The disruption reason in budgets, conditions and events.
     pub const fn reason(self) -> Reason {
         match self {
             Self::Emptiness => Reason::Empty,
@@ -37,23 +37,23 @@ impl Method {
             Self::SingleNode => "single",
         }
     }
-    /// How long a decision rests before it is checked again and executed.
+    /// How long a command waits before it is validated and executed.
     pub const fn validation_wait(self) -> SignedDuration {
         match self {
             Self::StaticDrift | Self::Drift => SignedDuration::ZERO,
             Self::Emptiness | Self::MultiNode | Self::SingleNode => VALIDATION_WAIT,
         }
     }
-    /// Pods that must not be evicted do not stop these methods on a node with a termination grace period.
+    /// Whether the method may remove a node with pods that must not be evicted, given a termination grace period.
     pub(crate) const fn overrides_pod_blockers(self) -> bool {
         matches!(self, Self::StaticDrift | Self::Drift)
     }
 }
 
-/// Long enough for pods that were just bound to show up.
+/// Long enough for pods that were just bound to become visible.
 pub const VALIDATION_WAIT: SignedDuration = SignedDuration::from_secs(15);
 
-/// Why nodes are disrupted voluntarily.
+/// Reason of a voluntary disruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     Empty,
@@ -64,7 +64,7 @@ pub enum Reason {
 impl Reason {
     pub const ALL: [Self; 3] = [Self::Empty, Self::Drifted, Self::Underutilized];
 
-    /// As budgets, conditions and events write it.
+    /// As budgets, conditions and events spell it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Empty => "Empty",
@@ -80,12 +80,12 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Money per hour that a command saves; negative when it costs more than it saves, as drift may.
+/// Dollars per hour that a command saves; negative when the replacement costs more, as with drift.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Savings(i64);
 
 impl Savings {
-    /// What is saved by paying `after` instead of `before`.
+    /// The difference between paying `before` and paying `after`.
     pub fn between(before: Price, after: Price) -> Self {
         let amount = i128::from(before.nanos()) - i128::from(after.nanos());
         Self(i64::try_from(amount).unwrap_or(if amount < 0 { i64::MIN } else { i64::MAX }))
@@ -120,45 +120,45 @@ pub struct Removal {
     pub zone: String,
     /// Per hour; zero when unknown.
     pub price: Price,
-    /// Pods that have to find another place, `namespace/name`, sorted.
+    /// Pods that have to be rescheduled, `namespace/name`, sorted.
     pub pods: Vec<String>,
 }
 
-/// Nodes to remove and machines to launch before that.
+/// Nodes to remove, and machines to launch first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     pub method: Method,
     /// Sorted by node name.
     pub removals: Vec<Removal>,
-    /// None: the pods fit elsewhere.
+    /// Empty when the pods fit on existing nodes.
     pub replacements: Vec<NewClaim>,
-    /// Existing nodes that the moving pods need: node (or claim) names, sorted. They are to be nominated.
+    /// Existing nodes that receive moved pods, by node (or claim) name, sorted. They are to be nominated.
     pub destinations: Vec<String>,
-    /// Which pods existing nodes were found to take, other pods than the moving ones included: what the decision rests on.
+    /// All pods that the simulation placed on existing nodes, not only the moved ones: the decision depends on all of them.
     pub placements: Vec<Placement>,
-    /// Per hour, before less after.
+    /// Per hour.
     pub savings: Savings,
-    /// Not before then may it be validated and executed.
+    /// Earliest time of validation and execution.
     pub execute_after: Timestamp,
 }
 
-/// What is stored of a command while it rests (disruption 8.9): enough to check later that it still holds.
+/// What is stored of a command that waits for validation (disruption 8.9).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Proposal {
     pub method: Method,
     pub decided_at: Timestamp,
-    /// Not before then may it be validated.
+    /// Earliest time of validation.
     pub execute_after: Timestamp,
     /// Names of the nodes to remove, sorted.
     pub nodes: Vec<String>,
-    /// For each replacement, the types that it may become.
+    /// For each replacement, its instance types.
     pub replacements: Vec<Vec<String>>,
     /// Billionths of a dollar per hour.
     pub savings_nanos: i64,
 }
 
-/// What a command does with its nodes.
+/// Whether nodes are deleted or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Delete,
@@ -176,11 +176,11 @@ impl Action {
 }
 
 impl Command {
-    /// Whether machines are launched first.
+    /// `Replace` if machines are launched first.
     pub fn action(&self) -> Action {
         if self.replacements.is_empty() { Action::Delete } else { Action::Replace }
     }
-    /// What to store while the command rests.
+    /// What to store while the command waits for validation.
     pub fn proposal(&self, decided_at: Timestamp) -> Proposal {
         Proposal {
             method: self.method,
@@ -191,25 +191,25 @@ impl Command {
             savings_nanos: self.savings.nanos(),
         }
     }
-    /// Price per hour of what goes.
+    /// Price per hour of the removed nodes.
     pub fn price_before(&self) -> Price {
         self.removals.iter().map(|removal| removal.price).sum()
     }
-    /// The text for one of its nodes in events.
+    /// Event text for one of its nodes.
     pub fn text_for(&self, node: &str) -> String {
         format!("{} (savings: {})", part_of(self.removals.len(), self.replacements.len(), node), self.savings)
     }
 }
 
 impl Proposal {
-    /// The text for one of its nodes in events about why it is not executed.
+    /// Event text for one of its nodes when the command is rejected.
     pub(crate) fn text_for(&self, node: &str, cause: &str) -> String {
         let part = part_of(self.nodes.len(), self.replacements.len(), node);
         format!("{part}, reason: {cause} (savings: {})", Savings(self.savings_nanos))
     }
 }
 
-/// A node's part in a command for so many nodes.
+/// Describes one node of a command that removes `nodes` and launches `launched` machines.
 fn part_of(nodes: usize, launched: usize, node: &str) -> String {
     let action = if launched == 0 { Action::Delete } else { Action::Replace }.as_str();
     match (nodes, launched) {

@@ -1,4 +1,4 @@
-//! Whether some nodes can go, and what has to come for them (disruption 8.6).
+//! Whether a set of nodes can be consolidated, and into what (disruption 8.6).
 
 use super::candidates::Candidate;
 use super::cluster_view::ClusterView;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use whittle_api::labels;
 use whittle_units::Price;
 
-/// The best that can be done with these nodes together, or why nothing.
+/// The best command for these nodes together, or why there is none.
 pub(super) fn compute_consolidation(
     view: &ClusterView<'_>,
     simulator: &mut Simulator<'_>,
@@ -38,7 +38,7 @@ pub(super) fn compute_consolidation(
     } else {
         require_cheaper(&mut replacement, ceiling)?;
         if replacement.allows(labels::CAPACITY_SPOT) && replacement.allows(labels::CAPACITY_ON_DEMAND) {
-            // Were spot short, on-demand could cost more than the node that goes: then rather no launch at all.
+            // If spot capacity ran out, on-demand could cost more than the removed node, so launch only spot.
             replacement.restrict_to(labels::CAPACITY_SPOT);
         }
     }
@@ -77,9 +77,9 @@ fn spot_to_spot(view: &ClusterView<'_>, replacement: &mut Replacement<'_>, ceili
     Ok(())
 }
 
-/// Replacing {large, large, small} by a small one is no better than deleting the large ones (disruption 8.7): what comes
-/// must be cheaper than the cheapest node of a type that it may become. Types that nobody sells under the requirements by
-/// now, as after leaving spot alone, go in any case.
+/// Replacing {large, large, small} by a small node is no better than deleting the large ones (disruption 8.7): the
+/// replacement must be cheaper than the cheapest removed node whose type it may have. This also drops types that have
+/// no offering left under the requirements, for example after restricting them to spot.
 fn filter_out_same_types(view: &ClusterView<'_>, replacement: &mut Replacement<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
     let mut price_of: BTreeMap<&str, Price> = BTreeMap::new();
     for node in nodes {
@@ -87,7 +87,7 @@ fn filter_out_same_types(view: &ClusterView<'_>, replacement: &mut Replacement<'
         let own: Requirements = from_labels(node.machine.state.labels());
         let admitted = view.offerings.admitted(&own);
         let fitting = view.offerings.kinds_of(instance_type).filter(|(kind, _)| admitted[*kind]);
-        // A type whose price is not known says nothing.
+        // Types without a known price set no bound.
         let Some(price) = fitting.map(|(_, offering)| offering.price).min() else { continue };
         price_of.entry(&instance_type.name).and_modify(|known| *known = price.min(*known)).or_insert(price);
     }

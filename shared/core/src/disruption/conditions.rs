@@ -1,5 +1,4 @@
-//! The conditions of NodeClaims that disruption writes (disruption 12): when a node is quiet long enough, and whether it
-//! has drifted.
+//! The NodeClaim conditions that disruption writes (disruption 12): `Consolidatable` and `Drifted`.
 
 use super::cluster_view::{ClusterView, Machine};
 use super::drift;
@@ -8,21 +7,21 @@ use whittle_api::conditions;
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_units::Timestamp;
 
-/// What the conditions of a claim should be.
+/// The desired conditions of a NodeClaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimConditions {
     pub node_claim: String,
-    /// `None`: the condition is to be absent.
+    /// When false, the condition is to be removed.
     pub consolidatable: bool,
-    /// The reason, when it has drifted.
+    /// The reason of the condition; `None` when the claim has not drifted.
     pub drifted: Option<String>,
-    /// The instance type was found in the catalog in this pass: to be remembered as `type_seen_at`.
+    /// The catalog had the instance type in this pass: the caller stores the time as `type_seen_at`.
     pub type_seen: bool,
-    /// Something of it differs from what the claim says now.
+    /// Whether the claim's stored conditions differ.
     pub changed: bool,
 }
 
-/// Evaluates the conditions of one claim. `None` for claims that are not ours, going, or of an unknown pool.
+/// Evaluates the conditions of one claim. `None` for claims that are unmanaged, being deleted, or of an unknown pool.
 pub(crate) fn evaluate(view: &ClusterView<'_>, machine: &Machine<'_>) -> Option<ClaimConditions> {
     let claim = machine.claim()?;
     let pool = view.pool(claim.node_pool()?)?;
@@ -52,7 +51,7 @@ pub(crate) fn evaluate(view: &ClusterView<'_>, machine: &Machine<'_>) -> Option<
     })
 }
 
-/// Whether no pod came or went for as long as the pool asks.
+/// Checks that `consolidateAfter` has passed since the last pod event.
 pub(crate) fn check_consolidate_after(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Result<(), Keep> {
     let Some(wait) = pool.spec.disruption.consolidate_after.span() else {
         return Err(Keep::ConsolidationOff { pool: pool.metadata.name.clone() });
@@ -71,7 +70,7 @@ pub(crate) fn check_consolidate_after(claim: &NodeClaim, pool: &NodePool, now: T
     }
 }
 
-/// The last pod event, or when the node was initialized.
+/// Time of the last pod event, or of initialization.
 pub(crate) fn last_pod_activity(claim: &NodeClaim) -> Option<Timestamp> {
     let initialized = || conditions::find(&claim.status.conditions, conditions::INITIALIZED)?.last_transition_time;
     claim.status.last_pod_event_time.or_else(initialized)

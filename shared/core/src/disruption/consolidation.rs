@@ -1,4 +1,4 @@
-//! What multi-node and single-node consolidation have in common: who is looked at, and which commands may stand.
+//! What multi-node and single-node consolidation share: the choice of candidates and the approval of commands.
 
 use super::balanced::{Totals, Weighed};
 use super::candidates::Candidate;
@@ -10,7 +10,7 @@ use whittle_api::karpenter::{ConsolidationPolicy, NodePool};
 use whittle_api::labels;
 use whittle_units::Price;
 
-/// The candidates of consolidation in the order of what they promise (disruption 8.1, 8.3).
+/// Consolidation candidates in the order of their savings ratio (disruption 8.1, 8.3).
 pub(super) fn eligible<'w>(pass: &mut Pass<'w>, method: Method) -> Vec<Candidate<'w>> {
     let mut found = Vec::new();
     for candidate in pass.candidates.clone() {
@@ -28,7 +28,7 @@ pub(super) fn eligible<'w>(pass: &mut Pass<'w>, method: Method) -> Vec<Candidate
     found
 }
 
-/// `Err(None)`: emptiness has spoken about it.
+/// `Err(None)`: the verdict of emptiness applies.
 pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), Option<Keep>> {
     let pool = candidate.pool_name().to_owned();
     let label = |key| candidate.machine.label(key);
@@ -57,8 +57,8 @@ pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), O
     if pass.is_consolidatable(candidate) { Ok(()) } else { Err(Some(pass.consolidate_after_reason(candidate))) }
 }
 
-/// What a command must be, beyond being possible: worth its disruption, no step back, and worth the user's minimum. Its pools'
-/// opinions are added to `weighed`.
+/// Checks that a feasible command is worth executing: it must not move pods too often, the Balanced policy must approve
+/// it, and it must save the pool's minimum. The pools' scores are added to `weighed`.
 pub(super) fn approve(
     pass: &Pass<'_>,
     totals: &Totals,
@@ -80,8 +80,8 @@ pub(super) fn approve(
     Ok(())
 }
 
-/// What a consolidation must save at least, from the pool's annotation in dollars per hour; zero without one, or with
-/// one that is no positive number.
+/// What a consolidation must save, in dollars per hour, from the pool's annotation; zero if it is absent or not a
+/// positive number.
 fn minimum_saving(pool: &NodePool) -> Price {
     let written = pool.metadata.annotation(labels::MINIMUM_SAVING).and_then(|text| text.trim().parse::<f64>().ok());
     written.map_or(Price::ZERO, Price::from_dollars)

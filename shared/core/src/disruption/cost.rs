@@ -1,4 +1,4 @@
-//! What a disruption costs the workloads (disruption 4), in exact integers.
+//! Disruption cost (disruption 4), in exact integers.
 
 use crate::pods::is_daemon_owned;
 use std::iter::Sum;
@@ -7,20 +7,20 @@ use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodeClaim;
 use whittle_units::Timestamp;
 
-/// Annotation by which a ReplicaSet, and we, prefer one pod over another for removal.
+/// Annotation by which ReplicaSet controllers, and consolidation, prefer one pod over another for removal.
 const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The cost of evictions; [`Cost::ONE`] is that of one ordinary pod. Counted in 2^-27, the weight of one point of
-/// `pod-deletion-cost`, so that no sum is ever rounded.
+/// Cost of evictions; [`Cost::ONE`] is that of one ordinary pod. Counted in units of 2^-27, the weight of one point of
+/// `pod-deletion-cost`, so that sums are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(i64);
 
 impl Cost {
-    /// Nothing.
+    /// No disruption.
     pub const ZERO: Self = Self(0);
     /// One ordinary pod, and the base cost of disrupting a node at all.
     pub const ONE: Self = Self(1 << 27);
-    /// No single pod costs more, or earns more by going.
+    /// Bound on the absolute cost of one pod.
     const LIMIT: i64 = 10 << 27;
 
     /// In ordinary pods, for output.
@@ -50,7 +50,7 @@ impl Sum for Cost {
     }
 }
 
-/// What evicting one pod costs: one, more for a dear or important pod, less (down to −10) for one that may well go.
+/// Cost of evicting one pod: 1, adjusted by its deletion cost and priority, between -10 and 10.
 pub fn eviction_cost(pod: &Pod) -> Cost {
     let deletion_cost = pod.metadata.annotation(POD_DELETION_COST).and_then(points).unwrap_or(0);
     let priority = i64::from(pod.spec.priority.unwrap_or(0));
@@ -59,26 +59,26 @@ pub fn eviction_cost(pod: &Pod) -> Cost {
     Cost(raw.clamp(-Cost::LIMIT, Cost::LIMIT))
 }
 
-/// Whole points of a deletion cost; text that is no number counts as absent. Beyond the limit more makes no difference.
+/// A deletion cost as an integer; `None` for text that is not a number. The bound lies beyond the one on costs.
 #[expect(clippy::cast_possible_truncation, reason = "clamped to the limit first")]
 fn points(text: &str) -> Option<i64> {
     let bound = 4e9;
     text.trim().parse::<f64>().ok().filter(|number| !number.is_nan()).map(|number| number.clamp(-bound, bound).round() as i64)
 }
 
-/// What it costs to move all pods of a node that would have to move, the node itself included.
+/// Cost of rescheduling all pods of a node, the node itself included.
 pub fn reschedule_cost<'a>(reschedulable: impl IntoIterator<Item = &'a Pod>) -> Cost {
     Cost::ONE + reschedulable.into_iter().map(|pod| eviction_cost(pod).or_zero()).sum()
 }
 
-/// What a node that is no candidate adds to its pool's total disruption (disruption 9): its daemons do not count.
+/// What a node that is no candidate adds to its pool's total disruption (disruption 9): DaemonSet pods do not count.
 pub(crate) fn non_candidate_cost<'a>(all: impl IntoIterator<Item = &'a Pod>) -> Cost {
     let counted = all.into_iter().filter(|pod| !is_daemon_owned(pod) && !pod.is_terminal());
     Cost::ONE + counted.map(|pod| eviction_cost(pod).or_zero()).sum()
 }
 
-/// A node's eviction costs weighted by the share of its life that is left: which victim static scale-down prefers.
-/// In units of 2^-27 ordinary pods times a millionth of a life.
+/// A node's eviction costs weighted by its remaining lifetime: static scale-down removes the lowest first. In units of
+/// 2^-27 ordinary pods times a millionth of the lifetime.
 pub(crate) fn lifetime_cost<'a>(all: impl IntoIterator<Item = &'a Pod>, claim: &NodeClaim, now: Timestamp) -> i128 {
     let cost: Cost = all.into_iter().map(eviction_cost).sum();
     i128::from(cost.0) * i128::from(lifetime_left_millionths(claim, now))

@@ -1,7 +1,7 @@
 //! Cron expressions of disruption budgets (disruption 5.3), in UTC.
 //!
-//! The dialect is fixed by what users' budgets mean today: five fields, Sunday is 0 only, and a day matches both day
-//! fields unless both are restricted. No published parser reads exactly this, so it is read here.
+//! The dialect is the one that existing budgets are written in: five fields, Sunday is 0 only, and a day matches either
+//! day field when both are restricted. No published parser accepts exactly this dialect.
 
 use jiff::civil::{Date, Weekday};
 use jiff::{SignedDuration, Timestamp, ToSpan as _, tz::TimeZone};
@@ -18,7 +18,7 @@ pub struct Schedule {
     both_days: bool,
 }
 
-/// Why a schedule cannot be read.
+/// Why a schedule cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     #[error("schedule {0:?} has {1} fields: write minute, hour, day of month, month and day of week")]
@@ -42,11 +42,11 @@ const MONTH: FieldRule =
     FieldRule { low: 1, high: 12, names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"] };
 const WEEKDAY: FieldRule = FieldRule { low: 0, high: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
-/// How far ahead a fire time is looked for: 29 February comes every four years, save at most centuries.
+/// How many years ahead to search: 29 February recurs every four years except around most turns of a century.
 const YEARS_AHEAD: i16 = 5;
 
 impl Schedule {
-    /// Reads a schedule.
+    /// Parses a schedule.
     pub fn parse(text: &str) -> Result<Self, ScheduleError> {
         let fields = match text.strip_prefix('@') {
             Some(_) => macro_fields(text).ok_or_else(|| ScheduleError::Macro(text.to_owned()))?,
@@ -89,8 +89,8 @@ impl Schedule {
         None
     }
 
-    /// Whether `now` lies in `[fire, fire + duration)` of some fire time. A schedule that never fires is taken as active,
-    /// so that a budget with a typing slip blocks rather than opens.
+    /// Whether `now` lies in `[fire, fire + duration)` of some fire time. A schedule that never fires counts as active,
+    /// so that a typing error blocks disruption instead of allowing it.
     pub fn is_active(&self, now: Timestamp, duration: SignedDuration) -> bool {
         let Ok(start) = now.checked_sub(duration) else { return true };
         self.next(start).is_none_or(|fire| fire <= now)
@@ -105,7 +105,7 @@ impl Schedule {
         if self.both_days { by_day && by_weekday } else { by_day || by_weekday }
     }
 
-    /// A fire time is a whole minute, so after 09:30:00 and after 09:30:59 alike the next candidate is 09:31.
+    /// Fire times are whole minutes: after 09:30:00 and after 09:30:59 alike the next candidate is 09:31.
     fn time_after(&self, hour: u32, minute: u32) -> Option<(u32, u32)> {
         if minute == 59 { self.time_from(hour + 1, 0) } else { self.time_from(hour, minute + 1) }
     }
@@ -142,7 +142,7 @@ fn macro_fields(text: &str) -> Option<&'static str> {
     })
 }
 
-/// The bits of a field, and whether a part of it is a plain star.
+/// The bits of a field, and whether one of its parts is a plain star.
 fn field(text: &str, rule: &FieldRule) -> Result<(u64, bool), ScheduleError> {
     let fail = || ScheduleError::Field { field: text.to_owned(), low: rule.low, high: rule.high };
     let (mut bits, mut star) = (0, false);

@@ -1,4 +1,4 @@
-//! One pass of the disruption loop: the methods in their order until one finds something.
+//! The driver of a pass: tries the methods in order until one finds a command.
 
 use super::cluster_view::ClusterView;
 use super::command::{Command, Method};
@@ -11,14 +11,14 @@ use whittle_api::karpenter::NodePool;
 
 /// Decides one pass. Pure: the same input gives the same decision.
 ///
-/// Pools in shadow mode are decided apart, as if they were alone in being disrupted: their commands are in
-/// [`Decision::shadow`] and never among those to execute.
+/// Pools in shadow mode are decided in a second pass, as if only their nodes could be disrupted. Its commands are
+/// returned in [`Decision::shadow`] and never executed.
 #[must_use]
 pub fn decide(input: Input<'_>) -> Decision {
     decide_watched(input, &mut |_| ())
 }
 
-/// As [`decide`]; tells of each method when it is through, for those who have a clock.
+/// Like [`decide`], and calls `watch` after each method, so that a caller with a clock can measure it.
 #[must_use]
 pub fn decide_watched(input: Input<'_>, watch: &mut dyn FnMut(Method)) -> Decision {
     let view = ClusterView::new(input);
@@ -49,7 +49,7 @@ fn run(view: &ClusterView<'_>, mode: PoolMode, watch: &mut dyn FnMut(Method)) ->
     }
     let best = view.input.settings.solve.packing == Packing::Best;
     if best && last == Method::MultiNode && !commands.is_empty() {
-        // One node alone may save more than the best set.
+        // A single node may save more than the best set of nodes.
         let saved = |commands: &[Command]| commands.iter().map(|command| command.savings).max();
         let alone = single::commands(&mut pass, single::Aim::Command);
         watch(Method::SingleNode);
@@ -57,7 +57,8 @@ fn run(view: &ClusterView<'_>, mode: PoolMode, watch: &mut dyn FnMut(Method)) ->
             commands = alone;
         }
     } else if best && last != Method::SingleNode {
-        // However often other methods find something, every node is looked at.
+        // Earlier methods may find commands in every pass; the verdicts of single-node consolidation are computed all
+        // the same.
         single::commands(&mut pass, single::Aim::Verdicts);
         watch(Method::SingleNode);
     }

@@ -1,4 +1,4 @@
-//! What one pass of disruption answers.
+//! The result of one pass of disruption.
 
 use super::balanced::Weighed;
 use super::budgets::BudgetState;
@@ -9,27 +9,27 @@ use super::input::Memory;
 use super::verdict::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is to be done now, and why not more.
+/// The commands of a pass, and for every machine why it is not part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// At most one, save for static pools. Nothing of them has been executed.
+    /// At most one, except for static pools. None has been executed.
     pub commands: Vec<Command>,
-    /// What would be done with pools in shadow mode.
+    /// The commands for pools in shadow mode.
     pub shadow: Vec<Command>,
-    /// One for every machine, by name.
+    /// One per machine, sorted by name.
     pub verdicts: Vec<Verdict>,
     /// Events to publish, sorted.
     pub notes: Vec<Note>,
-    /// What the conditions of the claims should be, by claim.
+    /// The desired conditions of the claims, sorted by claim.
     pub conditions: Vec<ClaimConditions>,
-    /// By pool, for each reason whose budgets were looked at.
+    /// Per pool, for each reason whose budgets were evaluated.
     pub budgets: Vec<BudgetState>,
-    /// Nodes that each method could have taken, for the gauge `eligible_nodes`.
+    /// How many nodes each method could have removed, for the gauge `eligible_nodes`.
     pub eligible: BTreeMap<Method, usize>,
-    /// Methods that ran out of simulations and found nothing until then, for `consolidation_timeouts_total`.
+    /// Methods that exhausted their simulations without a command, for `consolidation_timeouts_total`.
     pub timeouts: BTreeSet<Method>,
-    /// Commands of consolidation as their pools weighed them.
+    /// How the pools scored the commands of consolidation.
     pub weighed: Vec<Weighed>,
-    /// To be given to the next pass.
+    /// Input of the next pass.
     pub memory: Memory,
 }

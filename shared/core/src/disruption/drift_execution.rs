@@ -1,4 +1,4 @@
-//! Replacing drifted nodes of dynamic pools, one at a time, at any price (disruption 10.1).
+//! Replaces drifted nodes of dynamic pools, one at a time and at any price (disruption 10.1).
 
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason, Savings};
@@ -19,7 +19,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         return Vec::new();
     }
     let now = pass.view.now();
-    // Nodes without pods to move first, then the one that drifted first.
+    // Nodes without pods to reschedule come first, then those that drifted first.
     drifted.sort_by_key(|node| (!node.pods.is_empty(), drifted_since(node, now), node.name()));
     let remaining = pass.budget(Reason::Drifted);
     let mut simulator = pass.simulator();
@@ -44,8 +44,9 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     command.into_iter().collect()
 }
 
-/// Where the pods of a drifted node would go. What the better packing cannot do without a node that is young the reference's may; and
-/// where both would, all go to nodes that have initialized: while nodes come all the time, drift would wait for ever.
+/// Where the pods of a drifted node would go. When [`Packing::Best`] finds no place without a node that has not
+/// initialized, Karpenter's packing is tried. If that depends on such a node too, all pods must fit on initialized
+/// nodes: in a cluster that launches nodes all the time, drift would otherwise wait for ever.
 fn simulate_drift(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: Packing) -> Result<SimulationResult, Keep> {
     let first = simulator.without(&[node], Targets::All, packing);
     if packing == Packing::Reference || !matches!(first, Err(Keep::PodsStay { .. })) {

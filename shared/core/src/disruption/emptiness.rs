@@ -1,4 +1,4 @@
-//! Empty nodes go, as many at once as the budgets allow (disruption 8.4).
+//! Deletes empty nodes, as many at once as the budgets allow (disruption 8.4).
 
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason, Savings, VALIDATION_WAIT};
@@ -34,7 +34,7 @@ pub(super) fn commands(pass: &mut Pass<'_>) -> Vec<Command> {
     if taken.is_empty() { Vec::new() } else { vec![command(&taken, pass.view.now())] }
 }
 
-/// Leaves out the nodes that pending pods need: deleted, they would be launched again at once. The reference does that.
+/// Keeps nodes that pending pods need, since equal nodes would be launched at once. Karpenter deletes them.
 pub(super) fn spare_nodes_for_pending_pods<'w>(pass: &mut Pass<'w>, mut empty: Vec<Candidate<'w>>) -> Vec<Candidate<'w>> {
     if pass.view.input.settings.solve.packing == Packing::Reference || empty.is_empty() {
         return empty;
@@ -65,7 +65,7 @@ pub(super) fn spare_nodes_for_pending_pods<'w>(pass: &mut Pass<'w>, mut empty: V
     empty
 }
 
-/// Whether a candidate is empty and may go. `Err(None)`: it is not empty, other methods look at it.
+/// Whether a candidate is empty and may be deleted. `Err(None)`: it is not empty, so other methods decide about it.
 pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), Option<Keep>> {
     if candidate.pool.is_static() {
         return Err(Some(Keep::StaticPool));
@@ -101,7 +101,8 @@ pub(super) fn command(taken: &[Candidate<'_>], now: Timestamp) -> Command {
     }
 }
 
-/// Provisioners promise that an empty node goes when its seconds are over: the wait for validation counts among them.
+/// Provisioners delete an empty node `ttlSecondsAfterEmpty` after it became empty: the wait for validation is part of
+/// that.
 fn wait(candidate: &Candidate<'_>) -> SignedDuration {
     let quiet = candidate.pool.spec.disruption.consolidate_after.span().unwrap_or_default();
     if candidate.pool.is_converted_provisioner() && quiet >= VALIDATION_WAIT { SignedDuration::ZERO } else { VALIDATION_WAIT }

@@ -1,4 +1,4 @@
-//! Events that a decision wants published.
+//! Kubernetes events that a decision wants published.
 
 use super::candidates::Candidate;
 use super::cluster_view::Machine;
@@ -6,7 +6,7 @@ use super::command::{Command, Reason};
 use super::verdict::{Blocker, Keep};
 use whittle_api::k8s::Pod;
 
-/// An event about an object. Equal events within two minutes are one; whoever publishes sees to that.
+/// An event about an object. The publisher drops an event that equals one of the last two minutes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Note {
     /// `node/<name>`, `nodeclaim/<name>`, `nodepool/<name>` or `pod/<namespace>/<name>`.
@@ -27,7 +27,7 @@ pub(super) const BUDGET_INVALID: &str = "BudgetInvalid";
 const INVALID_ANNOTATION: &str = "InvalidDoNotDisruptAnnotation";
 const DEPRECATED_ANNOTATION: &str = "DeprecatedAnnotation";
 
-/// Collects events; each is kept once.
+/// Collects events without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct EventCollector(std::collections::BTreeSet<Note>);
 
@@ -38,7 +38,7 @@ impl EventCollector {
     pub(super) fn warn(&mut self, object: String, reason: &'static str, message: String) {
         self.0.insert(Note { object, reason, message, warning: true });
     }
-    /// On the Node and its NodeClaim, whichever exist.
+    /// About the Node and its NodeClaim, whichever exist.
     pub(super) fn on_machine(&mut self, machine: &Machine<'_>, reason: &'static str, message: &str) {
         if !machine.node_name().is_empty() {
             self.about(format!("node/{}", machine.node_name()), reason, message.to_owned());
@@ -68,7 +68,7 @@ impl EventCollector {
         let message = format!("No allowed disruptions for disruption reason {reason} due to blocking budget");
         self.about(format!("nodepool/{pool}"), DISRUPTION_BLOCKED, message);
     }
-    /// What the annotations of a pod on a node of ours deserve to be told.
+    /// Reports on the disruption annotations of a pod on a managed node.
     pub(super) fn protection(&mut self, pod: &Pod, now: whittle_units::Timestamp) {
         use super::protection::{Protection, protection};
         use whittle_api::labels;

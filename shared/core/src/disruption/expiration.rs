@@ -1,20 +1,21 @@
-//! Nodes that reach the end of their life (disruption 14). No budget holds them, no replacement waits for them.
+//! Expiration (disruption 14): deletes nodes at the end of their lifetime, without budgets or replacements.
 
 use whittle_api::karpenter::NodeClaim;
 use whittle_units::Timestamp;
 
-/// What the clock says about a claim.
+/// When a claim expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// It never ends, is going already, or is not ours.
+    /// It never expires, is being deleted already, or is unmanaged.
     None,
-    /// Look again then.
+    /// It expires then.
     At(Timestamp),
-    /// It is to be deleted now.
+    /// It has expired and is to be deleted.
     Due,
 }
 
-/// Compares a claim's own `expireAfter` with its age. What its NodePool says today does not matter: that is drift.
+/// Compares a claim's own `expireAfter` with its age. The NodePool's current `expireAfter` does not matter: a change of
+/// it is drift.
 #[must_use]
 pub fn expiry(claim: &NodeClaim, now: Timestamp) -> Expiry {
     if claim.metadata.is_deleting() || !super::cluster_view::is_managed_class(&claim.spec.node_class_ref) {
@@ -28,7 +29,7 @@ pub fn expiry(claim: &NodeClaim, now: Timestamp) -> Expiry {
     }
 }
 
-/// Value of the metric label `termination_mode`: how a claim's pods are made to go.
+/// Value of the metric label `termination_mode`: how the claim's pods are evicted.
 #[must_use]
 pub fn termination_mode(claim: &NodeClaim) -> &'static str {
     match &claim.spec.termination_grace_period {

@@ -1,4 +1,4 @@
-//! Verdicts in the words of whoever asks `why is this node still there`: short, and with what would have to change.
+//! Verdicts for people who ask why a node is still there: short, and naming what would have to change.
 
 use super::pdb::PdbBlock;
 use super::verdict::{Blocker, Keep, SPOT_TYPES_MIN, Why};
@@ -64,7 +64,7 @@ fn kept(keep: &Keep, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "{found} cheaper spot types fit, and replacing spot by spot takes {}", SPOT_TYPES_MIN)
         }
         Keep::NeedsSeveral(count) => write!(f, "its pods would need {count} new nodes"),
-        // The same words for people and events, but for the first letter.
+        // People and events read the same text, except for the first letter.
         Keep::StaticPool
         | Keep::TypeUnknown(_)
         | Keep::LabelMissing(_)
@@ -86,7 +86,7 @@ fn kept(keep: &Keep, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Dollars a day from dollars per hour: cents, or more digits where there are no whole cents.
+/// Dollars per day from dollars per hour: cents, or four digits below one cent.
 fn a_day(per_hour: f64) -> String {
     let day = per_hour * 24.0;
     if day.abs() < 0.01 { format!("${day:.4}") } else { format!("${day:.2}") }

@@ -1,4 +1,4 @@
-//! What a disruption decision sees.
+//! The input of a disruption decision.
 
 use super::command::Method;
 use super::drift::cloud::CloudDrift;
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_units::{Price, Timestamp};
 
-/// One moment of a cluster. Nothing in it changes while a decision is made.
+/// One moment of a cluster, immutable during the decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// What a scheduling decision of the same moment sees, its state nodes with their deletion marks and nominations.
+    /// Input of a scheduling decision at the same moment; its state nodes carry deletion marks and nominations.
     pub cluster: schedule::Input<'a>,
-    /// What only the claim store knows, by the NodeClaim's name. Claims without an entry have [`ClaimFacts::default`].
+    /// What only the claim store knows, by NodeClaim name. Claims without an entry have [`ClaimFacts::default`].
     pub facts: &'a BTreeMap<String, ClaimFacts>,
-    /// What earlier decisions left.
+    /// What earlier decisions recorded.
     pub memory: &'a Memory,
     pub settings: &'a Settings,
 }
@@ -22,36 +22,36 @@ pub struct Input<'a> {
 /// What is known of a claim beyond its object and its state node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimFacts {
-    /// A command that is being executed names it as a candidate.
+    /// The claim is a candidate of a command that is being executed.
     pub in_command: bool,
-    /// The pool of a claim that is to end and is shown no more, while a launch under way may yet bring its machine.
+    /// The NodePool of a claim that has been deleted, but whose launch is under way and may still create an instance.
     pub machine_may_come_to: Option<String>,
-    /// Virtual pods of capacity buffers that the last provisioning pass planned on the node.
+    /// Virtual pods of capacity buffers that the last provisioning pass placed on the node.
     pub buffer_pods: u32,
     /// When the node's instance type was last found in the catalog.
     pub type_seen_at: Option<Timestamp>,
-    /// What the cloud says about the machine; `None` when it was not asked in this pass, then an existing
-    /// Drifted condition with a cloud's reason stands.
+    /// Drift found by comparing the instance with EC2; `None` when that was not checked in this pass. A stored
+    /// `Drifted` condition with one of these reasons then remains.
     pub cloud_drift: Option<CloudDrift>,
 }
 
-/// Switches of the decision.
+/// Settings of the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How simulations pack: policies and gates as in provisioning. `reserved` and `simulation` are set here.
-    /// `Packing::Reference` also makes the choice of commands the reference's own.
+    /// How simulations pack: policies and gates as in provisioning; `reserved` and `simulation` are overwritten. With
+    /// `Packing::Reference` the choice of commands is Karpenter's as well.
     pub solve: schedule::Options,
     pub spot_to_spot: Gate,
     pub static_capacity: Gate,
-    /// Simulations that multi-node and single-node consolidation may each use in one pass. Instead of a clock: a node
-    /// that is not reached keeps its last verdict and is first in the next pass.
+    /// How many simulations multi-node and single-node consolidation may each run in one pass. This replaces a timeout:
+    /// a node that is not reached keeps its last verdict and comes first in the next pass.
     pub simulations_max: u32,
-    /// Pools whose disruption settings could not be read, and why: nothing of theirs is disrupted.
+    /// Pools whose disruption settings cannot be read, with the error: none of their nodes is disrupted.
     pub closed: BTreeMap<String, String>,
 }
 
 impl Settings {
-    /// What a cluster uses unless told otherwise: all gates off, as many simulations as a large cluster needs.
+    /// The defaults: all gates off, and enough simulations for a large cluster.
     #[must_use]
     pub fn standard() -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Settings {
     }
 }
 
-/// Enough for every node of a cluster of twenty thousand to be looked at in one pass, with some to spare.
+/// Enough to simulate every node of a cluster of twenty thousand in one pass.
 const SIMULATIONS_MAX: u32 = 24_000;
 
 /// A feature gate.
@@ -74,20 +74,20 @@ pub enum Gate {
     Off,
 }
 
-/// What a decision remembers of earlier ones. Kept by the caller between passes; an empty one is only slower and
-/// forgets moves.
+/// What a decision needs to know of earlier ones. The caller stores it between passes; without it a pass is slower and
+/// may undo a recent move.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// Disruptions that were executed lately, oldest first.
+    /// Recently executed consolidations, oldest first.
     pub moves: Vec<Move>,
-    /// Methods that found nothing, with what they had looked at and when.
+    /// Methods that found nothing, with the fingerprint of their input.
     pub nothing_found: BTreeMap<Method, Seen>,
     /// Nodes that the last single-node pass did not reach.
     pub unreached: BTreeSet<String>,
 }
 
-/// A fingerprint of what a method looked at.
+/// Fingerprint of a method's input, and when it was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Seen {
@@ -95,32 +95,32 @@ pub struct Seen {
     pub at: Timestamp,
 }
 
-/// A consolidation that was carried out.
+/// A consolidation that was executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Move {
     pub at: Timestamp,
     pub removed: Vec<Shape>,
-    /// Names of the nodes.
+    /// Names of the removed nodes.
     #[serde(default)]
     pub nodes: Vec<String>,
-    /// When they were last seen with all the pods that were to move.
+    /// When the nodes last had all pods that were to be moved.
     #[serde(default)]
     pub unmoved_at: Option<Timestamp>,
-    /// When all of these pods were first seen to have left, or to be leaving.
+    /// When none of these pods was left on the nodes, or all were terminating.
     #[serde(default)]
     pub gone_at: Option<Timestamp>,
-    /// Names of the NodeClaims that replaced them.
+    /// Names of the NodeClaims that replaced the nodes.
     pub launched: Vec<String>,
-    /// Pods that had to move, by their owner (`namespace/kind/name`).
+    /// Number of moved pods by owner (`namespace/kind/name`).
     pub workloads: BTreeMap<String, u32>,
-    /// By the same owner: how often the most moved of these pods, or pods whose place it took, had been moved then,
-    /// this time included.
+    /// By owner: the highest number of moves of any of these pods, including moves of the pods they replaced and this
+    /// move.
     #[serde(default)]
     pub times: BTreeMap<String, u32>,
 }
 
-/// What a removed machine was.
+/// A removed node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shape {

@@ -1,4 +1,4 @@
-//! The ledger of savings: one entry for every command that was executed.
+//! The savings ledger: one entry for every executed command.
 
 use super::command::Command;
 use serde::{Deserialize, Serialize};
@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use whittle_units::{Price, Timestamp};
 
-/// What an executed command did to the bill and to the pods.
+/// What an executed command saved, and how many pods it moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerEntry {
-    /// Of the command; an entry that was written twice bears it twice. Empty in records of before there were ids.
+    /// ID of the command; entries written twice have the same one. Empty in records that predate IDs.
     #[serde(default)]
     pub id: String,
     pub at: Timestamp,
@@ -23,7 +23,7 @@ pub struct LedgerEntry {
     pub node_pools: Vec<String>,
     /// Billionths of a dollar per hour.
     pub before_nanos: Price,
-    /// What the replacements are expected to cost.
+    /// Expected price of the replacements.
     pub after_nanos: Price,
     pub pods_moved: u32,
 }
@@ -68,33 +68,33 @@ impl fmt::Display for LedgerEntry {
     }
 }
 
-/// Sums over a part of the ledger. Amounts are billionths of a dollar; absurd ones stay at the limits of their type.
+/// Sums over a part of the ledger. Amounts are billionths of a dollar and saturate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavingsReport {
     pub commands: usize,
     pub nodes_removed: usize,
     pub pods_moved: u64,
-    /// Price per hour of what was removed.
+    /// Price per hour of the removed nodes.
     pub before_nanos: i128,
-    /// Price per hour of what replaced it.
+    /// Price per hour of their replacements.
     pub after_nanos: i128,
-    /// What was not paid until the end of the report: each rate times the time since.
+    /// Savings until the end of the report: each rate times the time since.
     pub total_nanos: i128,
-    /// What the price per hour fell by, by reason.
+    /// Reduction of the price per hour, by reason.
     pub by_reason: BTreeMap<String, i128>,
-    /// The same by pool; a command over several pools is shared equally.
+    /// The same by pool; a command over several pools is divided equally.
     pub by_pool: BTreeMap<String, i128>,
 }
 
 impl SavingsReport {
-    /// What the price per hour fell by.
+    /// Reduction of the price per hour.
     #[must_use]
     pub fn rate_nanos(&self) -> i128 {
         self.before_nanos.saturating_sub(self.after_nanos)
     }
 }
 
-/// Sums the entries of `[from, until)`, each command once.
+/// Sums the entries in `[from, until)`, each command once.
 #[must_use]
 pub fn savings(entries: &[LedgerEntry], from: Timestamp, until: Timestamp) -> SavingsReport {
     const HOUR: i128 = 3_600_000_000_000;

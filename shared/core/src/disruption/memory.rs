@@ -1,4 +1,4 @@
-//! What earlier passes left: moves that must not be undone, and passes that found nothing.
+//! What earlier passes recorded: moves that must not be undone, and searches that found nothing.
 
 use super::candidates::Candidate;
 use super::cluster_view::ClusterView;
@@ -14,23 +14,23 @@ use whittle_api::ClusterObjects;
 use whittle_api::k8s::Pod;
 use whittle_units::Timestamp;
 
-/// How long a move is not undone, and the moves of a workload are counted.
+/// How long a move must not be undone, and how long moves count against the limit of their workload.
 const MOVE_WINDOW: SignedDuration = SignedDuration::from_hours(1);
-/// How long the moves of a single pod are counted: an hour, and what may pass between a decision and its last eviction.
+/// How long moves count against the limit of a pod: an hour, plus the time between a decision and its last eviction.
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_mins(80);
-/// How often a pod is moved within that time, and the pods of a workload on average.
+/// Limit of moves within that time, for each pod and on average over the pods of a workload.
 const MOVES_MAX: u64 = 2;
-/// How long after it began to leave a pod may still be replaced: whoever does so has to notice first.
+/// How long after a pod began to terminate its controller may still create the replacement.
 const REPLACEMENT_DELAY_MAX: SignedDuration = SignedDuration::from_secs(30);
-/// How many names of workloads moves keep in all, each twice: what remembers them is one item of a table that holds 400 KB.
+/// Limit of workload names over all moves, which name each twice: memory is stored in one item of at most 400 KB.
 const NAMES_MAX: usize = 1_000;
-/// Creation times are whole seconds.
+/// Kubernetes stores creation timestamps in whole seconds.
 const TIMESTAMP_PRECISION: SignedDuration = SignedDuration::from_secs(1);
-/// A pass that found nothing is repeated after this even if nothing changed.
+/// A search that found nothing is repeated after this time even if nothing changed.
 const FINGERPRINT_VALID_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 impl Memory {
-    /// Forgets what is too old to matter, and the oldest where there is too much.
+    /// Drops moves that are too old to matter, and the oldest beyond the size limit.
     pub(super) fn forget_old(&mut self, now: Timestamp) {
         self.moves.retain(|earlier| now.duration_since(earlier.at) < REMEMBERED_FOR);
         let mut names = 0;
@@ -42,8 +42,9 @@ impl Memory {
         self.moves.drain(..self.moves.len().saturating_sub(kept));
     }
 
-    /// EventCollector which moves have not begun, and which are over: their pods have left. `objects` as the API server shows them: where pods
-    /// that are promised a machine under way are left out, those of a node that is being replaced would seem to have left.
+    /// Records which moves have not begun and which are complete because their pods have left. `objects` must be those
+    /// of the API server. Where pods that are reserved for a machine being launched are left out, pods of a node that
+    /// is being replaced would seem to have left.
     pub fn note_leaving(&mut self, objects: &ClusterObjects, now: Timestamp) {
         if self.moves.iter().all(|earlier| earlier.gone_at.is_some()) {
             return;
@@ -62,8 +63,9 @@ impl Memory {
         }
     }
 
-    /// How often a pod, or one whose place it took, may have been moved within the last hour. Who took whose place is not
-    /// told: any pod of the workload that came while nodes were being emptied may have.
+    /// Upper bound on how often a pod, or the pods it replaced, were moved within the last hour. Kubernetes does not
+    /// record which pod replaced which, so any pod of the workload created while nodes were being drained may be a
+    /// replacement.
     fn times_moved(&self, pod: &Pod, workload: &str, now: Timestamp) -> u32 {
         let created = pod.metadata.creation_timestamp.unwrap_or(Timestamp::MAX);
         let applies = |earlier: &&Move| {
@@ -76,7 +78,7 @@ impl Memory {
         self.moves.iter().filter(applies).filter_map(|earlier| earlier.times.get(workload)).copied().max().unwrap_or(0)
     }
 
-    /// Remembers a consolidation that is being executed; `launched` are the names of its replacements' claims.
+    /// Records a consolidation that is being executed; `launched` are the NodeClaims that replace its nodes.
     pub fn record(&mut self, command: &Command, launched: Vec<String>, objects: &ClusterObjects, now: Timestamp) {
         let moving: BTreeSet<&String> = command.removals.iter().flat_map(|removal| &removal.pods).collect();
         let mut workloads: BTreeMap<String, u32> = BTreeMap::new();
@@ -100,18 +102,18 @@ impl Memory {
         self.forget_old(now);
     }
 
-    /// Forgets the move whose replacements were claims of these names: it was rolled back, and no pod has moved.
+    /// Removes the moves that launched one of these NodeClaims: they were rolled back, and no pod has moved.
     pub fn undo(&mut self, launched: &[&str]) {
         self.moves.retain(|earlier| !earlier.launched.iter().any(|name| launched.contains(&name.as_str())));
     }
 }
 
-/// Whether a method looked at just this lately and found nothing.
+/// Whether a method found nothing for the same input a short time ago.
 pub(super) fn is_unchanged(seen: Option<&Seen>, fingerprint: u64, now: Timestamp) -> bool {
     seen.is_some_and(|seen| seen.fingerprint == fingerprint && now.duration_since(seen.at).abs() < FINGERPRINT_VALID_FOR)
 }
 
-/// The instance types that some of the nodes have lately replaced, and when: they do not come back.
+/// The instance types that some of these nodes replaced recently, and when: they must not be launched again.
 pub(super) fn types_replaced_by<'m>(
     memory: &'m Memory,
     nodes: &[&Candidate<'_>],
@@ -124,7 +126,7 @@ pub(super) fn types_replaced_by<'m>(
     Some((at, earlier.iter().flat_map(|earlier| &earlier.removed).map(|shape| shape.instance_type.as_str()).collect()))
 }
 
-/// Refuses to move the pods of a workload without end.
+/// Rejects a command that would move pods of a workload too often.
 pub(super) fn check_move_limit(memory: &Memory, view: &ClusterView<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
     if memory.moves.is_empty() {
         return Ok(());
@@ -154,7 +156,7 @@ pub(super) fn check_move_limit(memory: &Memory, view: &ClusterView<'_>, nodes: &
     Ok(())
 }
 
-/// Pods by workload, of workloads that are in `known`.
+/// Counts pods by workload, for the workloads in `known`.
 fn count<'p, T>(pods: impl Iterator<Item = &'p Pod>, known: &BTreeMap<String, T>) -> BTreeMap<String, u64> {
     let mut counted = BTreeMap::new();
     for workload in pods.map(workload_of).filter(|workload| known.contains_key(workload)) {
@@ -163,8 +165,8 @@ fn count<'p, T>(pods: impl Iterator<Item = &'p Pod>, known: &BTreeMap<String, T>
     counted
 }
 
-/// A number that changes with anything that could change the outcome of a consolidation pass, save what only the
-/// five-minute limit catches. FNV-1a over what is looked at.
+/// Changes with everything that can change the result of a consolidation search, except what only the five-minute limit
+/// covers. FNV-1a.
 pub(super) fn fingerprint(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> u64 {
     let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
     for node in nodes {
@@ -187,7 +189,7 @@ pub(super) fn fingerprint(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> u6
         ];
         hash.number(marks.iter().fold(0, |bits, mark| bits * 2 + u64::from(*mark)));
     }
-    // Moves hold others back until they are forgotten.
+    // Recorded moves restrict commands until they are dropped.
     for earlier in &view.input.memory.moves {
         let recent = |at: Timestamp, span| view.now().duration_since(at) < span;
         let over = earlier.gone_at.is_some_and(|gone| !recent(gone, MOVE_WINDOW));

@@ -1,4 +1,4 @@
-//! Multi-node consolidation (disruption 8.4): several nodes go for one, or for none.
+//! Multi-node consolidation (disruption 8.4): replaces several nodes by one, or by none.
 
 use super::balanced::{Totals, Weighed};
 use super::budgets::RemainingBudget;
@@ -12,9 +12,9 @@ use super::simulate::Simulator;
 use super::verdict::Keep;
 use crate::schedule::Packing;
 
-/// More nodes than this are never taken at once.
+/// Largest number of nodes in one command, as in Karpenter.
 const NODES_MAX: usize = 100;
-/// How many more sets than the reference's own are tried for a better one.
+/// How many sets are tried beyond Karpenter's own search.
 const TRIES_MAX: usize = 60;
 
 pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
@@ -24,10 +24,10 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     let best = pass.view.input.settings.solve.packing == Packing::Best;
     let within_budget = nodes.len();
     if best {
-        // Which nodes go is ours to choose; how many is not.
+        // The budgets limit how many nodes are removed, not which ones.
         nodes.extend(others);
     }
-    // What is remembered of these nodes says nothing of others that the budgets let go another time.
+    // The fingerprint covers all these nodes, since the budgets may admit others another time.
     if within_budget < 2 || pass.found_nothing_recently(Method::MultiNode, &nodes) {
         return Vec::new();
     }
@@ -62,24 +62,24 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     }
 }
 
-/// As many nodes of each pool as its budgets leave, and the others.
+/// Splits off as many nodes of each pool as its budget allows.
 fn split_by_budget<'w>(nodes: Vec<Candidate<'w>>, mut remaining: RemainingBudget) -> (Vec<Candidate<'w>>, Vec<Candidate<'w>>) {
     nodes.into_iter().partition(|node| remaining.take(node.pool_name()))
 }
 
-/// The opinions of all pools, where one of them at least has a score.
+/// The scores, if at least one pool scores.
 fn only_scored(weighed: Vec<Weighed>) -> Vec<Weighed> {
     if weighed.iter().any(|one| one.score.is_some()) { weighed } else { Vec::new() }
 }
 
-/// A set of nodes, by position in the sorted list, and what can be done with it.
+/// A set of nodes, by position in the sorted list, with its command.
 type Found = Option<(Vec<usize>, Command)>;
 
 struct Search<'s, 'w> {
     pass: &'s Pass<'w>,
     totals: &'s Totals,
     simulator: &'s mut Simulator<'w>,
-    /// How the last set was weighed that its pools rejected.
+    /// Scores of the last set that its pools rejected.
     rejected: Vec<Weighed>,
 }
 
@@ -95,8 +95,8 @@ impl<'w> Search<'_, 'w> {
         opinion.ok().map(|()| command)
     }
 
-    /// The longest prefix that can go together, by halving: what N cannot do, N + 1 cannot either. Where the `best` is
-    /// wanted, a shorter one that saves more.
+    /// The longest prefix that can be consolidated, by binary search: if N nodes cannot, neither can N + 1. With
+    /// `best`, a shorter prefix that saves more is preferred.
     fn longest_prefix(&mut self, nodes: &[Candidate<'w>], best: bool) -> Found {
         let (mut low, mut high) = (1, NODES_MAX.min(nodes.len() - 1));
         let mut found: Found = None;
@@ -117,14 +117,14 @@ impl<'w> Search<'_, 'w> {
         found
     }
 
-    /// Grows sets node by node where the prefix stopped: one node that cannot go must not keep the others. Only what
-    /// saves more takes the place of what is there.
+    /// Extends sets node by node where the prefix ended, so that one node that cannot be removed does not block the
+    /// others. A set replaces the best one only if it saves more.
     fn grow(&mut self, nodes: &[Candidate<'w>], found: Found) -> Found {
         let mut best = found;
         let mut tries = 0;
         let starts: Vec<Vec<usize>> = match &best {
             Some((set, _)) => vec![set.clone()],
-            // Without a prefix, every node is a start, the most promising first.
+            // Without a prefix, every node is a starting point, in order of their savings ratio.
             None => (0..nodes.len()).map(|first| vec![first]).collect(),
         };
         for start in starts {
@@ -152,7 +152,7 @@ impl<'w> Search<'_, 'w> {
         best
     }
 
-    /// Sets that arithmetic found, as long as one promises more than what is there.
+    /// Simulates the bundles whose expected savings exceed those of the best command.
     fn try_bundles(&mut self, nodes: &[Candidate<'w>], remaining: &RemainingBudget, found: Found) -> Found {
         let mut best = found;
         for bundle in find_bundles(self.pass.view, nodes, remaining, NODES_MAX) {

@@ -1,4 +1,5 @@
-//! Offerings of the whole catalog by what they ask for: a few kinds (a zone, a capacity type) for thousands of offerings.
+//! Groups the offerings of all catalogs by their requirements: a few kinds, such as zone and capacity type, cover
+//! thousands of offerings.
 
 use crate::requirements::{Requirements, from_requirements};
 use crate::schedule::Assortment;
@@ -8,12 +9,12 @@ use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 
-/// What the offerings of one list ask for.
+/// The kinds of the offerings in one list of instance types.
 #[derive(Debug)]
 pub(crate) struct OfferingIndex {
-    /// By kind.
+    /// Requirements of each kind.
     kinds: Vec<Requirements>,
-    /// By type: the kind of each of its offerings.
+    /// For each type, the kinds of its offerings.
     kinds_of_type: Vec<Vec<usize>>,
 }
 
@@ -36,17 +37,17 @@ impl OfferingIndex {
     }
 }
 
-/// The kinds of offerings of all lists.
+/// The kinds of all lists.
 pub(crate) struct Offerings {
     lists: Vec<TypeList>,
     kinds: usize,
 }
 
-/// A list of types, by where it address: NodePools share lists, and a list lives as long as the decision.
+/// A list of types, identified by its address: NodePools share lists, and every list outlives the decision.
 struct TypeList {
     start: usize,
     end: usize,
-    /// The number of its first kind among those of all lists.
+    /// Number of its first kind among those of all lists.
     first: usize,
     index: Arc<OfferingIndex>,
 }
@@ -68,7 +69,7 @@ impl Offerings {
         out
     }
 
-    /// By kind: whether the requirements, of a claim or of a node's labels, admit it.
+    /// For each kind, whether it is compatible with the requirements of a claim or of a node's labels.
     pub(crate) fn admitted(&self, requirements: &Requirements) -> Vec<bool> {
         let open = |key: &String| labels::WELL_KNOWN.contains(&key.as_str());
         let mut out = vec![false; self.kinds];
@@ -80,7 +81,7 @@ impl Offerings {
         out
     }
 
-    /// The offerings of a type with their kinds.
+    /// The offerings of a type, each with its kind.
     pub(crate) fn kinds_of<'t>(&self, instance_type: &'t InstanceType) -> impl Iterator<Item = (usize, &'t Offering)> {
         let address = std::ptr::from_ref(instance_type) as usize;
         let list = self.lists[..self.lists.partition_point(|list| list.start <= address)].last().filter(|list| address < list.end);

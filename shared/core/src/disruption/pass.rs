@@ -15,30 +15,30 @@ use super::verdict::{Blocker, Keep, Verdict, Why};
 use crate::schedule::Prepared;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which pools may lose nodes in a pass.
+/// Which pools a pass considers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PoolMode {
     Live,
     Shadow,
 }
 
-/// What the methods share during a pass.
+/// State of a pass that the methods share.
 pub(super) struct Pass<'w> {
     pub(super) view: &'w ClusterView<'w>,
-    /// By machine name.
+    /// Sorted by machine name.
     pub(super) candidates: Vec<Candidate<'w>>,
-    /// By claim.
+    /// By NodeClaim name.
     conditions: BTreeMap<&'w str, ClaimConditions>,
     pub(super) budgets: BTreeMap<Reason, BTreeMap<String, BudgetState>>,
     verdicts: BTreeMap<&'w str, Why>,
-    /// Drifted machines that wait for something: whether they could be consolidated is no news of them.
+    /// Drifted machines that wait for their replacement: verdicts of consolidation are ignored for them.
     waiting_for_drift: BTreeSet<&'w str>,
     pub(super) events: EventCollector,
     eligible: BTreeMap<Method, usize>,
     pub(super) timeouts: BTreeSet<Method>,
     pub(super) weighed: Vec<Weighed>,
     pub(super) memory: Memory,
-    /// What the methods' simulations have in common, once one has needed it.
+    /// The cluster prepared for simulations, once a method has needed it.
     prepared: Option<Option<Prepared<'w>>>,
 }
 
@@ -107,7 +107,7 @@ impl<'w> Pass<'w> {
         self.conditions.get(candidate.machine.claim_name())?.drifted.as_deref()
     }
 
-    /// What the budgets leave for a method; blocking ones are told to their pools.
+    /// The remaining budget for a reason. Pools whose budgets block it get an event.
     pub(super) fn budget(&mut self, reason: Reason) -> RemainingBudget {
         let view = self.view;
         let states = self.budgets.entry(reason).or_insert_with(|| budgets::budget_states(view, reason));
@@ -124,17 +124,17 @@ impl<'w> Pass<'w> {
         self.events.kept(candidate, &keep);
         self.keep_without_event(candidate, keep);
     }
-    /// Without an event.
+    /// Like [`Pass::keep`], without an event.
     pub(super) fn keep_without_event(&mut self, candidate: &Candidate<'w>, keep: Keep) {
         if !self.waiting_for_drift.contains(candidate.name()) {
             self.verdicts.insert(candidate.name(), Why::Kept(keep));
         }
     }
-    /// What was last said of a drifted node stands, whatever consolidation thinks of it.
+    /// Protects the drift verdict of a node from being overwritten by consolidation.
     pub(super) fn keep_drift_verdict(&mut self, candidate: &Candidate<'w>) {
         self.waiting_for_drift.insert(candidate.name());
     }
-    /// The budgets of its pool leave nothing, or cannot be read.
+    /// The budget of its pool is exhausted or invalid.
     pub(super) fn keep_for_budget(&mut self, candidate: &Candidate<'w>, reason: Reason) {
         let pool = candidate.pool_name().to_owned();
         let state = self.budgets.get(&reason).and_then(|states| states.get(&pool));
@@ -144,12 +144,12 @@ impl<'w> Pass<'w> {
         };
         self.keep(candidate, keep);
     }
-    /// It could go, but not in this pass, or not yet known whether.
+    /// The node can be removed, but perhaps after another one.
     pub(super) fn keep_for_later(&mut self, candidate: &Candidate<'w>, savings: Savings) {
         self.keep_without_event(candidate, Keep::WaitsTurn { savings });
     }
 
-    /// Whether the method looked at just these nodes in just this cluster lately, in vain. Their verdicts stand.
+    /// Whether the method found nothing for the same nodes and cluster a short time ago. Their verdicts remain valid.
     pub(super) fn found_nothing_recently(&mut self, method: Method, nodes: &[Candidate<'w>]) -> bool {
         let seen = self.memory.nothing_found.get(&method).copied();
         let holds = seen.is_some() && memory::is_unchanged(seen.as_ref(), memory::fingerprint(self.view, nodes), self.view.now());
@@ -164,11 +164,11 @@ impl<'w> Pass<'w> {
         let seen = Seen { fingerprint: memory::fingerprint(self.view, nodes), at: self.view.now() };
         self.memory.nothing_found.insert(method, seen);
     }
-    /// A simulator with what earlier methods of the pass have prepared; [`Pass::put_back`] returns that.
+    /// A simulator that reuses what earlier methods have prepared; return it with [`Pass::put_back`].
     pub(super) fn simulator(&mut self) -> Simulator<'w> {
         Simulator::with_prepared(self.view, self.prepared.take())
     }
-    /// Keeps what a simulator has prepared for the next method.
+    /// Keeps what the simulator has prepared for the next method.
     pub(super) fn put_back(&mut self, simulator: Simulator<'w>) {
         self.prepared = simulator.into_prepared();
     }

@@ -1,30 +1,30 @@
-//! PodDisruptionBudgets (disruption 3.6): whether a pod could be evicted through the API.
+//! PodDisruptionBudgets (disruption 3.6): whether the eviction API would evict a pod.
 
 use super::protection;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{IntOrString, Pod, PodDisruptionBudget};
 
-/// The budgets of a cluster, by namespace.
+/// The PodDisruptionBudgets of a cluster, by namespace.
 pub(crate) struct Pdbs<'a> {
     by_namespace: BTreeMap<&'a str, Vec<&'a PodDisruptionBudget>>,
 }
 
-/// Which budgets forbid an eviction.
+/// Which budgets prevent an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PdbBlock {
     /// This one, `namespace/name`, allows no disruption.
     Spent(String),
-    /// Several select the pod; Kubernetes then refuses every eviction.
+    /// Several select the pod, and Kubernetes then refuses every eviction.
     Several(Vec<String>),
 }
 
-/// Which state of a budget blocks.
+/// What to ask of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PdbCheck {
-    /// It allows no disruption at this moment.
+    /// Whether it allows no disruption now.
     Now,
-    /// By what it says it can never allow one.
+    /// Whether its spec can never allow one.
     #[cfg_attr(not(test), allow(dead_code, reason = "its table holds what it means; no decision asks for it yet"))]
     Ever,
 }
@@ -41,7 +41,7 @@ impl<'a> Pdbs<'a> {
         Self { by_namespace }
     }
 
-    /// What forbids the eviction of `pod`, if anything. A pod that would not be evicted through the API is never blocked.
+    /// What prevents the eviction of `pod`, if anything. Pods that are not evicted through the API are never blocked.
     pub(crate) fn block(&self, pod: &Pod, blocking: PdbCheck, now: Timestamp) -> Option<PdbBlock> {
         if !protection::is_evictable(pod, now) {
             return None;
@@ -64,12 +64,12 @@ impl<'a> Pdbs<'a> {
     }
 }
 
-/// Whom a selector means that cannot be read nobody knows: it may be any pod.
+/// An unreadable selector may select any pod.
 fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     budget.spec.selector.as_ref().is_some_and(|selector| !selector.is_readable() || selector.matches(&pod.metadata.labels))
 }
 
-/// An integer `minAvailable` that equals the replica count is not seen here: replicas may change.
+/// An integer `minAvailable` that equals the replica count is not detected, since the replica count may change.
 fn never_allows(budget: &PodDisruptionBudget) -> bool {
     let none = |value: &IntOrString| matches!(value, IntOrString::Int(0)) || matches!(value, IntOrString::Text(text) if text == "0%");
     let all = |value: &IntOrString| matches!(value, IntOrString::Text(text) if text == "100%");

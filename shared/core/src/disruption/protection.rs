@@ -1,37 +1,37 @@
-//! What stands in the way of evicting a pod (disruption 3.4, 3.5).
+//! Which pods must not be evicted (disruption 3.4, 3.5).
 
 use crate::pods::{is_active, tolerates};
 use jiff::{SignedDuration, Timestamp};
 use whittle_api::k8s::{Pod, Taint, TaintEffect};
 use whittle_api::labels;
 
-/// Would be evicted through the API when its node is drained.
+/// Whether the pod is evicted through the API when its node is drained.
 pub fn is_evictable(pod: &Pod, now: Timestamp) -> bool {
     is_active(pod) && !tolerates_disruption(pod) && !is_mirror(pod) && !protection(pod, now).is_active()
 }
 
-/// A static pod's mirror, owned by its Node.
+/// The mirror pod of a static pod, owned by its Node.
 fn is_mirror(pod: &Pod) -> bool {
     pod.metadata.owner_references.iter().any(|owner| owner.kind == "Node" && owner.api_version == "v1")
 }
 
-/// Stays on a node that carries the disruption taint.
+/// Whether the pod stays on a node with the disruption taint.
 fn tolerates_disruption(pod: &Pod) -> bool {
     tolerates(&pod.spec.tolerations, &Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule))
 }
 
-/// What a pod's own annotations say about its disruption (disruption 3.5).
+/// Protection by the pod's own annotations (disruption 3.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// No annotation.
     None,
-    /// For as long as the annotation stands; the key that says so.
+    /// As long as the annotation with this key exists.
     Always(&'static str),
-    /// Until a moment; `None` while the pod has not started.
+    /// Until a time; `None` while the pod has not started.
     Until(Option<Timestamp>),
-    /// A duration that has passed.
+    /// The duration has elapsed.
     Over,
-    /// Neither `true` nor a positive duration.
+    /// The value is neither `true` nor a positive duration.
     Invalid(String),
 }
 
@@ -40,13 +40,13 @@ impl Protection {
     pub fn is_active(&self) -> bool {
         matches!(self, Self::Always(_) | Self::Until(_))
     }
-    /// The annotation that protects.
+    /// Key of the annotation that protects the pod.
     pub fn key(&self) -> &'static str {
         if let Self::Always(key) = self { key } else { labels::DO_NOT_DISRUPT }
     }
 }
 
-/// The protection of a pod as of `now`. The annotation of the old API is honoured too.
+/// The protection of a pod at `now`. The deprecated annotation is honoured as well.
 pub fn protection(pod: &Pod, now: Timestamp) -> Protection {
     if pod.metadata.annotation(labels::DO_NOT_EVICT) == Some("true") {
         return Protection::Always(labels::DO_NOT_EVICT);

@@ -1,8 +1,8 @@
-//! What can be said about a node without a simulation.
+//! Rules out single-node consolidation of a node without a simulation.
 //!
-//! Most nodes of a well packed cluster cannot go for a simple reason: some of their pods fit on no other node, and no
-//! cheaper machine is large enough for those. That is a necessary condition of every command for one node, so a node that
-//! fails it is kept without asking the solver.
+//! Most nodes of a well packed cluster cannot be consolidated for a simple reason: some of their pods fit on no other
+//! node, and no cheaper instance type is large enough for those. Every command for one node needs one of the two, so a
+//! node that fails this check is kept without running the solver.
 
 use super::candidates::Candidate;
 use super::cluster_view::{ClusterView, Machine};
@@ -12,15 +12,15 @@ use jiff::SignedDuration;
 use std::collections::BTreeMap;
 use whittle_units::{Price, Resources};
 
-/// Amounts by position of the resource in [`QuickCheck::names`], in thousandths.
+/// Amounts in thousandths, by position of the resource in [`QuickCheck::names`].
 type Vector = Vec<i64>;
 
-/// Room on existing nodes and what the pools can buy, as plain numbers.
+/// Free resources of the nodes, and the instance types of all pools, as vectors.
 pub(super) struct QuickCheck<'w> {
     names: Vec<&'w str>,
-    /// By machine name: room on nodes that take moving pods; by falling room of the first resource.
+    /// Free resources of nodes that accept moved pods, by machine name; sorted by the first resource, largest first.
     rooms: Vec<(&'w str, Vector)>,
-    /// Cheapest available offering and allocatable of every type of any pool, by price.
+    /// Allocatable resources of every type of any pool with its cheapest available offering, sorted by price.
     types: Vec<(Price, Vector)>,
 }
 
@@ -36,7 +36,7 @@ impl<'w> QuickCheck<'w> {
             quick_check.rooms.push((machine.name(), room));
         }
         quick_check.rooms.sort_by(|a, b| (b.1.first(), a.0).cmp(&(a.1.first(), b.0)));
-        // Pools often share a type: once is enough, at its lowest price.
+        // Pools often share a type: it is listed once, at its lowest price.
         let mut seen: BTreeMap<Vector, Price> = BTreeMap::new();
         for instance_type in view.input.cluster.catalog.values().flat_map(|types| types.iter()) {
             let available = instance_type.offerings.iter().filter(|offering| offering.available);
@@ -49,13 +49,13 @@ impl<'w> QuickCheck<'w> {
         quick_check
     }
 
-    /// A reason to keep the node that holds whatever the solver would find.
+    /// A reason to keep the node that no simulation could refute.
     pub(super) fn rules_out(&self, node: &Candidate<'_>) -> Option<Keep> {
         let mut unplaced = vec![0; self.names.len()];
         let mut any = false;
         for pod in &node.pods {
             let needs = self.vector(&effective_requests(pod));
-            // Rooms fall by their first resource: behind the first that is too small all are.
+            // Sorted by the first resource: none after the first that is too small can fit.
             let candidates = self.rooms.iter().take_while(|(_, room)| room.first() >= needs.first());
             if !candidates.into_iter().any(|(name, room)| *name != node.name() && fits(&needs, room)) {
                 any = true;
@@ -75,7 +75,7 @@ impl<'w> QuickCheck<'w> {
     }
 }
 
-/// The resources that any pod on a machine asks for.
+/// All resources that pods in the cluster request.
 pub(super) fn resource_names<'w>(view: &ClusterView<'w>) -> Vec<&'w str> {
     let mut names: Vec<&str> = vec!["cpu", "memory", "pods"];
     let pods = view.machines.iter().flat_map(|machine| machine.pods.iter().copied());
@@ -94,8 +94,8 @@ pub(super) fn vector(names: &[&str], resources: &Resources) -> Vector {
     names.iter().map(|name| resources.get(name).milli()).collect()
 }
 
-/// Whether pods of a removed node may land there: not on nodes that go, that are not ready for pods yet, or whose own
-/// pods came or went lately.
+/// Whether pods of a removed node may be placed on the machine: it is not being deleted, is initialized, and its own
+/// pods have not changed within its pool's `consolidateAfter`.
 pub(super) fn accepts_moved_pods(view: &ClusterView<'_>, machine: &Machine<'_>) -> bool {
     if machine.is_deleting() || !machine.state.initialized() {
         return false;

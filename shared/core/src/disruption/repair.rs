@@ -1,4 +1,4 @@
-//! Replacing nodes that are broken (disruption 15), unless so many are that something else must be wrong.
+//! Node repair (disruption 15): replaces unhealthy nodes, unless there are so many that the cause must lie elsewhere.
 
 use super::cluster_view::is_managed_class;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Which condition of a node, for how long, means that it is broken.
+/// A node is unhealthy when its condition has had this status for longer than `toleration`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairPolicy {
     pub condition: &'static str,
@@ -28,10 +28,10 @@ pub const AWS_POLICIES: [RepairPolicy; 7] = [
     RepairPolicy { condition: "ContainerRuntimeReady", status: ConditionStatus::False, toleration: THIRTY_MINUTES },
 ];
 
-/// Of a hundred nodes so many may be broken, rounded up, before repair stops.
+/// Percentage of nodes that may be unhealthy, rounded up; repair stops above it.
 const UNHEALTHY_PERCENT_MAX: usize = 20;
 
-/// What to do about a broken node.
+/// What to do about an unhealthy node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
     pub node: String,
@@ -39,22 +39,22 @@ pub struct Repair {
     pub verdict: RepairVerdict,
 }
 
-/// When and whether a broken node is replaced.
+/// Whether and when an unhealthy node is replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepairVerdict {
-    /// It may still recover; look again then.
+    /// It may still recover; evaluate again then.
     Wait { until: Timestamp },
-    /// Too many others are broken too.
+    /// Too many other nodes are unhealthy.
     TooMany { unhealthy: usize, allowed: usize, pool: Option<String> },
-    /// Its claim is to be deleted and its drain to end now.
+    /// Its NodeClaim is to be deleted, without waiting for its drain.
     Replace {
         condition: &'static str,
-        /// The claim's deadline annotation is to be set to this.
+        /// Value to set in the claim's termination timestamp annotation; `None` when an earlier one is set.
         deadline: Option<Timestamp>,
     },
 }
 
-/// All broken nodes that a claim of ours stands behind, by name.
+/// All unhealthy nodes with a managed NodeClaim, by name.
 #[must_use]
 pub fn repairs(objects: &ClusterObjects, now: Timestamp) -> Vec<Repair> {
     let mut claims: BTreeMap<&str, Vec<&NodeClaim>> = BTreeMap::new();
@@ -63,7 +63,7 @@ pub fn repairs(objects: &ClusterObjects, now: Timestamp) -> Vec<Repair> {
     }
     let mut found = Vec::new();
     for node in &objects.nodes {
-        // None or two claims for one machine: it is not clear what to delete.
+        // With no claim or several for the instance, it is not clear what to delete.
         let Some([claim]) = claims.get(node.spec.provider_id.as_str()).map(Vec::as_slice) else { continue };
         if node.spec.provider_id.is_empty() || !is_managed_class(&claim.spec.node_class_ref) {
             continue;
@@ -82,7 +82,7 @@ fn evaluate(objects: &ClusterObjects, node: &Node, claim: &NodeClaim, now: Times
         return Some(RepairVerdict::Wait { until: ends });
     }
     let pool = claim.metadata.label(labels::NODE_POOL);
-    // A Provisioner and a NodePool may share a name; the nodes of the first say so.
+    // A Provisioner and a NodePool may share a name; nodes of a Provisioner have its label.
     let old = claim.metadata.label(labels::PROVISIONER_NAME).is_some();
     let same = |other: &&Node| {
         let meta = &other.metadata;
@@ -100,7 +100,7 @@ fn evaluate(objects: &ClusterObjects, node: &Node, claim: &NodeClaim, now: Times
     Some(RepairVerdict::Replace { condition: policy.condition, deadline })
 }
 
-/// Policies that a node's conditions meet, with the moment until which that is tolerated.
+/// Policies that the node's conditions match, with the time when their toleration ends.
 fn matching_policies(node: &Node) -> impl Iterator<Item = (Timestamp, &'static RepairPolicy)> + '_ {
     AWS_POLICIES.iter().filter_map(|policy| {
         let met =

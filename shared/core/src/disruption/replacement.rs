@@ -1,4 +1,4 @@
-//! The instance types that a replacement may become, and their prices under its requirements.
+//! The instance types that a replacement may have, and their prices under its requirements.
 
 use super::cluster_view::ClusterView;
 use super::offerings::Offerings;
@@ -9,19 +9,19 @@ use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::labels;
 use whittle_units::Price;
 
-/// A replacement with its types at hand.
+/// A replacement claim with its instance types.
 #[derive(Clone)]
 pub(super) struct Replacement<'w> {
     index: &'w Offerings,
     claim: NewClaim,
     requirements: Requirements,
-    /// By kind of offering: whether the requirements admit it.
+    /// For each kind of offering, whether the requirements admit it.
     admitted: Vec<bool>,
-    /// Cheapest first; equal prices as the reference leaves them.
+    /// Cheapest first; ties in Karpenter's order.
     types: Vec<&'w InstanceType>,
 }
 
-/// Labels whose `minValues` the remaining types do not reach.
+/// Keys whose `minValues` the remaining types do not satisfy.
 pub(super) type UnmetMinValues = Vec<String>;
 
 impl<'w> Replacement<'w> {
@@ -49,13 +49,14 @@ impl<'w> Replacement<'w> {
         self.requirements.get(labels::CAPACITY_TYPE).is_none_or(|allowed| allowed.has(&capacity_type.to_owned()))
     }
 
-    /// Leaves one capacity type. Types that do not offer it stay listed, as the launch decides among offerings.
+    /// Restricts the capacity type. Types without such an offering stay listed, since the launch selects among
+    /// offerings.
     pub(super) fn restrict_to(&mut self, capacity_type: &str) {
         self.requirements.add(labels::CAPACITY_TYPE.to_owned(), Allowed::one(capacity_type.to_owned()));
         self.admitted = self.index.admitted(&self.requirements);
         self.sort();
     }
-    /// Keeps types that have something to launch under the requirements.
+    /// Keeps types with an available offering under the requirements.
     pub(super) fn keep_launchable(&mut self) {
         self.keep(|this, instance_type| this.cheapest(instance_type).is_some());
     }
@@ -63,19 +64,19 @@ impl<'w> Replacement<'w> {
         self.types.retain(|instance_type| keep(instance_type));
     }
 
-    /// Keeps types whose launch costs less than `ceiling` even at its worst.
+    /// Keeps types whose launch costs less than `ceiling` in the worst case.
     pub(super) fn keep_cheaper_than(&mut self, ceiling: Price) -> Result<(), UnmetMinValues> {
         self.keep(|this, instance_type| this.worst_launch_price(instance_type).is_some_and(|price| price < ceiling));
         self.has_min_values()
     }
 
-    /// Whether the types that are left are as many, and as different, as is asked for.
+    /// Whether the remaining types satisfy `minValues`.
     pub(super) fn has_min_values(&self) -> Result<(), UnmetMinValues> {
         let unmet = unmet_min_values(&self.requirements, &self.types);
         if unmet.is_empty() { Ok(()) } else { Err(unmet) }
     }
 
-    /// Keeps the cheapest types: `count`, or as many as `minValues` need.
+    /// Keeps the cheapest types: `count`, or more if `minValues` require it.
     pub(super) fn keep_cheapest(&mut self, count: usize) {
         let mut keep = count.min(self.types.len());
         while keep < self.types.len() && !unmet_min_values(&self.requirements, &self.types[..keep]).is_empty() {
@@ -84,12 +85,12 @@ impl<'w> Replacement<'w> {
         self.types.truncate(keep);
     }
 
-    /// Of the first type: what the replacement is expected to cost. Nothing when it cannot be launched.
+    /// Price of the cheapest type; zero when none can be launched.
     pub(super) fn expected_price(&self) -> Price {
         self.types.first().and_then(|first| self.cheapest(first)).unwrap_or(Price::ZERO)
     }
 
-    /// As it is to be asked for.
+    /// The claim to launch.
     pub(super) fn into_claim(self) -> NewClaim {
         let mut written = self.requirements.clone();
         if self.claim.instance_type_min_values.is_some() {
@@ -127,7 +128,8 @@ impl<'w> Replacement<'w> {
         self.offerings(instance_type).map(|offering| offering.price).min()
     }
 
-    /// What a launch may cost: capacity types are taken in the order reserved, spot, on-demand, zones as they come.
+    /// The highest price that a launch may pay: capacity types are tried in the order reserved, spot, on-demand, and
+    /// any zone may be chosen.
     fn worst_launch_price(&self, instance_type: &InstanceType) -> Option<Price> {
         let found = [labels::CAPACITY_RESERVED, labels::CAPACITY_SPOT, labels::CAPACITY_ON_DEMAND].into_iter().find_map(|capacity_type| {
             let of_kind = self.offerings(instance_type).filter(|offering| offering.capacity_type() == capacity_type);
@@ -138,12 +140,12 @@ impl<'w> Replacement<'w> {
             });
             worst.map(|(most, known)| (most, known || capacity_type == labels::CAPACITY_RESERVED))
         });
-        // What seems to be free has a price that nobody knows: it may be any.
+        // A price of zero is unknown, so there is no upper bound.
         found.filter(|(_, known)| *known).map(|(most, _)| most)
     }
 }
 
-/// Keys that ask for more distinct values than the types have.
+/// Keys that require more distinct values than the types have.
 fn unmet_min_values(requirements: &Requirements, types: &[&InstanceType]) -> UnmetMinValues {
     let asking = requirements.iter().filter_map(|(key, allowed)| Some((key, usize::try_from(allowed.min_values()?).ok()?)));
     asking.filter(|(key, wanted)| distinct_values(key, types) < *wanted).map(|(key, _)| key.clone()).collect()

@@ -1,4 +1,4 @@
-//! What the cluster would look like without some nodes (disruption 7): the solver's own answer.
+//! Simulates the cluster without some nodes (disruption 7), with the provisioning solver.
 
 use super::candidates::Candidate;
 use super::cluster_view::ClusterView;
@@ -8,47 +8,47 @@ use crate::schedule::{NewClaim, Options, Packing, Placement, Plan, PodRef, Prepa
 use std::collections::BTreeSet;
 use whittle_api::k8s::Pod;
 
-/// Reasons of pods that are listed in a message.
+/// How many pods a message lists with their reasons.
 const LISTED_MAX: usize = 5;
 
-/// Which nodes take the pods that move.
+/// Which existing nodes may receive the moved pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Targets {
-    /// All of them.
+    /// All nodes.
     All,
-    /// Not those whose own pods came or went lately.
+    /// Not nodes whose pods changed within their pool's `consolidateAfter`.
     Stable,
-    /// Not those that have not initialized yet.
+    /// Only nodes that have initialized.
     Initialized,
 }
 
-/// Where the pods of removed nodes would go.
+/// Where the pods of the removed nodes would be scheduled.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SimulationResult {
-    /// Machines that would have to be launched.
+    /// Machines to launch.
     pub(super) claims: Vec<NewClaim>,
-    /// Existing nodes that would take moving pods, sorted.
+    /// Existing nodes that receive moved pods, sorted.
     pub(super) destinations: Vec<String>,
-    /// What existing nodes would take in all.
+    /// All pods that existing nodes receive, pending ones included.
     pub(super) placements: Vec<Placement>,
 }
 
-/// Runs simulations, and counts them.
+/// Runs a limited number of simulations.
 pub(super) struct Simulator<'w> {
     view: &'w ClusterView<'w>,
-    /// Pods that wait already, those of buffers included, by key: they may stay without a place.
+    /// Keys of pending pods, virtual pods of buffers included: these may stay unscheduled.
     waiting: BTreeSet<String>,
-    /// The cluster made ready for many questions; `Some(None)` where only a solve from scratch is right.
+    /// The cluster prepared for many simulations; `Some(None)` when each must be solved from scratch.
     prepared: Option<Option<Prepared<'w>>>,
     left: u32,
 }
 
 impl<'w> Simulator<'w> {
-    /// For the methods of a pass, which share what is prepared: [`Simulator::into_prepared`] gives it back.
+    /// For the methods of a pass, which share the preparation; [`Simulator::into_prepared`] returns it.
     pub(super) fn with_prepared(view: &'w ClusterView<'w>, prepared: Option<Option<Prepared<'w>>>) -> Self {
         Self { prepared, ..Self::new(view, view.input.settings.simulations_max) }
     }
-    /// A single question is asked of the cluster as it is: preparing costs as much.
+    /// A single simulation is solved from scratch, since preparing costs as much.
     pub(super) fn new(view: &'w ClusterView<'w>, simulations: u32) -> Self {
         let cluster = &view.input.cluster;
         let real = cluster.objects.pods.iter().filter(|pod| is_provisionable(pod));
@@ -59,12 +59,12 @@ impl<'w> Simulator<'w> {
         self.prepared
     }
 
-    /// No more simulations in this pass.
+    /// Whether the pass has used up its simulations.
     pub(super) fn is_exhausted(&self) -> bool {
         self.left == 0
     }
 
-    /// Imagines the candidates gone. Fails when a pod that runs now would have no place.
+    /// Removes the candidates. Fails if a pod that is running now would not be scheduled.
     pub(super) fn without(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Result<SimulationResult, Keep> {
         self.left = self.left.saturating_sub(1);
         let plan = self.solve(candidates, targets, packing);
@@ -77,11 +77,11 @@ impl<'w> Simulator<'w> {
         Ok(SimulationResult { destinations, claims: plan.claims, placements: plan.placements })
     }
 
-    /// Whether pods wait for a place at all.
+    /// Whether any pod is pending.
     pub(super) fn any_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
-    /// What existing nodes would take without the candidates, whoever is left out.
+    /// What existing nodes receive without the candidates, even if some pods stay unscheduled.
     pub(super) fn placements(&mut self, candidates: &[&Candidate<'_>]) -> Vec<Placement> {
         self.left = self.left.saturating_sub(1);
         self.solve(candidates, Targets::All, Packing::Reference).placements
@@ -104,7 +104,7 @@ impl<'w> Simulator<'w> {
     fn all_placed(&self, plan: &Plan) -> Result<(), Keep> {
         let unplaced = plan.left_out.iter().filter(|left| !self.waiting.contains(&left.pod.key()));
         let unplaced = unplaced.map(|left| (left.pod.key(), left.reason.to_string()));
-        // Whoever binds them may take them in another order, and then they wait for good.
+        // The kube-scheduler may bind pods in another order, and these would then stay pending.
         let apart = plan.apart.iter().map(PodRef::key).filter(|pod| !self.waiting.contains(pod));
         let apart = apart.map(|pod| (pod, "it would start apart from the pods that it must be near".to_owned()));
         let mut listed: Vec<(String, String)> = unplaced.chain(apart).collect();

@@ -1,4 +1,4 @@
-//! Single-node consolidation (disruption 8.5): one node goes for a cheaper one, or for none.
+//! Single-node consolidation (disruption 8.5): replaces one node by a cheaper one, or by none.
 
 use super::balanced::{Totals, Weighed};
 use super::candidates::Candidate;
@@ -13,11 +13,11 @@ use crate::schedule::Packing;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_units::Price;
 
-/// What to do with what is found.
+/// What to do with the commands found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
     Command,
-    /// Another method has decided already: only the verdicts are wanted.
+    /// Another method has found a command: only verdicts are wanted.
     Verdicts,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     for node in &over_budget {
         pass.keep_for_budget(node, Reason::Underutilized);
     }
-    // Nodes that a budget holds back are not looked at; once it lets them go, these are other nodes.
+    // Nodes over budget are not part of the fingerprint; the set changes when a budget admits them.
     let nodes = within_budget;
     if aim == Aim::Command && pass.found_nothing_recently(Method::SingleNode, &nodes) {
         return Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     let totals = Totals::new(pass.view, &pass.candidates);
     let mut simulator = pass.simulator();
     let first_wins = pass.view.input.settings.solve.packing == Packing::Reference;
-    // The reference simulates always, and so tells other reasons.
+    // Karpenter always simulates, and so reports other reasons.
     let quick_check = (!first_wins).then(|| QuickCheck::new(pass.view));
     let mut best: Option<(&Candidate<'w>, Command)> = None;
     let mut unreached = BTreeSet::new();
@@ -55,7 +55,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
         pass.weighed.append(&mut weighed);
         match found {
             Err(keep) => pass.keep(node, keep),
-            // Another node's move comes first; this one's is looked at again once that is done.
+            // Only the best command is executed; other nodes are evaluated again after that.
             Ok(command) => {
                 pass.keep_for_later(node, command.savings);
                 if best.as_ref().is_none_or(|(_, known)| command.savings > known.savings) {
@@ -65,7 +65,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
         }
     }
     pass.put_back(simulator);
-    // What a finished pass did not reach because of a find is not starved: the find changes everything anyway.
+    // Nodes not reached because a command was found are not starved: the cluster changes with that command.
     pass.memory.unreached = if first_wins && best.is_some() { BTreeSet::new() } else { unreached };
     if aim == Aim::Verdicts {
         return Vec::new();
@@ -105,7 +105,7 @@ fn evaluate(
     Ok(command)
 }
 
-/// Nodes that the last pass did not reach come first; within both parts the pools take turns.
+/// Nodes that the last pass did not reach come first; within both groups the pools alternate.
 fn interleave_pools<'w>(sorted: Vec<Candidate<'w>>, unreached: &BTreeSet<String>) -> Vec<Candidate<'w>> {
     let mut next_turn: BTreeMap<(bool, &str), usize> = BTreeMap::new();
     let mut keyed: Vec<(bool, usize, &str, Candidate<'w>)> = Vec::with_capacity(sorted.len());

@@ -1,4 +1,4 @@
-//! Replacing drifted nodes of static pools one for one (disruption 10.2).
+//! Replaces drifted nodes of static pools one for one (disruption 10.2).
 
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason, Savings};
@@ -45,7 +45,7 @@ fn replacements_available(pass: &Pass<'_>, pool: &str, nodes: &[Candidate<'_>], 
     let counts = PoolCounts::of(pass.view, pool);
     let replicas = usize::try_from(spec.spec.replicas.unwrap_or(0)).unwrap_or(0);
     if counts.active + counts.pending_disruption > replicas {
-        // Scaling down comes first; it takes drifted nodes anyway.
+        // Scaling down comes first.
         return 0;
     }
     counts.available_nodes(spec).min(allowed)
@@ -58,7 +58,7 @@ fn replace(node: &Candidate<'_>, now: whittle_units::Timestamp) -> Command {
         replacements: vec![claim_from_template(node.pool)],
         destinations: Vec::new(),
         placements: Vec::new(),
-        // Like for like, as far as is known before the launch.
+        // The replacement is assumed to cost the same: its type is chosen at launch.
         savings: Savings::default(),
         execute_after: now,
     }

@@ -1,4 +1,4 @@
-//! Static pools keep their number of nodes (disruption 16).
+//! Static pools (disruption 16): keeps their number of nodes at `replicas`.
 
 use super::cluster_view::{ClusterView, Machine};
 use super::cost::lifetime_cost;
@@ -12,28 +12,28 @@ use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::labels;
 use whittle_units::{Price, Quantity, Resources};
 
-/// What one static pool needs.
+/// The changes that one static pool needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticChange {
     pub node_pool: String,
     /// Machines to launch, all alike.
     pub launch: Vec<NewClaim>,
-    /// NodeClaims to delete, in this order. Budgets and annotations only order them; draining respects both.
+    /// NodeClaims to delete, in this order. Budgets and annotations affect only the order; the drain respects both.
     pub delete: Vec<String>,
-    /// More is missing, but the pool's node limit is reached.
+    /// More machines are missing than the pool's node limit allows.
     pub at_limit: bool,
-    /// The pool is in shadow mode: nothing of this is to be done.
+    /// The pool is in shadow mode: none of the changes is to be made.
     pub shadow: bool,
 }
 
-/// How many machines a pool has, by what becomes of them.
+/// Machines of a pool by state, as Karpenter counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PoolCounts {
-    /// To stay.
+    /// Neither deleting nor marked for deletion.
     pub(super) active: usize,
-    /// To go once their replacements are there.
+    /// To be deleted once their replacements are initialized.
     pub(super) pending_disruption: usize,
-    /// Going.
+    /// Being deleted.
     pub(super) deleting: usize,
 }
 
@@ -67,7 +67,7 @@ impl PoolCounts {
     }
 }
 
-/// What the static pools of a cluster need now; pools in balance are left out. Nothing with the gate off.
+/// The changes that the static pools of a cluster need now, without pools that need none. Empty when the gate is off.
 #[must_use]
 pub fn static_changes(input: Input<'_>) -> Vec<StaticChange> {
     if input.settings.static_capacity == Gate::Off {
@@ -94,13 +94,13 @@ fn change(view: &ClusterView<'_>, pool: &NodePool) -> StaticChange {
     }
 }
 
-/// Whether EC2 has named the machine. A claim under way may carry a provider id of its own making.
+/// Whether EC2 has assigned the instance ID. A claim that is being launched may have a provisional provider ID.
 fn is_launched(claim: &NodeClaim) -> bool {
     !claim.status.provider_id.is_empty() && conditions::is_true(&claim.status.conditions, conditions::LAUNCHED)
 }
 
-/// Claims that are not launched yet, then empty nodes, then the others: unprotected before protected, the cheapest to
-/// move first.
+/// Claims that have not launched, then empty nodes, then the others: unprotected before protected ones, and those with
+/// the lowest cost first.
 fn select_for_deletion(view: &ClusterView<'_>, pool: &NodePool, excess: usize) -> Vec<String> {
     let mut ranked: Vec<((u8, bool, i128), &str)> = Vec::new();
     for claim in view.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(&pool.metadata.name)) {
@@ -131,7 +131,7 @@ fn rank(view: &ClusterView<'_>, machine: &Machine<'_>) -> (u8, bool, i128) {
     (2, protected, cost)
 }
 
-/// The claim that a pool's template describes, for any type that its requirements allow: the launch chooses.
+/// The claim of a pool's template, for any type that its requirements allow: the launch selects one.
 pub(super) fn claim_from_template(pool: &NodePool) -> NewClaim {
     let template = &pool.spec.template;
     let mut all_labels = template.metadata.labels.clone();

@@ -1,4 +1,4 @@
-//! Small clusters for tests, in a few words.
+//! Builds small clusters for tests.
 
 use super::command::{Command, Proposal};
 use super::decide::decide;
@@ -17,7 +17,7 @@ use whittle_api::karpenter::{NodeClaim, NodeClassReference, NodePool, Requiremen
 use whittle_api::{ClusterObjects, ConditionStatus, NillableDuration, OwnerReference, labels};
 use whittle_units::{Price, Quantity, Resources, Timestamp};
 
-/// A cluster under construction. Its clock stands at noon of the first day of 2026.
+/// A cluster under construction, at noon of 1 January 2026.
 pub(crate) struct Scene {
     pub(crate) objects: ClusterObjects,
     pub(crate) catalog: BTreeMap<String, Arc<Assortment>>,
@@ -33,8 +33,8 @@ pub(crate) fn noon() -> Timestamp {
 }
 
 impl Scene {
-    /// A pool `default` without budgets, and types `xN` of N cpu at N × 0.05 dollars in zones a and b: on-demand, and spot
-    /// at a third of it.
+    /// A pool `default` without budgets, and types `xN` of N cpu at N × 0.05 dollars in zones a and b: on-demand, and
+    /// spot at a third of it.
     pub(crate) fn new() -> Self {
         let settings =
             Settings { solve: schedule::Options { packing: Packing::Reference, ..Settings::standard().solve }, ..Settings::standard() };
@@ -257,7 +257,7 @@ pub(crate) fn instance_type(cpu: i64) -> InstanceType {
     }
 }
 
-/// The gate for static pools.
+/// Turns on the gate for static pools.
 pub(crate) fn static_on(scene: &mut Scene) {
     scene.settings.static_capacity = Gate::On;
 }

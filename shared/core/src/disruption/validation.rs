@@ -1,4 +1,4 @@
-//! Before a command that rested is executed, everything is looked at again (disruption 8.9).
+//! Validates a command again before it is executed (disruption 8.9).
 
 use super::candidates::Candidate;
 use super::cluster_view::{ClusterView, Machine};
@@ -14,35 +14,36 @@ use std::fmt;
 use whittle_api::labels;
 use whittle_units::Price;
 
-/// A command that still holds.
+/// A command that passed validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validated {
-    /// Decided anew from the present state.
+    /// Recomputed from the present state.
     pub command: Command,
-    /// Empty nodes that stay, being nominated or over a budget by now: for the metric `failed_validations_total`.
+    /// Empty nodes that are kept because they are nominated or over budget by now, for the metric
+    /// `failed_validations_total`.
     pub dropped: usize,
 }
 
-/// Why a command that rested is not executed.
+/// Why a command is not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub cause: RejectionCause,
-    /// How many nodes failed, for the metric `failed_validations_total`; that pods would go elsewhere counts for none.
+    /// How many nodes failed, for the metric `failed_validations_total`; a changed simulation counts for none.
     pub failed: usize,
-    /// Events about it.
+    /// Events about the rejection.
     pub notes: Vec<Note>,
 }
 
-/// What changed while the command rested.
+/// What changed since the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectionCause {
-    /// It has not rested long enough.
+    /// The wait is not over yet.
     TooEarly,
     /// A node is no candidate any more.
     Churn,
-    /// A node is nominated, or its budget is used up.
+    /// A node is nominated, or its budget is exhausted.
     Budget,
-    /// The pods would go elsewhere, or nowhere.
+    /// The simulation differs, or a pod would not be scheduled.
     Scheduling,
 }
 
@@ -57,13 +58,14 @@ impl fmt::Display for RejectionCause {
     }
 }
 
-/// The command to execute now, decided anew from the present state, if what was proposed still holds.
+/// Recomputes the proposed command from the present state, if it is still valid.
 ///
-/// Of empty nodes those that are still empty go; any other command goes whole or not at all. A replacement is never a
-/// type that was not proposed.
+/// Of several empty nodes those that are still empty remain; any other command is executed as a whole or not at all. A
+/// replacement never has a type that was not proposed.
 ///
 /// # Errors
-/// What changed in the meantime; nothing is to be executed then.
+///
+/// What changed since the decision; nothing is to be executed then.
 pub fn validate(input: Input<'_>, proposal: &Proposal) -> Result<Validated, Rejection> {
     let view = ClusterView::new(input);
     let mut pass = Pass::new(&view, PoolMode::Live);
@@ -101,7 +103,7 @@ fn still_empty(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Validated, Re
     Ok(Validated { command: emptiness::command(&empty, pass.view.now()), dropped })
 }
 
-/// Drift does not rest; a stored command of it is decided anew.
+/// Drift commands do not wait; a stored one is recomputed.
 fn still_drifted(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
     let commands = if proposal.method == Method::Drift { drift_execution::commands(pass) } else { static_drift::commands(pass) };
     let same = |command: &Command| command.proposal(proposal.decided_at).nodes == proposal.nodes;
@@ -136,7 +138,7 @@ fn still_underused(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, 
             }
             let ceiling: Price = nodes.iter().map(|node| node.price).sum();
             if replacement.keep_cheaper_than(ceiling).is_err() || replacement.len() < proposed.len() {
-                // Prices moved meanwhile: the bill must not grow.
+                // Prices have changed: the replacement must still be cheaper.
                 return fail(RejectionCause::Scheduling);
             }
             if replacement.allows(labels::CAPACITY_SPOT) && replacement.allows(labels::CAPACITY_ON_DEMAND) {

@@ -1,4 +1,4 @@
-//! Why a node was chosen or left alone. What events say of it is here; what people are told is in `words`.
+//! Verdicts: why a node is removed or kept. `Display` gives the text of events; `explain` has the text for people.
 
 use super::command::{Action, Reason, Savings};
 use super::pdb::PdbBlock;
@@ -6,16 +6,16 @@ use std::fmt;
 use whittle_api::labels;
 use whittle_units::{Price, Timestamp};
 
-/// A spot node is only replaced by spot when so many cheaper types are possible: the machine that is launched is then
-/// among the cheapest, and not up for consolidation again at once.
+/// How many cheaper types single-node spot-to-spot consolidation requires, as in Karpenter: the launched instance is
+/// then among the cheapest and not consolidated again at once.
 pub(super) const SPOT_TYPES_MIN: usize = 15;
 
-/// What a decision says about one machine.
+/// The result of a decision for one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Name of the Node; empty while there is none.
     pub node: String,
-    /// Name of the NodeClaim; empty for nodes that are not ours.
+    /// Name of the NodeClaim; empty for unmanaged nodes.
     pub node_claim: String,
     /// Empty when unknown.
     pub node_pool: String,
@@ -23,7 +23,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Of the Node, or of the NodeClaim while there is none.
+    /// Name of the Node, or of the NodeClaim while there is no Node.
     #[must_use]
     pub fn name(&self) -> &str {
         if self.node.is_empty() { &self.node_claim } else { &self.node }
@@ -35,13 +35,13 @@ impl Verdict {
 pub enum Why {
     /// A command of this decision removes it.
     Chosen { reason: Reason, action: Action, savings: Savings },
-    /// It may not be touched.
+    /// It must not be disrupted.
     Blocked(Blocker),
-    /// It may, but nothing is gained, or it is not its turn.
+    /// It may be disrupted, but not usefully, or not now.
     Kept(Keep),
 }
 
-/// What forbids any voluntary disruption of a node (disruption 3).
+/// What prevents any voluntary disruption of a node (disruption 3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocker {
     InCommand,
@@ -55,7 +55,7 @@ pub enum Blocker {
     NodeAnnotation(&'static str),
     NoPoolLabel,
     PoolUnknown(String),
-    /// Kind and name of what cannot be read.
+    /// Kind and name of the object that cannot be read.
     Unreadable(String),
     PodAnnotation {
         pod: String,
@@ -63,16 +63,16 @@ pub enum Blocker {
         until: Option<Timestamp>,
     },
     Pdb(PdbBlock),
-    /// A Node of ours that its cloud has not named yet.
+    /// A managed Node without a provider ID.
     NoProviderId,
-    /// Two Nodes or two NodeClaims bear its provider id: whichever went might be the wrong one.
+    /// Two Nodes or two NodeClaims have its provider ID: removing either might remove the wrong one.
     ProviderIdTwice(String),
 }
 
-/// Why nothing is done with a node that may be disrupted.
+/// Why a node that may be disrupted is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Static pools are only drifted.
+    /// Static pools are only disrupted for drift.
     StaticPool,
     TypeUnknown(String),
     LabelMissing(&'static str),
@@ -92,16 +92,16 @@ pub enum Keep {
         pool: String,
         reason: Reason,
     },
-    /// Pods with no other place, with the reason of each; at most five are listed.
+    /// Pods that would not be scheduled, each with its reason; at most five are listed.
     PodsStay {
         listed: Vec<(String, String)>,
         others: usize,
     },
     NeedsSeveral(usize),
     NothingCheaper,
-    /// The catalog has no price for it, so nothing can be shown to be cheaper.
+    /// The catalog has no price for it, so no replacement is known to be cheaper.
     PriceUnknown,
-    /// Empty, but pods that wait for a place fit on it; `namespace/name`.
+    /// The node is empty, but pending pods fit on it; `namespace/name`.
     WantedByPods {
         pods: Vec<String>,
     },
@@ -115,7 +115,7 @@ pub enum Keep {
     SpotToSpotFew {
         found: usize,
     },
-    /// Weighed against its disruption it is not worth it; thousandths, half is enough.
+    /// The Balanced policy rejects it; the score in thousandths, of which 500 are needed.
     PoorScore {
         thousandths: u64,
     },
@@ -129,19 +129,19 @@ pub enum Keep {
     MovedTooOften {
         workload: String,
     },
-    /// It could go, but another move goes first.
+    /// It can be removed, but another command comes first.
     WaitsTurn {
         savings: Savings,
     },
-    /// Drifted, but its turn has not come.
+    /// Drifted; other nodes are replaced first.
     DriftWaits,
-    /// Its pool has no room for a replacement under its node limit, or is shrinking first.
+    /// Its pool's node limit allows no replacement, or the pool is scaling down first.
     NoRoomToReplace {
         pool: String,
     },
-    /// The pass ended before the node's turn; its last verdict stands.
+    /// The pass ended before the node was evaluated; its last verdict remains.
     NotReached,
-    /// Nothing has changed since the last pass found nothing; its last verdict stands.
+    /// Nothing has changed since the last pass found nothing; its last verdict remains.
     Unchanged,
 }
 
@@ -156,7 +156,7 @@ impl Why {
         }
     }
 
-    /// Says nothing new: an earlier verdict of the node stands.
+    /// Whether an earlier verdict of the node remains valid.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         matches!(self, Self::Kept(Keep::NotReached | Keep::Unchanged))
@@ -183,7 +183,7 @@ impl Blocker {
         }
     }
 
-    /// Nobody is told where there is no NodeClaim to tell it on, or where a command is under way.
+    /// No event without a NodeClaim to report it on, or while a command is being executed.
     pub(crate) fn has_no_event(&self) -> bool {
         matches!(self, Self::InCommand | Self::NotManaged)
     }

@@ -1,10 +1,10 @@
-//! Drift that only the cloud can see (disruption 13.5): the node class, or the machine, changed.
+//! Drift that only the cloud can see (disruption 13.5): the node class or the instance has changed.
 
 use std::collections::BTreeSet;
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels::{NODE_CLASS_HASH, NODE_CLASS_HASH_VERSION, PLACEMENT_GROUP_ID};
 
-/// What the cloud's side says about a machine.
+/// The result of comparing an instance with its node class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloudDrift {
     No,
@@ -17,7 +17,7 @@ pub enum CloudDrift {
 }
 
 impl CloudDrift {
-    /// All that it may come to.
+    /// All results.
     pub const ALL: [Self; 7] =
         [Self::No, Self::NodeClass, Self::Ami, Self::SecurityGroup, Self::Subnet, Self::CapacityReservation, Self::PlacementGroup];
 
@@ -50,17 +50,17 @@ pub struct NodeClassFacts {
     pub placement_group: String,
 }
 
-/// What the machine is.
+/// What EC2 reports of the instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineFacts {
     pub security_groups: BTreeSet<String>,
     pub subnet: String,
-    /// The reservation it runs in, empty for none.
+    /// The reservation that it runs in; empty for none.
     pub capacity_reservation: String,
 }
 
-/// Compares the two sides; the first difference in the reference's order counts. `None` when a side is not resolved
-/// yet (no images, groups or subnets): that is no decision, it is looked at again later.
+/// Compares the two sides and returns the first difference in Karpenter's order. `None` while a side is not resolved
+/// (no images, security groups or subnets): the comparison is repeated later.
 #[must_use]
 pub fn cloud_drift(claim: &NodeClaim, class: &NodeClassFacts, machine: &MachineFacts) -> Option<CloudDrift> {
     let annotation = |key| claim.metadata.annotation(key).unwrap_or_default();

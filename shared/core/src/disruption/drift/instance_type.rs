@@ -1,4 +1,4 @@
-//! The catalog no longer has the machine (disruption 13.4).
+//! Whether the catalog still offers the machine (disruption 13.4).
 
 use crate::disruption::cluster_view::{ClusterView, Machine};
 use crate::requirements::{from_labels, from_requirements};
@@ -7,14 +7,14 @@ use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::labels;
 
-/// Younger claims are trusted: the catalog may lag behind a launch.
+/// Younger claims are not checked: the catalog may lag behind a launch.
 const TRUSTED_FOR: SignedDuration = SignedDuration::from_hours(1);
-/// How long a machine that was found is not looked for again.
+/// How long a machine that was found is not checked again.
 const RECHECK_AFTER: SignedDuration = SignedDuration::from_mins(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CatalogCheck {
-    /// Too young, or found lately.
+    /// Too young, or found recently.
     Skipped,
     Found,
     Missing,
@@ -25,7 +25,7 @@ pub(super) fn check_catalog(view: &ClusterView<'_>, machine: &Machine<'_>, claim
     let young = claim.metadata.creation_timestamp.is_none_or(|created| view.now().duration_since(created) <= TRUSTED_FOR);
     let recently_found = machine.facts.type_seen_at.is_some_and(|at| younger_than(at, RECHECK_AFTER));
     if young || recently_found || !view.has_types(&pool.metadata.name) {
-        // A pool without any catalog is a catalog that could not be read: that says nothing about the machine.
+        // A pool without any types means an unreadable catalog, which tells nothing about the machine.
         return CatalogCheck::Skipped;
     }
     let instance_type = claim.metadata.label(labels::INSTANCE_TYPE).and_then(|name| view.instance_type(&pool.metadata.name, name));
@@ -37,7 +37,7 @@ fn is_offered(instance_type: &InstanceType, claim: &NodeClaim) -> bool {
     let mut own = claim.metadata.labels.clone();
     let reserved = own.get(labels::CAPACITY_TYPE).is_some_and(|capacity| capacity == labels::CAPACITY_RESERVED);
     if reserved {
-        // A reservation may end and the machine go on as on-demand.
+        // When a reservation ends, its instance continues as on-demand.
         for key in [labels::CAPACITY_TYPE, labels::RESERVATION_ID, labels::RESERVATION_TYPE, labels::RESERVATION_INTERRUPTIBLE] {
             own.remove(key);
         }

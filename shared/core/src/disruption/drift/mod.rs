@@ -1,4 +1,4 @@
-//! Whether a machine still is what its NodePool and node class ask for (disruption 13). One file per reason.
+//! Whether a machine still matches its NodePool and node class (disruption 13). One file per reason.
 
 pub(super) mod cloud;
 mod instance_type;
@@ -11,14 +11,14 @@ use super::cluster_view::{ClusterView, Machine};
 use whittle_api::conditions;
 use whittle_api::karpenter::{NodeClaim, NodePool};
 
-/// The template of the NodePool changed.
+/// The NodePool's template has changed.
 pub const NODE_POOL_DRIFTED: &str = "NodePoolDrifted";
 /// The labels of the claim no longer satisfy the NodePool's requirements.
 pub const REQUIREMENTS_DRIFTED: &str = "RequirementsDrifted";
-/// The catalog has no such machine any more.
+/// The catalog no longer offers the machine.
 pub const INSTANCE_TYPE_NOT_FOUND: &str = "InstanceTypeNotFound";
 
-/// The first reason that holds, and whether the instance type was found in this pass.
+/// The first reason that applies, and whether the instance type was found in this pass.
 pub(crate) fn reason(view: &ClusterView<'_>, machine: &Machine<'_>, claim: &NodeClaim, pool: &NodePool) -> (Option<String>, bool) {
     if !conditions::is_true(&claim.status.conditions, conditions::LAUNCHED) {
         return (None, false);
@@ -40,7 +40,7 @@ pub(crate) fn reason(view: &ClusterView<'_>, machine: &Machine<'_>, claim: &Node
     (cloud_reason, found == instance_type::CatalogCheck::Found)
 }
 
-/// A drift that only the cloud can see, noticed earlier.
+/// The reason of an earlier `Drifted` condition, if only the cloud can have found it.
 fn stored_cloud_reason(claim: &NodeClaim) -> Option<String> {
     let ours = [NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED, INSTANCE_TYPE_NOT_FOUND];
     let condition = conditions::find(&claim.status.conditions, conditions::DRIFTED)?;

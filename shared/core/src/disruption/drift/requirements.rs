@@ -1,9 +1,9 @@
-//! The labels of the claim no longer satisfy the NodePool's requirements (disruption 13.3).
+//! Whether the labels of the claim satisfy the NodePool's requirements (disruption 13.3).
 
 use crate::requirements::{from_labels, from_requirements};
 use whittle_api::karpenter::{NodeClaim, NodePool, Operator, Requirement};
 
-/// A requirement that asks for nothing that could be, which an API server refuses, tells nothing of the machines.
+/// Requirements that nothing can satisfy, which the API server would have rejected, are ignored.
 pub(super) fn have_drifted(claim: &NodeClaim, pool: &NodePool) -> bool {
     let sound: Vec<Requirement> = pool.spec.template.spec.requirements.iter().filter(|asked| is_sound(asked)).cloned().collect();
     let asked = from_requirements(&sound);
@@ -53,7 +53,7 @@ mod tests {
         check(&[(cpu, "2")], cpu, Lt, &["5"], false);
         check(&[(cpu, "2")], cpu, Lt, &["1"], true);
         check(&spot, cpu, Gt, &["2"], true);
-        // What nothing can satisfy is a slip of the keyboard, for which no node goes.
+        // A requirement that nothing can satisfy is a mistake and causes no drift.
         check(&spot, cpu, Gt, &["many"], false);
         check(&spot, cpu, Lt, &["1", "2"], false);
         check(&spot, cpu, Lt, &["-1"], false);

@@ -1,9 +1,9 @@
-//! The template of the NodePool changed since the claim was made (disruption 13.1).
+//! Whether the NodePool's template has changed since the claim was created (disruption 13.1).
 
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::labels::{NODE_POOL_HASH, NODE_POOL_HASH_VERSION};
 
-/// Both sides must state a hash of the same version; whatever is missing says nothing.
+/// Both sides must have a hash of the same version; otherwise there is no drift.
 pub(super) fn has_drifted(claim: &NodeClaim, pool: &NodePool) -> bool {
     let both = |key| Some((pool.metadata.annotation(key)?, claim.metadata.annotation(key)?));
     match (both(NODE_POOL_HASH_VERSION), both(NODE_POOL_HASH)) {
