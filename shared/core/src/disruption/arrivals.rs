@@ -23,20 +23,20 @@ pub fn without_arrivals(command: &Command, pods: &[Pod]) -> (Option<Command>, Ve
     if reason == Reason::Drifted {
         return (Some(command.clone()), Vec::new());
     }
-    let unknown = |removal: &Removal, pod: &&Pod| {
+    let is_new = |removal: &Removal, pod: &&Pod| {
         pod.spec.node_name == removal.node && is_reschedulable(pod) && !removal.pods.contains(&pod.metadata.key())
     };
     let arrival = |removal: &Removal| {
-        let pod = pods.iter().find(|pod| unknown(removal, pod))?;
+        let pod = pods.iter().find(|pod| is_new(removal, pod))?;
         Some(Arrival { node: removal.node.clone(), pod: pod.metadata.key() })
     };
     let arrivals: Vec<Arrival> = command.removals.iter().filter_map(arrival).collect();
     if arrivals.is_empty() {
         return (Some(command.clone()), arrivals);
     }
-    let mut left = command.clone();
-    left.removals.retain(|removal| arrivals.iter().all(|arrival| arrival.node != removal.node));
-    left.savings = Savings::between(left.removals.iter().map(|removal| removal.price).sum(), Price::ZERO);
-    let goes = reason == Reason::Empty && !left.removals.is_empty();
-    (goes.then_some(left), arrivals)
+    let mut remaining = command.clone();
+    remaining.removals.retain(|removal| arrivals.iter().all(|arrival| arrival.node != removal.node));
+    remaining.savings = Savings::between(remaining.removals.iter().map(|removal| removal.price).sum(), Price::ZERO);
+    let remains = reason == Reason::Empty && !remaining.removals.is_empty();
+    (remains.then_some(remaining), arrivals)
 }

@@ -67,7 +67,7 @@ impl Totals {
         let pools: BTreeSet<&str> = nodes.iter().map(|node| node.pool_name()).collect();
         for pool in pools.iter().filter(|pool| self.balanced.contains(**pool)) {
             let (savings, disruption) = shares(nodes, command, pool, pools.len());
-            self.worth(pool, savings, disruption)?;
+            self.check_score(pool, savings, disruption)?;
         }
         Ok(())
     }
@@ -98,12 +98,12 @@ impl Totals {
     /// Checks the score of deleting the node without a replacement: no other command for it can score higher.
     pub(super) fn check_deletion_score(&self, node: &Candidate<'_>) -> Result<(), u64> {
         match self.pools.get(node.pool_name()) {
-            Some(total) if total.cost > Price::ZERO => self.worth(node.pool_name(), i128::from(node.price.nanos()), node.cost),
+            Some(total) if total.cost > Price::ZERO => self.check_score(node.pool_name(), i128::from(node.price.nanos()), node.cost),
             _ => Ok(()),
         }
     }
 
-    fn worth(&self, pool: &str, savings: i128, disruption: Cost) -> Result<(), u64> {
+    fn check_score(&self, pool: &str, savings: i128, disruption: Cost) -> Result<(), u64> {
         let Some(total) = self.pools.get(pool) else { return Err(0) };
         let (cost, all) = (i128::from(total.cost.nanos()), i128::from(total.disruption.raw()));
         if cost <= 0 || all <= 0 || savings <= 0 {
@@ -114,16 +114,16 @@ impl Totals {
     }
 
     /// Publishes the score of an approved command, on the pool or on its single node.
-    pub(super) fn note_approval(&self, notes: &mut EventCollector, nodes: &[&Candidate<'_>], command: &Command) {
+    pub(super) fn note_approval(&self, events: &mut EventCollector, nodes: &[&Candidate<'_>], command: &Command) {
         let pools: BTreeSet<&str> = nodes.iter().map(|node| node.pool_name()).collect();
         for (pool, total) in pools.iter().filter_map(|pool| Some((*pool, self.pools.get(*pool)?))) {
             let message = score_text(total, shares(nodes, command, pool, pools.len()));
             if nodes.len() > 1 {
-                notes.about(format!("nodepool/{pool}"), CONSOLIDATION_APPROVED, message);
+                events.about(format!("nodepool/{pool}"), CONSOLIDATION_APPROVED, message);
                 continue;
             }
             for node in nodes {
-                notes.on_machine(node.machine, CONSOLIDATION_APPROVED, &message);
+                events.on_machine(node.machine, CONSOLIDATION_APPROVED, &message);
             }
         }
     }
@@ -172,7 +172,7 @@ mod tests {
     fn check(dollars: f64, disruption: usize, pool: (f64, usize), want: Result<(), u64>) {
         let savings =
             if dollars < 0.0 { -i128::from(Price::from_dollars(-dollars).nanos()) } else { Price::from_dollars(dollars).nanos().into() };
-        assert_eq!(totals(pool.0, pool.1).worth("p", savings, pods(disruption)), want, "{dollars} for {disruption}");
+        assert_eq!(totals(pool.0, pool.1).check_score("p", savings, pods(disruption)), want, "{dollars} for {disruption}");
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
         check(0.0, 0, (58.08, 90), Err(0));
         check(1.0, 1, (0.0, 90), Err(0));
         check(1.0, 1, (1.0, 0), Err(0));
-        assert_eq!(totals(1.0, 1).worth("another", 1, Cost::ONE), Err(0), "a pool without totals");
+        assert_eq!(totals(1.0, 1).check_score("another", 1, Cost::ONE), Err(0), "a pool without totals");
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn one_pool_that_finds_a_command_not_worth_it_stops_it() {
-        let worth = |both: bool| {
+        let check_score = |both: bool| {
             let mut scene = Scene::new();
             for pool in ["small", "large"] {
                 let policy = &mut scene.pool(pool).spec.disruption.consolidation_policy;
@@ -269,7 +269,7 @@ mod tests {
                 Totals::new(&view, &pass.candidates).approve(&chosen, &command)
             })
         };
-        assert_eq!((worth(false), worth(true)), (Ok(()), Err(150)));
+        assert_eq!((check_score(false), check_score(true)), (Ok(()), Err(150)));
     }
 
     #[test]

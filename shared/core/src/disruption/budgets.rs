@@ -232,11 +232,11 @@ mod tests {
 
     #[test]
     fn a_schedule_opens_and_closes_a_budget() {
-        let (open, shut) = (|nodes| scheduled(nodes, "0 9 * * *", "4h"), |nodes| scheduled(nodes, "0 9 * * *", "3h"));
+        let (open, closed) = (|nodes| scheduled(nodes, "0 9 * * *", "4h"), |nodes| scheduled(nodes, "0 9 * * *", "3h"));
         let only = |reason: &str, budget| Budget { reasons: Some(vec![reason.to_owned()]), ..budget };
         check(vec![budget("10", &[]), open("0"), budget("4", &["Empty"])], 10, [0; 3]);
-        check(vec![shut("0"), shut("1")], 10, [UNBOUNDED; 3]);
-        check(vec![budget("5", &[]), only("Drifted", shut("1")), only("Empty", open("2"))], 10, [2, 5, 5]);
+        check(vec![closed("0"), closed("1")], 10, [UNBOUNDED; 3]);
+        check(vec![budget("5", &[]), only("Drifted", closed("1")), only("Empty", open("2"))], 10, [2, 5, 5]);
         check(vec![scheduled("0", "0 9 * * *", "4h")], 10, [0; 3]);
         check(vec![scheduled("0", "0 9 * * *", "3h")], 10, [UNBOUNDED; 3]);
         check(vec![scheduled("0", "@daily", "24h")], 10, [0; 3]);

@@ -30,7 +30,7 @@ pub(super) struct Bundle {
 }
 
 /// The sets within the budgets that would save most, best first.
-pub(super) fn find_bundles(view: &ClusterView<'_>, nodes: &[Candidate<'_>], left: &RemainingBudget, nodes_max: usize) -> Vec<Bundle> {
+pub(super) fn find_bundles(view: &ClusterView<'_>, nodes: &[Candidate<'_>], remaining: &RemainingBudget, nodes_max: usize) -> Vec<Bundle> {
     let names = resource_names(view);
     let mut by_pool: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, node) in nodes.iter().enumerate().filter(|(_, node)| node.price > Price::ZERO) {
@@ -38,7 +38,7 @@ pub(super) fn find_bundles(view: &ClusterView<'_>, nodes: &[Candidate<'_>], left
     }
     let mut found = BTreeSet::new();
     for (pool, members) in by_pool {
-        let nodes_max = nodes_max.min(usize::try_from(left.of(pool)).unwrap_or(usize::MAX));
+        let nodes_max = nodes_max.min(usize::try_from(remaining.of(pool)).unwrap_or(usize::MAX));
         if nodes_max >= 2 && members.len() >= 2 {
             found.extend(BundleSearch::new(view, &names, nodes, &members, nodes_max).bundles());
         }

@@ -68,8 +68,8 @@ impl<'a> Candidate<'a> {
     }
     /// Highest price per disruption cost first, ties broken by name.
     pub(crate) fn by_savings_ratio(&self, other: &Self) -> Ordering {
-        let worth = |candidate: &Self, cost: Cost| i128::from(candidate.price.nanos()) * i128::from(cost.raw());
-        worth(other, self.cost).cmp(&worth(self, other.cost)).then_with(|| self.name().cmp(other.name()))
+        let ratio = |candidate: &Self, cost: Cost| i128::from(candidate.price.nanos()) * i128::from(cost.raw());
+        ratio(other, self.cost).cmp(&ratio(self, other.cost)).then_with(|| self.name().cmp(other.name()))
     }
 }
 
@@ -90,8 +90,8 @@ fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a 
     if !machine.is_managed() {
         return Err(Blocker::NotManaged);
     }
-    if let Some(odd) = view.unreadable.as_ref().or(machine.state.unreadable.as_ref()) {
-        return Err(Blocker::Unreadable(odd.clone()));
+    if let Some(object) = view.unreadable.as_ref().or(machine.state.unreadable.as_ref()) {
+        return Err(Blocker::Unreadable(object.clone()));
     }
     if machine.state.node.is_none() {
         return Err(Blocker::NoNode);

@@ -67,9 +67,9 @@ pub(super) fn approve(
     weighed: &mut Vec<Weighed>,
 ) -> Result<(), Keep> {
     memory::check_move_limit(&pass.memory, pass.view, nodes)?;
-    let opinion = totals.approve(nodes, command);
-    weighed.extend(totals.score_by_pool(nodes, command, opinion.is_ok()));
-    if let Err(thousandths) = opinion {
+    let approval = totals.approve(nodes, command);
+    weighed.extend(totals.score_by_pool(nodes, command, approval.is_ok()));
+    if let Err(thousandths) = approval {
         return Err(Keep::PoorScore { thousandths });
     }
     let minimum = nodes.iter().map(|node| minimum_saving(node.pool)).max().unwrap_or(Price::ZERO);

@@ -81,18 +81,18 @@ pub(crate) fn non_candidate_cost<'a>(all: impl IntoIterator<Item = &'a Pod>) -> 
 /// 2^-27 ordinary pods times a millionth of the lifetime.
 pub(crate) fn lifetime_cost<'a>(all: impl IntoIterator<Item = &'a Pod>, claim: &NodeClaim, now: Timestamp) -> i128 {
     let cost: Cost = all.into_iter().map(eviction_cost).sum();
-    i128::from(cost.0) * i128::from(lifetime_left_millionths(claim, now))
+    i128::from(cost.0) * i128::from(remaining_lifetime_millionths(claim, now))
 }
 
-fn lifetime_left_millionths(claim: &NodeClaim, now: Timestamp) -> i64 {
+fn remaining_lifetime_millionths(claim: &NodeClaim, now: Timestamp) -> i64 {
     const WHOLE: i64 = 1_000_000;
-    let Some(life) = claim.spec.expire_after.span() else { return WHOLE };
+    let Some(lifetime) = claim.spec.expire_after.span() else { return WHOLE };
     let Some(created) = claim.metadata.creation_timestamp else { return WHOLE };
-    let left = life.as_nanos() - now.duration_since(created).as_nanos();
-    if life.as_nanos() <= 0 {
+    let remaining = lifetime.as_nanos() - now.duration_since(created).as_nanos();
+    if lifetime.as_nanos() <= 0 {
         return 0;
     }
-    i64::try_from((left * i128::from(WHOLE)).div_euclid(life.as_nanos())).unwrap_or(WHOLE).clamp(0, WHOLE)
+    i64::try_from((remaining * i128::from(WHOLE)).div_euclid(lifetime.as_nanos())).unwrap_or(WHOLE).clamp(0, WHOLE)
 }
 
 #[cfg(test)]
@@ -130,26 +130,26 @@ mod tests {
 
     #[test]
     fn only_positive_costs_count_for_moving() {
-        let (plain, glad_to_go) = (pod(None, None), pod(Some("-2147483648"), None));
+        let (plain, negative) = (pod(None, None), pod(Some("-2147483648"), None));
         assert_eq!(reschedule_cost([]), Cost::ONE);
-        assert_eq!(reschedule_cost([&glad_to_go]), Cost::ONE);
-        assert_eq!(reschedule_cost([&plain, &glad_to_go, &plain]).pods().to_bits(), 3.0f64.to_bits());
+        assert_eq!(reschedule_cost([&negative]), Cost::ONE);
+        assert_eq!(reschedule_cost([&plain, &negative, &plain]).pods().to_bits(), 3.0f64.to_bits());
     }
 
     #[test]
     fn a_node_near_its_end_is_cheap_to_lose() {
         let now: Timestamp = "2026-01-31T00:00:00Z".parse().unwrap();
-        let claim = |created: &str, life: NillableDuration| {
+        let claim = |created: &str, lifetime: NillableDuration| {
             let mut claim = NodeClaim::default();
             claim.metadata.creation_timestamp = Some(created.parse().unwrap());
-            claim.spec.expire_after = life;
+            claim.spec.expire_after = lifetime;
             claim
         };
         let days = |days: i64| NillableDuration::from_secs(days * 86_400);
-        let left = |claim: NodeClaim| lifetime_left_millionths(&claim, now);
-        assert_eq!(left(claim("2026-01-16T00:00:00Z", days(30))), 500_000);
-        assert_eq!(left(claim("2025-01-01T00:00:00Z", days(30))), 0);
-        assert_eq!(left(claim("2025-01-01T00:00:00Z", NillableDuration::Never)), 1_000_000);
-        assert_eq!(left(claim("2026-02-01T00:00:00Z", days(30))), 1_000_000, "a clock that jumped back gives a whole life");
+        let remaining = |claim: NodeClaim| remaining_lifetime_millionths(&claim, now);
+        assert_eq!(remaining(claim("2026-01-16T00:00:00Z", days(30))), 500_000);
+        assert_eq!(remaining(claim("2025-01-01T00:00:00Z", days(30))), 0);
+        assert_eq!(remaining(claim("2025-01-01T00:00:00Z", NillableDuration::Never)), 1_000_000);
+        assert_eq!(remaining(claim("2026-02-01T00:00:00Z", days(30))), 1_000_000, "a clock that jumped back gives a whole life");
     }
 }

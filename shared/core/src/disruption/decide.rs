@@ -26,9 +26,9 @@ pub fn decide_watched(input: Input<'_>, watch: &mut dyn FnMut(Method)) -> Decisi
     if view.pools().any(NodePool::is_shadow) {
         let shadow = run(&view, PoolMode::Shadow, watch);
         decision.shadow = shadow.commands;
-        for (verdict, seen) in decision.verdicts.iter_mut().zip(shadow.verdicts) {
-            if view.pool(&seen.node_pool).is_some_and(NodePool::is_shadow) {
-                *verdict = seen;
+        for (verdict, verdict_in_shadow) in decision.verdicts.iter_mut().zip(shadow.verdicts) {
+            if view.pool(&verdict_in_shadow.node_pool).is_some_and(NodePool::is_shadow) {
+                *verdict = verdict_in_shadow;
             }
         }
     }
@@ -38,25 +38,25 @@ pub fn decide_watched(input: Input<'_>, watch: &mut dyn FnMut(Method)) -> Decisi
 fn run(view: &ClusterView<'_>, mode: PoolMode, watch: &mut dyn FnMut(Method)) -> Decision {
     let mut pass = Pass::new(view, mode);
     let mut commands = Vec::new();
-    let mut last = Method::SingleNode;
+    let mut last_method = Method::SingleNode;
     for method in Method::ALL {
         commands = run_method(&mut pass, method);
         watch(method);
         if !commands.is_empty() {
-            last = method;
+            last_method = method;
             break;
         }
     }
     let best = view.input.settings.solve.packing == Packing::Best;
-    if best && last == Method::MultiNode && !commands.is_empty() {
+    if best && last_method == Method::MultiNode && !commands.is_empty() {
         // A single node may save more than the best set of nodes.
-        let saved = |commands: &[Command]| commands.iter().map(|command| command.savings).max();
-        let alone = single::commands(&mut pass, single::Aim::Command);
+        let best_savings = |commands: &[Command]| commands.iter().map(|command| command.savings).max();
+        let single_node = single::commands(&mut pass, single::Aim::Command);
         watch(Method::SingleNode);
-        if saved(&alone) > saved(&commands) {
-            commands = alone;
+        if best_savings(&single_node) > best_savings(&commands) {
+            commands = single_node;
         }
-    } else if best && last != Method::SingleNode {
+    } else if best && last_method != Method::SingleNode {
         // Earlier methods may find commands in every pass; the verdicts of single-node consolidation are computed all
         // the same.
         single::commands(&mut pass, single::Aim::Verdicts);

@@ -40,27 +40,27 @@ pub(super) fn spare_nodes_for_pending_pods<'w>(pass: &mut Pass<'w>, mut empty: V
         return empty;
     }
     let mut simulator = pass.simulator();
-    let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    if simulator.any_waiting() {
+    let mut needed: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    if simulator.has_pending_pods() {
         let names: BTreeSet<&str> = empty.iter().map(Candidate::name).collect();
-        let taken = |placements: &[Placement]| placements.iter().map(|placement| placement.pods.len()).sum::<usize>();
+        let pod_count = |placements: &[Placement]| placements.iter().map(|placement| placement.pods.len()).sum::<usize>();
         let with = simulator.placements(&[]);
         let hosts: Vec<&Placement> = with.iter().filter(|placement| names.contains(placement.node.as_str())).collect();
         if !hosts.is_empty() {
             let without = simulator.placements(&empty.iter().collect::<Vec<_>>());
-            if taken(&without) < taken(&with) {
-                wanted.extend(hosts.iter().map(|host| (host.node.clone(), host.pods.iter().map(PodRef::key).collect())));
+            if pod_count(&without) < pod_count(&with) {
+                needed.extend(hosts.iter().map(|host| (host.node.clone(), host.pods.iter().map(PodRef::key).collect())));
             }
         }
     }
     pass.put_back(simulator);
     empty.retain(|candidate| {
-        let pods = wanted.remove(candidate.name());
-        let goes = pods.is_none();
+        let pods = needed.remove(candidate.name());
+        let is_deleted = pods.is_none();
         if let Some(pods) = pods {
             pass.keep(candidate, Keep::WantedByPods { pods });
         }
-        goes
+        is_deleted
     });
     empty
 }

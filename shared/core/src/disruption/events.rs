@@ -76,14 +76,14 @@ impl EventCollector {
         let key = labels::DO_NOT_DISRUPT;
         match protection(pod, now) {
             Protection::None | Protection::Until(None) => {}
-            Protection::Always(old) if old != key => {
-                self.warn(object(), DEPRECATED_ANNOTATION, format!("Annotation {old} is honoured but old, use {key}"));
+            Protection::Always(annotation) if annotation != key => {
+                self.warn(object(), DEPRECATED_ANNOTATION, format!("Annotation {annotation} is honoured but old, use {key}"));
             }
             Protection::Always(_) => {}
             Protection::Until(Some(until)) => {
                 self.about(object(), DO_NOT_DISRUPT_UNTIL, format!("The {key} annotation protects the pod until {until}"));
             }
-            Protection::Over => {
+            Protection::Elapsed => {
                 self.about(object(), GRACE_ELAPSED, format!("The {key} grace period has elapsed, pod is now disruptable"));
             }
             Protection::Invalid(value) => {

@@ -21,8 +21,8 @@ pub fn expiry(claim: &NodeClaim, now: Timestamp) -> Expiry {
     if claim.metadata.is_deleting() || !super::cluster_view::is_managed_class(&claim.spec.node_class_ref) {
         return Expiry::None;
     }
-    let Some((life, created)) = claim.spec.expire_after.span().zip(claim.metadata.creation_timestamp) else { return Expiry::None };
-    match created.checked_add(life) {
+    let Some((lifetime, created)) = claim.spec.expire_after.span().zip(claim.metadata.creation_timestamp) else { return Expiry::None };
+    match created.checked_add(lifetime) {
         Ok(end) if end <= now => Expiry::Due,
         Ok(end) => Expiry::At(end),
         Err(_) => Expiry::None,
@@ -45,18 +45,18 @@ mod tests {
     use whittle_api::NillableDuration;
     use whittle_api::karpenter::NodeClassReference;
 
-    fn claim(life: NillableDuration) -> NodeClaim {
+    fn claim(lifetime: NillableDuration) -> NodeClaim {
         let mut claim = NodeClaim::default();
         claim.metadata.creation_timestamp = Some(Timestamp::UNIX_EPOCH);
-        claim.spec.expire_after = life;
+        claim.spec.expire_after = lifetime;
         claim.spec.node_class_ref =
             NodeClassReference { group: "karpenter.k8s.aws".to_owned(), kind: "EC2NodeClass".to_owned(), name: "default".to_owned() };
         claim
     }
 
     #[track_caller]
-    fn check(life: NillableDuration, second: i64, want: Expiry) {
-        assert_eq!(expiry(&claim(life), Timestamp::from_second(second).unwrap()), want);
+    fn check(lifetime: NillableDuration, second: i64, want: Expiry) {
+        assert_eq!(expiry(&claim(lifetime), Timestamp::from_second(second).unwrap()), want);
     }
 
     #[test]
@@ -65,11 +65,11 @@ mod tests {
         check(hour(), 3599, Expiry::At(Timestamp::from_second(3600).unwrap()));
         check(hour(), 3600, Expiry::Due);
         check(NillableDuration::Never, 1_000_000_000, Expiry::None);
-        let mut going = claim(hour());
-        going.metadata.deletion_timestamp = Some(Timestamp::UNIX_EPOCH);
-        assert_eq!(expiry(&going, Timestamp::from_second(9999).unwrap()), Expiry::None);
-        let mut foreign = claim(hour());
-        foreign.spec.node_class_ref.group = "example.com".to_owned();
-        assert_eq!(expiry(&foreign, Timestamp::from_second(9999).unwrap()), Expiry::None);
+        let mut deleting = claim(hour());
+        deleting.metadata.deletion_timestamp = Some(Timestamp::UNIX_EPOCH);
+        assert_eq!(expiry(&deleting, Timestamp::from_second(9999).unwrap()), Expiry::None);
+        let mut unmanaged = claim(hour());
+        unmanaged.spec.node_class_ref.group = "example.com".to_owned();
+        assert_eq!(expiry(&unmanaged, Timestamp::from_second(9999).unwrap()), Expiry::None);
     }
 }

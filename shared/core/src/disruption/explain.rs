@@ -31,7 +31,7 @@ fn blocked(blocker: &Blocker, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Blocker::Nominated { until } => write!(f, "pending pods are expected on it until {until}"),
         Blocker::NodeAnnotation(key) => write!(f, "its annotation {key} is \"true\""),
         Blocker::NoPoolLabel => write!(f, "it has no label {}", labels::NODE_POOL),
-        Blocker::Unreadable(odd) => write!(f, "{odd} cannot be read: its events say which field, and what to do"),
+        Blocker::Unreadable(object) => write!(f, "{object} cannot be read: its events say which field, and what to do"),
         Blocker::PoolUnknown(pool) => write!(f, "NodePool {pool} is not there, or has no instance types"),
         Blocker::PodAnnotation { pod, key, until: Some(until) } => write!(f, "annotation {key} of pod {pod} protects it until {until}"),
         Blocker::PodAnnotation { pod, key, until: None } => write!(f, "annotation {key} of pod {pod} protects it"),
@@ -49,7 +49,7 @@ fn kept(keep: &Keep, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Keep::NothingCheaper => f.write_str("cheapest already"),
         Keep::PriceUnknown => f.write_str("its price is not known, so nothing is known to be cheaper"),
         Keep::SavesTooLittle { savings, minimum } => {
-            write!(f, "saves {} a day, under the minimum of {}", a_day(savings.dollars()), a_day(minimum.dollars()))
+            write!(f, "saves {} a day, under the minimum of {}", dollars_per_day(savings.dollars()), dollars_per_day(minimum.dollars()))
         }
         Keep::WaitsTurn { savings } => write!(f, "could go (saves {savings} an hour), after the move that is under way"),
         Keep::WantedByPods { pods } => write!(f, "empty, but pending pods fit on it: {}", pods.join(", ")),
@@ -87,7 +87,7 @@ fn kept(keep: &Keep, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// Dollars per day from dollars per hour: cents, or four digits below one cent.
-fn a_day(per_hour: f64) -> String {
+fn dollars_per_day(per_hour: f64) -> String {
     let day = per_hour * 24.0;
     if day.abs() < 0.01 { format!("${day:.4}") } else { format!("${day:.2}") }
 }

@@ -49,15 +49,15 @@ impl Memory {
         if self.moves.iter().all(|earlier| earlier.gone_at.is_some()) {
             return;
         }
-        let mut staying: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut pods_by_node: BTreeMap<&str, u32> = BTreeMap::new();
         for pod in objects.pods.iter().filter(|pod| pod.is_bound() && is_reschedulable(pod)) {
-            *staying.entry(&pod.spec.node_name).or_default() += 1;
+            *pods_by_node.entry(&pod.spec.node_name).or_default() += 1;
         }
         for earlier in self.moves.iter_mut().filter(|earlier| earlier.gone_at.is_none() && !earlier.nodes.is_empty()) {
-            let there: u32 = earlier.nodes.iter().filter_map(|node| staying.get(node.as_str())).sum();
-            if there == 0 {
+            let remaining_pods: u32 = earlier.nodes.iter().filter_map(|node| pods_by_node.get(node.as_str())).sum();
+            if remaining_pods == 0 {
                 earlier.gone_at = Some(now);
-            } else if there >= earlier.workloads.values().sum() {
+            } else if remaining_pods >= earlier.workloads.values().sum() {
                 earlier.unmoved_at = Some(now);
             }
         }
@@ -192,8 +192,8 @@ pub(super) fn fingerprint(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> u6
     // Recorded moves restrict commands until they are dropped.
     for earlier in &view.input.memory.moves {
         let recent = |at: Timestamp, span| view.now().duration_since(at) < span;
-        let over = earlier.gone_at.is_some_and(|gone| !recent(gone, MOVE_WINDOW));
-        let marks = [recent(earlier.at, MOVE_WINDOW), recent(earlier.at, REMEMBERED_FOR), earlier.gone_at.is_some(), over];
+        let complete = earlier.gone_at.is_some_and(|gone| !recent(gone, MOVE_WINDOW));
+        let marks = [recent(earlier.at, MOVE_WINDOW), recent(earlier.at, REMEMBERED_FOR), earlier.gone_at.is_some(), complete];
         hash.number(marks.iter().fold(1, |bits, mark| bits * 2 + u64::from(*mark)));
     }
     for pool in view.pools() {

@@ -88,11 +88,11 @@ impl<'w> Search<'_, 'w> {
         let chosen: Vec<&Candidate<'_>> = set.iter().filter_map(|at| nodes.get(*at)).collect();
         let command = compute_consolidation(self.pass.view, self.simulator, &chosen, Method::MultiNode).ok()?;
         let mut weighed = Vec::new();
-        let opinion = approve(self.pass, self.totals, &chosen, &command, &mut weighed);
-        if matches!(opinion, Err(Keep::PoorScore { .. })) {
+        let approval = approve(self.pass, self.totals, &chosen, &command, &mut weighed);
+        if matches!(approval, Err(Keep::PoorScore { .. })) {
             self.rejected = weighed;
         }
-        opinion.ok().map(|()| command)
+        approval.ok().map(|()| command)
     }
 
     /// The longest prefix that can be consolidated, by binary search: if N nodes cannot, neither can N + 1. With

@@ -71,11 +71,11 @@ impl Offerings {
 
     /// For each kind, whether it is compatible with the requirements of a claim or of a node's labels.
     pub(crate) fn admitted(&self, requirements: &Requirements) -> Vec<bool> {
-        let open = |key: &String| labels::WELL_KNOWN.contains(&key.as_str());
+        let may_be_undefined = |key: &String| labels::WELL_KNOWN.contains(&key.as_str());
         let mut out = vec![false; self.kinds];
         for list in &self.lists {
             for (at, kind) in list.index.kinds.iter().enumerate() {
-                out[list.first + at] = requirements.compatible(kind, open).is_ok();
+                out[list.first + at] = requirements.compatible(kind, may_be_undefined).is_ok();
             }
         }
         out

@@ -152,13 +152,13 @@ impl<'w> Pass<'w> {
     /// Whether the method found nothing for the same nodes and cluster a short time ago. Their verdicts remain valid.
     pub(super) fn found_nothing_recently(&mut self, method: Method, nodes: &[Candidate<'w>]) -> bool {
         let seen = self.memory.nothing_found.get(&method).copied();
-        let holds = seen.is_some() && memory::is_unchanged(seen.as_ref(), memory::fingerprint(self.view, nodes), self.view.now());
-        if holds && method == Method::SingleNode {
+        let unchanged = seen.is_some() && memory::is_unchanged(seen.as_ref(), memory::fingerprint(self.view, nodes), self.view.now());
+        if unchanged && method == Method::SingleNode {
             for node in nodes {
                 self.keep(node, Keep::Unchanged);
             }
         }
-        holds
+        unchanged
     }
     pub(super) fn remember_found_nothing(&mut self, method: Method, nodes: &[Candidate<'_>]) {
         let seen = Seen { fingerprint: memory::fingerprint(self.view, nodes), at: self.view.now() };

@@ -114,12 +114,12 @@ mod tests {
         check(&[budget("web", Some("web"), 1)], &pod("web"), PdbCheck::Now, None);
         check(&[budget("web", Some("api"), 0)], &pod("web"), PdbCheck::Now, None);
         check(&[budget("web", Some("web"), -1)], &pod("web"), PdbCheck::Now, spent());
-        let mut odd = budget("web", None, 0);
+        let mut unreadable = budget("web", None, 0);
         let requirement = SelectorRequirement { key: "app".to_owned(), operator: "Like".to_owned(), values: vec!["api".to_owned()] };
-        odd.spec.selector = Some(LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() });
-        check(&[odd.clone()], &pod("web"), PdbCheck::Now, spent());
-        odd.status.disruptions_allowed = 1;
-        check(&[odd], &pod("web"), PdbCheck::Now, None);
+        unreadable.spec.selector = Some(LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() });
+        check(&[unreadable.clone()], &pod("web"), PdbCheck::Now, spent());
+        unreadable.status.disruptions_allowed = 1;
+        check(&[unreadable], &pod("web"), PdbCheck::Now, None);
         let mut elsewhere = budget("web", Some("web"), 0);
         elsewhere.metadata.namespace = "other".to_owned();
         check(&[elsewhere], &pod("web"), PdbCheck::Now, None);
@@ -168,8 +168,8 @@ mod tests {
         let mut finished = pod("web");
         finished.status.phase = "Succeeded".to_owned();
         check(&[budget("web", Some("web"), 0)], &finished, PdbCheck::Now, None);
-        let mut going = pod("web");
-        going.metadata.deletion_timestamp = Some(Timestamp::UNIX_EPOCH);
-        check(&[budget("web", Some("web"), 0)], &going, PdbCheck::Now, None);
+        let mut deleting = pod("web");
+        deleting.metadata.deletion_timestamp = Some(Timestamp::UNIX_EPOCH);
+        check(&[budget("web", Some("web"), 0)], &deleting, PdbCheck::Now, None);
     }
 }

@@ -30,7 +30,7 @@ pub enum Protection {
     /// Until a time; `None` while the pod has not started.
     Until(Option<Timestamp>),
     /// The duration has elapsed.
-    Over,
+    Elapsed,
     /// The value is neither `true` nor a positive duration.
     Invalid(String),
 }
@@ -59,7 +59,7 @@ pub fn protection(pod: &Pod, now: Timestamp) -> Protection {
         Ok(duration) if duration.span() > SignedDuration::ZERO => match pod.status.start_time {
             None => Protection::Until(None),
             Some(start) => match start.checked_add(duration.span()) {
-                Ok(end) if end <= now => Protection::Over,
+                Ok(end) if end <= now => Protection::Elapsed,
                 Ok(end) => Protection::Until(Some(end)),
                 Err(_) => Protection::Until(None),
             },
@@ -94,7 +94,7 @@ mod tests {
     fn a_pod_is_protected_by_true_or_a_running_duration() {
         check_protection("true", None, 0, &Protection::Always(labels::DO_NOT_DISRUPT));
         check_protection("1h", Some(0), 3599, &Protection::Until(Some(at(3600))));
-        check_protection("1h", Some(0), 3600, &Protection::Over);
+        check_protection("1h", Some(0), 3600, &Protection::Elapsed);
         check_protection("1h30m", None, 9999, &Protection::Until(None));
         for odd in ["false", "True", "0s", "-5m", "soon", ""] {
             check_protection(odd, Some(0), 1, &Protection::Invalid(odd.to_owned()));
@@ -113,9 +113,9 @@ mod tests {
         let plain = Pod::default();
         assert!(is_evictable(&plain, at(0)));
         assert!(!is_evictable(&annotated(labels::DO_NOT_DISRUPT, "true", None), at(0)));
-        let mut stays = Pod::default();
-        stays.spec.tolerations.push(Toleration { operator: "Exists".to_owned(), ..Toleration::default() });
-        assert!(!is_evictable(&stays, at(0)));
+        let mut tolerating = Pod::default();
+        tolerating.spec.tolerations.push(Toleration { operator: "Exists".to_owned(), ..Toleration::default() });
+        assert!(!is_evictable(&tolerating, at(0)));
         let mut mirror = Pod::default();
         let owner = OwnerReference { api_version: "v1".to_owned(), kind: "Node".to_owned(), ..OwnerReference::default() };
         mirror.metadata.owner_references.push(owner);

@@ -19,7 +19,7 @@ type Vector = Vec<i64>;
 pub(super) struct QuickCheck<'w> {
     names: Vec<&'w str>,
     /// Free resources of nodes that accept moved pods, by machine name; sorted by the first resource, largest first.
-    rooms: Vec<(&'w str, Vector)>,
+    free: Vec<(&'w str, Vector)>,
     /// Allocatable resources of every type of any pool with its cheapest available offering, sorted by price.
     types: Vec<(Price, Vector)>,
 }
@@ -27,15 +27,15 @@ pub(super) struct QuickCheck<'w> {
 impl<'w> QuickCheck<'w> {
     pub(super) fn new(view: &'w ClusterView<'w>) -> Self {
         let names = resource_names(view);
-        let mut quick_check = Self { names, rooms: Vec::new(), types: Vec::new() };
+        let mut quick_check = Self { names, free: Vec::new(), types: Vec::new() };
         for machine in view.machines.iter().filter(|machine| accepts_moved_pods(view, machine)) {
             let mut room = quick_check.vector(&machine.state.allocatable());
             for pod in &machine.pods {
                 subtract(&mut room, &quick_check.vector(&effective_requests(pod)));
             }
-            quick_check.rooms.push((machine.name(), room));
+            quick_check.free.push((machine.name(), room));
         }
-        quick_check.rooms.sort_by(|a, b| (b.1.first(), a.0).cmp(&(a.1.first(), b.0)));
+        quick_check.free.sort_by(|a, b| (b.1.first(), a.0).cmp(&(a.1.first(), b.0)));
         // Pools often share a type: it is listed once, at its lowest price.
         let mut seen: BTreeMap<Vector, Price> = BTreeMap::new();
         for instance_type in view.input.cluster.catalog.values().flat_map(|types| types.iter()) {
@@ -54,12 +54,12 @@ impl<'w> QuickCheck<'w> {
         let mut unplaced = vec![0; self.names.len()];
         let mut any = false;
         for pod in &node.pods {
-            let needs = self.vector(&effective_requests(pod));
+            let requests = self.vector(&effective_requests(pod));
             // Sorted by the first resource: none after the first that is too small can fit.
-            let candidates = self.rooms.iter().take_while(|(_, room)| room.first() >= needs.first());
-            if !candidates.into_iter().any(|(name, room)| *name != node.name() && fits(&needs, room)) {
+            let candidates = self.free.iter().take_while(|(_, room)| room.first() >= requests.first());
+            if !candidates.into_iter().any(|(name, room)| *name != node.name() && fits(&requests, room)) {
                 any = true;
-                add(&mut unplaced, &needs);
+                add(&mut unplaced, &requests);
             }
         }
         if !any {
@@ -105,8 +105,8 @@ pub(super) fn accepts_moved_pods(view: &ClusterView<'_>, machine: &Machine<'_>) 
     !wait.is_positive() || super::conditions::last_pod_activity(claim).is_none_or(|since| view.now().duration_since(since) >= wait)
 }
 
-fn fits(needs: &[i64], room: &[i64]) -> bool {
-    needs.iter().zip(room).all(|(needed, there)| *needed == 0 || needed <= there)
+fn fits(requests: &[i64], room: &[i64]) -> bool {
+    requests.iter().zip(room).all(|(needed, there)| *needed == 0 || needed <= there)
 }
 fn add(sum: &mut [i64], more: &[i64]) {
     for (total, amount) in sum.iter_mut().zip(more) {

@@ -37,10 +37,10 @@ pub(super) struct SimulationResult {
 pub(super) struct Simulator<'w> {
     view: &'w ClusterView<'w>,
     /// Keys of pending pods, virtual pods of buffers included: these may stay unscheduled.
-    waiting: BTreeSet<String>,
+    pending: BTreeSet<String>,
     /// The cluster prepared for many simulations; `Some(None)` when each must be solved from scratch.
     prepared: Option<Option<Prepared<'w>>>,
-    left: u32,
+    remaining: u32,
 }
 
 impl<'w> Simulator<'w> {
@@ -52,8 +52,8 @@ impl<'w> Simulator<'w> {
     pub(super) fn new(view: &'w ClusterView<'w>, simulations: u32) -> Self {
         let cluster = &view.input.cluster;
         let real = cluster.objects.pods.iter().filter(|pod| is_provisionable(pod));
-        let waiting: BTreeSet<String> = real.chain(cluster.virtual_pods).map(|pod| pod.metadata.key()).collect();
-        Self { view, waiting, prepared: (simulations <= 1).then_some(None), left: simulations }
+        let pending: BTreeSet<String> = real.chain(cluster.virtual_pods).map(|pod| pod.metadata.key()).collect();
+        Self { view, pending, prepared: (simulations <= 1).then_some(None), remaining: simulations }
     }
     pub(super) fn into_prepared(self) -> Option<Option<Prepared<'w>>> {
         self.prepared
@@ -61,29 +61,29 @@ impl<'w> Simulator<'w> {
 
     /// Whether the pass has used up its simulations.
     pub(super) fn is_exhausted(&self) -> bool {
-        self.left == 0
+        self.remaining == 0
     }
 
     /// Removes the candidates. Fails if a pod that is running now would not be scheduled.
     pub(super) fn without(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Result<SimulationResult, Keep> {
-        self.left = self.left.saturating_sub(1);
+        self.remaining = self.remaining.saturating_sub(1);
         let plan = self.solve(candidates, targets, packing);
         self.all_placed(&plan)?;
-        let moving: BTreeSet<(&str, &str)> =
-            candidates.iter().flat_map(|candidate| candidate.pods.iter().map(|pod| name_of(pod))).collect();
-        let takes_moving = |pods: &[PodRef]| pods.iter().any(|pod| moving.contains(&(&*pod.namespace, &*pod.name)));
-        let destinations = plan.placements.iter().filter(|placement| takes_moving(&placement.pods));
+        let moved: BTreeSet<(&str, &str)> =
+            candidates.iter().flat_map(|candidate| candidate.pods.iter().map(|pod| namespaced_name(pod))).collect();
+        let receives_moved = |pods: &[PodRef]| pods.iter().any(|pod| moved.contains(&(&*pod.namespace, &*pod.name)));
+        let destinations = plan.placements.iter().filter(|placement| receives_moved(&placement.pods));
         let destinations = destinations.map(|placement| placement.node.clone()).collect();
         Ok(SimulationResult { destinations, claims: plan.claims, placements: plan.placements })
     }
 
     /// Whether any pod is pending.
-    pub(super) fn any_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    pub(super) fn has_pending_pods(&self) -> bool {
+        !self.pending.is_empty()
     }
     /// What existing nodes receive without the candidates, even if some pods stay unscheduled.
     pub(super) fn placements(&mut self, candidates: &[&Candidate<'_>]) -> Vec<Placement> {
-        self.left = self.left.saturating_sub(1);
+        self.remaining = self.remaining.saturating_sub(1);
         self.solve(candidates, Targets::All, Packing::Reference).placements
     }
 
@@ -102,12 +102,12 @@ impl<'w> Simulator<'w> {
     }
 
     fn all_placed(&self, plan: &Plan) -> Result<(), Keep> {
-        let unplaced = plan.left_out.iter().filter(|left| !self.waiting.contains(&left.pod.key()));
+        let unplaced = plan.left_out.iter().filter(|left| !self.pending.contains(&left.pod.key()));
         let unplaced = unplaced.map(|left| (left.pod.key(), left.reason.to_string()));
         // The kube-scheduler may bind pods in another order, and these would then stay pending.
-        let apart = plan.apart.iter().map(PodRef::key).filter(|pod| !self.waiting.contains(pod));
-        let apart = apart.map(|pod| (pod, "it would start apart from the pods that it must be near".to_owned()));
-        let mut listed: Vec<(String, String)> = unplaced.chain(apart).collect();
+        let misplaced = plan.apart.iter().map(PodRef::key).filter(|pod| !self.pending.contains(pod));
+        let misplaced = misplaced.map(|pod| (pod, "it would start apart from the pods that it must be near".to_owned()));
+        let mut listed: Vec<(String, String)> = unplaced.chain(misplaced).collect();
         if listed.is_empty() {
             return Ok(());
         }
@@ -119,6 +119,6 @@ impl<'w> Simulator<'w> {
 }
 
 /// Namespace and name.
-fn name_of(pod: &Pod) -> (&str, &str) {
+fn namespaced_name(pod: &Pod) -> (&str, &str) {
     (&pod.metadata.namespace, &pod.metadata.name)
 }

@@ -74,13 +74,13 @@ pub fn validate(input: Input<'_>, proposal: &Proposal) -> Result<Validated, Reje
     }
     let whole = |command| Validated { command, dropped: 0 };
     match proposal.method {
-        Method::Emptiness => still_empty(&mut pass, proposal),
-        Method::StaticDrift | Method::Drift => still_drifted(&mut pass, proposal).map(whole),
-        Method::MultiNode | Method::SingleNode => still_underused(&mut pass, proposal).map(whole),
+        Method::Emptiness => validate_empty(&mut pass, proposal),
+        Method::StaticDrift | Method::Drift => validate_drifted(&mut pass, proposal).map(whole),
+        Method::MultiNode | Method::SingleNode => validate_underutilized(&mut pass, proposal).map(whole),
     }
 }
 
-fn still_empty(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Validated, Rejection> {
+fn validate_empty(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Validated, Rejection> {
     let named = |name: &str| proposal.nodes.iter().any(|node| node == name);
     let mut empty: Vec<Candidate<'_>> = pass.candidates.iter().filter(|candidate| named(candidate.name())).cloned().collect();
     empty.retain(|candidate| emptiness::filter(pass, candidate).is_ok());
@@ -88,11 +88,11 @@ fn still_empty(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Validated, Re
         return Err(reject(pass.view, proposal, RejectionCause::Churn));
     }
     empty.sort_by(Candidate::by_savings_ratio);
-    let mut left = pass.budget(proposal.method.reason());
-    let still = empty.len();
-    empty.retain(|candidate| left.take(candidate.pool_name()));
+    let mut remaining = pass.budget(proposal.method.reason());
+    let empty_count = empty.len();
+    empty.retain(|candidate| remaining.take(candidate.pool_name()));
     let nominated = |machine: &&Machine<'_>| named(machine.name()) && machine.nominated_until(pass.view.now()).is_some();
-    let dropped = still - empty.len() + pass.view.machines.iter().filter(nominated).count();
+    let dropped = empty_count - empty.len() + pass.view.machines.iter().filter(nominated).count();
     if empty.is_empty() {
         return Err(Rejection { failed: dropped, ..reject(pass.view, proposal, RejectionCause::Budget) });
     }
@@ -104,23 +104,23 @@ fn still_empty(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Validated, Re
 }
 
 /// Drift commands do not wait; a stored one is recomputed.
-fn still_drifted(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
+fn validate_drifted(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
     let commands = if proposal.method == Method::Drift { drift_execution::commands(pass) } else { static_drift::commands(pass) };
     let same = |command: &Command| command.proposal(proposal.decided_at).nodes == proposal.nodes;
     commands.into_iter().find(same).ok_or_else(|| reject(pass.view, proposal, RejectionCause::Churn))
 }
 
-fn still_underused(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
+fn validate_underutilized(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Command, Rejection> {
     let view = pass.view;
     let fail = |cause| Err(reject(view, proposal, cause));
     let named = |node: &Candidate<'_>| proposal.nodes.iter().any(|name| name == node.name());
-    let may_go = |node: &Candidate<'_>| node.may_be_taken_by(proposal.method) && consolidation::filter(pass, node).is_ok();
-    let nodes: Vec<Candidate<'_>> = pass.candidates.iter().filter(|node| named(node) && may_go(node)).cloned().collect();
+    let may_be_removed = |node: &Candidate<'_>| node.may_be_taken_by(proposal.method) && consolidation::filter(pass, node).is_ok();
+    let nodes: Vec<Candidate<'_>> = pass.candidates.iter().filter(|node| named(node) && may_be_removed(node)).cloned().collect();
     if nodes.len() != proposal.nodes.len() {
         return fail(RejectionCause::Churn);
     }
-    let mut left = pass.budget(proposal.method.reason());
-    if !nodes.iter().all(|node| left.take(node.pool_name())) {
+    let mut remaining = pass.budget(proposal.method.reason());
+    if !nodes.iter().all(|node| remaining.take(node.pool_name())) {
         return fail(RejectionCause::Budget);
     }
     let nodes: Vec<&Candidate<'_>> = nodes.iter().collect();

@@ -248,7 +248,7 @@ impl fmt::Display for Blocker {
             Self::NodeAnnotation(key) => write!(f, "Disruption is blocked through the \"{key}\" annotation"),
             Self::NoPoolLabel => write!(f, "Node doesn't have required label (label={})", labels::NODE_POOL),
             Self::PoolUnknown(pool) => write!(f, "NodePool not found (NodePool={pool})"),
-            Self::Unreadable(odd) => write!(f, "{odd} cannot be read"),
+            Self::Unreadable(object) => write!(f, "{object} cannot be read"),
             Self::PodAnnotation { pod, key, until } => {
                 write!(f, "Pod has \"{key}\" annotation (Pod={pod})")?;
                 until.map_or(Ok(()), |until| write!(f, " until {until}"))

@@ -34,21 +34,21 @@ pub(super) fn check_catalog(view: &ClusterView<'_>, machine: &Machine<'_>, claim
 }
 
 fn is_offered(instance_type: &InstanceType, claim: &NodeClaim) -> bool {
-    let mut own = claim.metadata.labels.clone();
-    let reserved = own.get(labels::CAPACITY_TYPE).is_some_and(|capacity| capacity == labels::CAPACITY_RESERVED);
+    let mut claim_labels = claim.metadata.labels.clone();
+    let reserved = claim_labels.get(labels::CAPACITY_TYPE).is_some_and(|capacity| capacity == labels::CAPACITY_RESERVED);
     if reserved {
         // When a reservation ends, its instance continues as on-demand.
         for key in [labels::CAPACITY_TYPE, labels::RESERVATION_ID, labels::RESERVATION_TYPE, labels::RESERVATION_INTERRUPTIBLE] {
-            own.remove(key);
+            claim_labels.remove(key);
         }
     }
-    let own = from_labels(&own);
-    let fits = |offering: &Offering| {
-        let capacity_fits = !reserved || matches!(offering.capacity_type(), labels::CAPACITY_RESERVED | labels::CAPACITY_ON_DEMAND);
-        let open = |key: &String| reserved || labels::WELL_KNOWN.contains(&key.as_str());
-        capacity_fits && own.compatible(&from_requirements(&offering.requirements), open).is_ok()
+    let claim_labels = from_labels(&claim_labels);
+    let is_compatible = |offering: &Offering| {
+        let capacity_type_fits = !reserved || matches!(offering.capacity_type(), labels::CAPACITY_RESERVED | labels::CAPACITY_ON_DEMAND);
+        let may_be_undefined = |key: &String| reserved || labels::WELL_KNOWN.contains(&key.as_str());
+        capacity_type_fits && claim_labels.compatible(&from_requirements(&offering.requirements), may_be_undefined).is_ok()
     };
-    instance_type.offerings.iter().any(fits)
+    instance_type.offerings.iter().any(is_compatible)
 }
 
 #[cfg(test)]

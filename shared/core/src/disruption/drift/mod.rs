@@ -42,8 +42,8 @@ pub(crate) fn reason(view: &ClusterView<'_>, machine: &Machine<'_>, claim: &Node
 
 /// The reason of an earlier `Drifted` condition, if only the cloud can have found it.
 fn stored_cloud_reason(claim: &NodeClaim) -> Option<String> {
-    let ours = [NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED, INSTANCE_TYPE_NOT_FOUND];
+    let pool_reasons = [NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED, INSTANCE_TYPE_NOT_FOUND];
     let condition = conditions::find(&claim.status.conditions, conditions::DRIFTED)?;
-    let is_cloud_reason = condition.status == whittle_api::ConditionStatus::True && !ours.contains(&condition.reason.as_str());
+    let is_cloud_reason = condition.status == whittle_api::ConditionStatus::True && !pool_reasons.contains(&condition.reason.as_str());
     is_cloud_reason.then(|| condition.reason.clone())
 }

@@ -5,12 +5,13 @@ use whittle_api::karpenter::{NodeClaim, NodePool, Operator, Requirement};
 
 /// Requirements that nothing can satisfy, which the API server would have rejected, are ignored.
 pub(super) fn have_drifted(claim: &NodeClaim, pool: &NodePool) -> bool {
-    let sound: Vec<Requirement> = pool.spec.template.spec.requirements.iter().filter(|asked| is_sound(asked)).cloned().collect();
-    let asked = from_requirements(&sound);
+    let satisfiable: Vec<Requirement> =
+        pool.spec.template.spec.requirements.iter().filter(|asked| is_satisfiable(asked)).cloned().collect();
+    let asked = from_requirements(&satisfiable);
     from_labels(&claim.metadata.labels).compatible(&asked, |_| false).is_err()
 }
 
-fn is_sound(asked: &Requirement) -> bool {
+fn is_satisfiable(asked: &Requirement) -> bool {
     let number = |text: &String| text.parse::<u64>().is_ok();
     let values = match asked.operator {
         Operator::In => !asked.values.is_empty(),
