@@ -1,9 +1,9 @@
-//! Every machine that the plan asks for.
+//! Checks every NodeClaim of the plan.
 
 use super::Findings;
-use super::kinds::{Kind, Kinds};
-use super::kube::{self, Possible};
-use super::lists::{List, Lists};
+use super::claim_groups::{ClaimGroup, ClaimGroups};
+use super::kube::{self, PossibleLabels};
+use super::type_lists::{TypeList, TypeLists};
 use crate::schedule::{Input, MinValuesPolicy, NewClaim, Options, Plan};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::{InstanceType, Offering};
@@ -12,20 +12,20 @@ use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{ObjectMeta, labels};
 use whittle_units::Resources;
 
-/// No claim lists more instance types.
+/// Limit on the instance types that a claim may list.
 pub(crate) const TYPES_MAX: usize = 600;
 
 pub(crate) fn check<'a>(
     input: &Input<'a>,
     options: &Options,
     plan: &'a Plan,
-    lists: &Lists<'a>,
+    lists: &TypeLists<'a>,
     pods: &BTreeMap<String, &'a Pod>,
     findings: &mut Findings,
 ) {
     let pools: BTreeMap<&str, &NodePool> = input.objects.node_pools.iter().rev().map(|p| (p.metadata.name.as_str(), p)).collect();
-    let daemons: Vec<Pod> = input.objects.daemon_sets.iter().map(|set| daemon(set, &input.objects.pods)).filter(placeable).collect();
-    let mut kinds = Kinds::asking(kube::asked_keys(daemons.iter().chain(pods.values().copied())));
+    let daemons: Vec<Pod> = input.objects.daemon_sets.iter().map(|set| daemon(set, &input.objects.pods)).filter(is_placeable).collect();
+    let mut groups = ClaimGroups::new(kube::referenced_label_keys(daemons.iter().chain(pods.values().copied())));
     for (n, claim) in plan.claims.iter().enumerate() {
         let object = format!("claim {n}");
         let Some(&pool) = pools.get(claim.node_pool.as_str()) else {
@@ -34,41 +34,42 @@ pub(crate) fn check<'a>(
         };
         let usable = pool.spec.replicas.is_none() && pool.metadata.deletion_timestamp.is_none();
         findings.expect(usable, &object, "pool-not-dynamic", || format!("NodePool {} is static or being deleted", claim.node_pool));
-        template_kept(&object, claim, pool, findings);
+        check_template(&object, claim, pool, findings);
         let on: Vec<&'a Pod> = claim.pods.iter().filter_map(|p| pods.get(&p.key()).copied()).collect();
         findings.expect(!on.is_empty(), &object, "claim-empty", || "no pod needs it".into());
         let sum = on.iter().fold(Resources::new(), |mut sum, pod| {
             sum.add(&kube::requests(pod));
             sum
         });
-        let place = lists.index(n);
-        let list = &lists.all[place];
-        let kind = kinds.of(claim, pool, (place, list), &daemons, |wrong| variety(claim, list, options.min_values, wrong));
-        min_values_said(&object, claim, pool, options.min_values, findings);
-        types_hold(&object, claim, kind, &on, &sum, findings);
+        let index = lists.index(n);
+        let list = &lists.all[index];
+        let group = groups.of(claim, pool, (index, list), &daemons, |wrong| check_type_variety(claim, list, options.min_values, wrong));
+        check_min_values(&object, claim, pool, options.min_values, findings);
+        check_types(&object, claim, group, &on, &sum, findings);
         for pod in &on {
             for taint in &claim.taints {
                 findings
                     .expect(kube::tolerates(pod, taint), &object, "taint", || format!("{} does not tolerate {taint}", pod.metadata.key()));
             }
         }
-        if let Some((a, b)) = kube::port_clash(&[], &on) {
+        if let Some((a, b)) = kube::host_port_conflict(&[], &on) {
             findings.add(&object, "host-port", format!("{} and {} want the same host port", a.metadata.key(), b.metadata.key()));
         }
         let covers = sum.iter().all(|(name, amount)| claim.requests.get(name) >= amount);
         findings.expect(covers, &object, "requests", || "the recorded requests are less than its pods ask for".into());
     }
-    limits(input, options, lists, findings);
-    reservations(input, plan, findings);
+    check_limits(input, options, lists, findings);
+    check_reservations(input, plan, findings);
 }
 
-/// Dynamic resources are nobody's business here, so neither are daemons that wait for them.
-fn placeable(daemon: &Pod) -> bool {
+/// DaemonSet pods with dynamic resource claims are ignored, as dynamic resources are not supported.
+fn is_placeable(daemon: &Pod) -> bool {
     let mut containers = daemon.spec.containers.iter().chain(&daemon.spec.init_containers);
     daemon.spec.resource_claims.is_empty() && containers.all(|c| c.resources.as_ref().is_none_or(|r| r.claims.is_empty()))
 }
 
-/// A pod as the DaemonSet would make it; where one runs already, with the containers that admission left it.
+/// A pod as the DaemonSet would create it. If one is running, its containers are used, since admission may have changed
+/// them.
 fn daemon(set: &DaemonSet, pods: &[Pod]) -> Pod {
     let mut spec: PodSpec = set.spec.template.spec.clone();
     let own = |p: &&Pod| {
@@ -84,7 +85,7 @@ fn daemon(set: &DaemonSet, pods: &[Pod]) -> Pod {
     Pod { metadata: ObjectMeta::namespaced(set.metadata.namespace.clone(), set.metadata.name.clone()), spec, ..Pod::default() }
 }
 
-fn template_kept(object: &str, claim: &NewClaim, pool: &NodePool, findings: &mut Findings) {
+fn check_template(object: &str, claim: &NewClaim, pool: &NodePool, findings: &mut Findings) {
     let spec = &pool.spec.template.spec;
     findings.expect(claim.taints == spec.taints, object, "template", || "its taints are not those of its NodePool".into());
     findings.expect(claim.startup_taints == spec.startup_taints, object, "template", || {
@@ -106,8 +107,8 @@ fn template_kept(object: &str, claim: &NewClaim, pool: &NodePool, findings: &mut
     }
 }
 
-/// Whether an instance type or offering with these requirements may serve a claim that asks for `asked`.
-pub(crate) fn agrees(asked: &[Requirement], has: &[Requirement]) -> bool {
+/// Whether an instance type or offering with requirements `has` satisfies `asked`.
+pub(crate) fn is_compatible(asked: &[Requirement], has: &[Requirement]) -> bool {
     asked.iter().all(|a| {
         let own: Vec<&Requirement> = has.iter().filter(|h| labels::normalized(&h.key) == a.key).collect();
         own.iter().all(|h| match h.operator.as_str() {
@@ -118,37 +119,36 @@ pub(crate) fn agrees(asked: &[Requirement], has: &[Requirement]) -> bool {
     })
 }
 
-/// Whether only reservations are launched for the claim.
-fn holds_reservations(claim: &NewClaim) -> bool {
+/// Whether the claim may launch only into reservations.
+fn is_reserved(claim: &NewClaim) -> bool {
     claim.requirements.iter().any(|r| r.key == labels::CAPACITY_TYPE && r.values == [labels::CAPACITY_RESERVED])
 }
 
-/// What a claim asks of its types. One that holds reservations also lists types that were not reserved: they cannot be
-/// launched, which is what [`launchable`] is about.
-pub(crate) fn of_the_type(claim: &NewClaim) -> Vec<Requirement> {
-    let of_offering =
-        |r: &&Requirement| holds_reservations(claim) && [labels::CAPACITY_TYPE, labels::RESERVATION_ID].contains(&r.key.as_str());
+/// The claim's requirements on its instance types. A claim for reservations also lists types without one;
+/// [`launchable`] excludes their offerings.
+pub(crate) fn type_requirements(claim: &NewClaim) -> Vec<Requirement> {
+    let of_offering = |r: &&Requirement| is_reserved(claim) && [labels::CAPACITY_TYPE, labels::RESERVATION_ID].contains(&r.key.as_str());
     claim.requirements.iter().filter(|r| !of_offering(r)).cloned().collect()
 }
 
-pub(crate) fn launchable<'c>(claim: &NewClaim, t: &'c InstanceType) -> Vec<&'c Offering> {
-    if !agrees(&claim.requirements, &t.requirements) {
+pub(crate) fn launchable<'c>(claim: &NewClaim, instance_type: &'c InstanceType) -> Vec<&'c Offering> {
+    if !is_compatible(&claim.requirements, &instance_type.requirements) {
         return Vec::new();
     }
-    t.offerings.iter().filter(|o| o.available && agrees(&claim.requirements, &o.requirements)).collect()
+    instance_type.offerings.iter().filter(|o| o.available && is_compatible(&claim.requirements, &o.requirements)).collect()
 }
 
-fn types_hold<'a>(object: &str, claim: &NewClaim, kind: &mut Kind<'a>, on: &[&'a Pod], sum: &Resources, findings: &mut Findings) {
-    kind.repeat(object, findings);
+fn check_types<'a>(object: &str, claim: &NewClaim, group: &mut ClaimGroup<'a>, on: &[&'a Pod], sum: &Resources, findings: &mut Findings) {
+    group.report(object, findings);
     for pod in on {
-        for name in kind.refused(pod) {
+        for name in group.types_refusing(pod) {
             findings.add(object, "node-selector", format!("{} may not run on {name}", pod.metadata.key()));
         }
     }
-    for name in kind.too_small(sum) {
+    for name in group.types_too_small(sum) {
         findings.add(object, "overfull", format!("its pods and daemons do not fit {name}"));
     }
-    match kind.cheapest {
+    match group.cheapest {
         None => findings.add(object, "no-offering", "none of its types has an available offering under its requirements"),
         Some(price) => findings.expect(price == claim.cheapest_price, object, "price", || {
             format!("the cheapest offering costs {price}, not {}", claim.cheapest_price)
@@ -156,25 +156,25 @@ fn types_hold<'a>(object: &str, claim: &NewClaim, kind: &mut Kind<'a>, on: &[&'a
     }
 }
 
-/// A daemon counts when it would certainly run; one that only may is the solver's guess.
-pub(crate) fn runs_on(daemon: &Pod, claim: &NewClaim, possible: &Possible) -> bool {
+/// Whether the daemon certainly runs on the machine. For daemons that only may run, the solver decides.
+pub(crate) fn runs_on(daemon: &Pod, claim: &NewClaim, possible: &PossibleLabels) -> bool {
     claim.taints.iter().all(|t| kube::tolerates(daemon, t)) && kube::node_fits(daemon, possible)
 }
 
-/// What those labels of the machine may turn out to be that somebody asks about.
+/// All values that the machine's labels may have, for the keys in `asked`.
 pub(crate) fn possible_labels(
     claim: &NewClaim,
     pool: &NodePool,
-    t: &InstanceType,
+    instance_type: &InstanceType,
     offerings: &[&Offering],
     asked: &BTreeSet<String>,
-) -> Possible {
-    let mut out: Possible = BTreeMap::new();
+) -> PossibleLabels {
+    let mut out: PossibleLabels = BTreeMap::new();
     for (key, value) in claim.labels.iter().chain(&pool.spec.template.metadata.labels).filter(|(key, _)| asked.contains(*key)) {
         out.entry(key.clone()).or_default().insert(Some(value.clone()));
     }
     if asked.contains(labels::HOSTNAME) {
-        // It will have one, and nobody can know it: no label has this value.
+        // The hostname is not known before launch, so no selector may match it.
         out.insert(labels::HOSTNAME.to_owned(), BTreeSet::from([Some("?".to_owned())]));
     }
     for key in [labels::REGISTERED, labels::INITIALIZED].into_iter().filter(|key| asked.contains(*key)) {
@@ -183,7 +183,7 @@ pub(crate) fn possible_labels(
     let narrowed = |key: &str, value: &str| {
         claim.requirements.iter().filter(|r| r.key == key).all(|r| kube::admits(r.operator.as_str(), &r.values, Some(value)))
     };
-    for r in &t.requirements {
+    for r in &instance_type.requirements {
         let key = labels::normalized(&r.key);
         if !asked.contains(key) {
             continue;
@@ -203,34 +203,34 @@ pub(crate) fn possible_labels(
     out
 }
 
-/// How many different values of `key` a claim says that it keeps.
-fn said(claim: &NewClaim, key: &str) -> Option<u32> {
+/// The `minValues` of a claim for `key`.
+fn stated_min_values(claim: &NewClaim, key: &str) -> Option<u32> {
     let types = claim.instance_type_min_values.filter(|_| key == labels::INSTANCE_TYPE);
     let stated = claim.requirements.iter().filter(|r| labels::normalized(&r.key) == key).filter_map(|r| r.min_values).max();
     stated.max(types)
 }
 
-/// A claim asks for as many different values as its NodePool. It may ask for fewer only where the policy allows that, and has
-/// to say so.
-fn min_values_said(object: &str, claim: &NewClaim, pool: &NodePool, policy: MinValuesPolicy, findings: &mut Findings) {
-    let lowered = policy == MinValuesPolicy::BestEffort && claim.annotations.get(labels::MIN_VALUES_RELAXED).is_some_and(|v| v == "true");
+/// A claim must have the `minValues` of its NodePool. It may have lower ones only if the policy allows that and an
+/// annotation says so.
+fn check_min_values(object: &str, claim: &NewClaim, pool: &NodePool, policy: MinValuesPolicy, findings: &mut Findings) {
+    let relaxed = policy == MinValuesPolicy::BestEffort && claim.annotations.get(labels::MIN_VALUES_RELAXED).is_some_and(|v| v == "true");
     for asked in pool.spec.template.spec.requirements.iter().filter(|r| r.min_values.is_some()) {
         let key = labels::normalized(&asked.key);
-        let (said, wanted) = (said(claim, key), asked.min_values.unwrap_or(0));
-        // What a machine gets while it starts is not said in its claim.
-        let given = [labels::REGISTERED, labels::INITIALIZED].contains(&key);
-        // Reservations take the place of what is said of capacity types, as the reference has it.
-        let replaced = key == labels::CAPACITY_TYPE && holds_reservations(claim);
-        let kept = replaced || said.unwrap_or(0) >= wanted || lowered && (said.is_some() || given);
-        findings.expect(kept, object, "min-values", || {
-            format!("it keeps {} values of {key}, its NodePool asks for {wanted}", said.unwrap_or(0))
+        let (stated, wanted) = (stated_min_values(claim, key), asked.min_values.unwrap_or(0));
+        // Labels that nodes receive at startup are not requirements of the claim.
+        let startup_label = [labels::REGISTERED, labels::INITIALIZED].contains(&key);
+        // A claim for reservations replaces the capacity type requirement, as in Karpenter.
+        let reservation_replaces = key == labels::CAPACITY_TYPE && is_reserved(claim);
+        let satisfied = reservation_replaces || stated.unwrap_or(0) >= wanted || relaxed && (stated.is_some() || startup_label);
+        findings.expect(satisfied, object, "min-values", || {
+            format!("it keeps {} values of {key}, its NodePool asks for {wanted}", stated.unwrap_or(0))
         });
     }
 }
 
-/// The types of a claim have as many different values as it says. Where `minValues` may be lowered, a list that was cut off
-/// at its largest length is not looked at again, as the reference has it.
-fn variety(claim: &NewClaim, list: &List<'_>, policy: MinValuesPolicy, findings: &mut Findings) {
+/// The claim's types have as many distinct values as its `minValues` require. Where `minValues` may be relaxed, a list
+/// truncated to its maximum length is not checked again, as in Karpenter.
+fn check_type_variety(claim: &NewClaim, list: &TypeList<'_>, policy: MinValuesPolicy, findings: &mut Findings) {
     if policy == MinValuesPolicy::BestEffort && list.types.len() >= TYPES_MAX {
         return;
     }
@@ -239,19 +239,19 @@ fn variety(claim: &NewClaim, list: &List<'_>, policy: MinValuesPolicy, findings:
     for key in stated.chain(of_types).collect::<BTreeSet<&str>>() {
         let own = list.known().flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key);
         let values: BTreeSet<&String> = own.flat_map(|r| &r.values).collect();
-        let wanted = said(claim, key).unwrap_or(0);
+        let wanted = stated_min_values(claim, key).unwrap_or(0);
         findings.expect(values.len() >= wanted as usize, "", "min-values", || {
             format!("{} different values of {key} are left, {wanted} are wanted", values.len())
         });
     }
 }
 
-/// Whatever the claims become, no NodePool may exceed its limits.
-fn limits(input: &Input<'_>, options: &Options, lists: &Lists<'_>, findings: &mut Findings) {
+/// No NodePool exceeds its limits, whichever types the claims are launched with.
+fn check_limits(input: &Input<'_>, options: &Options, lists: &TypeLists<'_>, findings: &mut Findings) {
     let gone = options.simulation.as_ref().map(|s| &s.candidates);
     for pool in input.objects.node_pools.iter().filter(|p| !p.spec.limits.is_empty()) {
         let name = &pool.metadata.name;
-        let own: Vec<&List<'_>> = lists.all.iter().filter(|l| l.pool == name).collect();
+        let own: Vec<&TypeList<'_>> = lists.all.iter().filter(|l| l.pool == name).collect();
         if own.is_empty() {
             continue;
         }
@@ -266,11 +266,11 @@ fn limits(input: &Input<'_>, options: &Options, lists: &Lists<'_>, findings: &mu
     }
 }
 
-/// No reservation is promised to more machines than it has.
-fn reservations(input: &Input<'_>, plan: &Plan, findings: &mut Findings) {
+/// No reservation is used by more claims than it has capacity for.
+fn check_reservations(input: &Input<'_>, plan: &Plan, findings: &mut Findings) {
     let mut promised: BTreeMap<&String, u32> = BTreeMap::new();
     for claim in &plan.claims {
-        let pinned = holds_reservations(claim);
+        let pinned = is_reserved(claim);
         let ids = claim.requirements.iter().filter(|r| r.key == labels::RESERVATION_ID && pinned).flat_map(|r| &r.values);
         ids.for_each(|id| *promised.entry(id).or_default() += 1);
     }

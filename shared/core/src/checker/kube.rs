@@ -1,25 +1,26 @@
-//! Kubernetes scheduling semantics, once more and plainly: requests, tolerations, selectors, label requirements.
+//! Scheduling semantics of Kubernetes, implemented independently of the solver: requests, tolerations, selectors, label
+//! requirements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{NodeSelectorTerm, Pod, PodAffinityTerm, Taint, TaintEffect};
 use whittle_api::labels;
 use whittle_units::{Quantity, Resources};
 
-/// What a pod takes: containers and sidecars, or the start-up peak where that is more, and overhead. Nothing that it asks
-/// for makes room for others.
+/// Requests of a pod: containers and sidecars, or the peak during startup if that is higher, plus overhead. Negative
+/// requests count as zero.
 pub(crate) fn requests(pod: &Pod) -> Resources {
-    let at_least_nothing = |list: &Resources| list.iter().map(|(name, n)| (name.to_owned(), n.max(Quantity::ZERO))).collect::<Resources>();
+    let non_negative = |list: &Resources| list.iter().map(|(name, n)| (name.to_owned(), n.max(Quantity::ZERO))).collect::<Resources>();
     let infeasible = pod.status.conditions.iter().any(|c| c.type_ == "PodResizePending" && c.reason == "Infeasible");
     let of = |c: &whittle_api::k8s::Container| {
         let spec = c.resources.as_ref().map(|r| r.requests.clone()).unwrap_or_default();
         // Ordinary init containers are never resized.
         let init = pod.spec.init_containers.iter().any(|i| i.name == c.name && i.restart_policy != "Always");
         let mut all = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
-        let Some(status) = all.find(|s| s.name == c.name && s.resources.is_some() && !init) else { return at_least_nothing(&spec) };
+        let Some(status) = all.find(|s| s.name == c.name && s.resources.is_some() && !init) else { return non_negative(&spec) };
         let mut most = if infeasible { Resources::new() } else { spec };
         most.raise_to(&status.resources.as_ref().map(|r| r.requests.clone()).unwrap_or_default());
         most.raise_to(&status.allocated_resources);
-        at_least_nothing(&most)
+        non_negative(&most)
     };
     let mut running = Resources::new();
     pod.spec.containers.iter().for_each(|c| running.add(&of(c)));
@@ -40,12 +41,12 @@ pub(crate) fn requests(pod: &Pod) -> Resources {
             running.set(name, amount.max(Quantity::ZERO));
         }
     }
-    running.add(&at_least_nothing(&pod.spec.overhead));
+    running.add(&non_negative(&pod.spec.overhead));
     running.set("pods", Quantity::from_units(1));
     running
 }
 
-/// Whether the pod may run beside `taint`; soft taints do not stop anybody.
+/// Whether the pod tolerates `taint`; `PreferNoSchedule` prevents nothing.
 pub(crate) fn tolerates(pod: &Pod, taint: &Taint) -> bool {
     taint.effect == TaintEffect::PreferNoSchedule
         || pod.spec.tolerations.iter().any(|t| {
@@ -80,11 +81,11 @@ pub(crate) fn admits(operator: &str, values: &[String], label: Option<&str>) -> 
     }
 }
 
-/// What the label of a machine may turn out to be. `None` among the values: it may be absent.
-pub(crate) type Possible = BTreeMap<String, BTreeSet<Option<String>>>;
+/// All values that a label of the machine may have; `None` means that it may be absent.
+pub(crate) type PossibleLabels = BTreeMap<String, BTreeSet<Option<String>>>;
 
-/// The label keys of nodes that some of these pods ask about.
-pub(crate) fn asked_keys<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeSet<String> {
+/// The node label keys that these pods refer to.
+pub(crate) fn referenced_label_keys<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     let mut note = |key: &str| {
         let key = labels::normalized(key);
@@ -101,7 +102,7 @@ pub(crate) fn asked_keys<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeSet<St
     out
 }
 
-fn all_admitted(possible: &Possible, key: &str, operator: &str, values: &[String]) -> bool {
+fn all_admitted(possible: &PossibleLabels, key: &str, operator: &str, values: &[String]) -> bool {
     let key = labels::normalized(key);
     match possible.get(key) {
         None => admits(operator, values, None),
@@ -109,19 +110,20 @@ fn all_admitted(possible: &Possible, key: &str, operator: &str, values: &[String
     }
 }
 
-fn term_holds(possible: &Possible, term: &NodeSelectorTerm) -> bool {
+fn term_holds(possible: &PossibleLabels, term: &NodeSelectorTerm) -> bool {
     term.match_fields.is_empty() && term.match_expressions.iter().all(|e| all_admitted(possible, &e.key, &e.operator, &e.values))
 }
 
-/// Whether the pod's node selector and one of its required affinity terms hold on any machine that `possible` describes.
-pub(crate) fn node_fits(pod: &Pod, possible: &Possible) -> bool {
+/// Whether the pod's node selector and one of its required affinity terms hold on every machine that `possible`
+/// describes.
+pub(crate) fn node_fits(pod: &Pod, possible: &PossibleLabels) -> bool {
     let selector = pod.spec.node_selector.iter().all(|(k, v)| all_admitted(possible, k, "In", std::slice::from_ref(v)));
     let required = pod.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
     let terms = required.map(|r| &r.node_selector_terms[..]).unwrap_or_default();
     selector && (terms.is_empty() || terms.iter().any(|t| term_holds(possible, t)))
 }
 
-/// Whether the pod's selector and one of its required affinity terms allow `value` of `key`, whatever they say of others.
+/// Whether the pod's node selector and one of its required affinity terms allow `value` for `key`, ignoring other keys.
 pub(crate) fn may_be_in(pod: &Pod, key: &str, value: &str) -> bool {
     let selected = pod.spec.node_selector.iter().filter(|(k, _)| labels::normalized(k) == key).all(|(_, v)| v == value);
     let required = pod.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
@@ -139,16 +141,19 @@ pub(crate) fn ports(pod: &Pod) -> Vec<(String, i32, String)> {
     all.map(|p| (or(&p.host_ip, "0.0.0.0"), p.host_port, or(&p.protocol, "TCP"))).collect()
 }
 
-/// The first of the `coming` pods that wants a host port of one before it, and that one; `standing` pods are before all.
-pub(crate) fn port_clash<'a>(standing: &[&'a Pod], coming: &[&'a Pod]) -> Option<(&'a Pod, &'a Pod)> {
-    let open = |ip: &str| ip == "0.0.0.0" || ip == "::";
-    let having = |pods: &[&'a Pod]| pods.iter().map(|p| (*p, ports(p))).filter(|(_, ports)| !ports.is_empty()).collect::<Vec<_>>();
-    let mut before = having(standing);
-    for (b, wanted) in having(coming) {
-        let clash = |taken: &[(String, i32, String)]| {
-            taken.iter().any(|x| wanted.iter().any(|y| x.1 == y.1 && x.2 == y.2 && (x.0 == y.0 || open(&x.0) || open(&y.0))))
+/// The first pod in `placed` that conflicts over a host port, with the pod it conflicts with: a bound one, or one
+/// placed before it.
+pub(crate) fn host_port_conflict<'a>(bound: &[&'a Pod], placed: &[&'a Pod]) -> Option<(&'a Pod, &'a Pod)> {
+    let is_any_address = |ip: &str| ip == "0.0.0.0" || ip == "::";
+    let with_ports = |pods: &[&'a Pod]| pods.iter().map(|p| (*p, ports(p))).filter(|(_, ports)| !ports.is_empty()).collect::<Vec<_>>();
+    let mut before = with_ports(bound);
+    for (b, wanted) in with_ports(placed) {
+        let conflicts = |taken: &[(String, i32, String)]| {
+            taken
+                .iter()
+                .any(|x| wanted.iter().any(|y| x.1 == y.1 && x.2 == y.2 && (x.0 == y.0 || is_any_address(&x.0) || is_any_address(&y.0))))
         };
-        if let Some((a, _)) = before.iter().find(|(_, taken)| clash(taken)) {
+        if let Some((a, _)) = before.iter().find(|(_, taken)| conflicts(taken)) {
             return Some((a, b));
         }
         before.push((b, wanted));
@@ -159,7 +164,7 @@ pub(crate) fn port_clash<'a>(standing: &[&'a Pod], coming: &[&'a Pod]) -> Option
 /// Whether `term` of `owner` selects `other`.
 pub(crate) fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &[whittle_api::k8s::Namespace]) -> bool {
     let namespace = &other.metadata.namespace;
-    let here = match &term.namespace_selector {
+    let namespace_selected = match &term.namespace_selector {
         None if term.namespaces.is_empty() => *namespace == owner.metadata.namespace,
         None => term.namespaces.contains(namespace),
         Some(selector) => {
@@ -168,5 +173,5 @@ pub(crate) fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespac
             everywhere || labelled || term.namespaces.contains(namespace)
         }
     };
-    here && term.label_selector.as_ref().is_some_and(|s| s.matches(&other.metadata.labels))
+    namespace_selected && term.label_selector.as_ref().is_some_and(|s| s.matches(&other.metadata.labels))
 }

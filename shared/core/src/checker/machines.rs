@@ -1,7 +1,7 @@
-//! Every machine that exists and gets pods.
+//! Checks every existing node that receives pods.
 
 use super::Findings;
-use super::kube::{self, Possible};
+use super::kube::{self, PossibleLabels};
 use crate::schedule::{Input, Options, Plan};
 use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,15 +17,15 @@ pub(crate) fn check(input: &Input<'_>, options: &Options, plan: &Plan, pods: &BT
             findings.add(&placement.node, "node-unknown", "there is no such node or claim");
             continue;
         };
-        let gone = options.simulation.as_ref().is_some_and(|s| s.candidates.contains(&placement.node));
-        findings.expect(!node.marked_for_deletion && !gone, &placement.node, "node-leaving", || "it is being removed".into());
+        let removed = options.simulation.as_ref().is_some_and(|s| s.candidates.contains(&placement.node));
+        findings.expect(!node.marked_for_deletion && !removed, &placement.node, "node-leaving", || "it is being removed".into());
         let on: Vec<&Pod> = placement.pods.iter().filter_map(|p| pods.get(&p.key()).copied()).collect();
-        one(input, &storage, node, &placement.node, &on, findings);
+        check_node(input, &storage, node, &placement.node, &on, findings);
     }
 }
 
-fn one(input: &Input<'_>, storage: &Storage<'_>, node: &StateNode, name: &str, on: &[&Pod], findings: &mut Findings) {
-    let mut possible: Possible = BTreeMap::new();
+fn check_node(input: &Input<'_>, storage: &Storage<'_>, node: &StateNode, name: &str, on: &[&Pod], findings: &mut Findings) {
+    let mut possible: PossibleLabels = BTreeMap::new();
     for (key, value) in node.labels() {
         possible.insert(labels::normalized(key).to_owned(), BTreeSet::from([Some(value.clone())]));
     }
@@ -34,26 +34,26 @@ fn one(input: &Input<'_>, storage: &Storage<'_>, node: &StateNode, name: &str, o
     let bound: Vec<&Pod> = node.pods.iter().map(|p| &input.objects.pods[*p]).collect();
     let mut used = Resources::new();
     bound.iter().chain(on).for_each(|p| used.add(&kube::requests(p)));
-    let room = node.allocatable();
-    // What a node has too little of already is no matter to pods that do not ask for it.
-    let asked = on.iter().flat_map(|p| kube::requests(p).0).filter(|(_, amount)| amount.milli() > 0);
-    let fits = asked.map(|(resource, _)| resource).all(|resource| used.get(&resource) <= room.get(&resource));
+    let allocatable = node.allocatable();
+    // A resource that is overcommitted already matters only to pods that request it.
+    let requested = on.iter().flat_map(|p| kube::requests(p).0).filter(|(_, amount)| amount.milli() > 0);
+    let fits = requested.map(|(resource, _)| resource).all(|resource| used.get(&resource) <= allocatable.get(&resource));
     findings.expect(fits, name, "overfull", || "its pods do not fit".into());
     for pod in on {
         findings.expect(kube::node_fits(pod, &possible), name, "node-selector", || format!("{} may not run here", pod.metadata.key()));
         for taint in &taints {
-            let bears = pod.spec.tolerations.iter().any(|_| kube::tolerates(pod, taint)) || kube::tolerates(pod, taint);
-            findings.expect(bears, name, "taint", || format!("{} does not tolerate {taint}", pod.metadata.key()));
+            let tolerated = pod.spec.tolerations.iter().any(|_| kube::tolerates(pod, taint)) || kube::tolerates(pod, taint);
+            findings.expect(tolerated, name, "taint", || format!("{} does not tolerate {taint}", pod.metadata.key()));
         }
     }
     let all: Vec<&Pod> = bound.iter().chain(on).copied().collect();
-    if let Some((a, b)) = kube::port_clash(&bound, on) {
+    if let Some((a, b)) = kube::host_port_conflict(&bound, on) {
         findings.add(name, "host-port", format!("{} and {} want the same host port", a.metadata.key(), b.metadata.key()));
     }
     storage.attach_limits(node, name, &all, on, findings);
 }
 
-/// Volumes and what attaches them, by name.
+/// Volumes, with the objects that determine their CSI driver, by name.
 struct Storage<'a> {
     nodes: BTreeMap<&'a str, &'a CsiNode>,
     claims: BTreeMap<(&'a str, &'a str), &'a PersistentVolumeClaim>,
@@ -95,8 +95,8 @@ impl<'a> Storage<'a> {
             let Some(claim) = self.claims.get(&(pod.metadata.namespace.as_str(), name.as_str())) else { return false };
             let volume = self.volumes.get(claim.spec.volume_name.as_str());
             let class = claim.spec.storage_class_name.as_ref().and_then(|c| self.classes.get(c.as_str()));
-            let own = volume.and_then(|v| v.spec.csi.as_ref()).map(|c| c.driver.as_str());
-            own.or_else(|| class.filter(|_| claim.spec.volume_name.is_empty()).map(|c| c.provisioner.as_str())) == Some(driver)
+            let volume_driver = volume.and_then(|v| v.spec.csi.as_ref()).map(|c| c.driver.as_str());
+            volume_driver.or_else(|| class.filter(|_| claim.spec.volume_name.is_empty()).map(|c| c.provisioner.as_str())) == Some(driver)
         };
         named.filter(of_driver).map(|n| format!("{}/{n}", pod.metadata.namespace)).collect()
     }

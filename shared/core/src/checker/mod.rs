@@ -1,18 +1,18 @@
-//! A second opinion on plans: deliberately simple, and apart from the solver. It shares types with it and no code, so that
-//! a fault of the one is not a fault of both.
+//! Checks plans and commands a second time. It is deliberately simple and shares types but no code with the solver, so
+//! that a bug in one is not a bug in both.
 //!
-//! A plan is checked against what kube-scheduler and EC2 will do with it: whatever machine a claim becomes, all its pods
-//! and daemons must be able to run there.
+//! A plan is checked against what kube-scheduler and EC2 will do with it: whichever type a claim is launched with, all
+//! its pods and daemons must be able to run there.
 
+mod claim_groups;
 mod claims;
 mod commands;
-mod kinds;
 mod kube;
-mod lists;
 mod machines;
-mod spread;
 #[cfg(test)]
 mod tests;
+mod topology;
+mod type_lists;
 mod windows;
 
 pub use commands::check_command;
@@ -22,24 +22,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use whittle_api::k8s::Pod;
 
-/// Whether a budget's window is open by the checker's own reading, to be held against that of the decision.
+/// Whether the checker considers a budget window active, for comparison with the decision.
 #[cfg(test)]
-pub(crate) fn window_again(schedule: &str, length: jiff::SignedDuration, now: jiff::Timestamp) -> Option<bool> {
+pub(crate) fn window_is_open(schedule: &str, length: jiff::SignedDuration, now: jiff::Timestamp) -> Option<bool> {
     windows::is_open(schedule, length, now)
 }
 
-/// What a pod takes by the checker's own reckoning, to be held against the solver's.
+/// The requests that the checker computes for a pod, for comparison with the solver.
 #[cfg(test)]
-pub(crate) fn requests_again(pod: &Pod) -> whittle_units::Resources {
+pub(crate) fn pod_requests(pod: &Pod) -> whittle_units::Resources {
     kube::requests(pod)
 }
 
-/// What is wrong with a plan.
+/// A rule that a plan or command violates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
     /// A NodeClaim of the plan (`claim 3`), a node or a pod.
     pub object: String,
-    /// A stable word for the rule.
+    /// A stable identifier of the rule.
     pub rule: &'static str,
     pub detail: String,
 }
@@ -66,61 +66,62 @@ impl Findings {
     }
 }
 
-/// Everything that is wrong with `plan` as an answer to `input`; nothing when it may be executed.
+/// Everything that is wrong with `plan` as an answer to `input`; empty when it may be executed.
 #[must_use]
 pub fn check(input: &Input<'_>, options: &Options, plan: &Plan) -> Vec<Violation> {
     let mut findings = Findings::default();
     let pods = pods_by_key(input);
     every_pod_once(&pods, plan, &mut findings);
-    let lists = lists::Lists::of(input, plan);
+    let lists = type_lists::TypeLists::of(input, plan);
     claims::check(input, options, plan, &lists, &pods, &mut findings);
     machines::check(input, options, plan, &pods, &mut findings);
-    spread::check(input, plan, &lists, &pods, |_| true, &mut findings);
+    topology::check(input, plan, &lists, &pods, |_| true, &mut findings);
     findings.0.sort();
     findings.0.dedup();
     findings.0
 }
 
-/// The plan without the machines and placements that are wrong: one odd pod must not hold up all others. Its pods are left
-/// out, with what was found. Says what is wrong with the rest; nothing when that may be executed.
+/// The plan without the claims and placements that violate a rule, so that one bad pod does not block all others. Their
+/// pods are left out, with the violation as reason. Also returns the violations of the remaining plan; empty when it
+/// may be executed.
 #[must_use]
 pub fn without_faults(input: &Input<'_>, options: &Options, mut plan: Plan) -> (Plan, Vec<Violation>) {
-    let mut wrong = check(input, options, &plan);
-    // What leans on something wrong is only found when that is gone.
-    while !wrong.is_empty() {
-        let fault = |object: &str| wrong.iter().find(|v| v.object == object).map(ToString::to_string);
-        let mut out: Vec<(PodRef, String)> = Vec::new();
+    let mut violations = check(input, options, &plan);
+    // Violations that depend on a removed claim or placement only show after it has been removed.
+    while !violations.is_empty() {
+        let violation_of = |object: &str| violations.iter().find(|v| v.object == object).map(ToString::to_string);
+        let mut removed_pods: Vec<(PodRef, String)> = Vec::new();
         let mut claims = Vec::with_capacity(plan.claims.len());
         for (n, claim) in plan.claims.into_iter().enumerate() {
-            match fault(&format!("claim {n}")) {
-                Some(found) => out.extend(claim.pods.into_iter().map(|pod| (pod, found.clone()))),
+            match violation_of(&format!("claim {n}")) {
+                Some(found) => removed_pods.extend(claim.pods.into_iter().map(|pod| (pod, found.clone()))),
                 None => claims.push(claim),
             }
         }
         let mut placements = Vec::with_capacity(plan.placements.len());
         for placement in plan.placements {
-            match fault(&placement.node) {
-                Some(found) => out.extend(placement.pods.into_iter().map(|pod| (pod, found.clone()))),
+            match violation_of(&placement.node) {
+                Some(found) => removed_pods.extend(placement.pods.into_iter().map(|pod| (pod, found.clone()))),
                 None => placements.push(placement),
             }
         }
         plan.claims = claims;
         plan.placements = placements;
-        if out.is_empty() {
-            return (plan, wrong);
+        if removed_pods.is_empty() {
+            return (plan, violations);
         }
-        plan.left_out.extend(out.into_iter().map(|(pod, found)| LeftOut { pod, reason: Reason::Doubtful(found) }));
+        plan.left_out.extend(removed_pods.into_iter().map(|(pod, found)| LeftOut { pod, reason: Reason::Doubtful(found) }));
         plan.left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
-        wrong = check(input, options, &plan);
+        violations = check(input, options, &plan);
     }
-    (plan, wrong)
+    (plan, violations)
 }
 
 fn pods_by_key<'a>(input: &Input<'a>) -> BTreeMap<String, &'a Pod> {
     input.objects.pods.iter().chain(input.virtual_pods).map(|p| (p.metadata.key(), p)).collect()
 }
 
-/// No pod twice, no pod that is not there, no pod that has no business here, and none forgotten.
+/// No pod appears twice, none is unknown or must not be planned, and none is missing.
 fn every_pod_once(pods: &BTreeMap<String, &Pod>, plan: &Plan, findings: &mut Findings) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let placed = plan.claims.iter().flat_map(|c| &c.pods).chain(plan.placements.iter().flat_map(|p| &p.pods));
@@ -138,9 +139,12 @@ fn every_pod_once(pods: &BTreeMap<String, &Pod>, plan: &Plan, findings: &mut Fin
         }
     }
     for (key, pod) in pods {
-        let gave_up = pod.status.conditions.iter().any(|c| c.type_ == "PodScheduled" && c.reason == "Unschedulable");
-        let foreign = pod.metadata.owner_references.iter().any(|o| o.kind == "DaemonSet" || o.kind == "Node");
-        let ours = gave_up && pod.spec.node_name.is_empty() && pod.status.nominated_node_name.is_empty() && !foreign;
-        findings.expect(!ours || seen.contains(key), key, "pod-forgotten", || "it is pending and the plan does not mention it".into());
+        let is_unschedulable = pod.status.conditions.iter().any(|c| c.type_ == "PodScheduled" && c.reason == "Unschedulable");
+        let is_placed_by_owner = pod.metadata.owner_references.iter().any(|o| o.kind == "DaemonSet" || o.kind == "Node");
+        let must_be_planned =
+            is_unschedulable && pod.spec.node_name.is_empty() && pod.status.nominated_node_name.is_empty() && !is_placed_by_owner;
+        findings.expect(!must_be_planned || seen.contains(key), key, "pod-forgotten", || {
+            "it is pending and the plan does not mention it".into()
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! The checker accepts what the solver plans, and refuses every plan that was spoilt by hand.
+//! The checker accepts what the solver plans, and rejects every plan that a test has broken.
 
 use super::check;
 use crate::schedule::{Assortment, Input, MinValuesPolicy, NewClaim, Options, Plan, PodRef, Workloads, solve};
@@ -130,8 +130,8 @@ impl World {
         solve(&self.input(), &Options::provisioning())
     }
 
-    /// The rules that a plan breaks.
-    fn broken(&self, plan: &Plan) -> Vec<&'static str> {
+    /// The rules that a plan violates.
+    fn violated_rules(&self, plan: &Plan) -> Vec<&'static str> {
         check(&self.input(), &Options::provisioning(), plan).iter().map(|v| v.rule).collect()
     }
 }
@@ -163,8 +163,8 @@ fn narrow(claim: &mut NewClaim, key: &str, values: &[&str]) {
     claim.requirements.push(Requirement::is_in(key, values.iter().copied()));
 }
 
-/// As kube-scheduler has it: whoever runs on a machine without the label is near nobody, and keeps nobody from being the
-/// first of its kind.
+/// As in kube-scheduler, a pod on a machine without the label is in no domain and does not stop another from being the
+/// first of its group.
 #[test]
 fn company_is_kept_only_where_the_label_is() {
     let app = |name: &str| json!([{"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "rack"}]);
@@ -179,14 +179,14 @@ fn company_is_kept_only_where_the_label_is() {
     world.nodes = ClusterState::of(&world.objects).nodes;
     let plan = world.plan();
     assert_eq!(plan.claims.iter().map(|c| c.pods.len()).collect::<Vec<_>>(), [1], "{plan:?}");
-    assert_eq!(world.broken(&plan), [""; 0]);
+    assert_eq!(world.violated_rules(&plan), [""; 0]);
     let mut beside = plan.clone();
     let pods = beside.claims.remove(0).pods;
     beside.placements.push(crate::schedule::Placement { node: "n1".into(), initialized: true, pods });
-    assert_eq!(world.broken(&beside), ["affinity"], "its node has no such label");
+    assert_eq!(world.violated_rules(&beside), ["affinity"], "its node has no such label");
 }
 
-/// Who may be the first of its kind anywhere may not be apart from its kind when all are placed.
+/// A pod that may be the first of its group anywhere must not be separated from the group once all are placed.
 #[test]
 fn the_first_of_a_kind_is_not_planned_apart_from_the_second() {
     let term = json!([{"labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["kin", "mate"]}]}, "topologyKey": labels::HOSTNAME}]);
@@ -196,16 +196,16 @@ fn the_first_of_a_kind_is_not_planned_apart_from_the_second() {
     world.nodes.clear();
     let plan = world.plan();
     assert_eq!(plan.claims.iter().map(|c| c.pods.len()).collect::<Vec<_>>(), [2], "{plan:?}");
-    assert_eq!(world.broken(&plan), [""; 0]);
+    assert_eq!(world.violated_rules(&plan), [""; 0]);
     let mut apart = plan.clone();
     let mut second = apart.claims[0].clone();
     second.pods = vec![take(&mut apart, "mate-0")];
     apart.claims.push(second);
-    assert_eq!(world.broken(&apart), ["affinity"]);
+    assert_eq!(world.violated_rules(&apart), ["affinity"]);
     let mut alone = plan;
     let pod = take(&mut alone, "mate-0");
     alone.left_out.push(crate::schedule::LeftOut { pod, reason: crate::schedule::Reason::OutOfBudget });
-    assert_eq!(world.broken(&alone), [""; 0], "while the other waits it is the first");
+    assert_eq!(world.violated_rules(&alone), [""; 0], "while the other waits it is the first");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn every_machine_will_be_registered() {
     world.objects.pods = vec![serde_json::from_value(kin).unwrap()];
     world.nodes = ClusterState::of(&world.objects).nodes;
     let plan = world.plan();
-    assert_eq!((plan.scheduled(), world.broken(&plan)), (1, Vec::new()));
+    assert_eq!((plan.scheduled(), world.violated_rules(&plan)), (1, Vec::new()));
 }
 
 #[test]
@@ -246,46 +246,46 @@ fn what_the_solver_plans_is_accepted() {
 }
 
 #[track_caller]
-fn spoilt(rule: &'static str, spoil: impl FnOnce(&mut Plan)) {
+fn check_rejected(rule: &'static str, break_plan: impl FnOnce(&mut Plan)) {
     let world = World::new();
     let mut plan = world.plan();
-    spoil(&mut plan);
-    let broken = world.broken(&plan);
-    assert!(broken.contains(&rule), "expected {rule}, found {broken:?}");
+    break_plan(&mut plan);
+    let violated_rules = world.violated_rules(&plan);
+    assert!(violated_rules.contains(&rule), "expected {rule}, found {violated_rules:?}");
 }
 
 #[test]
 fn pods_are_neither_lost_nor_doubled() {
-    spoilt("pod-forgotten", |p| {
+    check_rejected("pod-forgotten", |p| {
         take(p, "db-0");
     });
-    spoilt("pod-forgotten", |p| p.left_out.clear());
-    spoilt("pod-twice", |p| {
+    check_rejected("pod-forgotten", |p| p.left_out.clear());
+    check_rejected("pod-twice", |p| {
         let again = claim_of(p, "db-0").pods[0].clone();
         claim_of(p, "zoned-0").pods.push(again);
     });
-    spoilt("pod-twice", |p| {
+    check_rejected("pod-twice", |p| {
         let again = p.left_out[0].clone();
         p.left_out.push(again);
     });
-    spoilt("pod-unknown", |p| claim_of(p, "db-0").pods[0].name = "ghost".into());
-    spoilt("pod-unknown", |p| claim_of(p, "db-0").pods[0].uid = "another".into());
-    spoilt("claim-empty", |p| {
+    check_rejected("pod-unknown", |p| claim_of(p, "db-0").pods[0].name = "ghost".into());
+    check_rejected("pod-unknown", |p| claim_of(p, "db-0").pods[0].uid = "another".into());
+    check_rejected("claim-empty", |p| {
         take(p, "db-0");
     });
 }
 
 #[test]
 fn claims_keep_to_their_node_pool() {
-    spoilt("pool-unknown", |p| claim_of(p, "db-0").node_pool = "nobody".into());
-    spoilt("pool-not-dynamic", |p| claim_of(p, "db-0").node_pool = "fixed".into());
-    spoilt("template", |p| claim_of(p, "db-0").taints.clear());
-    spoilt("template", |p| claim_of(p, "zoned-0").startup_taints.push(Taint::new("x", TaintEffect::NoSchedule)));
-    spoilt("template", |p| claim_of(p, "zoned-0").node_class_ref.name = "other".into());
-    spoilt("template", |p| claim_of(p, "zoned-0").labels.clear());
-    spoilt("template", |p| narrow(claim_of(p, "zoned-0"), labels::CAPACITY_TYPE, &["spot"]));
-    spoilt("taint", |p| move_to(p, "zoned-0", "db-0"));
-    spoilt("limit", |p| {
+    check_rejected("pool-unknown", |p| claim_of(p, "db-0").node_pool = "nobody".into());
+    check_rejected("pool-not-dynamic", |p| claim_of(p, "db-0").node_pool = "fixed".into());
+    check_rejected("template", |p| claim_of(p, "db-0").taints.clear());
+    check_rejected("template", |p| claim_of(p, "zoned-0").startup_taints.push(Taint::new("x", TaintEffect::NoSchedule)));
+    check_rejected("template", |p| claim_of(p, "zoned-0").node_class_ref.name = "other".into());
+    check_rejected("template", |p| claim_of(p, "zoned-0").labels.clear());
+    check_rejected("template", |p| narrow(claim_of(p, "zoned-0"), labels::CAPACITY_TYPE, &["spot"]));
+    check_rejected("taint", |p| move_to(p, "zoned-0", "db-0"));
+    check_rejected("limit", |p| {
         for n in 0..9 {
             let mut more = claim_of(p, "zoned-0").clone();
             more.pods.clear();
@@ -295,7 +295,7 @@ fn claims_keep_to_their_node_pool() {
     });
 }
 
-/// What a claim says of `minValues` holds, under either policy, and is what its NodePool asks unless it is said to be lowered.
+/// The `minValues` of a claim hold under either policy, and equal those of its NodePool unless relaxed.
 #[test]
 fn claims_have_the_variety_that_they_promise() {
     let lowered = |claim: &mut NewClaim| {
@@ -306,9 +306,9 @@ fn claims_have_the_variety_that_they_promise() {
     for policy in [MinValuesPolicy::Strict, MinValuesPolicy::BestEffort] {
         let options = Options { min_values: policy, ..Options::provisioning() };
         let world = World::new();
-        let refused = |spoil: &dyn Fn(&mut NewClaim)| {
+        let refused = |break_plan: &dyn Fn(&mut NewClaim)| {
             let mut plan = solve(&world.input(), &options);
-            spoil(claim_of(&mut plan, "db-0"));
+            break_plan(claim_of(&mut plan, "db-0"));
             check(&world.input(), &options, &plan).iter().any(|v| v.rule == "min-values")
         };
         assert!(!refused(&|_| ()), "{policy:?}: as it is planned");
@@ -329,31 +329,31 @@ fn claims_have_the_variety_that_they_promise() {
 
 #[test]
 fn claims_can_be_launched_and_hold_their_pods() {
-    spoilt("types-none", |p| types_of(p, "zoned-0").clear());
-    spoilt("types-twice", |p| {
+    check_rejected("types-none", |p| types_of(p, "zoned-0").clear());
+    check_rejected("types-twice", |p| {
         let claim = claim_of(p, "zoned-0");
         let first = claim.instance_types[0].clone();
         claim.instance_types.insert(0, first);
     });
-    spoilt("type-unknown", |p| types_of(p, "zoned-0").push("huge".into()));
-    spoilt("type-requirements", |p| types_of(p, "zoned-0").push("arm".into()));
-    spoilt("types-order", |p| types_of(p, "db-0").reverse());
-    spoilt("no-offering", |p| narrow(claim_of(p, "zoned-0"), labels::ZONE, &["z"]));
-    spoilt("price", |p| claim_of(p, "zoned-0").cheapest_price = Price::from_dollars(0.01));
-    spoilt("requests", |p| claim_of(p, "zoned-0").requests.set("cpu", Quantity::from_milli(1)));
-    spoilt("overfull", |p| {
+    check_rejected("type-unknown", |p| types_of(p, "zoned-0").push("huge".into()));
+    check_rejected("type-requirements", |p| types_of(p, "zoned-0").push("arm".into()));
+    check_rejected("types-order", |p| types_of(p, "db-0").reverse());
+    check_rejected("no-offering", |p| narrow(claim_of(p, "zoned-0"), labels::ZONE, &["z"]));
+    check_rejected("price", |p| claim_of(p, "zoned-0").cheapest_price = Price::from_dollars(0.01));
+    check_rejected("requests", |p| claim_of(p, "zoned-0").requests.set("cpu", Quantity::from_milli(1)));
+    check_rejected("overfull", |p| {
         for pod in ["solo-0", "even-0", "even-1", "even-2"] {
             move_to(p, pod, "zoned-0");
         }
         types_of(p, "zoned-0").insert(0, "small".into());
     });
-    spoilt("node-selector", |p| narrow(claim_of(p, "zoned-0"), labels::ZONE, &["a"]));
-    spoilt("node-selector", |p| claim_of(p, "zoned-0").requirements.retain(|r| r.key != labels::ZONE));
-    spoilt("node-selector", |p| {
+    check_rejected("node-selector", |p| narrow(claim_of(p, "zoned-0"), labels::ZONE, &["a"]));
+    check_rejected("node-selector", |p| claim_of(p, "zoned-0").requirements.retain(|r| r.key != labels::ZONE));
+    check_rejected("node-selector", |p| {
         let arm = p.left_out.remove(0).pod;
         claim_of(p, "zoned-0").pods.push(arm);
     });
-    spoilt("reservation", |p| {
+    check_rejected("reservation", |p| {
         for pod in ["zoned-0", "db-0"] {
             narrow(claim_of(p, pod), labels::CAPACITY_TYPE, &["reserved"]);
             narrow(claim_of(p, pod), labels::RESERVATION_ID, &["cr-1"]);
@@ -374,16 +374,16 @@ fn existing_nodes_are_respected() {
             None => plan.placements.push(crate::schedule::Placement { node: node.into(), initialized: true, pods: vec![pod] }),
         }
     };
-    spoilt("node-unknown", |p| place(p, "even-0", "nowhere"));
-    spoilt("overfull", |p| ["even-0", "even-1", "solo-0", "solo-1"].into_iter().for_each(|pod| place(p, pod, "n1")));
-    spoilt("node-selector", |p| place(p, "zoned-0", "n1"));
-    spoilt("host-port", |p| place(p, "port-0", "n1"));
-    spoilt("node-selector", |p| place(p, "db-0", "n1"));
+    check_rejected("node-unknown", |p| place(p, "even-0", "nowhere"));
+    check_rejected("overfull", |p| ["even-0", "even-1", "solo-0", "solo-1"].into_iter().for_each(|pod| place(p, pod, "n1")));
+    check_rejected("node-selector", |p| place(p, "zoned-0", "n1"));
+    check_rejected("host-port", |p| place(p, "port-0", "n1"));
+    check_rejected("node-selector", |p| place(p, "db-0", "n1"));
 }
 
 #[test]
 fn pods_keep_their_distance_and_their_company() {
-    spoilt("anti-affinity", |p| {
+    check_rejected("anti-affinity", |p| {
         if !claim_of_or_node(p, "solo-0") || !claim_of_or_node(p, "solo-1") {
             let other = take(p, "solo-0");
             claim_of(p, "zoned-0").pods.push(other);
@@ -392,19 +392,19 @@ fn pods_keep_their_distance_and_their_company() {
             move_to(p, "solo-0", "solo-1");
         }
     });
-    spoilt("host-port", |p| {
+    check_rejected("host-port", |p| {
         let other = take(p, "port-0");
         claim_of(p, "db-0").pods.push(other);
         move_to(p, "port-1", "db-0");
     });
-    spoilt("affinity", |p| {
+    check_rejected("affinity", |p| {
         let near = take(p, "near-0");
         let mut far = claim_of(p, "zoned-0").clone();
         narrow(&mut far, labels::ZONE, &["c"]);
         far.pods = vec![near];
         p.claims.push(far);
     });
-    spoilt("spread", |p| {
+    check_rejected("spread", |p| {
         for pod in ["even-0", "even-1", "even-2"] {
             let even = take(p, pod);
             claim_of(p, "zoned-0").pods.push(even);
@@ -412,7 +412,7 @@ fn pods_keep_their_distance_and_their_company() {
     });
 }
 
-/// Whether the pod goes to a new machine.
+/// Whether the pod is placed on a new machine.
 fn claim_of_or_node(plan: &Plan, pod: &str) -> bool {
     plan.claims.iter().any(|c| c.pods.iter().any(|p| p.name == pod))
 }

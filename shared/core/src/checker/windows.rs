@@ -1,4 +1,4 @@
-//! Schedules of disruption budgets, once more and plainly: minute by minute.
+//! Schedules of disruption budgets, implemented independently of the decision: minute by minute.
 
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp, ToSpan as _, tz::TimeZone};
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-/// A window of more minutes than this is taken as open: more than a year.
+/// Windows longer than this, over a year, count as always open.
 const MINUTES_MAX: i64 = 530_000;
 
 /// Allowed values of the five fields, and which day fields are plain stars.
@@ -16,8 +16,8 @@ struct Fields {
     weekday_is_star: bool,
 }
 
-/// Whether a window of this length, opened by the schedule, holds `now`; `None` when the schedule cannot be read. A
-/// schedule that never fires always holds.
+/// Whether `now` is in a window of this length opened by the schedule; `None` when the schedule cannot be parsed. A
+/// schedule that never fires counts as always open.
 pub(crate) fn is_open(schedule: &str, length: SignedDuration, now: Timestamp) -> Option<bool> {
     let fields = read(schedule)?;
     let minutes = length.as_secs().div_euclid(60) + 1;
@@ -103,7 +103,7 @@ fn on_day(fields: &Fields, at: DateTime) -> bool {
     has(3, at.month()) && fits
 }
 
-/// No day of the next five years is one of the schedule's.
+/// Whether the schedule fires on no day of the next five years.
 fn never(fields: &Fields, from: DateTime) -> bool {
     fields.sets[0].is_empty()
         || fields.sets[1].is_empty()

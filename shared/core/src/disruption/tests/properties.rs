@@ -330,7 +330,7 @@ fn budgets_open_and_close_as_a_walk_through_the_minutes_says() {
         let length = jiff::SignedDuration::from_mins(i64::try_from(1 + dice.roll(600)).unwrap());
         let now = noon() + jiff::SignedDuration::from_secs(i64::try_from(dice.roll(90 * 86_400)).unwrap());
         let ours = crate::disruption::Schedule::parse(&schedule).unwrap().is_active(now, length);
-        assert_eq!(Some(ours), crate::checker::window_again(&schedule, length, now), "{schedule} for {length:#} at {now}");
+        assert_eq!(Some(ours), crate::checker::window_is_open(&schedule, length, now), "{schedule} for {length:#} at {now}");
         open += usize::from(ours);
     }
     assert!((50..550).contains(&open), "{open} of 600 were open");

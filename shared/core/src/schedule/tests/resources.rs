@@ -17,7 +17,7 @@ fn check_takes(pod: &Pod, expected: &[(&str, &str)], shown: &str) {
     let mut wanted: Resources = expected.iter().map(|(n, a)| ((*n).to_owned(), a.parse().unwrap())).collect();
     wanted.set("pods", Quantity::from_units(1));
     assert_eq!(crate::pods::effective_requests(pod), wanted, "{shown}");
-    assert_eq!(crate::checker::requests_again(pod), wanted, "the checker, {shown}");
+    assert_eq!(crate::checker::pod_requests(pod), wanted, "the checker, {shown}");
 }
 
 fn container(name: &str, cpu: &str, memory: &str) -> Value {
