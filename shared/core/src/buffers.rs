@@ -1,6 +1,7 @@
-//! CapacityBuffers: how much room each keeps, and what became of it in a planning run (disruption 20, scheduling 30). Pure.
+//! CapacityBuffers: the virtual pods of each buffer, and its status after a provisioning pass (disruption 20,
+//! scheduling 30). Pure.
 //!
-//! A buffer's pods exist only while a decision is made: nobody creates, binds or evicts them.
+//! Virtual pods exist only during a decision: they are never created, bound or evicted.
 
 #[cfg(test)]
 mod tests;
@@ -13,12 +14,12 @@ use whittle_api::karpenter::{BufferReference, CapacityBuffer};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_units::Timestamp;
 
-/// Pods that one buffer can stand for: a slip of the keyboard must not take the time of everybody's planning.
+/// Limit on the virtual pods of one buffer, so that a typing error does not consume the time of the whole pass.
 const REPLICAS_MAX: i64 = 5000;
-/// What a strategy is when none is given.
-const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
+/// The default provisioning strategy.
+const DEFAULT_STRATEGY: &str = "buffer.x-k8s.io/active-capacity";
 
-/// Why a buffer stands for no pods: reason and message of its condition.
+/// Why a buffer has no virtual pods: reason and message of its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unresolved {
     pub reason: &'static str,
@@ -26,12 +27,12 @@ pub struct Unresolved {
 }
 
 impl Unresolved {
-    /// Something that asking again may cure.
+    /// A failure that a retry may resolve.
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
         Self { reason: "ResolutionFailed", message: message.into() }
     }
-    /// The object that gives the pods their shape is not there.
+    /// The object that defines the pods does not exist.
     #[must_use]
     pub fn missing(kind: PodSourceKind, name: &str) -> Self {
         let reason = if kind == PodSourceKind::PodTemplate { "PodTemplateNotFound" } else { "ScalableRefNotFound" };
@@ -39,19 +40,20 @@ impl Unresolved {
     }
 }
 
-/// A buffer and the pods that it stands for.
+/// A buffer with its virtual pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// With the status that follows from what was read.
+    /// The buffer with its updated status.
     pub object: CapacityBuffer,
-    /// None while it is not ready, or keeps no room.
+    /// Empty while the buffer is not ready or has no replicas.
     pub pods: Vec<Pod>,
 }
 
-/// What gives a buffer's pods their shape: kind and name, in the buffer's namespace.
+/// Kind and name of the object that defines a buffer's pods, in the buffer's namespace.
 ///
 /// # Errors
-/// The references name nothing that could.
+///
+/// The reference is missing or of an unsupported kind.
 pub fn source_of(buffer: &CapacityBuffer) -> Result<(PodSourceKind, &str), Unresolved> {
     if let Some(template) = &buffer.spec.pod_template_ref {
         return Ok((PodSourceKind::PodTemplate, &template.name));
@@ -73,11 +75,11 @@ pub fn source_of(buffer: &CapacityBuffer) -> Result<(PodSourceKind, &str), Unres
     Ok((kind, &scalable.name))
 }
 
-/// The buffer as its source has it now.
+/// Computes the buffer's status and virtual pods from its source.
 #[must_use]
 pub fn resolve(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>, now: Timestamp) -> Buffer {
     let mut object = buffer.clone();
-    object.status.provisioning_strategy = Some(buffer.spec.provisioning_strategy.clone().unwrap_or_else(|| ACTIVE.to_owned()));
+    object.status.provisioning_strategy = Some(buffer.spec.provisioning_strategy.clone().unwrap_or_else(|| DEFAULT_STRATEGY.to_owned()));
     let source = match source {
         Ok(source) => source,
         Err(unresolved) => {
@@ -87,10 +89,10 @@ pub fn resolve(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>,
         }
     };
     let wanted = replicas(buffer, source);
-    let held = wanted.min(REPLICAS_MAX);
-    let message = if held < wanted { format!("{wanted} pods are asked for, of which {held} are looked after") } else { String::new() };
+    let capped = wanted.min(REPLICAS_MAX);
+    let message = if capped < wanted { format!("{wanted} pods are asked for, of which {capped} are looked after") } else { String::new() };
     let status = &mut object.status;
-    status.replicas = Some(i32::try_from(held).unwrap_or(i32::MAX));
+    status.replicas = Some(i32::try_from(capped).unwrap_or(i32::MAX));
     let template = buffer.spec.pod_template_ref.as_ref();
     status.pod_template_ref = template.map(|template| BufferReference { name: template.name.clone(), ..BufferReference::default() });
     status.pod_template_generation = template.and(source.generation);
@@ -99,8 +101,8 @@ pub fn resolve(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>,
     Buffer { object, pods }
 }
 
-/// How many pods a buffer stands for: the larger of its number and its share, no more than its limits hold; what they hold
-/// when they are all that it says.
+/// Number of virtual pods: the larger of `replicas` and the percentage, at most what the limits allow; or what the
+/// limits allow if nothing else is given.
 fn replicas(buffer: &CapacityBuffer, source: &PodSource) -> i64 {
     let spec = &buffer.spec;
     let number = spec.replicas.map(i64::from);
@@ -110,59 +112,62 @@ fn replicas(buffer: &CapacityBuffer, source: &PodSource) -> i64 {
     });
     let wanted = number.max(share);
     let pod = Pod { spec: source.template.spec.clone(), ..Pod::default() };
-    let asks = effective_requests(&pod);
+    let requests = effective_requests(&pod);
     let each = |(name, amount): (&str, whittle_units::Quantity)| {
-        let request = asks.get(name).milli();
+        let request = requests.get(name).milli();
         (request > 0).then(|| amount.milli().max(0) / request)
     };
-    let most = spec.limits.iter().filter_map(each).min();
-    let count = match (wanted, most) {
-        (Some(wanted), Some(most)) => wanted.min(most),
+    let limit = spec.limits.iter().filter_map(each).min();
+    let count = match (wanted, limit) {
+        (Some(wanted), Some(limit)) => wanted.min(limit),
         (Some(wanted), None) => wanted,
-        (None, Some(most)) => most,
+        (None, Some(limit)) => limit,
         (None, None) => 0,
     };
     count.max(0)
 }
 
-/// How a run dealt with the pods of one buffer.
+/// Where a pass placed the pods of one buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tally {
+struct PlacementCounts {
     fit: usize,
     new: usize,
     failed: usize,
 }
 
-/// The status of each buffer after a run. `on_the_way` are pods that a machine without an instance was asked for already.
+/// The status of each buffer after a pass. `on_the_way` are pods planned on machines that are being launched.
 #[must_use]
 pub fn after(buffers: &[Buffer], plan: &Plan, on_the_way: &[PodRef], now: Timestamp) -> Vec<CapacityBuffer> {
-    let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
+    let mut counts_by_buffer: BTreeMap<&str, PlacementCounts> = BTreeMap::new();
     let owners: BTreeMap<&str, &str> = buffers
         .iter()
         .flat_map(|buffer| buffer.pods.iter().map(|pod| (pod.metadata.uid.as_str(), buffer.object.metadata.uid.as_str())))
         .collect();
-    let mut count = |pod: &PodRef, field: fn(&mut Tally) -> &mut usize| {
+    let mut count = |pod: &PodRef, field: fn(&mut PlacementCounts) -> &mut usize| {
         if let Some(owner) = owners.get(pod.uid.as_str()) {
-            *field(tallies.entry(owner).or_default()) += 1;
+            *field(counts_by_buffer.entry(owner).or_default()) += 1;
         }
     };
-    plan.placements.iter().flat_map(|placement| &placement.pods).for_each(|pod| count(pod, |tally| &mut tally.fit));
-    plan.claims.iter().flat_map(|claim| &claim.pods).chain(on_the_way).for_each(|pod| count(pod, |tally| &mut tally.new));
+    plan.placements.iter().flat_map(|placement| &placement.pods).for_each(|pod| count(pod, |counts| &mut counts.fit));
+    plan.claims.iter().flat_map(|claim| &claim.pods).chain(on_the_way).for_each(|pod| count(pod, |counts| &mut counts.new));
     let failed = plan.left_out.iter().filter(|left| left.reason != Reason::OutOfBudget);
-    failed.for_each(|left| count(&left.pod, |tally| &mut tally.failed));
-    buffers.iter().map(|buffer| told(buffer, tallies.get(buffer.object.metadata.uid.as_str()).copied(), now)).collect()
+    failed.for_each(|left| count(&left.pod, |counts| &mut counts.failed));
+    buffers
+        .iter()
+        .map(|buffer| with_provisioning_condition(buffer, counts_by_buffer.get(buffer.object.metadata.uid.as_str()).copied(), now))
+        .collect()
 }
 
-fn told(buffer: &Buffer, tally: Option<Tally>, now: Timestamp) -> CapacityBuffer {
+fn with_provisioning_condition(buffer: &Buffer, counts: Option<PlacementCounts>, now: Timestamp) -> CapacityBuffer {
     let mut object = buffer.object.clone();
     let status = &mut object.status;
-    let (held, reason, message) = if !conditions::is_true(&status.conditions, conditions::READY_FOR_PROVISIONING) {
+    let (status_value, reason, message) = if !conditions::is_true(&status.conditions, conditions::READY_FOR_PROVISIONING) {
         (ConditionStatus::False, "NotReadyForProvisioning", String::new())
     } else if status.replicas.unwrap_or(0) <= 0 {
         (ConditionStatus::False, "BufferEmpty", String::new())
     } else {
-        // A run that did not get to any of its pods says nothing new.
-        let Some(Tally { fit, new, failed }) = tally else { return object };
+        // A pass that reached none of its pods changes nothing.
+        let Some(PlacementCounts { fit, new, failed }) = counts else { return object };
         if new + failed > 0 {
             let message = format!("{}/{} virtual pods required new capacity, {failed} failed", new + failed, fit + new + failed);
             (ConditionStatus::False, "RequiresNewCapacity", message)
@@ -170,11 +175,11 @@ fn told(buffer: &Buffer, tally: Option<Tally>, now: Timestamp) -> CapacityBuffer
             (ConditionStatus::True, "FitsExistingCapacity", String::new())
         }
     };
-    conditions::set(&mut status.conditions, conditions::PROVISIONING, held, reason, &message, now);
+    conditions::set(&mut status.conditions, conditions::PROVISIONING, status_value, reason, &message, now);
     object
 }
 
-/// How many pods of buffers a run placed on each machine that exists, by the name that the plan gives it.
+/// How many virtual pods a pass placed on each existing machine, by the name that the plan uses.
 #[must_use]
 pub fn per_machine(plan: &Plan, buffers: &[Buffer]) -> BTreeMap<String, u32> {
     let pods = buffers.iter().flat_map(|buffer| &buffer.pods).filter(|pod| is_virtual(pod));

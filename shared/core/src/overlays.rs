@@ -1,8 +1,8 @@
-//! NodeOverlays: what a user knows better about prices and extra resources of instance types. Pure.
+//! NodeOverlays: prices and extra resources of instance types that users override. Pure.
 //!
-//! Overlays are taken by weight, the heaviest first, then by name from the end. A heavier one wins per offering (price)
-//! and per resource (capacity); lighter ones fill in what is still untouched. Two of equal weight that would change the
-//! same thing are a conflict: the later one is not used at all.
+//! Overlays are applied by descending weight, then by descending name. An overlay of higher weight wins for each
+//! offering (price) and each resource (capacity); lower ones fill in what is still unchanged. Two overlays of equal
+//! weight that change the same thing conflict: the later one is not applied at all.
 
 use crate::pods;
 use crate::requirements::{Allowed, Requirements, from_labels, from_requirements};
@@ -15,8 +15,8 @@ use whittle_api::karpenter::{NodeOverlay, NodePool};
 use whittle_api::labels;
 use whittle_units::{Price, Quantity, Resources};
 
-/// Resources that are facts of a type, on AWS with its own devices.
-const FACTS: [&str; 9] = [
+/// Resources that overlays must not change, because EC2 determines them.
+const INTRINSIC_RESOURCES: [&str; 9] = [
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -30,36 +30,36 @@ const FACTS: [&str; 9] = [
 
 type Types = BTreeMap<String, Arc<Assortment>>;
 
-/// What became of an overlay.
+/// The result of an overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Used,
-    /// Its spec makes no sense: what is wrong.
+    /// Its spec is invalid; the message says why.
     Invalid(String),
-    /// It changes what the named overlay of the same weight changes.
+    /// It conflicts with the named overlay of the same weight.
     Conflict(String),
 }
 
-/// Catalogs as overlays leave them.
+/// The catalogs with all overlays applied.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overlaid {
-    /// By NodePool; NodePools that nothing changes keep their list.
+    /// By NodePool; lists that no overlay changes remain shared.
     pub catalog: Types,
-    /// By overlay.
+    /// By name of the overlay.
     pub verdicts: BTreeMap<String, Verdict>,
     /// By NodePool: types with a changed price.
     priced: BTreeMap<String, BTreeSet<String>>,
-    /// By NodePool and type: what was changed of its capacity.
+    /// By NodePool and type: the changed part of its capacity.
     resized: BTreeMap<String, BTreeMap<String, Resources>>,
 }
 
 impl Overlaid {
-    /// The annotations of a claim, which say whether some type that it may become was changed.
+    /// The claim's annotations, which state whether an overlay changed any of its types.
     #[must_use]
     pub fn annotations(&self, claim: &NewClaim) -> BTreeMap<String, String> {
         let mut out = claim.annotations.clone();
-        let priced = self.priced.get(&claim.node_pool).is_some_and(|types| types.iter().any(|name| may_become(claim, name)));
-        let resized = self.resized.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| may_become(claim, name)));
+        let priced = self.priced.get(&claim.node_pool).is_some_and(|types| types.iter().any(|name| may_use_type(claim, name)));
+        let resized = self.resized.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| may_use_type(claim, name)));
         for (changed, key) in [(priced, labels::PRICE_OVERLAY_APPLIED), (resized, labels::CAPACITY_OVERLAY_APPLIED)] {
             if changed {
                 out.insert(key.to_owned(), "true".to_owned());
@@ -68,11 +68,11 @@ impl Overlaid {
         out
     }
 
-    /// What was changed of the capacity of types that a claim may become: the changes, each with its types by name.
+    /// The changed capacities of the claim's types, each with the names of its types.
     #[must_use]
     pub fn resized(&self, claim: &NewClaim) -> Vec<(Resources, Vec<String>)> {
         let mut out: Vec<(Resources, Vec<String>)> = Vec::new();
-        for (name, resources) in self.resized.get(&claim.node_pool).into_iter().flatten().filter(|(name, _)| may_become(claim, name)) {
+        for (name, resources) in self.resized.get(&claim.node_pool).into_iter().flatten().filter(|(name, _)| may_use_type(claim, name)) {
             match out.iter_mut().find(|(known, _)| known == resources) {
                 Some((_, names)) => names.push(name.clone()),
                 None => out.push((resources.clone(), vec![name.clone()])),
@@ -82,40 +82,42 @@ impl Overlaid {
     }
 }
 
-/// A claim of a static pool names no types: it may become any of its pool's.
-fn may_become(claim: &NewClaim, instance_type: &str) -> bool {
+/// A claim of a static pool lists no types: it may be launched with any type of its pool.
+fn may_use_type(claim: &NewClaim, instance_type: &str) -> bool {
     claim.instance_types.is_empty() || claim.instance_types.iter().any(|name| name == instance_type)
 }
 
-/// What one overlay would change of one NodePool.
-struct Touch {
+/// The types and offerings of one NodePool that an overlay selects.
+struct OverlayMatch {
     pool: String,
-    /// Positions of types, each with those of its offerings that match.
+    /// Positions of types, each with the positions of its matching offerings.
     types: Vec<(usize, Vec<usize>)>,
 }
 
-/// Applies overlays to what the NodePools can buy.
+/// Applies overlays to the catalogs of the NodePools.
 #[must_use]
 pub fn apply(overlays: &[NodeOverlay], pools: &[NodePool], catalog: Types) -> Overlaid {
     let mut order: Vec<&NodeOverlay> = overlays.iter().filter(|o| !o.metadata.is_deleting()).collect();
     order.sort_by(|a, b| weight(b).cmp(&weight(a)).then_with(|| b.metadata.name.cmp(&a.metadata.name)));
     let mut out = Overlaid { catalog, ..Overlaid::default() };
-    // Who touched what last: prices by NodePool, type and offering, capacities by NodePool, type and resource.
+    // The overlay that changed each price (by NodePool, type and offering) and capacity (by NodePool, type and
+    // resource).
     let mut prices: BTreeMap<(String, usize, usize), &NodeOverlay> = BTreeMap::new();
     let mut capacities: BTreeMap<(String, usize, String), &NodeOverlay> = BTreeMap::new();
     for overlay in order {
         let name = overlay.metadata.name.clone();
-        if let Some(fault) = fault(overlay) {
-            out.verdicts.insert(name, Verdict::Invalid(fault));
+        if let Some(error) = spec_error(overlay) {
+            out.verdicts.insert(name, Verdict::Invalid(error));
             continue;
         }
-        let touches: Vec<Touch> = pools.iter().filter_map(|pool| touch(overlay, pool, out.catalog.get(&pool.metadata.name)?)).collect();
-        if let Some(other) = conflict(overlay, &touches, &prices, &capacities) {
+        let matches: Vec<OverlayMatch> =
+            pools.iter().filter_map(|pool| match_overlay(overlay, pool, out.catalog.get(&pool.metadata.name)?)).collect();
+        if let Some(other) = conflict(overlay, &matches, &prices, &capacities) {
             out.verdicts.insert(name, Verdict::Conflict(other));
             continue;
         }
-        for touch in &touches {
-            change(overlay, touch, &mut out, &mut prices, &mut capacities);
+        for matched in &matches {
+            apply_overlay(overlay, matched, &mut out, &mut prices, &mut capacities);
         }
         out.verdicts.insert(name, Verdict::Used);
     }
@@ -126,26 +128,26 @@ fn weight(overlay: &NodeOverlay) -> i32 {
     overlay.spec.weight.unwrap_or(0)
 }
 
-fn fault(overlay: &NodeOverlay) -> Option<String> {
+fn spec_error(overlay: &NodeOverlay) -> Option<String> {
     for r in &overlay.spec.requirements {
-        // Restricted keys are fine here: NodePools are chosen by their label.
-        if let Some(fault) = pods::requirement_faults(&r.key, r.operator.as_str(), &r.values, |_| true).pop() {
-            return Some(fault);
+        // Restricted keys are allowed, since overlays select NodePools by label.
+        if let Some(error) = pods::requirement_faults(&r.key, r.operator.as_str(), &r.values, |_| true).pop() {
+            return Some(error);
         }
         if r.operator.as_str() == "NotIn" && r.values.is_empty() {
             return Some(format!("key {} with operator NotIn must have a value", r.key));
         }
     }
-    if let Some((name, _)) = overlay.spec.capacity.iter().find(|(name, _)| FACTS.contains(name)) {
+    if let Some((name, _)) = overlay.spec.capacity.iter().find(|(name, _)| INTRINSIC_RESOURCES.contains(name)) {
         return Some(format!("capacity {name} is a fact of the type and cannot be changed"));
     }
-    let readable = |text: &String| adjusted(Price::ZERO, text).is_some();
+    let is_price = |text: &String| adjusted(Price::ZERO, text).is_some();
     let texts = [&overlay.spec.price, &overlay.spec.price_adjustment];
-    texts.into_iter().flatten().find(|t| !readable(t)).map(|t| format!("{t:?} is no price: write 0.5, +0.1 or -10%"))
+    texts.into_iter().flatten().find(|t| !is_price(t)).map(|t| format!("{t:?} is no price: write 0.5, +0.1 or -10%"))
 }
 
-/// The types and offerings of a NodePool that the overlay is about.
-fn touch(overlay: &NodeOverlay, pool: &NodePool, types: &[InstanceType]) -> Option<Touch> {
+/// The types and offerings of a NodePool that the overlay selects.
+fn match_overlay(overlay: &NodeOverlay, pool: &NodePool, types: &[InstanceType]) -> Option<OverlayMatch> {
     let asked = from_requirements(&overlay.spec.requirements);
     let mut template = from_labels(&pool.spec.template.metadata.labels);
     template.replace(labels::NODE_POOL.to_owned(), Allowed::one(pool.metadata.name.clone()));
@@ -162,7 +164,7 @@ fn touch(overlay: &NodeOverlay, pool: &NodePool, types: &[InstanceType]) -> Opti
             out.push((at, matching));
         }
     }
-    (!out.is_empty()).then(|| Touch { pool: pool.metadata.name.clone(), types: out })
+    (!out.is_empty()).then(|| OverlayMatch { pool: pool.metadata.name.clone(), types: out })
 }
 
 fn has_price(overlay: &NodeOverlay) -> bool {
@@ -172,16 +174,16 @@ fn has_price(overlay: &NodeOverlay) -> bool {
 /// An overlay of the same weight that changes the same price or resource.
 fn conflict(
     overlay: &NodeOverlay,
-    touches: &[Touch],
+    matches: &[OverlayMatch],
     prices: &BTreeMap<(String, usize, usize), &NodeOverlay>,
     capacities: &BTreeMap<(String, usize, String), &NodeOverlay>,
 ) -> Option<String> {
     let equal = |other: &&&NodeOverlay| weight(other) == weight(overlay);
-    for touch in touches {
-        for (at, offerings) in &touch.types {
-            let mut by_price = offerings.iter().filter(|_| has_price(overlay)).filter_map(|n| prices.get(&(touch.pool.clone(), *at, *n)));
+    for matched in matches {
+        for (at, offerings) in &matched.types {
+            let mut by_price = offerings.iter().filter(|_| has_price(overlay)).filter_map(|n| prices.get(&(matched.pool.clone(), *at, *n)));
             let mut by_capacity =
-                overlay.spec.capacity.iter().filter_map(|(name, _)| capacities.get(&(touch.pool.clone(), *at, name.to_owned())));
+                overlay.spec.capacity.iter().filter_map(|(name, _)| capacities.get(&(matched.pool.clone(), *at, name.to_owned())));
             if let Some(other) = by_price.find(equal).or_else(|| by_capacity.find(equal)) {
                 return Some(other.metadata.name.clone());
             }
@@ -190,42 +192,47 @@ fn conflict(
     None
 }
 
-fn change<'o>(
+fn apply_overlay<'o>(
     overlay: &'o NodeOverlay,
-    touch: &Touch,
+    matched: &OverlayMatch,
     out: &mut Overlaid,
     prices: &mut BTreeMap<(String, usize, usize), &'o NodeOverlay>,
     capacities: &mut BTreeMap<(String, usize, String), &'o NodeOverlay>,
 ) {
-    let Some(types) = out.catalog.get_mut(&touch.pool) else { return };
+    let Some(types) = out.catalog.get_mut(&matched.pool) else { return };
     // Lists are shared between NodePools until one of them is changed.
     let types = Arc::make_mut(types).change();
     let text = overlay.spec.price.as_ref().or(overlay.spec.price_adjustment.as_ref()).filter(|_| has_price(overlay));
-    for (at, offerings) in &touch.types {
+    for (at, offerings) in &matched.types {
         let t = &mut types[*at];
         for n in offerings {
-            let untouched = !prices.contains_key(&(touch.pool.clone(), *at, *n));
-            if let (Some(text), true) = (text, untouched)
+            let unchanged = !prices.contains_key(&(matched.pool.clone(), *at, *n));
+            if let (Some(text), true) = (text, unchanged)
                 && let Some(price) = adjusted(t.offerings[*n].price, text)
             {
                 t.offerings[*n].price = price;
-                prices.insert((touch.pool.clone(), *at, *n), overlay);
-                out.priced.entry(touch.pool.clone()).or_default().insert(t.name.clone());
+                prices.insert((matched.pool.clone(), *at, *n), overlay);
+                out.priced.entry(matched.pool.clone()).or_default().insert(t.name.clone());
             }
         }
         for (name, amount) in overlay.spec.capacity.iter() {
-            let key = (touch.pool.clone(), *at, name.to_owned());
-            if let Entry::Vacant(untouched) = capacities.entry(key) {
+            let key = (matched.pool.clone(), *at, name.to_owned());
+            if let Entry::Vacant(unchanged) = capacities.entry(key) {
                 t.capacity.set(name, amount.max(Quantity::ZERO));
-                untouched.insert(overlay);
-                out.resized.entry(touch.pool.clone()).or_default().entry(t.name.clone()).or_default().set(name, amount.max(Quantity::ZERO));
+                unchanged.insert(overlay);
+                out.resized
+                    .entry(matched.pool.clone())
+                    .or_default()
+                    .entry(t.name.clone())
+                    .or_default()
+                    .set(name, amount.max(Quantity::ZERO));
             }
         }
     }
 }
 
-/// `price` as `text` changes it: empty leaves it, `0.5` replaces it, `+0.1`, `-0.1`, `+10%` and `-10%` change it, not
-/// below zero. Nothing for a text that is none of these.
+/// `price` adjusted by `text`: an empty text keeps it, `0.5` replaces it, and `+0.1`, `-0.1`, `+10%` and `-10%` change
+/// it, but not below zero. `None` for any other text.
 #[must_use]
 pub fn adjusted(price: Price, text: &str) -> Option<Price> {
     if text.is_empty() {
@@ -242,7 +249,7 @@ pub fn adjusted(price: Price, text: &str) -> Option<Price> {
     if (whole.is_empty() && fraction.is_empty()) || !digits(whole) || !digits(fraction) || (percent && sign == 0) {
         return None;
     }
-    // Billionths, of a dollar or of a per cent; what is smaller is cut.
+    // In billionths, of a dollar or of a per cent; smaller fractions are truncated.
     let nanos: i128 = format!("{whole}{fraction:0<9.9}").parse().ok()?;
     let before = i128::from(price.nanos());
     let after = match (sign, percent) {

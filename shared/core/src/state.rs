@@ -1,4 +1,4 @@
-//! What is known of every machine: Nodes and NodeClaims joined, with the pods that are bound to them.
+//! The state of every machine: Nodes and NodeClaims joined, with their bound pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,35 +7,35 @@ use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, Unreadable, conditions, labels};
 use whittle_units::{Quantity, Resources, Timestamp};
 
-/// One machine: a Node, a NodeClaim, or both, joined by provider id.
+/// One machine: a Node, a NodeClaim, or both, joined by provider ID.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StateNode {
     pub node: Option<Arc<Node>>,
     pub claim: Option<Arc<NodeClaim>>,
-    /// Bound pods, as positions in the pods that the state was made from; terminal ones are left out.
+    /// Bound pods, as positions in the pods that the state was built from, without terminal ones.
     pub pods: Vec<usize>,
-    /// Chosen for removal, or being deleted: no room for new pods, and its own pods move.
+    /// Being deleted or chosen for removal: it accepts no pods, and its own pods are rescheduled.
     pub marked_for_deletion: bool,
-    /// Until when pods are expected on it, so that it is not disrupted meanwhile.
+    /// Until when it is nominated for pods, which protects it from disruption.
     pub nominated_until: Option<Timestamp>,
-    /// What stands for it, or on it, and cannot be read: it is left alone.
+    /// Its Node, or a pod on it, that cannot be read; such a machine is not disrupted.
     pub unreadable: Option<String>,
 }
 
 impl StateNode {
-    /// Whether it belongs to a NodeClaim.
+    /// Whether it has a NodeClaim.
     #[must_use]
     pub fn managed(&self) -> bool {
         self.claim.is_some()
     }
 
-    /// Whether the kubelet has joined under its NodeClaim; always true for unmanaged nodes.
+    /// Whether the Node has been registered for its NodeClaim; always true for unmanaged nodes.
     #[must_use]
     pub fn registered(&self) -> bool {
         !self.managed() || self.node_label(labels::REGISTERED) == Some("true")
     }
 
-    /// Whether the node is ready for all pods; always true for unmanaged nodes.
+    /// Whether the node has initialized; always true for unmanaged nodes.
     #[must_use]
     pub fn initialized(&self) -> bool {
         !self.managed() || self.node_label(labels::INITIALIZED) == Some("true")
@@ -56,7 +56,7 @@ impl StateNode {
         }
     }
 
-    /// The labels that simulation goes by: the NodeClaim's until registered, then the Node's.
+    /// The labels that simulations use: the NodeClaim's until registered, then the Node's.
     #[must_use]
     pub fn labels(&self) -> &BTreeMap<String, String> {
         static NONE: BTreeMap<String, String> = BTreeMap::new();
@@ -68,19 +68,19 @@ impl StateNode {
         }
     }
 
-    /// The host name: its label, or the name.
+    /// The hostname label, or else the name.
     #[must_use]
     pub fn hostname(&self) -> &str {
         self.labels().get(labels::HOSTNAME).map(String::as_str).filter(|h| !h.is_empty()).unwrap_or_else(|| self.name())
     }
 
-    /// The NodePool it belongs to, by its label.
+    /// The NodePool, from the label.
     #[must_use]
     pub fn node_pool(&self) -> Option<&str> {
         self.labels().get(labels::NODE_POOL).map(String::as_str)
     }
 
-    /// Capacity; `nodes: 1` is always part of it.
+    /// Capacity, with `nodes: 1` added.
     #[must_use]
     pub fn capacity(&self) -> Resources {
         let mut out = self.reported(|n| &n.status.capacity, |c| &c.status.capacity);
@@ -94,8 +94,8 @@ impl StateNode {
         self.reported(|n| &n.status.allocatable, |c| &c.status.allocatable)
     }
 
-    /// What the Node reports; before initialization what is zero or missing there comes from the NodeClaim, since a
-    /// kubelet starts with empty extended resources.
+    /// What the Node reports. Until initialization, zero or missing amounts come from the NodeClaim, since a kubelet
+    /// starts without extended resources.
     fn reported(&self, of_node: impl Fn(&Node) -> &Resources, of_claim: impl Fn(&NodeClaim) -> &Resources) -> Resources {
         let mut out = self.node.as_ref().map(|n| of_node(n).clone()).unwrap_or_default();
         if let Some(claim) = self.claim.as_ref().filter(|_| !self.initialized() || self.node.is_none()) {
@@ -108,8 +108,8 @@ impl StateNode {
         out
     }
 
-    /// The taints that pods must tolerate to be planned here. Taints that only mark a start-up in progress do not count
-    /// before a managed node has initialized.
+    /// The taints that pods must tolerate. Ephemeral and startup taints are ignored until a managed node has
+    /// initialized.
     #[must_use]
     pub fn simulated_taints(&self) -> Vec<Taint> {
         let Some(claim) = &self.claim else {
@@ -126,7 +126,7 @@ impl StateNode {
     }
 }
 
-/// Taints that come and go while a node starts.
+/// Taints that are removed while a node starts.
 #[must_use]
 pub fn is_ephemeral(taint: &Taint) -> bool {
     let known = [
@@ -142,15 +142,15 @@ pub fn is_ephemeral(taint: &Taint) -> bool {
 /// All machines of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterState {
-    /// By name.
+    /// Sorted by name.
     pub nodes: Vec<StateNode>,
-    /// NodeClaims that were asked for but have no provider id yet: their size is not known, so a pass must wait for them
-    /// or treat their pods as planned for.
+    /// NodeClaims without a provider ID: their size is not known yet, so a pass must wait for them or treat their pods
+    /// as planned.
     pub unlaunched: Vec<Arc<NodeClaim>>,
 }
 
 impl ClusterState {
-    /// Joins the objects of a cluster. `pods` are looked up by the positions in [`StateNode::pods`].
+    /// Joins the objects of a cluster. The positions in [`StateNode::pods`] refer to `objects.pods`.
     #[must_use]
     pub fn of(objects: &ClusterObjects) -> Self {
         let mut by_id: BTreeMap<String, StateNode> = BTreeMap::new();
@@ -172,7 +172,7 @@ impl ClusterState {
             };
             by_id.entry(id).or_default().node = Some(Arc::new(node.clone()));
         }
-        let mut nodes: Vec<StateNode> = by_id.into_values().filter_map(taken_in).collect();
+        let mut nodes: Vec<StateNode> = by_id.into_values().filter_map(without_early_node).collect();
         for node in &mut nodes {
             node.marked_for_deletion = being_deleted(node);
         }
@@ -183,25 +183,25 @@ impl ClusterState {
         out
     }
 
-    /// Notes which machines have something that cannot be read.
+    /// Marks machines whose Node or pods cannot be read.
     fn mark_unreadable(&mut self, objects: &ClusterObjects) {
-        for odd in &objects.unreadable {
+        for object in &objects.unreadable {
             for node in self.nodes.iter_mut().filter(|node| node.unreadable.is_none()) {
-                if concerns(odd, node) {
-                    node.unreadable = Some(format!("{} {}", odd.kind, odd.metadata.key()));
+                if concerns(object, node) {
+                    node.unreadable = Some(format!("{} {}", object.kind, object.metadata.key()));
                 }
             }
         }
     }
 
-    /// Notes which pod is on which machine.
+    /// Assigns bound pods to their machines.
     fn bind(&mut self, objects: &ClusterObjects) {
         let mut at: BTreeMap<String, usize> =
             self.nodes.iter().enumerate().filter_map(|(n, s)| Some((s.node.as_ref()?.metadata.name.clone(), n))).collect();
-        // The room of a machine whose Node cannot be read is taken by its pods all the same.
-        for odd in objects.unreadable_of(Node::KIND) {
-            if let Some(n) = self.nodes.iter().position(|state| is_node_of(odd, state)) {
-                at.entry(odd.metadata.name.clone()).or_insert(n);
+        // Pods also use resources of a machine whose Node cannot be read.
+        for object in objects.unreadable_of(Node::KIND) {
+            if let Some(n) = self.nodes.iter().position(|state| is_node_of(object, state)) {
+                at.entry(object.metadata.name.clone()).or_insert(n);
             }
         }
         for (p, pod) in objects.pods.iter().enumerate() {
@@ -211,40 +211,40 @@ impl ClusterState {
         }
     }
 
-    /// The names of the Nodes (not NodeClaims) by state node.
+    /// Names of all Nodes, without NodeClaims.
     #[must_use]
     pub fn node_names(&self) -> BTreeSet<&str> {
         self.nodes.iter().filter_map(|n| n.node.as_ref().map(|n| n.metadata.name.as_str())).collect()
     }
 }
 
-/// Whether an object that cannot be read is the Node of a machine.
-fn is_node_of(odd: &Unreadable, state: &StateNode) -> bool {
-    let Some(claim) = state.claim.as_ref().filter(|_| odd.kind == Node::KIND) else { return false };
-    let named = !odd.node_name.is_empty() && claim.status.node_name == odd.node_name;
-    claim.status.provider_id == odd.provider_id || named
+/// Whether an unreadable object is the Node of a machine.
+fn is_node_of(object: &Unreadable, state: &StateNode) -> bool {
+    let Some(claim) = state.claim.as_ref().filter(|_| object.kind == Node::KIND) else { return false };
+    let named = !object.node_name.is_empty() && claim.status.node_name == object.node_name;
+    claim.status.provider_id == object.provider_id || named
 }
 
-/// Whether an object that cannot be read is the Node of a machine, or a pod on it.
-fn concerns(odd: &Unreadable, state: &StateNode) -> bool {
-    let on_it = |name: &str| {
+/// Whether an unreadable object is the Node of a machine, or a pod on it.
+fn concerns(object: &Unreadable, state: &StateNode) -> bool {
+    let is_node = |name: &str| {
         state.node.as_ref().is_some_and(|node| node.metadata.name == name)
             || state.claim.as_ref().is_some_and(|claim| claim.status.node_name == name)
     };
-    match odd.kind.as_str() {
-        Node::KIND => is_node_of(odd, state),
-        Pod::KIND => !odd.node_name.is_empty() && on_it(&odd.node_name),
+    match object.kind.as_str() {
+        Node::KIND => is_node_of(object, state),
+        Pod::KIND => !object.node_name.is_empty() && is_node(&object.node_name),
         _ => false,
     }
 }
 
-/// A Node of ours that has not initialized and does not say its type yet is not looked at; its claim stands for it.
-fn taken_in(mut state: StateNode) -> Option<StateNode> {
-    let early = |node: &Arc<Node>| {
-        let said = |key: &str| node.metadata.label(key).is_some();
-        said(labels::NODE_POOL) && !said(labels::INITIALIZED) && !said(labels::INSTANCE_TYPE)
+/// Drops a Node that has not initialized and has no instance type label yet; its NodeClaim represents the machine.
+fn without_early_node(mut state: StateNode) -> Option<StateNode> {
+    let is_early = |node: &Arc<Node>| {
+        let has_label = |key: &str| node.metadata.label(key).is_some();
+        has_label(labels::NODE_POOL) && !has_label(labels::INITIALIZED) && !has_label(labels::INSTANCE_TYPE)
     };
-    if state.node.as_ref().is_some_and(early) {
+    if state.node.as_ref().is_some_and(is_early) {
         state.node = None;
     }
     (state.node.is_some() || state.claim.is_some()).then_some(state)

@@ -69,7 +69,7 @@ fn its_pods_have_names_that_stay_and_no_volumes_of_their_own() {
     assert_eq!(pod.spec.node_selector["disk"], "ssd");
     let status = &resolved.object.status;
     assert_eq!(status.pod_template_ref.as_ref().map(|template| template.name.as_str()), Some("web"));
-    assert_eq!((status.pod_template_generation, status.provisioning_strategy.as_deref()), (Some(3), Some(ACTIVE)));
+    assert_eq!((status.pod_template_generation, status.provisioning_strategy.as_deref()), (Some(3), Some(DEFAULT_STRATEGY)));
 }
 
 #[track_caller]
@@ -96,10 +96,9 @@ fn what_cannot_be_resolved_says_why_and_keeps_no_room() {
     check_unresolved(json!({"replicas": 1}), "ResolutionFailed");
 }
 
-/// What the condition says after a run that put these of its pods on a node, on a new machine, on one that is on its way, or
-/// nowhere.
+/// The condition after a pass that placed `fit`, `new`, `on_the_way` and `failed` of the pods.
 #[track_caller]
-fn check_told(old: &[usize], new: &[usize], on_the_way: &[usize], failed: &[usize], expected: Option<(ConditionStatus, &str)>) {
+fn check_condition(old: &[usize], new: &[usize], on_the_way: &[usize], failed: &[usize], expected: Option<(ConditionStatus, &str)>) {
     let buffer = resolve(&buffer(json!({"podTemplateRef": {"name": "web"}, "replicas": 4})), Ok(&source(1)), now());
     let pods = |list: &[usize]| list.iter().map(|n| PodRef::of(&buffer.pods[*n])).collect::<Vec<_>>();
     let mut plan = Plan::default();
@@ -147,11 +146,11 @@ fn empty_claim(instance_types: crate::schedule::TypeNames) -> NewClaim {
 #[test]
 fn a_buffer_is_told_whether_its_room_is_there() {
     use ConditionStatus::{False, True};
-    check_told(&[0, 1, 2, 3], &[], &[], &[], Some((True, "FitsExistingCapacity")));
-    check_told(&[0, 1], &[2, 3], &[], &[], Some((False, "RequiresNewCapacity")));
-    check_told(&[0, 1], &[], &[2, 3], &[], Some((False, "RequiresNewCapacity")));
-    check_told(&[0, 1], &[], &[], &[2, 3], Some((False, "RequiresNewCapacity")));
-    check_told(&[], &[], &[], &[], None);
+    check_condition(&[0, 1, 2, 3], &[], &[], &[], Some((True, "FitsExistingCapacity")));
+    check_condition(&[0, 1], &[2, 3], &[], &[], Some((False, "RequiresNewCapacity")));
+    check_condition(&[0, 1], &[], &[2, 3], &[], Some((False, "RequiresNewCapacity")));
+    check_condition(&[0, 1], &[], &[], &[2, 3], Some((False, "RequiresNewCapacity")));
+    check_condition(&[], &[], &[], &[], None);
 }
 
 #[test]

@@ -1,27 +1,27 @@
-//! Pretend pods of capacity buffers.
+//! Virtual pods of capacity buffers.
 
 use whittle_api::k8s::{Pod, PodCondition, PodStatus, PodTemplate};
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_api::{ObjectMeta, conditions};
 
-/// Annotations that mark a pretend pod; only pods with all three are taken for one.
+/// The annotations of a virtual pod; only pods with all three are virtual.
 pub const FAKE_POD: &str = "karpenter.sh/capacity-buffer-fake-pod";
 /// Name of the buffer.
 pub const BUFFER_NAME: &str = "karpenter.sh/capacity-buffer-name";
 /// Namespace of the buffer.
 pub const BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
 
-/// The pods that stand for the room that `buffer` reserves; none while it is not ready.
+/// The virtual pods of `buffer`; none while it is not ready.
 #[must_use]
 pub fn virtual_pods(buffer: &CapacityBuffer, template: &PodTemplate) -> Vec<Pod> {
     let count = buffer.status.replicas.unwrap_or(0).max(0);
     if !conditions::is_true(&buffer.status.conditions, conditions::READY_FOR_PROVISIONING) {
         return Vec::new();
     }
-    (1..=count).map(|n| one(buffer, template, n)).collect()
+    (1..=count).map(|n| virtual_pod(buffer, template, n)).collect()
 }
 
-fn one(buffer: &CapacityBuffer, template: &PodTemplate, n: i32) -> Pod {
+fn virtual_pod(buffer: &CapacityBuffer, template: &PodTemplate, n: i32) -> Pod {
     let meta = &buffer.metadata;
     let mut spec = template.spec.clone();
     spec.node_name.clear();
@@ -44,9 +44,9 @@ fn one(buffer: &CapacityBuffer, template: &PodTemplate, n: i32) -> Pod {
     }
 }
 
-/// Whether the pod is a pretend one.
+/// Whether the pod is a virtual pod of a buffer.
 #[must_use]
 pub fn is_virtual(pod: &Pod) -> bool {
-    let given = |key| pod.metadata.annotation(key).is_some_and(|value| !value.is_empty());
-    pod.metadata.annotation(FAKE_POD) == Some("true") && given(BUFFER_NAME) && given(BUFFER_NAMESPACE)
+    let has_annotation = |key| pod.metadata.annotation(key).is_some_and(|value| !value.is_empty());
+    pod.metadata.annotation(FAKE_POD) == Some("true") && has_annotation(BUFFER_NAME) && has_annotation(BUFFER_NAMESPACE)
 }

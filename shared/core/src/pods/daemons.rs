@@ -1,4 +1,4 @@
-//! One pod per DaemonSet, to know what daemons take of a node.
+//! One representative pod per DaemonSet, for the resources that daemons use on a node.
 
 use super::eligibility::is_daemon_owned;
 use crate::requirements::{self, Requirements};
@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use whittle_api::ObjectMeta;
 use whittle_api::k8s::{Container, DaemonSet, Pod};
 
-/// A representative pod for each DaemonSet, by namespace and name: a copy of its newest live pod (which shows what
-/// admission made of it), or one from the template. The template's required node affinity always counts, because the
+/// A representative pod for each DaemonSet, sorted by namespace and name: a copy of its newest live pod, which includes
+/// changes by admission, or else one from the template. The node affinity always comes from the template, because the
 /// controller pins live pods to their nodes.
 #[must_use]
 pub fn daemon_pods(sets: &[DaemonSet], pods: &[Pod]) -> Vec<Pod> {
     let mut newest: BTreeMap<(&str, &str), &Pod> = BTreeMap::new();
     for pod in pods.iter().filter(|p| is_daemon_owned(p)) {
         let Some(owner) = pod.metadata.controller().or_else(|| pod.metadata.owner_references.first()) else { continue };
-        let slot = newest.entry((&pod.metadata.namespace, &owner.name)).or_insert(pod);
+        let newest_pod = newest.entry((&pod.metadata.namespace, &owner.name)).or_insert(pod);
         let age = |p: &Pod| (p.metadata.creation_timestamp, p.metadata.uid.clone());
-        if age(pod) > age(slot) {
-            *slot = pod;
+        if age(pod) > age(newest_pod) {
+            *newest_pod = pod;
         }
     }
     let mut out: Vec<Pod> = sets
@@ -57,7 +57,7 @@ fn with_template_affinity(live: &Pod, set: &DaemonSet) -> Pod {
     if template.is_some() {
         node_affinity.required = template;
     } else if pinned {
-        // What is left is the controller's own pin to the node.
+        // Without a template affinity, the match fields are the controller's pin to the node.
         if let Some(required) = &mut node_affinity.required {
             required.node_selector_terms.retain(|t| t.match_fields.is_empty());
             if required.node_selector_terms.is_empty() {
@@ -68,7 +68,7 @@ fn with_template_affinity(live: &Pod, set: &DaemonSet) -> Pod {
     pod
 }
 
-/// A limit whose resource has no request is the request, as admission would make it.
+/// A limit without a request becomes the request, as in the API server's defaulting.
 fn limits_become_requests(container: &mut Container) {
     if let Some(resources) = &mut container.resources {
         for (name, amount) in &resources.limits.0 {
@@ -77,7 +77,7 @@ fn limits_become_requests(container: &mut Container) {
     }
 }
 
-/// The strict requirements of a daemon, once per required affinity term: any one of them may hold.
+/// The required node constraints of a daemon, one per required affinity term: any one of them may hold.
 #[must_use]
 pub fn daemon_terms(pod: &Pod) -> Vec<Requirements> {
     let base = requirements::from_selector(&pod.spec.node_selector);

@@ -1,10 +1,10 @@
-//! Which pods take part in a pass, and which move when their node goes.
+//! Which pods are provisioned for, and which are rescheduled when their node is removed.
 
 use whittle_api::k8s::{IntOrString, Pod, PodDisruptionBudget, Taint, TaintEffect};
 use whittle_api::{GoDuration, labels};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Whether the pod waits for a node that we may provide: the scheduler gave up on it, and nothing else is responsible.
+/// Whether the pod is pending, unschedulable and not assigned to a node in any other way.
 #[must_use]
 pub fn is_provisionable(pod: &Pod) -> bool {
     pod.condition("PodScheduled").is_some_and(|c| c.reason == "Unschedulable")
@@ -28,36 +28,36 @@ fn owned_by(pod: &Pod, kind: &str, api_version: &str) -> bool {
     pod.metadata.owner_references.iter().any(|o| o.kind == kind && o.api_version == api_version)
 }
 
-/// Whether the pod still runs and is not on its way out.
+/// Whether the pod is neither finished nor terminating.
 #[must_use]
 pub fn is_active(pod: &Pod) -> bool {
     !pod.is_terminal() && !pod.metadata.is_deleting()
 }
 
-/// Whether a replacement of this pod will need a place once it is gone from its node.
+/// Whether the pod, or its replacement, must be scheduled elsewhere when its node is removed.
 #[must_use]
 pub fn is_reschedulable(pod: &Pod) -> bool {
-    let comes_back = is_active(pod) || (!pod.is_terminal() && owned_by(pod, "StatefulSet", "apps/v1"));
-    comes_back && !is_daemon_owned(pod) && !is_mirror(pod)
+    let needs_node = is_active(pod) || (!pod.is_terminal() && owned_by(pod, "StatefulSet", "apps/v1"));
+    needs_node && !is_daemon_owned(pod) && !is_mirror(pod)
 }
 
-/// What `karpenter.sh/do-not-disrupt`, or its old form `karpenter.sh/do-not-evict`, says.
+/// The value of `karpenter.sh/do-not-disrupt`, or of the deprecated `karpenter.sh/do-not-evict`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// No annotation, or one whose time is over.
+    /// No annotation, or its duration has elapsed.
     None,
     Active,
     /// The annotation is neither `true` nor a positive duration; it has no effect.
     Unreadable,
 }
 
-/// Whether the pod's owner asked to leave it alone, as of `now`. Pods that do not run any more have no protection.
+/// Whether the pod's annotations forbid its disruption at `now`. Finished and terminating pods are not protected.
 #[must_use]
 pub fn do_not_disrupt(pod: &Pod, now: Timestamp) -> Protection {
     if !is_active(pod) {
         return Protection::None;
     }
-    // The old form knows only yes and no.
+    // The deprecated annotation has no durations.
     if pod.metadata.annotation(labels::DO_NOT_EVICT) == Some("true") {
         return Protection::Active;
     }
@@ -75,8 +75,8 @@ pub fn do_not_disrupt(pod: &Pod, now: Timestamp) -> Protection {
     }
 }
 
-/// Whether the pod is to be planned for when its node is being removed: it is reschedulable, and neither its owner nor
-/// a disruption budget holds it in place.
+/// Whether to plan for the pod when its node is being removed: it is reschedulable, and neither an annotation nor a
+/// PodDisruptionBudget prevents its eviction for good.
 #[must_use]
 pub fn moves_with_its_node(pod: &Pod, budgets: &[PodDisruptionBudget], now: Timestamp) -> bool {
     is_reschedulable(pod) && do_not_disrupt(pod, now) != Protection::Active && !fully_blocked(pod, budgets)
@@ -94,9 +94,9 @@ fn fully_blocked(pod: &Pod, budgets: &[PodDisruptionBudget]) -> bool {
         .collect();
     match &selecting[..] {
         [] => false,
-        [only] => {
+        [budget] => {
             let unready = pod.condition("Ready").is_some_and(|c| c.status == "False");
-            !(only.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" && unready) && never_allows(only)
+            !(budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" && unready) && never_allows(budget)
         }
         _ => true,
     }
@@ -111,7 +111,7 @@ fn never_allows(budget: &PodDisruptionBudget) -> bool {
     none || matches!(&budget.spec.min_available, Some(IntOrString::Text(text)) if text == "100%")
 }
 
-/// Whether the pod asks for dynamic resources, which we recognise but do not allocate.
+/// Whether the pod uses dynamic resource claims, which are recognised but not allocated.
 #[must_use]
 pub fn needs_resource_claims(pod: &Pod) -> bool {
     let in_container = |c: &whittle_api::k8s::Container| c.resources.as_ref().is_some_and(|r| !r.claims.is_empty());

@@ -1,4 +1,4 @@
-//! What a pod asks for and whether it is ours to place.
+//! What a pod requests, and whether it is to be scheduled.
 
 mod buffers;
 mod daemons;

@@ -1,9 +1,9 @@
-//! Ports of the host that a pod occupies.
+//! Host ports of pods.
 
 use std::fmt;
 use whittle_api::k8s::Pod;
 
-/// A port of the host, on one address or all.
+/// A host port, on one address or all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
     /// `0.0.0.0` or `::` for all addresses.
@@ -13,7 +13,7 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Whether two pods with these ports cannot share a machine.
+    /// Whether pods with these ports cannot run on the same machine.
     #[must_use]
     pub fn clashes(&self, other: &Self) -> bool {
         self.port == other.port && self.protocol == other.protocol && (self.ip == other.ip || self.is_any() || other.is_any())

@@ -1,11 +1,11 @@
-//! How much a pod takes of a node.
+//! Resource requests of pods.
 
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Container, Pod};
 use whittle_units::{Quantity, Resources};
 
-/// What the pod takes: the larger of what runs side by side and of the start-up peak, with overhead, and one of `pods`.
-/// Amounts below zero, which no API server accepts, count as nothing: no pod makes room for another.
+/// Effective requests of the pod: the larger of its running containers and the startup peak, plus overhead and one
+/// `pods`. Negative amounts, which the API server rejects, count as zero.
 #[must_use]
 pub fn effective_requests(pod: &Pod) -> Resources {
     let spec = &pod.spec;
@@ -18,12 +18,12 @@ pub fn effective_requests(pod: &Pod) -> Resources {
     }
     let mut sidecars = Resources::new();
     for container in &spec.init_containers {
-        let mut at_once = sidecars.clone();
-        add_requests(&mut at_once, pod, container, is_sidecar(container));
+        let mut peak = sidecars.clone();
+        add_requests(&mut peak, pod, container, is_sidecar(container));
         if is_sidecar(container) {
-            sidecars = at_once.clone();
+            sidecars = peak.clone();
         }
-        total.raise_to(&at_once);
+        total.raise_to(&peak);
     }
     if let Some(whole) = &spec.resources {
         for (name, amount) in whole.requests.iter() {
@@ -37,7 +37,7 @@ pub fn effective_requests(pod: &Pod) -> Resources {
     total
 }
 
-/// The sum over several pods; `pods` counts them.
+/// The sum over several pods, with their count as `pods`.
 pub fn total_requests<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Resources {
     let mut total = Resources::new();
     for pod in pods {
@@ -46,7 +46,7 @@ pub fn total_requests<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Resources 
     total
 }
 
-/// The resources of which some part of the pod asks for less than nothing, with what it asks.
+/// The negative requests of a pod, by resource.
 #[must_use]
 pub fn negative_requests(pod: &Pod) -> BTreeMap<&str, Quantity> {
     let spec = &pod.spec;
@@ -59,23 +59,23 @@ fn is_sidecar(container: &Container) -> bool {
     container.restart_policy == "Always"
 }
 
-/// Adds what a container takes. While one that `stays` is being resized in place, it takes the most of what is asked,
-/// what runs and what the node has set aside; a growth that the node has refused for good does not count.
-fn add_requests(total: &mut Resources, pod: &Pod, container: &Container, stays: bool) {
+/// Adds the requests of a container. While a container that keeps running is resized in place, it uses the largest of
+/// its request, its running resources and what the node has allocated; an infeasible resize does not count.
+fn add_requests(total: &mut Resources, pod: &Pod, container: &Container, keeps_running: bool) {
     let asked = container.resources.as_ref().map(|r| &r.requests);
     let statuses = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
-    let status = statuses.filter(|_| stays).find(|s| s.name == container.name);
+    let status = statuses.filter(|_| keeps_running).find(|s| s.name == container.name);
     let Some((status, running)) = status.and_then(|s| Some((s, s.resources.as_ref()?))) else {
         if let Some(asked) = asked {
             total.add_demand(asked);
         }
         return;
     };
-    let mut most = running.requests.clone();
-    most.raise_to(&status.allocated_resources);
-    let refused = pod.condition("PodResizePending").is_some_and(|c| c.reason == "Infeasible");
-    if let (Some(asked), false) = (asked, refused) {
-        most.raise_to(asked);
+    let mut largest = running.requests.clone();
+    largest.raise_to(&status.allocated_resources);
+    let infeasible = pod.condition("PodResizePending").is_some_and(|c| c.reason == "Infeasible");
+    if let (Some(asked), false) = (asked, infeasible) {
+        largest.raise_to(asked);
     }
-    total.add_demand(&most);
+    total.add_demand(&largest);
 }

@@ -1,9 +1,9 @@
-//! Taints and who puts up with them.
+//! Taints and tolerations.
 
 use whittle_api::k8s::{Taint, Toleration};
 
-/// Whether one toleration covers `taint`.
-fn covers(toleration: &Toleration, taint: &Taint) -> bool {
+/// Whether one toleration tolerates `taint`.
+fn tolerates_taint(toleration: &Toleration, taint: &Taint) -> bool {
     if !toleration.effect.is_empty() && toleration.effect != taint.effect.to_string() {
         return false;
     }
@@ -14,21 +14,21 @@ fn covers(toleration: &Toleration, taint: &Taint) -> bool {
         "" | "Equal" => !toleration.key.is_empty() && toleration.value == taint.value,
         "Exists" => true,
         "Lt" | "Gt" => match (taint.value.parse::<i64>(), toleration.value.parse::<i64>()) {
-            (Ok(there), Ok(bound)) if toleration.operator == "Lt" => there < bound,
-            (Ok(there), Ok(bound)) => there > bound,
+            (Ok(value), Ok(bound)) if toleration.operator == "Lt" => value < bound,
+            (Ok(value), Ok(bound)) => value > bound,
             _ => false,
         },
         _ => false,
     }
 }
 
-/// Whether some toleration covers `taint`.
+/// Whether any toleration tolerates `taint`.
 #[must_use]
 pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
-    tolerations.iter().any(|t| covers(t, taint))
+    tolerations.iter().any(|t| tolerates_taint(t, taint))
 }
 
-/// The taints that no toleration covers, whatever their effect.
+/// The taints that are not tolerated, whatever their effect.
 #[must_use]
 pub fn untolerated(tolerations: &[Toleration], taints: &[Taint]) -> Vec<Taint> {
     taints.iter().filter(|t| !tolerates(tolerations, t)).cloned().collect()

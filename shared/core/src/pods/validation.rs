@@ -1,15 +1,14 @@
-//! Faults of a pod that make it impossible for us to place it.
+//! Validation of a pod's node constraints.
 
 use crate::requirements::canonical_key;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::Operator;
 use whittle_api::labels;
 
-/// Whether nodes of ours can never carry `key` by a user's wish: Karpenter's domains beyond the well-known keys, and
-/// the host name.
+/// Whether users must not set `key` as a label: Karpenter's domains except the well-known keys, and the hostname.
 #[must_use]
 pub fn is_restricted(key: &str, well_known: impl Fn(&str) -> bool) -> bool {
-    // Nodes of pools that came from a Provisioner carry its label, so workloads may ask for it or shun it.
+    // Nodes of pools converted from a Provisioner have its label, so workloads may refer to it.
     if well_known(key) || key == labels::PROVISIONER_NAME {
         return false;
     }
@@ -18,7 +17,7 @@ pub fn is_restricted(key: &str, well_known: impl Fn(&str) -> bool) -> bool {
     key == labels::HOSTNAME || within(labels::KARPENTER_DOMAIN) || within(labels::AWS_DOMAIN)
 }
 
-/// The faults of a pending pod's node selector and required node affinity. Preferences are not looked at.
+/// The errors in a pending pod's node selector and required node affinity. Preferences are not validated.
 #[must_use]
 pub fn faults(pod: &Pod, well_known: impl Fn(&str) -> bool + Copy) -> Vec<String> {
     let mut out = Vec::new();
@@ -37,7 +36,7 @@ pub fn faults(pod: &Pod, well_known: impl Fn(&str) -> bool + Copy) -> Vec<String
     out
 }
 
-/// The faults of one requirement: operator, key and values.
+/// The errors in one requirement.
 #[must_use]
 pub fn requirement_faults(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str) -> bool) -> Vec<String> {
     let mut out = Vec::new();
@@ -47,7 +46,7 @@ pub fn requirement_faults(key: &str, operator: &str, values: &[String], well_kno
 
 fn check(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str) -> bool, out: &mut Vec<String>) {
     let key = canonical_key(key);
-    let Some(word) = Operator::parse(operator) else {
+    let Some(parsed) = Operator::parse(operator) else {
         out.push(format!("key {key} has an unsupported operator {operator}: use In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte or Lte"));
         return;
     };
@@ -60,7 +59,7 @@ fn check(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str)
     for value in values.iter().filter(|v| !is_label_value(v)) {
         out.push(format!("value {value:?} for key {key} is not a label value"));
     }
-    match word {
+    match parsed {
         Operator::In if values.is_empty() => out.push(format!("key {key} with operator In must have a value")),
         Operator::In => known_values(key, values, out),
         Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte if !matches!(values, [only] if only.parse::<i64>().is_ok_and(|n| n >= 0)) =>
@@ -71,7 +70,7 @@ fn check(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str)
     }
 }
 
-/// Keys with a closed set of values need at least one of them.
+/// At least one value must be known for keys with a fixed set of values.
 fn known_values(key: &str, values: &[String], out: &mut Vec<String>) {
     let known: &[&str] = match key {
         labels::CAPACITY_TYPE => &[labels::CAPACITY_ON_DEMAND, labels::CAPACITY_SPOT, labels::CAPACITY_RESERVED],
@@ -90,17 +89,17 @@ fn is_qualified_name(key: &str) -> bool {
 }
 
 fn is_dns_label(part: &str) -> bool {
-    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    edge(part.as_bytes().first())
-        && edge(part.as_bytes().last())
+    let is_alphanumeric = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    is_alphanumeric(part.as_bytes().first())
+        && is_alphanumeric(part.as_bytes().last())
         && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
-/// Up to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at either end; or nothing.
+/// Up to 63 letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit; or empty.
 fn is_label_value(text: &str) -> bool {
-    let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
+    let is_alphanumeric = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
     text.len() <= 63
-        && edge(text.as_bytes().first())
-        && edge(text.as_bytes().last())
+        && is_alphanumeric(text.as_bytes().first())
+        && is_alphanumeric(text.as_bytes().last())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }

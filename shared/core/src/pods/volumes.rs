@@ -1,4 +1,5 @@
-//! Volume claims: whether they can be served, where they pin a pod, and which driver attaches them.
+//! Persistent volume claims: whether they can be bound, where they restrict their pod to, and which driver attaches
+//! them.
 
 use crate::requirements::{Allowed, Requirements, canonical_key, term_requirements};
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use whittle_api::{ClusterObjects, labels};
 
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const EBS_DRIVER: &str = "ebs.csi.aws.com";
-/// More combinations than this are not looked at: no real pod has them, and they must not slow the others.
+/// Limit on combinations of alternatives: real pods have far fewer, and one pod must not slow down all others.
 const MAX_ALTERNATIVES: usize = 64;
 
 /// A claim of a pod and the driver that attaches its volume.
@@ -46,13 +47,13 @@ impl<'a> Volumes<'a> {
         drivers.iter().filter_map(|d| Some((d.name.clone(), usize::try_from(d.allocatable.as_ref()?.count?).unwrap_or(0)))).collect()
     }
 
-    /// The faults of the pod's claims; a pod with any is not considered.
+    /// The errors in the pod's claims; a pod with any is not scheduled.
     #[must_use]
     pub fn faults(&self, pod: &Pod) -> Vec<String> {
-        claim_names(pod).iter().filter_map(|name| self.fault(&pod.metadata.namespace, name)).collect()
+        claim_names(pod).iter().filter_map(|name| self.claim_error(&pod.metadata.namespace, name)).collect()
     }
 
-    fn fault(&self, namespace: &str, name: &str) -> Option<String> {
+    fn claim_error(&self, namespace: &str, name: &str) -> Option<String> {
         let Some(claim) = self.claims.get(&(namespace, name)) else {
             return Some(format!("getting persistent volume claim, persistentvolumeclaims \"{name}\" not found"));
         };
@@ -86,18 +87,19 @@ impl<'a> Volumes<'a> {
         }
     }
 
-    /// Where the pod's volumes let it run: alternatives in order, of which one must hold. None at all means anywhere.
+    /// Where the pod's volumes allow it to run: ordered alternatives, of which one must hold. Empty means anywhere.
     ///
     /// # Errors
-    /// A claim, volume or class that cannot be read.
+    ///
+    /// A claim, volume or class does not exist.
     pub fn alternatives(&self, pod: &Pod) -> Result<Vec<Requirements>, String> {
         let mut out: Vec<Requirements> = Vec::new();
         for name in claim_names(pod) {
-            let here = self.alternatives_of(&pod.metadata.namespace, &name)?;
-            if here.is_empty() {
+            let of_claim = self.alternatives_of(&pod.metadata.namespace, &name)?;
+            if of_claim.is_empty() {
                 continue;
             }
-            out = if out.is_empty() { here } else { combine(&out, &here) };
+            out = if out.is_empty() { of_claim } else { combine(&out, &of_claim) };
             out.truncate(MAX_ALTERNATIVES);
         }
         Ok(out)
@@ -128,7 +130,7 @@ impl<'a> Volumes<'a> {
         Ok(class.allowed_topologies.iter().filter(|t| !t.match_label_expressions.is_empty()).map(term).collect())
     }
 
-    /// The pod's claims and their drivers; claims without a known driver are not limited and left out.
+    /// The pod's claims with their drivers, except claims without a known driver, which are not limited.
     #[must_use]
     pub fn uses(&self, pod: &Pod) -> Vec<VolumeUse> {
         let namespace = &pod.metadata.namespace;
@@ -158,7 +160,7 @@ impl<'a> Volumes<'a> {
     }
 }
 
-/// The CSI driver that took over an in-tree plugin.
+/// The CSI driver that replaces an in-tree plugin.
 fn csi_name(provisioner: &str) -> &str {
     match provisioner {
         "kubernetes.io/aws-ebs" => EBS_DRIVER,
@@ -201,7 +203,7 @@ fn volume_terms(volume: &PersistentVolume) -> Vec<Requirements> {
         .collect()
 }
 
-/// All pairs that can hold together, in order; all pairs at all when none can, so that the pod fails with a reason.
+/// All compatible pairs, in order; all pairs if none is compatible, so that scheduling reports the conflict.
 fn combine(first: &[Requirements], second: &[Requirements]) -> Vec<Requirements> {
     let pair = |a: &Requirements, b: &Requirements| {
         let mut both = a.clone();

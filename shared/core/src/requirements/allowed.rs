@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Write as _};
 
 /// A label value that may also be read as an integer, for bounds.
 pub trait Value: Clone + Ord {
-    /// The value as a signed 64-bit integer, if it is one.
+    /// The value as an integer, if it is one.
     fn as_int(&self) -> Option<i64>;
 }
 
@@ -14,16 +14,16 @@ impl Value for String {
     }
 }
 
-/// The operator that a set of allowed values amounts to. Bounds alone count as `Exists`.
+/// The operator that a set of allowed values corresponds to. Bounds alone count as `Exists`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
     /// One of the listed values.
     In,
-    /// Anything but the listed values, absence included.
+    /// Any value except the listed ones, or none.
     NotIn,
     /// Any value.
     Exists,
-    /// No value at all.
+    /// The label is absent.
     DoesNotExist,
 }
 
@@ -44,9 +44,8 @@ impl Operator {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Allowed<V> {
     complement: bool,
-    /// Whether a node without the label satisfies this. `Exists`, `In` and bounds demand a label, and the demand outlives
-    /// every narrowing: a set that was emptied and still demands one is a contradiction, unlike a deliberate
-    /// `DoesNotExist`.
+    /// Whether a node without the label satisfies this. `Exists`, `In` and bounds require a label, and still do after
+    /// every intersection: an empty set that requires one is a contradiction, unlike a deliberate `DoesNotExist`.
     absence: bool,
     values: Vec<V>,
     gte: Option<i64>,
@@ -67,7 +66,7 @@ impl<V: Value> Allowed<V> {
         Self { complement: false, absence: true, ..Self::any() }
     }
 
-    /// A label that no value satisfies.
+    /// Requires a label, but allows no value.
     fn never() -> Self {
         Self { complement: false, ..Self::any() }
     }
@@ -117,14 +116,14 @@ impl<V: Value> Allowed<V> {
         bound.checked_sub(1).map_or_else(Self::never, Self::at_most)
     }
 
-    /// The same values with a demand for this many distinct ones.
+    /// The same values with this `minValues`.
     #[must_use]
     pub fn with_min_values(mut self, min_values: Option<u32>) -> Self {
         self.min_values = min_values;
         self
     }
 
-    /// How many distinct values a set of instance types must keep, if that is asked for.
+    /// `minValues`: how many distinct values a set of instance types must keep.
     #[must_use]
     pub fn min_values(&self) -> Option<u32> {
         self.min_values
@@ -136,13 +135,13 @@ impl<V: Value> Allowed<V> {
         &self.values
     }
 
-    /// The members, when they are finitely many.
+    /// The allowed values, if the set is finite.
     #[must_use]
     pub fn members(&self) -> Option<&[V]> {
         (!self.complement).then_some(&self.values[..])
     }
 
-    /// The only member, when there is exactly one.
+    /// The only allowed value, if there is exactly one.
     #[must_use]
     pub fn single(&self) -> Option<&V> {
         match (self.complement, &self.values[..]) {
@@ -157,19 +156,19 @@ impl<V: Value> Allowed<V> {
         (self.gte, self.lte)
     }
 
-    /// Whether two constraints on this label contradict each other.
+    /// Whether the label is required but no value is allowed.
     #[must_use]
     pub fn is_contradiction(&self) -> bool {
         self.is_empty() && !self.absence
     }
 
-    /// Whether no node could carry a fitting value: `DoesNotExist` or a contradiction.
+    /// Whether no value is allowed: `DoesNotExist` or a contradiction.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.complement && self.values.is_empty()
     }
 
-    /// The operator this amounts to.
+    /// The operator that this corresponds to.
     #[must_use]
     pub fn operator(&self) -> Operator {
         match (self.complement, self.values.is_empty()) {
@@ -180,7 +179,7 @@ impl<V: Value> Allowed<V> {
         }
     }
 
-    /// Whether absence of the label satisfies this.
+    /// Whether a node without the label satisfies this.
     #[must_use]
     pub fn allows_absence(&self) -> bool {
         self.absence
@@ -192,11 +191,11 @@ impl<V: Value> Allowed<V> {
         self.complement != self.values.binary_search(value).is_ok() && within(value, self.gte, self.lte)
     }
 
-    /// The values that satisfy both. The larger demand for distinct values is kept.
+    /// The values that satisfy both, with the larger `minValues`.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Self {
         let gte = self.gte.max(other.gte);
-        let lte = least(self.lte, other.lte);
+        let lte = smaller(self.lte, other.lte);
         let min_values = self.min_values.max(other.min_values);
         let mut out = Self {
             complement: self.complement && other.complement,
@@ -211,8 +210,8 @@ impl<V: Value> Allowed<V> {
         } else {
             out.values = match (self.complement, other.complement) {
                 (true, true) => Self::except(self.values.iter().chain(&other.values).cloned()).values,
-                (true, false) => minus(&other.values, &self.values),
-                (false, true) => minus(&self.values, &other.values),
+                (true, false) => difference(&other.values, &self.values),
+                (false, true) => difference(&self.values, &other.values),
                 (false, false) => self.values.iter().filter(|v| other.values.binary_search(v).is_ok()).cloned().collect(),
             };
             out.values.retain(|v| within(v, gte, lte));
@@ -227,19 +226,20 @@ impl<V: Value> Allowed<V> {
     /// Whether some value satisfies both.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
-        let (gte, lte) = (self.gte.max(other.gte), least(self.lte, other.lte));
+        let (gte, lte) = (self.gte.max(other.gte), smaller(self.lte, other.lte));
         if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
             return false;
         }
         match (self.complement, other.complement) {
-            (true, true) => self.leaves_an_integer(other, gte, lte),
+            (true, true) => self.share_an_integer(other, gte, lte),
             (false, _) => self.values.iter().any(|v| within(v, gte, lte) && other.has(v)),
             (true, false) => other.values.iter().any(|v| within(v, gte, lte) && self.has(v)),
         }
     }
 
-    /// Whether two complements leave a value: always, unless the bounds are so narrow that the exclusions cover them.
-    fn leaves_an_integer(&self, other: &Self, gte: Option<i64>, lte: Option<i64>) -> bool {
+    /// Whether two complements have a value in common: always, unless the bounds are so narrow that all integers are
+    /// excluded.
+    fn share_an_integer(&self, other: &Self, gte: Option<i64>, lte: Option<i64>) -> bool {
         let (Some(low), Some(high)) = (gte, lte) else { return true };
         let excluded = (self.values.len() + other.values.len()) as u64;
         if high.abs_diff(low) >= excluded {
@@ -249,7 +249,7 @@ impl<V: Value> Allowed<V> {
         (low..=high).any(|n| !out.contains(&n))
     }
 
-    /// The same values with other demands for distinct ones left out.
+    /// Converts every value.
     #[must_use]
     pub fn map<W: Value>(&self, mut to: impl FnMut(&V) -> W) -> Allowed<W> {
         let mut values: Vec<W> = self.values.iter().map(&mut to).collect();
@@ -259,7 +259,7 @@ impl<V: Value> Allowed<V> {
 }
 
 impl<V: Value + Display> Allowed<V> {
-    /// The text behind the key: `In [a b]`, `Exists >=2 <=8`, `NotIn [x] minValues 3`. At most five values are named.
+    /// As in messages: `In [a b]`, `Exists >=2 <=8`, `NotIn [x] minValues 3`. At most five values are listed.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = self.operator().as_str().to_owned();
@@ -300,13 +300,13 @@ fn within<V: Value>(value: &V, gte: Option<i64>, lte: Option<i64>) -> bool {
     value.as_int().is_some_and(|n| gte.is_none_or(|low| n >= low) && lte.is_none_or(|high| n <= high))
 }
 
-fn least(a: Option<i64>, b: Option<i64>) -> Option<i64> {
+fn smaller(a: Option<i64>, b: Option<i64>) -> Option<i64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     }
 }
 
-fn minus<V: Value>(from: &[V], out: &[V]) -> Vec<V> {
+fn difference<V: Value>(from: &[V], out: &[V]) -> Vec<V> {
     from.iter().filter(|v| out.binary_search(v).is_err()).cloned().collect()
 }

@@ -1,7 +1,7 @@
-//! The requirement algebra: what values a label may take, and whether two sides can agree.
+//! Requirements on labels: which values a label may have, and whether two sides are compatible.
 //!
-//! One implementation serves two spellings: `Requirements` over strings, for everybody, and the solver's
-//! own over interned numbers. Source of truth: the reference's requirement semantics, legacy label aliases included.
+//! One implementation serves two representations: `Requirements` over strings, and the solver's over interned numbers.
+//! The semantics are Karpenter's, including its deprecated label aliases.
 
 mod allowed;
 mod build;

@@ -1,4 +1,4 @@
-//! Requirements on many labels, and when an asking side and an offering side can agree.
+//! Requirements on several labels, and when they are compatible with what a node or instance type offers.
 
 use super::allowed::{Allowed, Value};
 
@@ -8,12 +8,12 @@ pub struct Reqs<K, V> {
     entries: Vec<(K, Allowed<V>)>,
 }
 
-/// Why an asking side cannot be served by an offering one.
+/// Why requirements are incompatible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conflict<K> {
-    /// A key that the offering side does not define and that nothing will define later.
+    /// A required key that the offering side does not define.
     Undefined(K),
-    /// Keys whose values on the two sides have nothing in common.
+    /// Keys without a common value.
     Disjoint(Vec<K>),
 }
 
@@ -24,13 +24,13 @@ impl<K, V> Default for Reqs<K, V> {
 }
 
 impl<K: Ord + Clone, V: Value> Reqs<K, V> {
-    /// No requirement at all.
+    /// No requirements.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The values allowed for `key`, if it is mentioned.
+    /// The values allowed for `key`, if it has an entry.
     pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&Allowed<V>>
     where
         K: std::borrow::Borrow<Q>,
@@ -38,7 +38,7 @@ impl<K: Ord + Clone, V: Value> Reqs<K, V> {
         self.entries.binary_search_by(|(k, _)| k.borrow().cmp(key)).ok().map(|at| &self.entries[at].1)
     }
 
-    /// Narrows `key` to what it allowed before and `allowed`.
+    /// Intersects the entry of `key` with `allowed`.
     pub fn add(&mut self, key: K, allowed: Allowed<V>) {
         match self.entries.binary_search_by(|(k, _)| k.cmp(&key)) {
             Ok(at) => self.entries[at].1 = allowed.intersect(&self.entries[at].1),
@@ -46,7 +46,7 @@ impl<K: Ord + Clone, V: Value> Reqs<K, V> {
         }
     }
 
-    /// Sets `key` to exactly `allowed`, whatever it was.
+    /// Sets the entry of `key` to `allowed`.
     pub fn replace(&mut self, key: K, allowed: Allowed<V>) {
         match self.entries.binary_search_by(|(k, _)| k.cmp(&key)) {
             Ok(at) => self.entries[at].1 = allowed,
@@ -54,7 +54,7 @@ impl<K: Ord + Clone, V: Value> Reqs<K, V> {
         }
     }
 
-    /// Forgets `key`.
+    /// Removes the entry of `key`.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<Allowed<V>>
     where
         K: std::borrow::Borrow<Q>,
@@ -63,14 +63,14 @@ impl<K: Ord + Clone, V: Value> Reqs<K, V> {
         Some(self.entries.remove(at).1)
     }
 
-    /// Narrows by every entry of `other`.
+    /// Intersects with every entry of `other`.
     pub fn add_all(&mut self, other: &Self) {
         for (key, allowed) in &other.entries {
             self.add(key.clone(), allowed.clone());
         }
     }
 
-    /// The entries, by key.
+    /// The entries, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &Allowed<V>)> {
         self.entries.iter().map(|(key, allowed)| (key, allowed))
     }
@@ -81,17 +81,18 @@ impl<K: Ord + Clone, V: Value> Reqs<K, V> {
         self.entries.is_empty()
     }
 
-    /// Whether some key demands a number of distinct values.
+    /// Whether any entry has `minValues`.
     #[must_use]
     pub fn has_min_values(&self) -> bool {
         self.entries.iter().any(|(_, allowed)| allowed.min_values().is_some())
     }
 
-    /// Whether this side, which offers, can serve `asked`. A key that this side does not define is fine if absence is,
-    /// or if `may_be_undefined` says that something else (the instance type) will define it.
+    /// Whether this side satisfies `asked`. It need not define a key whose absence is allowed, or for which
+    /// `may_be_undefined` says that something else, such as the instance type, defines it later.
     ///
     /// # Errors
-    /// The first undefined key, or all keys with nothing in common.
+    ///
+    /// The first undefined key, or all keys without a common value.
     pub fn compatible(&self, asked: &Self, may_be_undefined: impl Fn(&K) -> bool) -> Result<(), Conflict<K>> {
         for (key, wanted) in &asked.entries {
             if wanted.is_contradiction() {
@@ -105,20 +106,21 @@ impl<K: Ord + Clone, V: Value> Reqs<K, V> {
         self.intersects(asked)
     }
 
-    /// Whether all keys that both sides mention have something in common.
+    /// Whether the entries of both sides have a common value for every shared key.
     ///
     /// # Errors
-    /// The keys that have not.
+    ///
+    /// The keys without one.
     pub fn intersects(&self, asked: &Self) -> Result<(), Conflict<K>> {
-        let mut apart = Vec::new();
+        let mut disjoint = Vec::new();
         for (key, wanted) in &asked.entries {
             let Some(offered) = self.get(key) else { continue };
             let both_may_be_absent = wanted.allows_absence() && offered.allows_absence();
             if !both_may_be_absent && !offered.overlaps(wanted) {
-                apart.push(key.clone());
+                disjoint.push(key.clone());
             }
         }
-        if apart.is_empty() { Ok(()) } else { Err(Conflict::Disjoint(apart)) }
+        if disjoint.is_empty() { Ok(()) } else { Err(Conflict::Disjoint(disjoint)) }
     }
 }
 
