@@ -4,7 +4,7 @@ use crate::plan::output;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
-use whittle_core::disruption::{Blocker, BudgetState, Command, Decision, Keep, Note, PdbBlock, Savings, Verdict, Why};
+use whittle_core::disruption::{Blocker, BudgetState, Command, Decision, KeepReason, Note, PdbBlock, Savings, Verdict, VerdictReason};
 
 pub(super) fn json(decision: &Decision, elapsed: Duration) -> String {
     let value = json!({
@@ -34,19 +34,19 @@ pub(crate) fn command(command: &Command) -> Value {
 
 /// What is said of one machine: `why` is for people; `verdict`, `code` and `detail` are for programs.
 pub(crate) fn verdict(decision: &Decision, verdict: &Verdict) -> Value {
-    let word = match &verdict.why {
-        Why::Chosen { action, .. } => action.as_str(),
-        Why::Blocked(_) | Why::Kept(_) => "kept",
+    let word = match &verdict.reason {
+        VerdictReason::Chosen { action, .. } => action.as_str(),
+        VerdictReason::Blocked(_) | VerdictReason::Kept(_) => "kept",
     };
     json!({
         "node": verdict.node,
         "nodeClaim": verdict.node_claim,
         "nodePool": verdict.node_pool,
         "verdict": word,
-        "code": verdict.why.code(),
-        "why": verdict.why.to_string(),
+        "code": verdict.reason.code(),
+        "why": verdict.reason.to_string(),
         "drifted": drifted(decision, verdict),
-        "detail": detail(&verdict.why),
+        "detail": detail(&verdict.reason),
     })
 }
 
@@ -62,38 +62,40 @@ fn dollars(savings: Savings) -> f64 {
 }
 
 /// The values behind the words.
-fn detail(why: &Why) -> Value {
+fn detail(why: &VerdictReason) -> Value {
     match why {
-        Why::Chosen { savings, .. } | Why::Kept(Keep::WaitsTurn { savings }) => json!({"savings": dollars(*savings)}),
-        Why::Blocked(blocker) => match blocker {
+        VerdictReason::Chosen { savings, .. } | VerdictReason::Kept(KeepReason::WaitsTurn { savings }) => {
+            json!({"savings": dollars(*savings)})
+        }
+        VerdictReason::Blocked(blocker) => match blocker {
             Blocker::Nominated { until } => json!({"until": until}),
             Blocker::NodeAnnotation(key) => json!({"annotation": key}),
-            Blocker::PoolUnknown(pool) => json!({"nodePool": pool}),
+            Blocker::NodePoolUnknown(pool) => json!({"nodePool": pool}),
             Blocker::Unreadable(odd) => json!({"object": odd}),
             Blocker::PodAnnotation { pod, key, until } => json!({"pod": pod, "annotation": key, "until": until}),
-            Blocker::Pdb(PdbBlock::Spent(budget)) => json!({"podDisruptionBudgets": [budget]}),
+            Blocker::Pdb(PdbBlock::Exhausted(budget)) => json!({"podDisruptionBudgets": [budget]}),
             Blocker::Pdb(PdbBlock::Several(budgets)) => json!({"podDisruptionBudgets": budgets}),
-            Blocker::ProviderIdTwice(id) => json!({"providerID": id}),
+            Blocker::DuplicateProviderId(id) => json!({"providerID": id}),
             _ => json!({}),
         },
-        Why::Kept(keep) => match keep {
-            Keep::TypeUnknown(name) => json!({"instanceType": name}),
-            Keep::LabelMissing(key) => json!({"label": key}),
-            Keep::NotQuiet { until } => json!({"until": until}),
-            Keep::BudgetSpent { pool, reason } => json!({"nodePool": pool, "reason": reason.as_str()}),
-            Keep::BudgetBroken { pool, why } => json!({"nodePool": pool, "fault": why}),
-            Keep::PodsStay { listed, others } => {
+        VerdictReason::Kept(keep) => match keep {
+            KeepReason::InstanceTypeUnknown(name) => json!({"instanceType": name}),
+            KeepReason::LabelMissing(key) => json!({"label": key}),
+            KeepReason::ConsolidateAfter { until } => json!({"until": until}),
+            KeepReason::BudgetExhausted { pool, reason } => json!({"nodePool": pool, "reason": reason.as_str()}),
+            KeepReason::BudgetInvalid { pool, why } => json!({"nodePool": pool, "fault": why}),
+            KeepReason::PodsWouldNotSchedule { listed, others } => {
                 let pods: Vec<Value> = listed.iter().map(|(pod, message)| json!({"pod": pod, "message": message})).collect();
                 json!({"pods": pods, "others": others})
             }
-            Keep::WantedByPods { pods } => json!({"pods": pods}),
-            Keep::NeedsSeveral(count) => json!({"nodes": count}),
-            Keep::MinValues(keys) => json!({"labels": keys}),
-            Keep::SpotToSpotFew { found } => json!({"found": found}),
-            Keep::PoorScore { thousandths } => json!({"scoreThousandths": thousandths}),
-            Keep::SavesTooLittle { savings, minimum } => json!({"savings": dollars(*savings), "minimum": minimum.dollars()}),
-            Keep::UndoesMove { at } => json!({"at": at}),
-            Keep::MovedTooOften { workload } => json!({"workload": workload}),
+            KeepReason::PendingPods { pods } => json!({"pods": pods}),
+            KeepReason::NeedsSeveralNodes(count) => json!({"nodes": count}),
+            KeepReason::MinValues(keys) => json!({"labels": keys}),
+            KeepReason::SpotToSpotTooFewTypes { found } => json!({"found": found}),
+            KeepReason::PoorScore { thousandths } => json!({"scoreThousandths": thousandths}),
+            KeepReason::SavesTooLittle { savings, minimum } => json!({"savings": dollars(*savings), "minimum": minimum.dollars()}),
+            KeepReason::UndoesRecentMove { at } => json!({"at": at}),
+            KeepReason::MovedTooOften { workload } => json!({"workload": workload}),
             _ => json!({}),
         },
     }
@@ -106,7 +108,7 @@ fn budget(state: &BudgetState) -> Value {
         "nodes": state.nodes,
         "disrupting": state.disrupting,
         "allowed": state.allowed(),
-        "fault": state.broken.as_ref().map(|broken| broken.text()),
+        "fault": state.invalid.as_ref().map(|broken| broken.text()),
     })
 }
 
@@ -134,7 +136,7 @@ pub(super) fn text(decision: &Decision) -> String {
     let width = decision.verdicts.iter().map(|verdict| verdict.name().len()).max().unwrap_or(0);
     for verdict in &decision.verdicts {
         let drifted = drifted(decision, verdict).map(|reason| format!(" (drifted: {reason})")).unwrap_or_default();
-        let _ = writeln!(out, "{:width$}  {}{drifted}", verdict.name(), verdict.why);
+        let _ = writeln!(out, "{:width$}  {}{drifted}", verdict.name(), verdict.reason);
     }
     out
 }

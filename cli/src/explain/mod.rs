@@ -195,7 +195,7 @@ fn pod_json(pod: &Pod, plan: &Plan) -> Value {
 fn machine_text(name: &str, plan: &Plan, decision: &Decision) -> String {
     let mut out = format!("{name}\n");
     for verdict in decision.verdicts.iter().filter(|v| v.node == name || v.node_claim == name) {
-        let _ = writeln!(out, "  {}", verdict.why);
+        let _ = writeln!(out, "  {}", verdict.reason);
     }
     for command in decision.commands.iter().filter(|c| c.removals.iter().any(|r| r.node == name)) {
         let _ = writeln!(out, "  {command} (saves {} an hour)", command.savings);

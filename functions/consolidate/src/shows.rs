@@ -6,7 +6,7 @@ use whittle_api::ClusterObjects;
 use whittle_api::k8s::Kind;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_core::checker::Violation;
-use whittle_core::disruption::{Command, Decision, Keep, Note, Proposal, Rejection, Verdict, Why};
+use whittle_core::disruption::{Command, Decision, KeepReason, Note, Proposal, Rejection, Verdict, VerdictReason};
 use whittle_ports::{Amount, ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -82,8 +82,8 @@ pub(crate) async fn unreadable<P: Rights>(ports: P, cluster: &ClusterName, seen:
 /// A verdict for the log. What shadow mode only imagines says so. Pure.
 pub(crate) fn said(decision: &Decision, verdict: &Verdict, shadow: bool) -> String {
     let imagined = || decision.shadow.iter().flat_map(|command| &command.removals).any(|removal| removal.node == verdict.node);
-    match &verdict.why {
-        Why::Chosen { .. } if shadow || imagined() => format!("would (shadow mode) {}", verdict.why),
+    match &verdict.reason {
+        VerdictReason::Chosen { .. } if shadow || imagined() => format!("would (shadow mode) {}", verdict.reason),
         why => why.to_string(),
     }
 }
@@ -110,12 +110,12 @@ pub(crate) fn pages<'d>(
     for verdict in decision.verdicts.iter().filter(|verdict| !verdict.node.is_empty() && !verdict.node_claim.is_empty()) {
         let number = VerdictPage::page_of(&verdict.node);
         let old = stored.get(&number).and_then(|page| page.value.verdicts.get(&verdict.node));
-        let fresh = NodeVerdict { code: verdict.why.code().to_owned(), text: verdict.why.to_string(), at: now, told_at: None };
+        let fresh = NodeVerdict { code: verdict.reason.code().to_owned(), text: verdict.reason.to_string(), at: now, told_at: None };
         let page = pages.entry(number).or_insert_with(|| VerdictPage::empty(number));
         let mut kept = match old {
-            Some(old) if verdict.why.is_stale() || old.code == fresh.code && old.text == fresh.text => {
+            Some(old) if verdict.reason.is_stale() || old.code == fresh.code && old.text == fresh.text => {
                 // A node that was not reached was not looked at: its verdict grows old, for all to see.
-                let looked_at = !matches!(verdict.why, Why::Kept(Keep::NotReached));
+                let looked_at = !matches!(verdict.reason, VerdictReason::Kept(KeepReason::NotReached));
                 if looked_at && now.duration_since(old.at) >= REFRESH_AFTER {
                     dirty.insert(number);
                     NodeVerdict { at: now, ..old.clone() }

@@ -10,7 +10,7 @@ use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ObjectMeta, OwnerReference};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror, step};
-use whittle_core::disruption::{Keep, LedgerEntry, Memory, Move, Note, Removal, Savings, StaticChange, Verdict, Why};
+use whittle_core::disruption::{KeepReason, LedgerEntry, Memory, Move, Note, Removal, Savings, StaticChange, Verdict, VerdictReason};
 use whittle_core::schedule::NewClaim;
 use whittle_units::Price;
 
@@ -483,9 +483,9 @@ fn events_about_a_claim_go_with_its_node_and_those_about_pools_and_pods_are_alwa
 }
 
 /// A decision that has something to say about a node, and notes about these objects.
-fn decision(why: Keep, notes: &[&str]) -> Decision {
+fn decision(why: KeepReason, notes: &[&str]) -> Decision {
     let note = |object: &&str| Note { object: (*object).to_owned(), reason: "Unconsolidatable", message: String::new(), warning: false };
-    let verdict = Verdict { node: "n".into(), node_claim: "c".into(), node_pool: "default".into(), why: Why::Kept(why) };
+    let verdict = Verdict { node: "n".into(), node_claim: "c".into(), node_pool: "default".into(), reason: VerdictReason::Kept(why) };
     Decision {
         commands: Vec::new(),
         shadow: Vec::new(),
@@ -503,20 +503,20 @@ fn decision(why: Keep, notes: &[&str]) -> Decision {
 #[test]
 fn a_verdict_that_stands_is_told_again_every_quarter_of_an_hour_and_logged_once() {
     let mut stored = BTreeMap::new();
-    let mut look = |minutes: i64, why: Keep, notes: &[&str]| {
+    let mut look = |minutes: i64, why: KeepReason, notes: &[&str]| {
         let (decision, mut news) = (decision(why, notes), shows::News::default());
         for (number, page) in shows::pages(&decision, &stored, at(minutes * 60), &mut news) {
             stored.insert(number, Stored { value: page, revision: Revision::ABSENT });
         }
         (news.changed.len(), news.to_tell.len())
     };
-    assert_eq!(look(0, Keep::NothingCheaper, &["node/n", "nodeclaim/c"]), (1, 1));
-    assert_eq!(look(1, Keep::NothingCheaper, &["node/n"]), (0, 0));
-    assert_eq!(look(14, Keep::NothingCheaper, &["node/n"]), (0, 0));
-    assert_eq!(look(16, Keep::NothingCheaper, &[]), (0, 0), "this pass has nothing to tell: the next has");
-    assert_eq!(look(17, Keep::NothingCheaper, &["node/n"]), (0, 1));
-    assert_eq!(look(18, Keep::NothingCheaper, &["node/n"]), (0, 0));
-    assert_eq!(look(19, Keep::StaticPool, &["node/n"]), (1, 1), "what is new is told at once");
+    assert_eq!(look(0, KeepReason::NothingCheaper, &["node/n", "nodeclaim/c"]), (1, 1));
+    assert_eq!(look(1, KeepReason::NothingCheaper, &["node/n"]), (0, 0));
+    assert_eq!(look(14, KeepReason::NothingCheaper, &["node/n"]), (0, 0));
+    assert_eq!(look(16, KeepReason::NothingCheaper, &[]), (0, 0), "this pass has nothing to tell: the next has");
+    assert_eq!(look(17, KeepReason::NothingCheaper, &["node/n"]), (0, 1));
+    assert_eq!(look(18, KeepReason::NothingCheaper, &["node/n"]), (0, 0));
+    assert_eq!(look(19, KeepReason::StaticPool, &["node/n"]), (1, 1), "what is new is told at once");
 }
 
 #[test]

@@ -29,10 +29,10 @@ fn main() {
         schedule::Input { now, objects: &objects, nodes: &state.nodes, catalog: &catalog, virtual_pods: &[], workloads: &workloads };
     let decision = decide(Input { cluster: input, facts: &facts, memory: &memory, settings: &settings });
     let seconds = processor_seconds() - before;
-    let fresh = decision.verdicts.iter().filter(|verdict| !verdict.why.is_stale()).count();
+    let fresh = decision.verdicts.iter().filter(|verdict| !verdict.reason.is_stale()).count();
     let mut verdicts: BTreeMap<&str, usize> = BTreeMap::new();
     for verdict in &decision.verdicts {
-        *verdicts.entry(verdict.why.code()).or_default() += 1;
+        *verdicts.entry(verdict.reason.code()).or_default() += 1;
     }
     let line = serde_json::json!({
         "nodes": nodes, "pods": objects.pods.len(), "pools": objects.node_pools.len(),

@@ -55,7 +55,7 @@ pub struct BudgetState {
     /// What the budgets allow before `disrupting` is subtracted.
     pub limit: u32,
     /// Set when a budget is invalid.
-    pub broken: Option<BudgetError>,
+    pub invalid: Option<BudgetError>,
 }
 
 impl BudgetState {
@@ -85,11 +85,11 @@ pub(crate) fn budget_states(view: &ClusterView<'_>, reason: Reason) -> BTreeMap<
         let (nodes, disrupting) = counted.get(pool.metadata.name.as_str()).copied().unwrap_or_default();
         let closed = view.input.settings.closed.get(&pool.metadata.name);
         let limit = closed.map_or_else(|| limit(pool, nodes, reason, view.now()), |why| Err(BudgetError::Unreadable(why.clone())));
-        let (limit, broken) = match limit {
+        let (limit, invalid) = match limit {
             Ok(limit) => (limit, None),
             Err(error) => (0, Some(error)),
         };
-        BudgetState { node_pool: pool.metadata.name.clone(), reason, nodes, disrupting, limit, broken }
+        BudgetState { node_pool: pool.metadata.name.clone(), reason, nodes, disrupting, limit, invalid }
     };
     view.pools().map(|pool| (pool.metadata.name.clone(), state(pool))).collect()
 }
@@ -141,17 +141,17 @@ fn allowed_nodes(budget: &Budget, nodes: u32) -> Result<u32, BudgetError> {
         IntOrString::Int(count) => return u32::try_from(*count).map_err(|_| BudgetError::Nodes(count.to_string())),
         IntOrString::Text(text) => text,
     };
-    let broken = || BudgetError::Nodes(text.clone());
+    let invalid = || BudgetError::Nodes(text.clone());
     let digits = text.strip_suffix('%').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(broken());
+        return Err(invalid());
     }
-    let number: u64 = digits.parse().map_err(|_| broken())?;
+    let number: u64 = digits.parse().map_err(|_| invalid())?;
     if digits.len() == text.len() {
         return Ok(u32::try_from(number).unwrap_or(UNBOUNDED).min(UNBOUNDED));
     }
     if number > 100 {
-        return Err(broken());
+        return Err(invalid());
     }
     Ok(u32::try_from((u64::from(nodes) * number).div_ceil(100)).unwrap_or(UNBOUNDED))
 }
@@ -244,8 +244,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_broken(broken: Budget) {
-        let found = limits(vec![budget("50%", &[]), broken], 10);
+    fn check_broken(invalid: Budget) {
+        let found = limits(vec![budget("50%", &[]), invalid], 10);
         assert!(found.iter().all(Result::is_err), "{found:?}");
     }
 

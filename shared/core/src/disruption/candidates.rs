@@ -97,13 +97,13 @@ fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a 
         return Err(Blocker::NoNode);
     }
     if view.is_ambiguous(machine) {
-        return Err(Blocker::ProviderIdTwice(machine.claim().map(|claim| claim.status.provider_id.clone()).unwrap_or_default()));
+        return Err(Blocker::DuplicateProviderId(machine.claim().map(|claim| claim.status.provider_id.clone()).unwrap_or_default()));
     }
     if !machine.is_initialized() {
         return Err(Blocker::NotInitialized);
     }
     if machine.is_deleting() {
-        return Err(Blocker::Going);
+        return Err(Blocker::Deleting);
     }
     if let Some(until) = machine.nominated_until(view.now()) {
         return Err(Blocker::Nominated { until });
@@ -114,10 +114,10 @@ fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a 
             return Err(Blocker::NodeAnnotation(key));
         }
     }
-    let pool = machine.pool().ok_or(Blocker::NoPoolLabel)?;
+    let pool = machine.pool().ok_or(Blocker::NoNodePoolLabel)?;
     match view.pool(pool) {
         Some(known) if view.has_types(pool) => Ok(known),
-        _ => Err(Blocker::PoolUnknown(pool.to_owned())),
+        _ => Err(Blocker::NodePoolUnknown(pool.to_owned())),
     }
 }
 

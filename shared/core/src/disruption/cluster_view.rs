@@ -3,7 +3,7 @@
 use super::input::{ClaimFacts, Input, Settings};
 use super::offerings::Offerings;
 use super::pdb::Pdbs;
-use super::verdict::{Blocker, Verdict, Why};
+use super::verdict::{Blocker, Verdict, VerdictReason};
 use super::workload::workload_of;
 use crate::schedule::{Cursor, Options, Packing, ReservedMode, Simulation};
 use crate::state::StateNode;
@@ -159,14 +159,14 @@ impl<'a> ClusterView<'a> {
         verdicts_without_machine.map(|node| {
             let blocker = match node.spec.provider_id.as_str() {
                 "" => Blocker::NoProviderId,
-                id if self.duplicate_provider_ids.contains(id) => Blocker::ProviderIdTwice(id.to_owned()),
+                id if self.duplicate_provider_ids.contains(id) => Blocker::DuplicateProviderId(id.to_owned()),
                 _ => Blocker::NotInitialized,
             };
             Verdict {
                 node: node.metadata.name.clone(),
                 node_claim: String::new(),
                 node_pool: node.metadata.label(labels::NODE_POOL).unwrap_or_default().to_owned(),
-                why: Why::Blocked(blocker),
+                reason: VerdictReason::Blocked(blocker),
             }
         })
     }

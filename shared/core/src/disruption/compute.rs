@@ -7,7 +7,7 @@ use super::input::Gate;
 use super::memory;
 use super::replacement::Replacement;
 use super::simulate::{SimulationResult, Simulator, Targets};
-use super::verdict::{Keep, SPOT_TYPES_MIN};
+use super::verdict::{KeepReason, SPOT_TYPES_MIN};
 use crate::requirements::{Requirements, from_labels};
 use crate::schedule::{Packing, Placement};
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ pub(super) fn compute_consolidation(
     simulator: &mut Simulator<'_>,
     nodes: &[&Candidate<'_>],
     method: Method,
-) -> Result<Command, Keep> {
+) -> Result<Command, KeepReason> {
     let result = simulator.without(nodes, Targets::Stable, Packing::Reference)?;
     let SimulationResult { mut claims, destinations, placements } = result;
     if claims.len() > 1 {
-        return Err(Keep::NeedsSeveral(claims.len()));
+        return Err(KeepReason::NeedsSeveralNodes(claims.len()));
     }
     let Some(claim) = claims.pop() else {
         return Ok(command(view, method, nodes, None, (destinations, placements)));
@@ -48,21 +48,21 @@ pub(super) fn compute_consolidation(
     if let Some((at, types)) = replaced_types {
         replacement.retain(|instance_type| !types.contains(instance_type.name.as_str()));
         if replacement.len() == 0 {
-            return Err(Keep::UndoesMove { at });
+            return Err(KeepReason::UndoesRecentMove { at });
         }
-        replacement.has_min_values().map_err(Keep::MinValues)?;
+        replacement.has_min_values().map_err(KeepReason::MinValues)?;
     }
     Ok(command(view, method, nodes, Some(replacement), (destinations, placements)))
 }
 
-fn require_cheaper(replacement: &mut Replacement<'_>, ceiling: Price) -> Result<(), Keep> {
-    replacement.keep_cheaper_than(ceiling).map_err(Keep::MinValues)?;
-    if replacement.len() == 0 { Err(Keep::NothingCheaper) } else { Ok(()) }
+fn require_cheaper(replacement: &mut Replacement<'_>, ceiling: Price) -> Result<(), KeepReason> {
+    replacement.keep_cheaper_than(ceiling).map_err(KeepReason::MinValues)?;
+    if replacement.len() == 0 { Err(KeepReason::NothingCheaper) } else { Ok(()) }
 }
 
-fn spot_to_spot(view: &ClusterView<'_>, replacement: &mut Replacement<'_>, ceiling: Price, nodes: usize) -> Result<(), Keep> {
+fn spot_to_spot(view: &ClusterView<'_>, replacement: &mut Replacement<'_>, ceiling: Price, nodes: usize) -> Result<(), KeepReason> {
     if view.input.settings.spot_to_spot == Gate::Off {
-        return Err(Keep::SpotToSpotOff);
+        return Err(KeepReason::SpotToSpotDisabled);
     }
     replacement.restrict_to(labels::CAPACITY_SPOT);
     replacement.keep_launchable();
@@ -71,7 +71,7 @@ fn spot_to_spot(view: &ClusterView<'_>, replacement: &mut Replacement<'_>, ceili
         return Ok(());
     }
     if replacement.len() < SPOT_TYPES_MIN {
-        return Err(Keep::SpotToSpotFew { found: replacement.len() });
+        return Err(KeepReason::SpotToSpotTooFewTypes { found: replacement.len() });
     }
     replacement.keep_cheapest(SPOT_TYPES_MIN);
     Ok(())
@@ -80,7 +80,7 @@ fn spot_to_spot(view: &ClusterView<'_>, replacement: &mut Replacement<'_>, ceili
 /// Replacing {large, large, small} by a small node is no better than deleting the large ones (disruption 8.7): the
 /// replacement must be cheaper than the cheapest removed node whose type it may have. This also drops types that have
 /// no offering left under the requirements, for example after restricting them to spot.
-fn filter_out_same_types(view: &ClusterView<'_>, replacement: &mut Replacement<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
+fn filter_out_same_types(view: &ClusterView<'_>, replacement: &mut Replacement<'_>, nodes: &[&Candidate<'_>]) -> Result<(), KeepReason> {
     let mut price_of: BTreeMap<&str, Price> = BTreeMap::new();
     for node in nodes {
         let Some(instance_type) = node.instance_type else { continue };

@@ -2,7 +2,7 @@
 
 use super::cluster_view::{ClusterView, Machine};
 use super::drift;
-use super::verdict::Keep;
+use super::verdict::KeepReason;
 use whittle_api::conditions;
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_units::Timestamp;
@@ -52,21 +52,21 @@ pub(crate) fn evaluate(view: &ClusterView<'_>, machine: &Machine<'_>) -> Option<
 }
 
 /// Checks that `consolidateAfter` has passed since the last pod event.
-pub(crate) fn check_consolidate_after(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Result<(), Keep> {
+pub(crate) fn check_consolidate_after(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Result<(), KeepReason> {
     let Some(wait) = pool.spec.disruption.consolidate_after.span() else {
-        return Err(Keep::ConsolidationOff { pool: pool.metadata.name.clone() });
+        return Err(KeepReason::ConsolidationDisabled { pool: pool.metadata.name.clone() });
     };
     if !conditions::is_true(&claim.status.conditions, conditions::INITIALIZED) {
-        return Err(Keep::NotQuiet { until: None });
+        return Err(KeepReason::ConsolidateAfter { until: None });
     }
     if !wait.is_positive() {
         return Ok(());
     }
-    let since = last_pod_activity(claim).ok_or(Keep::NotQuiet { until: None })?;
+    let since = last_pod_activity(claim).ok_or(KeepReason::ConsolidateAfter { until: None })?;
     match since.checked_add(wait) {
         Ok(until) if until <= now => Ok(()),
-        Ok(until) => Err(Keep::NotQuiet { until: Some(until) }),
-        Err(_) => Err(Keep::NotQuiet { until: None }),
+        Ok(until) => Err(KeepReason::ConsolidateAfter { until: Some(until) }),
+        Err(_) => Err(KeepReason::ConsolidateAfter { until: None }),
     }
 }
 

@@ -5,7 +5,7 @@ use super::candidates::Candidate;
 use super::command::{Command, Method};
 use super::memory;
 use super::pass::Pass;
-use super::verdict::Keep;
+use super::verdict::KeepReason;
 use whittle_api::karpenter::{ConsolidationPolicy, NodePool};
 use whittle_api::labels;
 use whittle_units::Price;
@@ -29,7 +29,7 @@ pub(super) fn eligible<'w>(pass: &mut Pass<'w>, method: Method) -> Vec<Candidate
 }
 
 /// `Err(None)`: the verdict of emptiness applies.
-pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), Option<Keep>> {
+pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), Option<KeepReason>> {
     let pool = candidate.pool_name().to_owned();
     let label = |key| candidate.machine.label(key);
     if candidate.pool.is_static() {
@@ -37,22 +37,22 @@ pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), O
     }
     if candidate.instance_type.is_none() {
         let name = label(labels::INSTANCE_TYPE).unwrap_or_default().to_owned();
-        return Err(Some(Keep::TypeUnknown(name)));
+        return Err(Some(KeepReason::InstanceTypeUnknown(name)));
     }
     for key in [labels::CAPACITY_TYPE, labels::ZONE] {
         if label(key).is_none() {
-            return Err(Some(Keep::LabelMissing(key)));
+            return Err(Some(KeepReason::LabelMissing(key)));
         }
     }
     let disruption = &candidate.pool.spec.disruption;
     if disruption.consolidate_after.span().is_none() {
-        return Err(Some(Keep::ConsolidationOff { pool }));
+        return Err(Some(KeepReason::ConsolidationDisabled { pool }));
     }
     if candidate.is_empty() {
         return Err(None);
     }
     if disruption.consolidation_policy == ConsolidationPolicy::WhenEmpty {
-        return Err(Some(Keep::OnlyWhenEmpty { pool }));
+        return Err(Some(KeepReason::NotEmpty { pool }));
     }
     if pass.is_consolidatable(candidate) { Ok(()) } else { Err(Some(pass.consolidate_after_reason(candidate))) }
 }
@@ -65,17 +65,17 @@ pub(super) fn approve(
     nodes: &[&Candidate<'_>],
     command: &Command,
     weighed: &mut Vec<Weighed>,
-) -> Result<(), Keep> {
+) -> Result<(), KeepReason> {
     memory::check_move_limit(&pass.memory, pass.view, nodes)?;
     let approval = totals.approve(nodes, command);
     weighed.extend(totals.score_by_pool(nodes, command, approval.is_ok()));
     if let Err(thousandths) = approval {
-        return Err(Keep::PoorScore { thousandths });
+        return Err(KeepReason::PoorScore { thousandths });
     }
     let minimum = nodes.iter().map(|node| minimum_saving(node.pool)).max().unwrap_or(Price::ZERO);
     let saved = u64::try_from(command.savings.nanos()).unwrap_or(0);
     if saved < minimum.nanos() {
-        return Err(Keep::SavesTooLittle { savings: command.savings, minimum });
+        return Err(KeepReason::SavesTooLittle { savings: command.savings, minimum });
     }
     Ok(())
 }

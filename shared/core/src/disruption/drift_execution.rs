@@ -5,7 +5,7 @@ use super::command::{Command, Method, Reason, Savings};
 use super::events::DISRUPTION_BLOCKED;
 use super::pass::Pass;
 use super::simulate::{SimulationResult, Simulator, Targets};
-use super::verdict::Keep;
+use super::verdict::KeepReason;
 use crate::schedule::Packing;
 use whittle_api::{ConditionStatus, conditions};
 use whittle_units::{Price, Timestamp};
@@ -26,7 +26,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     let mut command = None;
     for node in &drifted {
         if command.is_some() || simulator.is_exhausted() {
-            pass.keep(node, Keep::DriftWaits);
+            pass.keep(node, KeepReason::DriftWaits);
         } else if remaining.of(node.pool_name()) == 0 {
             pass.keep_for_budget(node, Reason::Drifted);
         } else {
@@ -47,9 +47,9 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
 /// Where the pods of a drifted node would go. When [`Packing::Best`] finds no place without a node that has not
 /// initialized, Karpenter's packing is tried. If that depends on such a node too, all pods must fit on initialized
 /// nodes: in a cluster that launches nodes all the time, drift would otherwise wait for ever.
-fn simulate_drift(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: Packing) -> Result<SimulationResult, Keep> {
+fn simulate_drift(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: Packing) -> Result<SimulationResult, KeepReason> {
     let first = simulator.without(&[node], Targets::All, packing);
-    if packing == Packing::Reference || !matches!(first, Err(Keep::PodsStay { .. })) {
+    if packing == Packing::Reference || !matches!(first, Err(KeepReason::PodsWouldNotSchedule { .. })) {
         return first;
     }
     let retries = [(Targets::All, Packing::Reference), (Targets::Initialized, Packing::Reference)];

@@ -3,7 +3,7 @@
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason, Savings, VALIDATION_WAIT};
 use super::pass::Pass;
-use super::verdict::Keep;
+use super::verdict::KeepReason;
 use crate::schedule::{Packing, Placement, PodRef};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_units::{Price, SignedDuration, Timestamp};
@@ -58,7 +58,7 @@ pub(super) fn spare_nodes_for_pending_pods<'w>(pass: &mut Pass<'w>, mut empty: V
         let pods = needed.remove(candidate.name());
         let is_deleted = pods.is_none();
         if let Some(pods) = pods {
-            pass.keep(candidate, Keep::WantedByPods { pods });
+            pass.keep(candidate, KeepReason::PendingPods { pods });
         }
         is_deleted
     });
@@ -66,18 +66,18 @@ pub(super) fn spare_nodes_for_pending_pods<'w>(pass: &mut Pass<'w>, mut empty: V
 }
 
 /// Whether a candidate is empty and may be deleted. `Err(None)`: it is not empty, so other methods decide about it.
-pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), Option<Keep>> {
+pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), Option<KeepReason>> {
     if candidate.pool.is_static() {
-        return Err(Some(Keep::StaticPool));
+        return Err(Some(KeepReason::StaticPool));
     }
     if !candidate.may_be_taken_by(Method::Emptiness) {
         return Err(None);
     }
     if candidate.pool.spec.disruption.consolidate_after.span().is_none() {
-        return Err(Some(Keep::ConsolidationOff { pool: candidate.pool_name().to_owned() }));
+        return Err(Some(KeepReason::ConsolidationDisabled { pool: candidate.pool_name().to_owned() }));
     }
     if candidate.machine.facts.buffer_pods > 0 {
-        return Err(Some(Keep::BufferPods { node: candidate.name().to_owned() }));
+        return Err(Some(KeepReason::BufferPods { node: candidate.name().to_owned() }));
     }
     if !candidate.is_empty() {
         return Err(None);

@@ -3,7 +3,7 @@
 use super::candidates::Candidate;
 use super::cluster_view::Machine;
 use super::command::{Command, Reason};
-use super::verdict::{Blocker, Keep};
+use super::verdict::{Blocker, KeepReason};
 use whittle_api::k8s::Pod;
 
 /// An event about an object. The publisher drops an event that equals one of the last two minutes.
@@ -52,7 +52,7 @@ impl EventCollector {
             self.on_machine(machine, DISRUPTION_BLOCKED, &blocker.to_string());
         }
     }
-    pub(super) fn kept(&mut self, candidate: &Candidate<'_>, keep: &Keep) {
+    pub(super) fn kept(&mut self, candidate: &Candidate<'_>, keep: &KeepReason) {
         if keep.has_event() {
             self.on_machine(candidate.machine, UNCONSOLIDATABLE, &keep.to_string());
         }

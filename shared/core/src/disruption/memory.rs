@@ -5,7 +5,7 @@ use super::cluster_view::ClusterView;
 use super::command::Command;
 use super::input::{Memory, Move, Seen, Shape};
 use super::quick_check::accepts_moved_pods;
-use super::verdict::Keep;
+use super::verdict::KeepReason;
 use super::workload::workload_of;
 use crate::pods::is_reschedulable;
 use jiff::SignedDuration;
@@ -127,14 +127,14 @@ pub(super) fn types_replaced_by<'m>(
 }
 
 /// Rejects a command that would move pods of a workload too often.
-pub(super) fn check_move_limit(memory: &Memory, view: &ClusterView<'_>, nodes: &[&Candidate<'_>]) -> Result<(), Keep> {
+pub(super) fn check_move_limit(memory: &Memory, view: &ClusterView<'_>, nodes: &[&Candidate<'_>]) -> Result<(), KeepReason> {
     if memory.moves.is_empty() {
         return Ok(());
     }
     for pod in nodes.iter().flat_map(|node| &node.pods) {
         let workload = workload_of(pod);
         if u64::from(memory.times_moved(pod, &workload, view.now())) >= MOVES_MAX {
-            return Err(Keep::MovedTooOften { workload });
+            return Err(KeepReason::MovedTooOften { workload });
         }
     }
     let mut moved: BTreeMap<String, u64> = BTreeMap::new();
@@ -150,7 +150,7 @@ pub(super) fn check_move_limit(memory: &Memory, view: &ClusterView<'_>, nodes: &
     for (workload, now) in &moving {
         let before = moved.get(workload).copied().unwrap_or(0);
         if before + now > MOVES_MAX * view.live_pods(workload) {
-            return Err(Keep::MovedTooOften { workload: workload.clone() });
+            return Err(KeepReason::MovedTooOften { workload: workload.clone() });
         }
     }
     Ok(())

@@ -88,4 +88,4 @@ pub use pdb::PdbBlock;
 pub use protection::{Protection, is_evictable, protection};
 pub use static_pools::{StaticChange, static_changes};
 pub use validation::{Rejection, RejectionCause, Validated, validate};
-pub use verdict::{Blocker, Keep, Verdict, Why};
+pub use verdict::{Blocker, KeepReason, Verdict, VerdictReason};

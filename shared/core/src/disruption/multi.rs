@@ -9,7 +9,7 @@ use super::compute::compute_consolidation;
 use super::consolidation::{approve, eligible};
 use super::pass::Pass;
 use super::simulate::Simulator;
-use super::verdict::Keep;
+use super::verdict::KeepReason;
 use crate::schedule::Packing;
 
 /// Largest number of nodes in one command, as in Karpenter.
@@ -89,7 +89,7 @@ impl<'w> Search<'_, 'w> {
         let command = compute_consolidation(self.pass.view, self.simulator, &chosen, Method::MultiNode).ok()?;
         let mut weighed = Vec::new();
         let approval = approve(self.pass, self.totals, &chosen, &command, &mut weighed);
-        if matches!(approval, Err(Keep::PoorScore { .. })) {
+        if matches!(approval, Err(KeepReason::PoorScore { .. })) {
             self.rejected = weighed;
         }
         approval.ok().map(|()| command)

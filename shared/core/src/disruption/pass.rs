@@ -11,7 +11,7 @@ use super::events::{BUDGET_INVALID, EventCollector};
 use super::input::{Memory, Seen};
 use super::memory;
 use super::simulate::Simulator;
-use super::verdict::{Blocker, Keep, Verdict, Why};
+use super::verdict::{Blocker, KeepReason, Verdict, VerdictReason};
 use crate::schedule::Prepared;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(super) struct Pass<'w> {
     /// By NodeClaim name.
     conditions: BTreeMap<&'w str, ClaimConditions>,
     pub(super) budgets: BTreeMap<Reason, BTreeMap<String, BudgetState>>,
-    verdicts: BTreeMap<&'w str, Why>,
+    verdicts: BTreeMap<&'w str, VerdictReason>,
     /// Drifted machines that wait for their replacement: verdicts of consolidation are ignored for them.
     waiting_for_drift: BTreeSet<&'w str>,
     pub(super) events: EventCollector,
@@ -88,19 +88,19 @@ impl<'w> Pass<'w> {
 
     fn block(&mut self, machine: &'w Machine<'w>, blocker: Blocker) {
         self.events.blocked(machine, &blocker);
-        self.verdicts.insert(machine.name(), Why::Blocked(blocker));
+        self.verdicts.insert(machine.name(), VerdictReason::Blocked(blocker));
     }
 
     pub(super) fn is_consolidatable(&self, candidate: &Candidate<'_>) -> bool {
         self.conditions.get(candidate.machine.claim_name()).is_some_and(|conditions| conditions.consolidatable)
     }
     /// Why a candidate is not consolidatable yet.
-    pub(super) fn consolidate_after_reason(&self, candidate: &Candidate<'_>) -> Keep {
+    pub(super) fn consolidate_after_reason(&self, candidate: &Candidate<'_>) -> KeepReason {
         let claim = candidate.machine.claim();
         let quiet = claim.map(|claim| conditions::check_consolidate_after(claim, candidate.pool, self.view.now()));
         match quiet {
             Some(Err(keep)) => keep,
-            Some(Ok(())) | None => Keep::NotQuiet { until: None },
+            Some(Ok(())) | None => KeepReason::ConsolidateAfter { until: None },
         }
     }
     pub(super) fn drift_reason(&self, candidate: &Candidate<'_>) -> Option<&str> {
@@ -113,21 +113,21 @@ impl<'w> Pass<'w> {
         let states = self.budgets.entry(reason).or_insert_with(|| budgets::budget_states(view, reason));
         for state in states.values().filter(|state| state.is_blocking()) {
             self.events.budget_blocks(&state.node_pool, reason);
-            if let Some(broken) = &state.broken {
-                self.events.warn(format!("nodepool/{}", state.node_pool), BUDGET_INVALID, broken.text());
+            if let Some(invalid) = &state.invalid {
+                self.events.warn(format!("nodepool/{}", state.node_pool), BUDGET_INVALID, invalid.text());
             }
         }
         RemainingBudget::new(states)
     }
 
-    pub(super) fn keep(&mut self, candidate: &Candidate<'w>, keep: Keep) {
+    pub(super) fn keep(&mut self, candidate: &Candidate<'w>, keep: KeepReason) {
         self.events.kept(candidate, &keep);
         self.keep_without_event(candidate, keep);
     }
     /// Like [`Pass::keep`], without an event.
-    pub(super) fn keep_without_event(&mut self, candidate: &Candidate<'w>, keep: Keep) {
+    pub(super) fn keep_without_event(&mut self, candidate: &Candidate<'w>, keep: KeepReason) {
         if !self.waiting_for_drift.contains(candidate.name()) {
-            self.verdicts.insert(candidate.name(), Why::Kept(keep));
+            self.verdicts.insert(candidate.name(), VerdictReason::Kept(keep));
         }
     }
     /// Protects the drift verdict of a node from being overwritten by consolidation.
@@ -138,15 +138,15 @@ impl<'w> Pass<'w> {
     pub(super) fn keep_for_budget(&mut self, candidate: &Candidate<'w>, reason: Reason) {
         let pool = candidate.pool_name().to_owned();
         let state = self.budgets.get(&reason).and_then(|states| states.get(&pool));
-        let keep = match state.and_then(|state| state.broken.as_ref()) {
-            Some(broken) => Keep::BudgetBroken { pool, why: broken.text() },
-            None => Keep::BudgetSpent { pool, reason },
+        let keep = match state.and_then(|state| state.invalid.as_ref()) {
+            Some(invalid) => KeepReason::BudgetInvalid { pool, why: invalid.text() },
+            None => KeepReason::BudgetExhausted { pool, reason },
         };
         self.keep(candidate, keep);
     }
     /// The node can be removed, but perhaps after another one.
     pub(super) fn keep_for_later(&mut self, candidate: &Candidate<'w>, savings: Savings) {
-        self.keep_without_event(candidate, Keep::WaitsTurn { savings });
+        self.keep_without_event(candidate, KeepReason::WaitsTurn { savings });
     }
 
     /// Whether the method found nothing for the same nodes and cluster a short time ago. Their verdicts remain valid.
@@ -155,7 +155,7 @@ impl<'w> Pass<'w> {
         let unchanged = seen.is_some() && memory::is_unchanged(seen.as_ref(), memory::fingerprint(self.view, nodes), self.view.now());
         if unchanged && method == Method::SingleNode {
             for node in nodes {
-                self.keep(node, Keep::Unchanged);
+                self.keep(node, KeepReason::Unchanged);
             }
         }
         unchanged
@@ -178,10 +178,10 @@ impl<'w> Pass<'w> {
 
     pub(super) fn finish(mut self, commands: Vec<Command>) -> Decision {
         for command in &commands {
-            let why = Why::Chosen { reason: command.method.reason(), action: command.action(), savings: command.savings };
+            let reason = VerdictReason::Chosen { reason: command.method.reason(), action: command.action(), savings: command.savings };
             for candidate in &self.candidates {
                 if command.removals.iter().any(|removal| removal.node == candidate.name()) {
-                    self.verdicts.insert(candidate.name(), why.clone());
+                    self.verdicts.insert(candidate.name(), reason.clone());
                 }
             }
         }
@@ -189,7 +189,7 @@ impl<'w> Pass<'w> {
             node: machine.node_name().to_owned(),
             node_claim: machine.claim_name().to_owned(),
             node_pool: machine.pool().unwrap_or_default().to_owned(),
-            why: self.verdicts.get(machine.name()).cloned().unwrap_or(Why::Kept(Keep::NotReached)),
+            reason: self.verdicts.get(machine.name()).cloned().unwrap_or(VerdictReason::Kept(KeepReason::NotReached)),
         };
         let mut verdicts: Vec<Verdict> = self.view.machines.iter().map(verdict).chain(self.view.verdicts_without_machine()).collect();
         verdicts.sort_by(|a, b| a.name().cmp(b.name()));

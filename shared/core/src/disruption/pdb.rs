@@ -14,7 +14,7 @@ pub(crate) struct Pdbs<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PdbBlock {
     /// This one, `namespace/name`, allows no disruption.
-    Spent(String),
+    Exhausted(String),
     /// Several select the pod, and Kubernetes then refuses every eviction.
     Several(Vec<String>),
 }
@@ -57,7 +57,7 @@ impl<'a> Pdbs<'a> {
                     PdbCheck::Now => budget.status.disruptions_allowed <= 0,
                     PdbCheck::Ever => never_allows(budget),
                 };
-                (blocks && !unhealthy_may_go).then(|| PdbBlock::Spent(budget.metadata.key()))
+                (blocks && !unhealthy_may_go).then(|| PdbBlock::Exhausted(budget.metadata.key()))
             }
             several => Some(PdbBlock::Several(several.iter().map(|budget| budget.metadata.key()).collect())),
         }
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_spent_budget_blocks_what_it_selects() {
-        let spent = || Some(PdbBlock::Spent("default/web".to_owned()));
+        let spent = || Some(PdbBlock::Exhausted("default/web".to_owned()));
         check(&[budget("web", Some("web"), 0)], &pod("web"), PdbCheck::Now, spent());
         check(&[budget("web", None, 0)], &pod("web"), PdbCheck::Now, spent());
         check(&[budget("web", Some("web"), 1)], &pod("web"), PdbCheck::Now, None);
@@ -141,10 +141,10 @@ mod tests {
         let mut unhealthy = pod("web");
         unhealthy.status.conditions.push(PodCondition { type_: "Ready".to_owned(), status: "False".to_owned(), ..PodCondition::default() });
         let mut lenient = budget("web", Some("web"), 0);
-        check(&[lenient.clone()], &unhealthy, PdbCheck::Now, Some(PdbBlock::Spent("default/web".to_owned())));
+        check(&[lenient.clone()], &unhealthy, PdbCheck::Now, Some(PdbBlock::Exhausted("default/web".to_owned())));
         lenient.spec.unhealthy_pod_eviction_policy = "AlwaysAllow".to_owned();
         check(&[lenient.clone()], &unhealthy, PdbCheck::Now, None);
-        check(&[lenient], &pod("web"), PdbCheck::Now, Some(PdbBlock::Spent("default/web".to_owned())));
+        check(&[lenient], &pod("web"), PdbCheck::Now, Some(PdbBlock::Exhausted("default/web".to_owned())));
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
             (budget.spec.min_available, budget.spec.max_unavailable) = (min, max);
             budget
         };
-        let blocked = || Some(PdbBlock::Spent("default/web".to_owned()));
+        let blocked = || Some(PdbBlock::Exhausted("default/web".to_owned()));
         let text = |text: &str| Some(IntOrString::Text(text.to_owned()));
         check(&[with(text("100%"), None)], &pod("web"), PdbCheck::Ever, blocked());
         check(&[with(None, text("0%"))], &pod("web"), PdbCheck::Ever, blocked());

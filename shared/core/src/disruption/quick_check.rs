@@ -6,7 +6,7 @@
 
 use super::candidates::Candidate;
 use super::cluster_view::{ClusterView, Machine};
-use super::verdict::Keep;
+use super::verdict::KeepReason;
 use crate::pods::effective_requests;
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ impl<'w> QuickCheck<'w> {
     }
 
     /// A reason to keep the node that no simulation could refute.
-    pub(super) fn rules_out(&self, node: &Candidate<'_>) -> Option<Keep> {
+    pub(super) fn rules_out(&self, node: &Candidate<'_>) -> Option<KeepReason> {
         let mut unplaced = vec![0; self.names.len()];
         let mut any = false;
         for pod in &node.pods {
@@ -67,7 +67,7 @@ impl<'w> QuickCheck<'w> {
         }
         let cheaper = self.types.iter().take_while(|(price, _)| *price < node.price);
         let possible = cheaper.into_iter().any(|(_, allocatable)| fits(&unplaced, allocatable));
-        (!possible).then_some(Keep::NothingCheaper)
+        (!possible).then_some(KeepReason::NothingCheaper)
     }
 
     fn vector(&self, resources: &Resources) -> Vector {

@@ -2,7 +2,7 @@
 
 use super::candidates::Candidate;
 use super::cluster_view::ClusterView;
-use super::verdict::Keep;
+use super::verdict::KeepReason;
 use crate::pods::is_provisionable;
 use crate::schedule::{NewClaim, Options, Packing, Placement, Plan, PodRef, Prepared, Simulation, solve};
 use std::collections::BTreeSet;
@@ -65,7 +65,12 @@ impl<'w> Simulator<'w> {
     }
 
     /// Removes the candidates. Fails if a pod that is running now would not be scheduled.
-    pub(super) fn without(&mut self, candidates: &[&Candidate<'_>], targets: Targets, packing: Packing) -> Result<SimulationResult, Keep> {
+    pub(super) fn without(
+        &mut self,
+        candidates: &[&Candidate<'_>],
+        targets: Targets,
+        packing: Packing,
+    ) -> Result<SimulationResult, KeepReason> {
         self.remaining = self.remaining.saturating_sub(1);
         let plan = self.solve(candidates, targets, packing);
         self.all_placed(&plan)?;
@@ -101,7 +106,7 @@ impl<'w> Simulator<'w> {
         solve(&view.input.cluster, &Options { packing, simulation: Some(simulation), ..view.simulation_options.clone() })
     }
 
-    fn all_placed(&self, plan: &Plan) -> Result<(), Keep> {
+    fn all_placed(&self, plan: &Plan) -> Result<(), KeepReason> {
         let unplaced = plan.left_out.iter().filter(|left| !self.pending.contains(&left.pod.key()));
         let unplaced = unplaced.map(|left| (left.pod.key(), left.reason.to_string()));
         // The kube-scheduler may bind pods in another order, and these would then stay pending.
@@ -114,7 +119,7 @@ impl<'w> Simulator<'w> {
         listed.sort();
         let others = listed.len().saturating_sub(LISTED_MAX);
         listed.truncate(LISTED_MAX);
-        Err(Keep::PodsStay { listed, others })
+        Err(KeepReason::PodsWouldNotSchedule { listed, others })
     }
 }
 

@@ -8,7 +8,7 @@ use super::consolidation::{approve, eligible};
 use super::pass::Pass;
 use super::quick_check::QuickCheck;
 use super::simulate::Simulator;
-use super::verdict::Keep;
+use super::verdict::KeepReason;
 use crate::schedule::Packing;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_units::Price;
@@ -47,7 +47,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     for node in &nodes {
         if simulator.is_exhausted() || first_wins && best.is_some() {
             unreached.insert(node.name().to_owned());
-            pass.keep(node, Keep::NotReached);
+            pass.keep(node, KeepReason::NotReached);
             continue;
         }
         let mut weighed = Vec::new();
@@ -94,9 +94,9 @@ fn evaluate(
     simulator: &mut Simulator<'_>,
     node: &Candidate<'_>,
     weighed: &mut Vec<Weighed>,
-) -> Result<Command, Keep> {
-    totals.check_deletion_score(node).map_err(|thousandths| Keep::PoorScore { thousandths })?;
-    let unpriced = |keep| if keep == Keep::NothingCheaper && node.price == Price::ZERO { Keep::PriceUnknown } else { keep };
+) -> Result<Command, KeepReason> {
+    totals.check_deletion_score(node).map_err(|thousandths| KeepReason::PoorScore { thousandths })?;
+    let unpriced = |keep| if keep == KeepReason::NothingCheaper && node.price == Price::ZERO { KeepReason::PriceUnknown } else { keep };
     if let Some(keep) = quick_check.and_then(|quick_check| quick_check.rules_out(node)) {
         return Err(unpriced(keep));
     }

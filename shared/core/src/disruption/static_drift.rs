@@ -5,7 +5,7 @@ use super::command::{Command, Method, Reason, Savings};
 use super::input::Gate;
 use super::pass::Pass;
 use super::static_pools::{PoolCounts, claim_from_template};
-use super::verdict::Keep;
+use super::verdict::KeepReason;
 use std::collections::BTreeMap;
 
 pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
@@ -29,7 +29,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
             if at < available {
                 commands.push(replace(node, pass.view.now()));
             } else if at < allowed {
-                pass.keep(node, Keep::NoRoomToReplace { pool: pool.to_owned() });
+                pass.keep(node, KeepReason::NoRoomToReplace { pool: pool.to_owned() });
             } else {
                 pass.keep_for_budget(node, Reason::Drifted);
             }

@@ -5,7 +5,7 @@ use super::decide::decide;
 use super::decision::Decision;
 use super::input::{ClaimFacts, Gate, Input, Memory, Settings};
 use super::validation::{Rejection, Validated, validate};
-use super::verdict::Why;
+use super::verdict::VerdictReason;
 use crate::schedule::{self, Assortment, Packing, Workloads};
 use crate::state::ClusterState;
 use std::collections::BTreeMap;
@@ -196,8 +196,8 @@ impl Scene {
     }
 }
 
-pub(crate) fn why<'d>(decision: &'d Decision, node: &str) -> &'d Why {
-    &decision.verdicts.iter().find(|verdict| verdict.node == node).unwrap().why
+pub(crate) fn why<'d>(decision: &'d Decision, node: &str) -> &'d VerdictReason {
+    &decision.verdicts.iter().find(|verdict| verdict.node == node).unwrap().reason
 }
 
 pub(crate) fn render(command: &Command) -> String {

@@ -19,7 +19,7 @@ pub struct Verdict {
     pub node_claim: String,
     /// Empty when unknown.
     pub node_pool: String,
-    pub why: Why,
+    pub reason: VerdictReason,
 }
 
 impl Verdict {
@@ -32,13 +32,13 @@ impl Verdict {
 
 /// The reason of a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum VerdictReason {
     /// A command of this decision removes it.
     Chosen { reason: Reason, action: Action, savings: Savings },
     /// It must not be disrupted.
     Blocked(Blocker),
     /// It may be disrupted, but not usefully, or not now.
-    Kept(Keep),
+    Kept(KeepReason),
 }
 
 /// What prevents any voluntary disruption of a node (disruption 3).
@@ -48,13 +48,13 @@ pub enum Blocker {
     NotManaged,
     NoNode,
     NotInitialized,
-    Going,
+    Deleting,
     Nominated {
         until: Timestamp,
     },
     NodeAnnotation(&'static str),
-    NoPoolLabel,
-    PoolUnknown(String),
+    NoNodePoolLabel,
+    NodePoolUnknown(String),
     /// Kind and name of the object that cannot be read.
     Unreadable(String),
     PodAnnotation {
@@ -66,53 +66,53 @@ pub enum Blocker {
     /// A managed Node without a provider ID.
     NoProviderId,
     /// Two Nodes or two NodeClaims have its provider ID: removing either might remove the wrong one.
-    ProviderIdTwice(String),
+    DuplicateProviderId(String),
 }
 
 /// Why a node that may be disrupted is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum KeepReason {
     /// Static pools are only disrupted for drift.
     StaticPool,
-    TypeUnknown(String),
+    InstanceTypeUnknown(String),
     LabelMissing(&'static str),
-    ConsolidationOff {
+    ConsolidationDisabled {
         pool: String,
     },
-    OnlyWhenEmpty {
+    NotEmpty {
         pool: String,
     },
-    NotQuiet {
+    ConsolidateAfter {
         until: Option<Timestamp>,
     },
     BufferPods {
         node: String,
     },
-    BudgetSpent {
+    BudgetExhausted {
         pool: String,
         reason: Reason,
     },
     /// Pods that would not be scheduled, each with its reason; at most five are listed.
-    PodsStay {
+    PodsWouldNotSchedule {
         listed: Vec<(String, String)>,
         others: usize,
     },
-    NeedsSeveral(usize),
+    NeedsSeveralNodes(usize),
     NothingCheaper,
     /// The catalog has no price for it, so no replacement is known to be cheaper.
     PriceUnknown,
     /// The node is empty, but pending pods fit on it; `namespace/name`.
-    WantedByPods {
+    PendingPods {
         pods: Vec<String>,
     },
     /// A budget of its pool, or the pool's disruption settings as a whole, cannot be read.
-    BudgetBroken {
+    BudgetInvalid {
         pool: String,
         why: String,
     },
     MinValues(Vec<String>),
-    SpotToSpotOff,
-    SpotToSpotFew {
+    SpotToSpotDisabled,
+    SpotToSpotTooFewTypes {
         found: usize,
     },
     /// The Balanced policy rejects it; the score in thousandths, of which 500 are needed.
@@ -123,7 +123,7 @@ pub enum Keep {
         savings: Savings,
         minimum: Price,
     },
-    UndoesMove {
+    UndoesRecentMove {
         at: Timestamp,
     },
     MovedTooOften {
@@ -145,21 +145,21 @@ pub enum Keep {
     Unchanged,
 }
 
-impl Why {
+impl VerdictReason {
     /// One word for records and metrics.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::Chosen { reason, .. } => reason.as_str(),
             Self::Blocked(blocker) => blocker.code(),
-            Self::Kept(keep) => keep.code(),
+            Self::Kept(reason) => reason.code(),
         }
     }
 
     /// Whether an earlier verdict of the node remains valid.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        matches!(self, Self::Kept(Keep::NotReached | Keep::Unchanged))
+        matches!(self, Self::Kept(KeepReason::NotReached | KeepReason::Unchanged))
     }
 }
 
@@ -170,16 +170,16 @@ impl Blocker {
             Self::NotManaged => "NotManaged",
             Self::NoNode => "NoNode",
             Self::NotInitialized => "NotInitialized",
-            Self::Going => "Deleting",
+            Self::Deleting => "Deleting",
             Self::Nominated { .. } => "Nominated",
             Self::NodeAnnotation(_) => "NodeAnnotation",
-            Self::NoPoolLabel => "NoNodePoolLabel",
-            Self::PoolUnknown(_) => "NodePoolUnknown",
+            Self::NoNodePoolLabel => "NoNodePoolLabel",
+            Self::NodePoolUnknown(_) => "NodePoolUnknown",
             Self::Unreadable(_) => "Unreadable",
             Self::PodAnnotation { .. } => "PodAnnotation",
             Self::Pdb(_) => "PodDisruptionBudget",
             Self::NoProviderId => "NoProviderId",
-            Self::ProviderIdTwice(_) => "ProviderIdTwice",
+            Self::DuplicateProviderId(_) => "ProviderIdTwice",
         }
     }
 
@@ -189,29 +189,29 @@ impl Blocker {
     }
 }
 
-impl Keep {
+impl KeepReason {
     fn code(&self) -> &'static str {
         match self {
             Self::StaticPool => "StaticNodePool",
-            Self::TypeUnknown(_) => "InstanceTypeUnknown",
+            Self::InstanceTypeUnknown(_) => "InstanceTypeUnknown",
             Self::LabelMissing(_) => "LabelMissing",
-            Self::ConsolidationOff { .. } => "ConsolidationDisabled",
-            Self::OnlyWhenEmpty { .. } => "NotEmpty",
-            Self::NotQuiet { .. } => "ConsolidateAfter",
+            Self::ConsolidationDisabled { .. } => "ConsolidationDisabled",
+            Self::NotEmpty { .. } => "NotEmpty",
+            Self::ConsolidateAfter { .. } => "ConsolidateAfter",
             Self::BufferPods { .. } => "BufferPods",
-            Self::BudgetSpent { .. } => "Budget",
-            Self::PodsStay { .. } => "PodsWouldNotSchedule",
-            Self::NeedsSeveral(_) => "NeedsSeveralNodes",
+            Self::BudgetExhausted { .. } => "Budget",
+            Self::PodsWouldNotSchedule { .. } => "PodsWouldNotSchedule",
+            Self::NeedsSeveralNodes(_) => "NeedsSeveralNodes",
             Self::NothingCheaper => "NothingCheaper",
             Self::PriceUnknown => "PriceUnknown",
-            Self::WantedByPods { .. } => "PendingPods",
-            Self::BudgetBroken { .. } => "BudgetInvalid",
+            Self::PendingPods { .. } => "PendingPods",
+            Self::BudgetInvalid { .. } => "BudgetInvalid",
             Self::MinValues(_) => "MinValues",
-            Self::SpotToSpotOff => "SpotToSpotDisabled",
-            Self::SpotToSpotFew { .. } => "SpotToSpotTooFewTypes",
+            Self::SpotToSpotDisabled => "SpotToSpotDisabled",
+            Self::SpotToSpotTooFewTypes { .. } => "SpotToSpotTooFewTypes",
             Self::PoorScore { .. } => "PoorScore",
             Self::SavesTooLittle { .. } => "SavesTooLittle",
-            Self::UndoesMove { .. } => "UndoesRecentMove",
+            Self::UndoesRecentMove { .. } => "UndoesRecentMove",
             Self::MovedTooOften { .. } => "MovedTooOften",
             Self::WaitsTurn { .. } => "WaitsTurn",
             Self::DriftWaits => "DriftWaits",
@@ -227,9 +227,9 @@ impl Keep {
             self,
             Self::StaticPool
                 | Self::WaitsTurn { .. }
-                | Self::NotQuiet { .. }
-                | Self::BudgetSpent { .. }
-                | Self::BudgetBroken { .. }
+                | Self::ConsolidateAfter { .. }
+                | Self::BudgetExhausted { .. }
+                | Self::BudgetInvalid { .. }
                 | Self::DriftWaits
                 | Self::NoRoomToReplace { .. }
         ) && !matches!(self, Self::NotReached | Self::Unchanged | Self::PoorScore { .. })
@@ -243,51 +243,51 @@ impl fmt::Display for Blocker {
             Self::NotManaged => f.write_str("Node has no NodeClaim of ours"),
             Self::NoNode => f.write_str("NodeClaim does not have an associated node"),
             Self::NotInitialized => f.write_str("Node isn't initialized"),
-            Self::Going => f.write_str("Node is deleting or marked for deletion"),
+            Self::Deleting => f.write_str("Node is deleting or marked for deletion"),
             Self::Nominated { .. } => f.write_str("Node is nominated for a pending pod"),
             Self::NodeAnnotation(key) => write!(f, "Disruption is blocked through the \"{key}\" annotation"),
-            Self::NoPoolLabel => write!(f, "Node doesn't have required label (label={})", labels::NODE_POOL),
-            Self::PoolUnknown(pool) => write!(f, "NodePool not found (NodePool={pool})"),
+            Self::NoNodePoolLabel => write!(f, "Node doesn't have required label (label={})", labels::NODE_POOL),
+            Self::NodePoolUnknown(pool) => write!(f, "NodePool not found (NodePool={pool})"),
             Self::Unreadable(object) => write!(f, "{object} cannot be read"),
             Self::PodAnnotation { pod, key, until } => {
                 write!(f, "Pod has \"{key}\" annotation (Pod={pod})")?;
                 until.map_or(Ok(()), |until| write!(f, " until {until}"))
             }
-            Self::Pdb(PdbBlock::Spent(budget)) => write!(f, "Pdb prevents pod evictions (PodDisruptionBudget=[{budget}])"),
+            Self::Pdb(PdbBlock::Exhausted(budget)) => write!(f, "Pdb prevents pod evictions (PodDisruptionBudget=[{budget}])"),
             Self::Pdb(PdbBlock::Several(budgets)) => {
                 write!(f, "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{}])", budgets.join(" "))
             }
             Self::NoProviderId => f.write_str("Node has no provider ID yet"),
-            Self::ProviderIdTwice(id) => write!(f, "More than one Node or NodeClaim has this provider ID (ID={id})"),
+            Self::DuplicateProviderId(id) => write!(f, "More than one Node or NodeClaim has this provider ID (ID={id})"),
         }
     }
 }
 
-impl fmt::Display for Keep {
+impl fmt::Display for KeepReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StaticPool => f.write_str("NodePool is static"),
-            Self::TypeUnknown(name) => write!(f, "Instance Type \"{name}\" not found"),
+            Self::InstanceTypeUnknown(name) => write!(f, "Instance Type \"{name}\" not found"),
             Self::LabelMissing(key) => write!(f, "Node does not have label \"{key}\""),
-            Self::ConsolidationOff { pool } => write!(f, "NodePool \"{pool}\" has consolidation disabled"),
-            Self::OnlyWhenEmpty { pool } => write!(f, "NodePool \"{pool}\" has consolidation policy WhenEmpty, but node is not empty"),
-            Self::NotQuiet { until: Some(until) } => write!(f, "Pods came or went lately: not before {until} (consolidateAfter)"),
-            Self::NotQuiet { until: None } => f.write_str("It is not known since when the node has been quiet (consolidateAfter)"),
+            Self::ConsolidationDisabled { pool } => write!(f, "NodePool \"{pool}\" has consolidation disabled"),
+            Self::NotEmpty { pool } => write!(f, "NodePool \"{pool}\" has consolidation policy WhenEmpty, but node is not empty"),
+            Self::ConsolidateAfter { until: Some(until) } => write!(f, "Pods came or went lately: not before {until} (consolidateAfter)"),
+            Self::ConsolidateAfter { until: None } => f.write_str("It is not known since when the node has been quiet (consolidateAfter)"),
             Self::BufferPods { node } => write!(f, "Node \"{node}\" has buffer pods"),
-            Self::BudgetSpent { pool, reason } => {
+            Self::BudgetExhausted { pool, reason } => {
                 write!(f, "NodePool \"{pool}\" allows no more disruptions for reason {reason} now")
             }
-            Self::PodsStay { listed, others } => pods_stay(f, listed, *others),
-            Self::NeedsSeveral(count) => write!(f, "Can't remove without creating {count} candidates"),
+            Self::PodsWouldNotSchedule { listed, others } => pods_stay(f, listed, *others),
+            Self::NeedsSeveralNodes(count) => write!(f, "Can't remove without creating {count} candidates"),
             Self::NothingCheaper => f.write_str("Can't replace with a cheaper node"),
             Self::PriceUnknown => f.write_str("Can't replace with a cheaper node, as the price of this one is not known"),
-            Self::WantedByPods { pods } => write!(f, "Pending pods fit on it: {}", pods.join(", ")),
-            Self::BudgetBroken { pool, why } => write!(f, "NodePool \"{pool}\" allows no disruptions: {why}"),
+            Self::PendingPods { pods } => write!(f, "Pending pods fit on it: {}", pods.join(", ")),
+            Self::BudgetInvalid { pool, why } => write!(f, "NodePool \"{pool}\" allows no disruptions: {why}"),
             Self::MinValues(keys) => {
                 write!(f, "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])", keys.join(" "))
             }
-            Self::SpotToSpotOff => f.write_str("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"),
-            Self::SpotToSpotFew { found } => write!(
+            Self::SpotToSpotDisabled => f.write_str("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"),
+            Self::SpotToSpotTooFewTypes { found } => write!(
                 f,
                 "SpotToSpotConsolidation requires {} cheaper instance type options than the current candidate to consolidate, got {found}",
                 SPOT_TYPES_MIN
@@ -298,7 +298,7 @@ impl fmt::Display for Keep {
             Self::SavesTooLittle { savings, minimum } => {
                 write!(f, "Saves ${:.4} an hour, under the minimum of ${:.4}", savings.dollars(), minimum.dollars())
             }
-            Self::UndoesMove { at } => write!(f, "Would undo the consolidation of {at}"),
+            Self::UndoesRecentMove { at } => write!(f, "Would undo the consolidation of {at}"),
             Self::MovedTooOften { workload } => write!(f, "Pods of {workload} were moved twice within the hour already"),
             Self::WaitsTurn { savings } => write!(f, "Could go (saves {savings} an hour), after the move that is under way"),
             Self::DriftWaits => f.write_str("Drifted; other nodes are replaced first"),

@@ -1,7 +1,7 @@
 //! Who may be disrupted at all.
 
 use crate::disruption::testing::{Scene, noon, owner, why};
-use crate::disruption::{Blocker, ClaimFacts, Why};
+use crate::disruption::{Blocker, ClaimFacts, VerdictReason};
 use jiff::ToSpan as _;
 use whittle_api::k8s::{Kind, Pod, PodDisruptionBudget};
 use whittle_api::{ConditionStatus, LabelSelector, Unreadable, conditions, labels};
@@ -267,7 +267,7 @@ fn a_blocked_node_is_told_with_its_claim() {
     let told: Vec<&str> =
         decision.notes.iter().filter(|note| note.reason == "DisruptionBlocked").map(|note| note.object.as_str()).collect();
     assert_eq!(told, ["node/n", "nodeclaim/claim-n"]);
-    assert!(matches!(why(&decision, "n"), Why::Blocked(Blocker::PodAnnotation { .. })));
+    assert!(matches!(why(&decision, "n"), VerdictReason::Blocked(Blocker::PodAnnotation { .. })));
     let texts: Vec<&str> =
         decision.notes.iter().filter(|note| note.reason == "DisruptionBlocked").map(|note| note.message.as_str()).collect();
     assert_eq!(texts, ["Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/p)"; 2]);

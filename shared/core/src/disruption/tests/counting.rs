@@ -210,7 +210,7 @@ fn a_machine_without_a_node_is_blocked() {
     let mut scene = nodes(1);
     scene.objects.nodes.clear();
     let decision = scene.expect(&[]);
-    assert_eq!(decision.verdicts[0].why.code(), "NoNode");
+    assert_eq!(decision.verdicts[0].reason.code(), "NoNode");
     assert_eq!((decision.verdicts[0].node.as_str(), decision.verdicts[0].name()), ("", "claim-n0"));
 }
 

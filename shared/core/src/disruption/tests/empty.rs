@@ -91,7 +91,7 @@ fn budgets_bound_how_many_go_together() {
         scene.the_pool("default").spec.disruption.budgets = budget(text);
         let decision = scene.decide();
         assert_eq!(decision.commands[0].removals.len(), want, "{text}");
-        let spent = decision.verdicts.iter().filter(|verdict| verdict.why.code() == "Budget").count();
+        let spent = decision.verdicts.iter().filter(|verdict| verdict.reason.code() == "Budget").count();
         assert_eq!(spent, 10 - want, "{text}");
     }
     scene.the_pool("default").spec.disruption.budgets = budget("0");

@@ -5,7 +5,7 @@ use crate::disruption::candidates::candidate;
 use crate::disruption::cluster_view::ClusterView;
 use crate::disruption::simulate::{SimulationResult, Simulator, Targets};
 use crate::disruption::testing::{Scene, noon, render};
-use crate::disruption::{Command, Decision, Gate, Keep, Reason};
+use crate::disruption::{Command, Decision, Gate, KeepReason, Reason};
 use crate::schedule::Packing;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Affinity, IntOrString, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint};
@@ -104,7 +104,7 @@ fn a_prepared_question_answers_as_a_solve_from_scratch() {
                 for targets in [Targets::Stable, Targets::All] {
                     let anew = Simulator::new(&view, 1).without(&[&node], targets, Packing::Reference);
                     let asked = prepared.without(&[&node], targets, Packing::Reference);
-                    let told = |outcome: Result<SimulationResult, Keep>| {
+                    let told = |outcome: Result<SimulationResult, KeepReason>| {
                         outcome.map(|found| (found.claims, found.destinations)).map_err(|keep| keep.to_string())
                     };
                     assert_eq!(told(asked), told(anew), "seed {seed}, node {}", machine.name());
@@ -154,7 +154,7 @@ fn the_best_search_never_saves_less_than_the_reference() {
         let best = scene.decide();
         scene.settings.solve.packing = Packing::Reference;
         let reference = scene.decide();
-        if best.verdicts.iter().any(|verdict| verdict.why.code() == "PendingPods") {
+        if best.verdicts.iter().any(|verdict| verdict.reason.code() == "PendingPods") {
             // The reference deletes what pending pods need.
             continue;
         }

@@ -24,9 +24,10 @@ fn one_pass_over_a_fleet_has_a_verdict_for_every_node() {
     };
     let decision = decide(Input { cluster, facts: &facts, memory: &memory, settings: &settings });
     assert_eq!(decision.verdicts.len(), 60);
-    let stale: Vec<&str> = decision.verdicts.iter().filter(|verdict| verdict.why.is_stale()).map(|verdict| verdict.node.as_str()).collect();
+    let stale: Vec<&str> =
+        decision.verdicts.iter().filter(|verdict| verdict.reason.is_stale()).map(|verdict| verdict.node.as_str()).collect();
     assert!(stale.is_empty(), "no verdict for {stale:?}");
-    let codes: BTreeSet<&str> = decision.verdicts.iter().map(|verdict| verdict.why.code()).collect();
+    let codes: BTreeSet<&str> = decision.verdicts.iter().map(|verdict| verdict.reason.code()).collect();
     assert!(codes.is_superset(&["Underutilized", "PodDisruptionBudget", "NotEmpty"].into()), "{codes:?}");
     assert_eq!(decision.commands.len(), 1);
     let command = &decision.commands[0];

@@ -492,7 +492,7 @@ fn every_node_has_its_turn_when_a_pass_is_too_short() {
     let mut looked_at = std::collections::BTreeSet::new();
     for _ in 0..2 {
         let decision = scene.decide();
-        looked_at.extend(decision.verdicts.iter().filter(|verdict| !verdict.why.is_stale()).map(|verdict| verdict.node.clone()));
+        looked_at.extend(decision.verdicts.iter().filter(|verdict| !verdict.reason.is_stale()).map(|verdict| verdict.node.clone()));
         assert_eq!(decision.timeouts, [Method::SingleNode].into());
         assert_eq!(decision.memory.unreached.len(), 1);
         scene.memory = decision.memory;
