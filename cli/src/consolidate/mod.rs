@@ -79,7 +79,7 @@ pub fn decide(read: &Manifests, offered: &Offered, packing: PackingArg) -> Decis
         solve: source::options(read, packing),
         spot_to_spot: gate("SpotToSpotConsolidation"),
         static_capacity: gate("StaticCapacity"),
-        closed: read.closed.clone(),
+        unreadable_pools: read.closed.clone(),
         ..disruption::Settings::standard()
     };
     let (buffers, virtual_pods) = source::pretend_pods(read);
@@ -101,7 +101,7 @@ fn facts(cluster: &Input<'_>, options: &Options, buffers: &[Buffer]) -> BTreeMap
         return BTreeMap::new();
     }
     let plan = schedule::solve(cluster, options);
-    let held = buffers::per_machine(&plan, buffers);
+    let held = buffers::virtual_pods_by_machine(&plan, buffers);
     let claims = cluster.nodes.iter().filter_map(|node| Some((node.claim.as_ref()?, held.get(node.name())?)));
     claims.map(|(claim, count)| (claim.metadata.name.clone(), ClaimFacts { buffer_pods: *count, ..ClaimFacts::default() })).collect()
 }

@@ -4,7 +4,9 @@ use crate::plan::output;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
-use whittle_core::disruption::{Blocker, BudgetState, Command, Decision, KeepReason, Note, PdbBlock, Savings, Verdict, VerdictReason};
+use whittle_core::disruption::{
+    Blocker, BudgetState, Command, Decision, DisruptionEvent, KeepReason, PdbBlock, Savings, Verdict, VerdictReason,
+};
 
 pub(super) fn json(decision: &Decision, elapsed: Duration) -> String {
     let value = json!({
@@ -14,7 +16,7 @@ pub(super) fn json(decision: &Decision, elapsed: Duration) -> String {
         "shadow": decision.shadow.iter().map(command).collect::<Vec<_>>(),
         "verdicts": decision.verdicts.iter().map(|of| verdict(decision, of)).collect::<Vec<_>>(),
         "budgets": decision.budgets.iter().map(budget).collect::<Vec<_>>(),
-        "notes": decision.notes.iter().map(note).collect::<Vec<_>>(),
+        "notes": decision.events.iter().map(note).collect::<Vec<_>>(),
     });
     format!("{value:#}\n")
 }
@@ -112,7 +114,7 @@ fn budget(state: &BudgetState) -> Value {
     })
 }
 
-fn note(note: &Note) -> Value {
+fn note(note: &DisruptionEvent) -> Value {
     json!({"object": note.object, "reason": note.reason, "message": note.message})
 }
 

@@ -61,7 +61,9 @@ impl Scene {
         let offered = catalog::for_all_pools(&read.objects, offers);
         let (_, mut virtual_pods) = pretend_pods(&read);
         // Nobody asks of them what is asked of pods, and no API server has seen what is drawn.
-        virtual_pods.retain(|pod| pods::faults(pod, |key| key != labels::HOSTNAME).is_empty() && pods::negative_requests(pod).is_empty());
+        virtual_pods.retain(|pod| {
+            pods::node_constraint_errors(pod, |key| key != labels::HOSTNAME).is_empty() && pods::negative_requests(pod).is_empty()
+        });
         Some(Self { read, offered, virtual_pods })
     }
 
@@ -115,7 +117,7 @@ proptest! {
             let own = plain.map_or(0, |(_, plain)| doubted.difference(plain).count());
             let faults: Vec<String> = wrong.iter().filter(|v| v.rule != "affinity" || own > 0).map(ToString::to_string).collect();
             prop_assert!(faults.is_empty(), "{packing:?} ({}): {}", plan.packing, faults.join("; "));
-            let (_, wrong) = checker::without_faults(&input, &options, plan.clone());
+            let (_, wrong) = checker::without_violations(&input, &options, plan.clone());
             prop_assert!(wrong.is_empty(), "{packing:?}: {wrong:?}");
             prop_assert!(plan.work < WORK_MAX, "{} units of work", plan.work);
             prop_assert!(plan.left_out.iter().all(|left| !left.reason.to_string().is_empty()));

@@ -81,11 +81,11 @@ pub(crate) fn evaluated(report: &mut Report, decision: &Decision, took: &BTreeMa
         let metric = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds";
         report.gauge(metric, [("reason", reason), ("consolidation_type", kind)], Amount::Time(span));
     }
-    for weighed in &decision.weighed {
-        let decided = if weighed.approved { "approved" } else { "rejected" };
-        let labels = [("decision", decided), ("nodepool", weighed.node_pool.as_str()), ("policy", policy_name(weighed.policy))];
+    for pool_score in &decision.scores {
+        let decided = if pool_score.approved { "approved" } else { "rejected" };
+        let labels = [("decision", decided), ("nodepool", pool_score.node_pool.as_str()), ("policy", policy_name(pool_score.policy))];
         report.metric("karpenter_consolidation_moves_total", labels);
-        if let Some(score) = weighed.score {
+        if let Some(score) = pool_score.score {
             let score = Quantity::from_milli(i64::try_from(score).unwrap_or(i64::MAX));
             report.gauge("karpenter_consolidation_score", labels, Amount::Quantity(score));
         }

@@ -99,7 +99,7 @@ impl<P: Rights> Run<'_, P> {
         }
         stored.value.nominated.retain(|_, until| seen.now < *until);
         seen.expect_also(&stored.value.nominated);
-        stored.value.note_leaving(&seen);
+        stored.value.record_drained(&seen);
         let (decision, took) = decide(self.settings, &seen, &stored.value, self.ports.clock());
         counts::evaluated(&mut self.report, &decision, &took);
         stored.value.memory = decision.memory.clone();
@@ -187,7 +187,7 @@ impl<P: Rights> Run<'_, P> {
             Err(rejection) => {
                 shows::rejected(&mut self.report, proposal, &rejection, seen.now);
                 counts::dropped(&mut self.report, proposal.method, rejection.failed);
-                for note in rejection.notes.iter().take(shows::EVENTS_MAX) {
+                for note in rejection.events.iter().take(shows::EVENTS_MAX) {
                     // The rejection stands in the decision log; the event is a courtesy.
                     let _ = self.ports.cluster().publish(&self.lease.cluster, &shows::event_of(note, &seen.read)).await;
                 }
@@ -212,7 +212,7 @@ fn rules(settings: &Settings, seen: &Snapshot) -> Rules {
     let gate = |on: bool| if on { Gate::On } else { Gate::Off };
     let (spot_to_spot, static_capacity) = (gate(settings.spot_to_spot), gate(settings.static_capacity));
     let solve = Options { promised: seen.promises(), ..whittle_snapshot::options(settings) };
-    Rules { spot_to_spot, static_capacity, solve, closed: uncounted(seen), ..Rules::standard() }
+    Rules { spot_to_spot, static_capacity, solve, unreadable_pools: uncounted(seen), ..Rules::standard() }
 }
 
 /// What is left of the invocation, without what handing over takes.
@@ -234,7 +234,7 @@ fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions, clock: &imp
     let rules = Rules { simulations_max: simulations(time_left(clock), rules.simulations_max), ..rules };
     let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules };
     let (mut began, mut took) = (clock.now(), BTreeMap::new());
-    let decision = disruption::decide_watched(input, &mut |method| {
+    let decision = disruption::decide_observed(input, &mut |method| {
         let now = clock.now();
         *took.entry(method).or_insert(SignedDuration::ZERO) += now.duration_since(began);
         began = now;

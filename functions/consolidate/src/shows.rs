@@ -6,7 +6,7 @@ use whittle_api::ClusterObjects;
 use whittle_api::k8s::Kind;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_core::checker::Violation;
-use whittle_core::disruption::{Command, Decision, KeepReason, Note, Proposal, Rejection, Verdict, VerdictReason};
+use whittle_core::disruption::{Command, Decision, KeepReason, DisruptionEvent, Proposal, Rejection, Verdict, VerdictReason};
 use whittle_ports::{Amount, ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -52,7 +52,7 @@ pub(crate) async fn verdicts<P: Rights>(
     }
     let to_tell = decision.verdicts.iter().filter(|verdict| news.to_tell.contains(verdict.node.as_str()));
     let claims: BTreeSet<&str> = to_tell.map(|verdict| verdict.node_claim.as_str()).collect();
-    for note in decision.notes.iter().filter(|note| is_news(note, &news.to_tell, &claims)).take(EVENTS_MAX) {
+    for note in decision.events.iter().filter(|note| is_news(note, &news.to_tell, &claims)).take(EVENTS_MAX) {
         if crate::time_left(ports.clock()).is_zero() {
             break; // the verdict says the same
         }
@@ -106,7 +106,7 @@ pub(crate) fn pages<'d>(
 ) -> BTreeMap<u8, VerdictPage> {
     let mut pages: BTreeMap<u8, VerdictPage> = BTreeMap::new();
     let mut dirty = BTreeSet::new();
-    let noted: BTreeSet<&str> = decision.notes.iter().filter_map(|note| note.object.strip_prefix("node/")).collect();
+    let noted: BTreeSet<&str> = decision.events.iter().filter_map(|note| note.object.strip_prefix("node/")).collect();
     for verdict in decision.verdicts.iter().filter(|verdict| !verdict.node.is_empty() && !verdict.node_claim.is_empty()) {
         let number = VerdictPage::page_of(&verdict.node);
         let old = stored.get(&number).and_then(|page| page.value.verdicts.get(&verdict.node));
@@ -150,7 +150,7 @@ pub(crate) fn pages<'d>(
 
 /// Events about nodes and their claims are told when the verdict changed, others always: whoever publishes them tells each
 /// once in two minutes. Pure.
-pub(crate) fn is_news(note: &Note, nodes: &BTreeSet<&str>, claims: &BTreeSet<&str>) -> bool {
+pub(crate) fn is_news(note: &DisruptionEvent, nodes: &BTreeSet<&str>, claims: &BTreeSet<&str>) -> bool {
     match note.object.split_once('/') {
         Some(("node", name)) => nodes.contains(name),
         Some(("nodeclaim", name)) => claims.contains(name),
@@ -159,7 +159,7 @@ pub(crate) fn is_news(note: &Note, nodes: &BTreeSet<&str>, claims: &BTreeSet<&st
 }
 
 /// The event that tells a note, about the object as it was read.
-pub(crate) fn event_of(note: &Note, read: &ClusterObjects) -> ClusterEvent {
+pub(crate) fn event_of(note: &DisruptionEvent, read: &ClusterObjects) -> ClusterEvent {
     fn find<'o, T: Kind>(objects: &'o [T], namespace: &str, name: &str) -> Option<&'o T> {
         objects.iter().find(|object| object.meta().name == name && object.meta().namespace == namespace)
     }

@@ -107,8 +107,8 @@ impl Disruptions {
 
     /// Notes which moves have begun and which are over, by the pods that the API server shows: decisions leave out those that a
     /// machine under way is promised to, and a node that waits for its replacement would seem to be empty.
-    pub(crate) fn note_leaving(&mut self, seen: &Snapshot) {
-        self.memory.note_leaving(&seen.read, seen.now);
+    pub(crate) fn record_drained(&mut self, seen: &Snapshot) {
+        self.memory.record_drained(&seen.read, seen.now);
     }
 
     /// Machines that are to go.
@@ -134,7 +134,7 @@ impl Disruptions {
             if matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
                 // A Provisioner has no `replicas`, so that its pool need not be told apart from a namesake here.
                 let pool = (claim.spec.owner.kind != "Provisioner").then(|| claim.spec.node_pool.clone());
-                facts.entry(claim.key.name.as_str().to_owned()).or_default().machine_may_come_to = pool;
+                facts.entry(claim.key.name.as_str().to_owned()).or_default().pool_of_pending_launch = pool;
             }
         }
         for claim in self.going() {

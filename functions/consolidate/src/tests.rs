@@ -10,7 +10,9 @@ use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ObjectMeta, OwnerReference};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror, step};
-use whittle_core::disruption::{KeepReason, LedgerEntry, Memory, Move, Note, Removal, Savings, StaticChange, Verdict, VerdictReason};
+use whittle_core::disruption::{
+    DisruptionEvent, KeepReason, LedgerEntry, Memory, Move, Removal, Savings, StaticChange, Verdict, VerdictReason,
+};
 use whittle_core::schedule::NewClaim;
 use whittle_units::Price;
 
@@ -238,15 +240,15 @@ fn pods_that_are_promised_a_replacement_have_not_moved_before_they_leave() {
             at: at(0),
             removed: Vec::new(),
             nodes: vec![node.clone()],
-            unmoved_at: None,
-            gone_at: None,
+            undrained_at: None,
+            drained_at: None,
             launched: Vec::new(),
             workloads: [("web".to_owned(), 1)].into(),
-            times: BTreeMap::new(),
+            move_counts: BTreeMap::new(),
         };
         let mut stored = Disruptions { memory: Memory { moves: vec![earlier], ..Memory::default() }, ..Disruptions::default() };
-        stored.note_leaving(seen);
-        (stored.memory.moves[0].unmoved_at, stored.memory.moves[0].gone_at)
+        stored.record_drained(seen);
+        (stored.memory.moves[0].undrained_at, stored.memory.moves[0].drained_at)
     };
     let waiting = seen(vec![staying]);
     assert_eq!(waiting.objects.pods, [], "decisions leave the pod out");
@@ -345,7 +347,7 @@ fn a_claim_that_is_to_end_may_still_get_its_machine() {
     let leaving = Leaving { claim: "fixed-2".into(), node_pool: "fixed".to_owned(), message: String::new() };
     let state = Disruptions { leaving: vec![leaving], ..Disruptions::default() };
     let facts = state.facts(&snapshot(vec![ending], at(5)));
-    assert_eq!(facts["fixed-1"].machine_may_come_to.as_deref(), Some("fixed"));
+    assert_eq!(facts["fixed-1"].pool_of_pending_launch.as_deref(), Some("fixed"));
     assert!(facts["fixed-2"].in_command, "one that is to go is nobody else's");
     assert!(state.facts(&snapshot(vec![begun.clone()], at(5))).len() == 1, "one that stays is shown");
     assert!(!state.is_idle());
@@ -354,7 +356,7 @@ fn a_claim_that_is_to_end_may_still_get_its_machine() {
     let read = ClusterObjects { node_claims: vec![deleted], ..ClusterObjects::default() };
     let claims = vec![Stored { value: begun, revision: Revision(1) }];
     let facts = state.facts(&Snapshot::of(at(5), read, claims, Vec::new(), BTreeMap::new()));
-    assert_eq!(facts["fixed-1"].machine_may_come_to.as_deref(), Some("fixed"), "nor does it matter who asked for its end");
+    assert_eq!(facts["fixed-1"].pool_of_pending_launch.as_deref(), Some("fixed"), "nor does it matter who asked for its end");
 }
 
 #[test]
@@ -475,7 +477,7 @@ fn nodes_that_no_longer_hold_are_counted_and_none_is_not() {
 #[test]
 fn events_about_a_claim_go_with_its_node_and_those_about_pools_and_pods_are_always_told() {
     let told = |object: &str| {
-        let note = Note { object: object.to_owned(), reason: "DisruptionBlocked", message: String::new(), warning: false };
+        let note = DisruptionEvent { object: object.to_owned(), reason: "DisruptionBlocked", message: String::new(), warning: false };
         shows::is_news(&note, &["n"].into(), &["c"].into())
     };
     assert!(["node/n", "nodeclaim/c", "nodepool/p", "pod/default/p"].into_iter().all(told));
@@ -484,18 +486,23 @@ fn events_about_a_claim_go_with_its_node_and_those_about_pools_and_pods_are_alwa
 
 /// A decision that has something to say about a node, and notes about these objects.
 fn decision(why: KeepReason, notes: &[&str]) -> Decision {
-    let note = |object: &&str| Note { object: (*object).to_owned(), reason: "Unconsolidatable", message: String::new(), warning: false };
+    let note = |object: &&str| DisruptionEvent {
+        object: (*object).to_owned(),
+        reason: "Unconsolidatable",
+        message: String::new(),
+        warning: false,
+    };
     let verdict = Verdict { node: "n".into(), node_claim: "c".into(), node_pool: "default".into(), reason: VerdictReason::Kept(why) };
     Decision {
         commands: Vec::new(),
         shadow: Vec::new(),
         verdicts: vec![verdict],
-        notes: notes.iter().map(note).collect(),
+        events: notes.iter().map(note).collect(),
         conditions: Vec::new(),
         budgets: Vec::new(),
         eligible: BTreeMap::new(),
         timeouts: BTreeSet::new(),
-        weighed: Vec::new(),
+        scores: Vec::new(),
         memory: Memory::default(),
     }
 }

@@ -142,7 +142,7 @@ fn checked(input: &Input<'_>, options: &Options, cluster: &ClusterName) -> Resul
     }
     let packing = plan.packing;
     tracing::error!(%cluster, packing, violation = %wrong[0], count = wrong.len(), "part of a plan was refused by the checker");
-    let (rest, wrong) = checker::without_faults(input, options, plan);
+    let (rest, wrong) = checker::without_violations(input, options, plan);
     let rest = refuse_wrong(&wrong, cluster).map(|()| rest);
     if options.packing == Packing::Reference {
         return rest;

@@ -57,7 +57,7 @@ pub(crate) fn overlays(seen: &Snapshot) -> Vec<NodeOverlay> {
 
 /// Buffers whose status does not say yet what this run found. Pure.
 pub(crate) fn buffers(seen: &Snapshot, plan: &Plan) -> Vec<CapacityBuffer> {
-    let told = buffers::after(&seen.buffers.list, plan, &seen.buffers.on_the_way, seen.now);
+    let told = buffers::updated_statuses(&seen.buffers.list, plan, &seen.buffers.on_the_way, seen.now);
     let is_news = |buffer: &CapacityBuffer| {
         let known = seen.read.capacity_buffers.iter().find(|known| known.metadata.uid == buffer.metadata.uid);
         known.is_none_or(|known| known.status != buffer.status)

@@ -109,7 +109,7 @@ pub(crate) fn expected(seen: &Snapshot, plan: &Plan) -> BTreeMap<String, Expecta
     let span = |pods: &[PodRef]| if pods.iter().any(|pod| bound.contains(pod.uid.as_str())) { HELD_BACK } else { NOMINATION };
     let nominated = plan.placements.iter().filter(|placement| real(&placement.pods));
     let nominated = nominated.filter_map(|placement| Some((key(&placement.node)?, span(&placement.pods))));
-    let buffered = buffers::per_machine(plan, &seen.buffers.list);
+    let buffered = buffers::virtual_pods_by_machine(plan, &seen.buffers.list);
     let buffered = buffered.iter().filter_map(|(name, count)| Some((key(name)?, *count))).collect();
     expected_after(&seen.expected, &nominated.collect(), &buffered, seen.now)
 }

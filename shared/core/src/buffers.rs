@@ -137,7 +137,7 @@ struct PlacementCounts {
 
 /// The status of each buffer after a pass. `on_the_way` are pods planned on machines that are being launched.
 #[must_use]
-pub fn after(buffers: &[Buffer], plan: &Plan, on_the_way: &[PodRef], now: Timestamp) -> Vec<CapacityBuffer> {
+pub fn updated_statuses(buffers: &[Buffer], plan: &Plan, on_the_way: &[PodRef], now: Timestamp) -> Vec<CapacityBuffer> {
     let mut counts_by_buffer: BTreeMap<&str, PlacementCounts> = BTreeMap::new();
     let owners: BTreeMap<&str, &str> = buffers
         .iter()
@@ -181,7 +181,7 @@ fn with_provisioning_condition(buffer: &Buffer, counts: Option<PlacementCounts>,
 
 /// How many virtual pods a pass placed on each existing machine, by the name that the plan uses.
 #[must_use]
-pub fn per_machine(plan: &Plan, buffers: &[Buffer]) -> BTreeMap<String, u32> {
+pub fn virtual_pods_by_machine(plan: &Plan, buffers: &[Buffer]) -> BTreeMap<String, u32> {
     let pods = buffers.iter().flat_map(|buffer| &buffer.pods).filter(|pod| is_virtual(pod));
     let uids: std::collections::BTreeSet<&str> = pods.map(|pod| pod.metadata.uid.as_str()).collect();
     let on = |pods: &[PodRef]| u32::try_from(pods.iter().filter(|pod| uids.contains(pod.uid.as_str())).count()).unwrap_or(u32::MAX);

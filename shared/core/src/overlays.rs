@@ -131,7 +131,7 @@ fn weight(overlay: &NodeOverlay) -> i32 {
 fn spec_error(overlay: &NodeOverlay) -> Option<String> {
     for r in &overlay.spec.requirements {
         // Restricted keys are allowed, since overlays select NodePools by label.
-        if let Some(error) = pods::requirement_faults(&r.key, r.operator.as_str(), &r.values, |_| true).pop() {
+        if let Some(error) = pods::requirement_errors(&r.key, r.operator.as_str(), &r.values, |_| true).pop() {
             return Some(error);
         }
         if r.operator.as_str() == "NotIn" && r.values.is_empty() {

@@ -160,7 +160,7 @@ fn check_budgets(input: &Input<'_>, command: &Command, findings: &mut Findings) 
         if wanted == 0 {
             continue;
         }
-        if let Some(why) = input.settings.closed.get(name) {
+        if let Some(why) = input.settings.unreadable_pools.get(name) {
             findings.add(name, "pool-closed", why.clone());
         }
         let own = |state: &&StateNode| state.node_pool() == Some(name) && state.claim.is_some() && state.node.is_some();

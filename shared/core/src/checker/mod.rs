@@ -85,7 +85,7 @@ pub fn check(input: &Input<'_>, options: &Options, plan: &Plan) -> Vec<Violation
 /// pods are left out, with the violation as reason. Also returns the violations of the remaining plan; empty when it
 /// may be executed.
 #[must_use]
-pub fn without_faults(input: &Input<'_>, options: &Options, mut plan: Plan) -> (Plan, Vec<Violation>) {
+pub fn without_violations(input: &Input<'_>, options: &Options, mut plan: Plan) -> (Plan, Vec<Violation>) {
     let mut violations = check(input, options, &plan);
     // Violations that depend on a removed claim or placement only show after it has been removed.
     while !violations.is_empty() {

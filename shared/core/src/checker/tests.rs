@@ -226,13 +226,13 @@ fn what_is_wrong_is_taken_out_and_the_rest_stands() {
     let (placed, claims) = (plan.scheduled(), plan.claims.len());
     types_of(&mut plan, "zoned-0").push("huge".into());
     let lost = claim_of(&mut plan, "zoned-0").pods.len();
-    let (plan, wrong) = super::without_faults(&world.input(), &Options::provisioning(), plan);
+    let (plan, wrong) = super::without_violations(&world.input(), &Options::provisioning(), plan);
     assert_eq!((wrong, plan.scheduled(), plan.claims.len()), (Vec::new(), placed - lost, claims - 1));
     let told = plan.left_out.iter().find(|l| l.pod.name == "zoned-0").unwrap();
     assert!(told.reason.to_string().contains("type-unknown"), "{}", told.reason);
     let mut plan = world.plan();
     plan.left_out.clear();
-    let (_, wrong) = super::without_faults(&world.input(), &Options::provisioning(), plan);
+    let (_, wrong) = super::without_violations(&world.input(), &Options::provisioning(), plan);
     assert_eq!(wrong.iter().map(|v| v.rule).collect::<Vec<_>>(), ["pod-forgotten"], "nothing can be taken out that is not there");
 }
 

@@ -16,7 +16,7 @@ const K: i128 = 2;
 
 /// The score that one pool gives a command, for the metrics `consolidation_moves_total` and `consolidation_score`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Weighed {
+pub struct PoolScore {
     pub node_pool: String,
     pub policy: ConsolidationPolicy,
     pub approved: bool,
@@ -73,13 +73,13 @@ impl Totals {
     }
 
     /// The score of a command for each pool that loses nodes; `approved` is the result of [`Totals::approve`].
-    pub(super) fn score_by_pool(&self, nodes: &[&Candidate<'_>], command: &Command, approved: bool) -> Vec<Weighed> {
+    pub(super) fn score_by_pool(&self, nodes: &[&Candidate<'_>], command: &Command, approved: bool) -> Vec<PoolScore> {
         let pools: BTreeMap<&str, ConsolidationPolicy> =
             nodes.iter().map(|node| (node.pool_name(), node.pool.spec.disruption.consolidation_policy)).collect();
         let score = |(pool, policy): (&&str, &ConsolidationPolicy)| {
             let (savings, disruption) = shares(nodes, command, pool, pools.len());
             let score = self.balanced.contains(*pool).then(|| self.score(pool, savings, disruption));
-            Weighed { node_pool: (*pool).to_owned(), policy: *policy, approved, score }
+            PoolScore { node_pool: (*pool).to_owned(), policy: *policy, approved, score }
         };
         pools.iter().map(score).collect()
     }
@@ -298,7 +298,7 @@ mod tests {
         scene.pod("p", "big", "1");
         let decision = scene.expect(&["single replace [big] -> x1|x2|x4|x8"]);
         let told: Vec<&str> =
-            decision.notes.iter().filter(|note| note.reason == CONSOLIDATION_APPROVED).map(|note| note.object.as_str()).collect();
+            decision.events.iter().filter(|note| note.reason == CONSOLIDATION_APPROVED).map(|note| note.object.as_str()).collect();
         assert_eq!(told, ["node/big", "nodeclaim/claim-big"]);
         scene.the_pool("default").spec.disruption.budgets =
             vec![whittle_api::karpenter::Budget { nodes: whittle_api::k8s::IntOrString::Int(0), ..Default::default() }];

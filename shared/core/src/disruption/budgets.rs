@@ -83,7 +83,7 @@ pub(crate) fn budget_states(view: &ClusterView<'_>, reason: Reason) -> BTreeMap<
     }
     let state = |pool: &NodePool| {
         let (nodes, disrupting) = counted.get(pool.metadata.name.as_str()).copied().unwrap_or_default();
-        let closed = view.input.settings.closed.get(&pool.metadata.name);
+        let closed = view.input.settings.unreadable_pools.get(&pool.metadata.name);
         let limit = closed.map_or_else(|| limit(pool, nodes, reason, view.now()), |why| Err(BudgetError::Unreadable(why.clone())));
         let (limit, invalid) = match limit {
             Ok(limit) => (limit, None),

@@ -21,7 +21,7 @@ use whittle_units::Price;
 const NODE_CLASS: (&str, &str) = (labels::AWS_DOMAIN, "EC2NodeClass");
 
 static NO_FACTS: ClaimFacts =
-    ClaimFacts { in_command: false, machine_may_come_to: None, buffer_pods: 0, type_seen_at: None, cloud_drift: None };
+    ClaimFacts { in_command: false, pool_of_pending_launch: None, buffer_pods: 0, type_seen_at: None, cloud_drift: None };
 
 /// One machine with its pods.
 #[derive(Clone, Debug)]

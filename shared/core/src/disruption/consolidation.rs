@@ -1,6 +1,6 @@
 //! What multi-node and single-node consolidation share: the choice of candidates and the approval of commands.
 
-use super::balanced::{Totals, Weighed};
+use super::balanced::{PoolScore, Totals};
 use super::candidates::Candidate;
 use super::command::{Command, Method};
 use super::memory;
@@ -64,11 +64,11 @@ pub(super) fn approve(
     totals: &Totals,
     nodes: &[&Candidate<'_>],
     command: &Command,
-    weighed: &mut Vec<Weighed>,
+    scores: &mut Vec<PoolScore>,
 ) -> Result<(), KeepReason> {
     memory::check_move_limit(&pass.memory, pass.view, nodes)?;
     let approval = totals.approve(nodes, command);
-    weighed.extend(totals.score_by_pool(nodes, command, approval.is_ok()));
+    scores.extend(totals.score_by_pool(nodes, command, approval.is_ok()));
     if let Err(thousandths) = approval {
         return Err(KeepReason::PoorScore { thousandths });
     }

@@ -15,12 +15,12 @@ use whittle_api::karpenter::NodePool;
 /// returned in [`Decision::shadow`] and never executed.
 #[must_use]
 pub fn decide(input: Input<'_>) -> Decision {
-    decide_watched(input, &mut |_| ())
+    decide_observed(input, &mut |_| ())
 }
 
 /// Like [`decide`], and calls `watch` after each method, so that a caller with a clock can measure it.
 #[must_use]
-pub fn decide_watched(input: Input<'_>, watch: &mut dyn FnMut(Method)) -> Decision {
+pub fn decide_observed(input: Input<'_>, watch: &mut dyn FnMut(Method)) -> Decision {
     let view = ClusterView::new(input);
     let mut decision = run(&view, PoolMode::Live, watch);
     if view.pools().any(NodePool::is_shadow) {

@@ -1,10 +1,10 @@
 //! The result of one pass of disruption.
 
-use super::balanced::Weighed;
+use super::balanced::PoolScore;
 use super::budgets::BudgetState;
 use super::command::{Command, Method};
 use super::conditions::ClaimConditions;
-use super::events::Note;
+use super::events::DisruptionEvent;
 use super::input::Memory;
 use super::verdict::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ pub struct Decision {
     /// One per machine, sorted by name.
     pub verdicts: Vec<Verdict>,
     /// Events to publish, sorted.
-    pub notes: Vec<Note>,
+    pub events: Vec<DisruptionEvent>,
     /// The desired conditions of the claims, sorted by claim.
     pub conditions: Vec<ClaimConditions>,
     /// Per pool, for each reason whose budgets were evaluated.
@@ -29,7 +29,7 @@ pub struct Decision {
     /// Methods that exhausted their simulations without a command, for `consolidation_timeouts_total`.
     pub timeouts: BTreeSet<Method>,
     /// How the pools scored the commands of consolidation.
-    pub weighed: Vec<Weighed>,
+    pub scores: Vec<PoolScore>,
     /// Input of the next pass.
     pub memory: Memory,
 }

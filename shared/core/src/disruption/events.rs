@@ -8,7 +8,7 @@ use whittle_api::k8s::Pod;
 
 /// An event about an object. The publisher drops an event that equals one of the last two minutes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Note {
+pub struct DisruptionEvent {
     /// `node/<name>`, `nodeclaim/<name>`, `nodepool/<name>` or `pod/<namespace>/<name>`.
     pub object: String,
     pub reason: &'static str,
@@ -29,14 +29,14 @@ const DEPRECATED_ANNOTATION: &str = "DeprecatedAnnotation";
 
 /// Collects events without duplicates.
 #[derive(Debug, Default)]
-pub(super) struct EventCollector(std::collections::BTreeSet<Note>);
+pub(super) struct EventCollector(std::collections::BTreeSet<DisruptionEvent>);
 
 impl EventCollector {
     pub(super) fn about(&mut self, object: String, reason: &'static str, message: String) {
-        self.0.insert(Note { object, reason, message, warning: false });
+        self.0.insert(DisruptionEvent { object, reason, message, warning: false });
     }
     pub(super) fn warn(&mut self, object: String, reason: &'static str, message: String) {
-        self.0.insert(Note { object, reason, message, warning: true });
+        self.0.insert(DisruptionEvent { object, reason, message, warning: true });
     }
     /// About the Node and its NodeClaim, whichever exist.
     pub(super) fn on_machine(&mut self, machine: &Machine<'_>, reason: &'static str, message: &str) {
@@ -93,7 +93,7 @@ impl EventCollector {
             }
         }
     }
-    pub(super) fn into_sorted(self) -> Vec<Note> {
+    pub(super) fn into_sorted(self) -> Vec<DisruptionEvent> {
         self.0.into_iter().collect()
     }
 }

@@ -25,7 +25,7 @@ pub struct ClaimFacts {
     /// The claim is a candidate of a command that is being executed.
     pub in_command: bool,
     /// The NodePool of a claim that has been deleted, but whose launch is under way and may still create an instance.
-    pub machine_may_come_to: Option<String>,
+    pub pool_of_pending_launch: Option<String>,
     /// Virtual pods of capacity buffers that the last provisioning pass placed on the node.
     pub buffer_pods: u32,
     /// When the node's instance type was last found in the catalog.
@@ -47,7 +47,7 @@ pub struct Settings {
     /// a node that is not reached keeps its last verdict and comes first in the next pass.
     pub simulations_max: u32,
     /// Pools whose disruption settings cannot be read, with the error: none of their nodes is disrupted.
-    pub closed: BTreeMap<String, String>,
+    pub unreadable_pools: BTreeMap<String, String>,
 }
 
 impl Settings {
@@ -59,7 +59,7 @@ impl Settings {
             spot_to_spot: Gate::Off,
             static_capacity: Gate::Off,
             simulations_max: SIMULATIONS_MAX,
-            closed: BTreeMap::new(),
+            unreadable_pools: BTreeMap::new(),
         }
     }
 }
@@ -82,7 +82,7 @@ pub struct Memory {
     /// Recently executed consolidations, oldest first.
     pub moves: Vec<Move>,
     /// Methods that found nothing, with the fingerprint of their input.
-    pub nothing_found: BTreeMap<Method, Seen>,
+    pub nothing_found: BTreeMap<Method, PassFingerprint>,
     /// Nodes that the last single-node pass did not reach.
     pub unreached: BTreeSet<String>,
 }
@@ -90,7 +90,7 @@ pub struct Memory {
 /// Fingerprint of a method's input, and when it was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Seen {
+pub struct PassFingerprint {
     pub fingerprint: u64,
     pub at: Timestamp,
 }
@@ -100,30 +100,30 @@ pub struct Seen {
 #[serde(rename_all = "camelCase")]
 pub struct Move {
     pub at: Timestamp,
-    pub removed: Vec<Shape>,
+    pub removed: Vec<RemovedNode>,
     /// Names of the removed nodes.
     #[serde(default)]
     pub nodes: Vec<String>,
     /// When the nodes last had all pods that were to be moved.
-    #[serde(default)]
-    pub unmoved_at: Option<Timestamp>,
+    #[serde(default, rename = "unmovedAt")]
+    pub undrained_at: Option<Timestamp>,
     /// When none of these pods was left on the nodes, or all were terminating.
-    #[serde(default)]
-    pub gone_at: Option<Timestamp>,
+    #[serde(default, rename = "goneAt")]
+    pub drained_at: Option<Timestamp>,
     /// Names of the NodeClaims that replaced the nodes.
     pub launched: Vec<String>,
     /// Number of moved pods by owner (`namespace/kind/name`).
     pub workloads: BTreeMap<String, u32>,
     /// By owner: the highest number of moves of any of these pods, including moves of the pods they replaced and this
     /// move.
-    #[serde(default)]
-    pub times: BTreeMap<String, u32>,
+    #[serde(default, rename = "times")]
+    pub move_counts: BTreeMap<String, u32>,
 }
 
 /// A removed node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Shape {
+pub struct RemovedNode {
     pub node_pool: String,
     pub instance_type: String,
     pub capacity_type: String,

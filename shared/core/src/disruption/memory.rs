@@ -3,7 +3,7 @@
 use super::candidates::Candidate;
 use super::cluster_view::ClusterView;
 use super::command::Command;
-use super::input::{Memory, Move, Seen, Shape};
+use super::input::{Memory, Move, PassFingerprint, RemovedNode};
 use super::quick_check::accepts_moved_pods;
 use super::verdict::KeepReason;
 use super::workload::workload_of;
@@ -45,20 +45,20 @@ impl Memory {
     /// Records which moves have not begun and which are complete because their pods have left. `objects` must be those
     /// of the API server. Where pods that are reserved for a machine being launched are left out, pods of a node that
     /// is being replaced would seem to have left.
-    pub fn note_leaving(&mut self, objects: &ClusterObjects, now: Timestamp) {
-        if self.moves.iter().all(|earlier| earlier.gone_at.is_some()) {
+    pub fn record_drained(&mut self, objects: &ClusterObjects, now: Timestamp) {
+        if self.moves.iter().all(|earlier| earlier.drained_at.is_some()) {
             return;
         }
         let mut pods_by_node: BTreeMap<&str, u32> = BTreeMap::new();
         for pod in objects.pods.iter().filter(|pod| pod.is_bound() && is_reschedulable(pod)) {
             *pods_by_node.entry(&pod.spec.node_name).or_default() += 1;
         }
-        for earlier in self.moves.iter_mut().filter(|earlier| earlier.gone_at.is_none() && !earlier.nodes.is_empty()) {
+        for earlier in self.moves.iter_mut().filter(|earlier| earlier.drained_at.is_none() && !earlier.nodes.is_empty()) {
             let remaining_pods: u32 = earlier.nodes.iter().filter_map(|node| pods_by_node.get(node.as_str())).sum();
             if remaining_pods == 0 {
-                earlier.gone_at = Some(now);
+                earlier.drained_at = Some(now);
             } else if remaining_pods >= earlier.workloads.values().sum() {
-                earlier.unmoved_at = Some(now);
+                earlier.undrained_at = Some(now);
             }
         }
     }
@@ -69,28 +69,28 @@ impl Memory {
     fn times_moved(&self, pod: &Pod, workload: &str, now: Timestamp) -> u32 {
         let created = pod.metadata.creation_timestamp.unwrap_or(Timestamp::MAX);
         let applies = |earlier: &&Move| {
-            let since = earlier.unmoved_at.unwrap_or(earlier.at).checked_sub(TIMESTAMP_PRECISION).unwrap_or(Timestamp::MIN);
+            let since = earlier.undrained_at.unwrap_or(earlier.at).checked_sub(TIMESTAMP_PRECISION).unwrap_or(Timestamp::MIN);
             since < created
                 && earlier
-                    .gone_at
+                    .drained_at
                     .is_none_or(|gone| created.duration_since(gone) < REPLACEMENT_DELAY_MAX && now.duration_since(gone) < MOVE_WINDOW)
         };
-        self.moves.iter().filter(applies).filter_map(|earlier| earlier.times.get(workload)).copied().max().unwrap_or(0)
+        self.moves.iter().filter(applies).filter_map(|earlier| earlier.move_counts.get(workload)).copied().max().unwrap_or(0)
     }
 
     /// Records a consolidation that is being executed; `launched` are the NodeClaims that replace its nodes.
     pub fn record(&mut self, command: &Command, launched: Vec<String>, objects: &ClusterObjects, now: Timestamp) {
         let moving: BTreeSet<&String> = command.removals.iter().flat_map(|removal| &removal.pods).collect();
         let mut workloads: BTreeMap<String, u32> = BTreeMap::new();
-        let mut times: BTreeMap<String, u32> = BTreeMap::new();
+        let mut move_counts: BTreeMap<String, u32> = BTreeMap::new();
         for pod in objects.pods.iter().filter(|pod| moving.contains(&pod.metadata.key())) {
             let workload = workload_of(pod);
             let before = self.times_moved(pod, &workload, now);
             *workloads.entry(workload.clone()).or_default() += 1;
-            let most = times.entry(workload).or_default();
+            let most = move_counts.entry(workload).or_default();
             *most = (*most).max(before.saturating_add(1));
         }
-        let removed = command.removals.iter().map(|removal| Shape {
+        let removed = command.removals.iter().map(|removal| RemovedNode {
             node_pool: removal.node_pool.clone(),
             instance_type: removal.instance_type.clone(),
             capacity_type: removal.capacity_type.clone(),
@@ -98,7 +98,16 @@ impl Memory {
             price: removal.price,
         });
         let nodes = command.removals.iter().map(|removal| removal.node.clone()).collect();
-        self.moves.push(Move { at: now, removed: removed.collect(), nodes, unmoved_at: None, gone_at: None, launched, workloads, times });
+        self.moves.push(Move {
+            at: now,
+            removed: removed.collect(),
+            nodes,
+            undrained_at: None,
+            drained_at: None,
+            launched,
+            workloads,
+            move_counts,
+        });
         self.forget_old(now);
     }
 
@@ -109,7 +118,7 @@ impl Memory {
 }
 
 /// Whether a method found nothing for the same input a short time ago.
-pub(super) fn is_unchanged(seen: Option<&Seen>, fingerprint: u64, now: Timestamp) -> bool {
+pub(super) fn is_unchanged(seen: Option<&PassFingerprint>, fingerprint: u64, now: Timestamp) -> bool {
     seen.is_some_and(|seen| seen.fingerprint == fingerprint && now.duration_since(seen.at).abs() < FINGERPRINT_VALID_FOR)
 }
 
@@ -192,8 +201,8 @@ pub(super) fn fingerprint(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> u6
     // Recorded moves restrict commands until they are dropped.
     for earlier in &view.input.memory.moves {
         let recent = |at: Timestamp, span| view.now().duration_since(at) < span;
-        let complete = earlier.gone_at.is_some_and(|gone| !recent(gone, MOVE_WINDOW));
-        let marks = [recent(earlier.at, MOVE_WINDOW), recent(earlier.at, REMEMBERED_FOR), earlier.gone_at.is_some(), complete];
+        let complete = earlier.drained_at.is_some_and(|gone| !recent(gone, MOVE_WINDOW));
+        let marks = [recent(earlier.at, MOVE_WINDOW), recent(earlier.at, REMEMBERED_FOR), earlier.drained_at.is_some(), complete];
         hash.number(marks.iter().fold(1, |bits, mark| bits * 2 + u64::from(*mark)));
     }
     for pool in view.pools() {
@@ -238,11 +247,11 @@ mod tests {
                 at: at(number),
                 removed: Vec::new(),
                 nodes: vec![format!("node-{number}")],
-                unmoved_at: None,
-                gone_at: None,
+                undrained_at: None,
+                drained_at: None,
                 launched: vec![format!("claim-{number}")],
                 workloads: names.clone(),
-                times: names,
+                move_counts: names,
             });
             memory.forget_old(at(number));
         }

@@ -1,6 +1,6 @@
 //! Multi-node consolidation (disruption 8.4): replaces several nodes by one, or by none.
 
-use super::balanced::{Totals, Weighed};
+use super::balanced::{PoolScore, Totals};
 use super::budgets::RemainingBudget;
 use super::bundles::find_bundles;
 use super::candidates::Candidate;
@@ -46,12 +46,12 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         Some((set, command)) => {
             pass.events.chosen(&command);
             let chosen: Vec<&Candidate<'_>> = set.iter().filter_map(|at| nodes.get(*at)).collect();
-            pass.weighed.extend(only_scored(totals.score_by_pool(&chosen, &command, true)));
+            pass.scores.extend(if_any_scored(totals.score_by_pool(&chosen, &command, true)));
             totals.note_approval(&mut pass.events, &chosen, &command);
             vec![command]
         }
         None => {
-            pass.weighed.extend(rejected);
+            pass.scores.extend(rejected);
             if spent {
                 pass.timeouts.insert(Method::MultiNode);
             } else {
@@ -68,8 +68,8 @@ fn split_by_budget<'w>(nodes: Vec<Candidate<'w>>, mut remaining: RemainingBudget
 }
 
 /// The scores, if at least one pool scores.
-fn only_scored(weighed: Vec<Weighed>) -> Vec<Weighed> {
-    if weighed.iter().any(|one| one.score.is_some()) { weighed } else { Vec::new() }
+fn if_any_scored(scores: Vec<PoolScore>) -> Vec<PoolScore> {
+    if scores.iter().any(|one| one.score.is_some()) { scores } else { Vec::new() }
 }
 
 /// A set of nodes, by position in the sorted list, with its command.
@@ -80,17 +80,17 @@ struct Search<'s, 'w> {
     totals: &'s Totals,
     simulator: &'s mut Simulator<'w>,
     /// Scores of the last set that its pools rejected.
-    rejected: Vec<Weighed>,
+    rejected: Vec<PoolScore>,
 }
 
 impl<'w> Search<'_, 'w> {
     fn attempt(&mut self, nodes: &[Candidate<'w>], set: &[usize]) -> Option<Command> {
         let chosen: Vec<&Candidate<'_>> = set.iter().filter_map(|at| nodes.get(*at)).collect();
         let command = compute_consolidation(self.pass.view, self.simulator, &chosen, Method::MultiNode).ok()?;
-        let mut weighed = Vec::new();
-        let approval = approve(self.pass, self.totals, &chosen, &command, &mut weighed);
+        let mut scores = Vec::new();
+        let approval = approve(self.pass, self.totals, &chosen, &command, &mut scores);
         if matches!(approval, Err(KeepReason::PoorScore { .. })) {
-            self.rejected = weighed;
+            self.rejected = scores;
         }
         approval.ok().map(|()| command)
     }

@@ -1,6 +1,6 @@
 //! What the methods of one pass share: candidates, budgets, verdicts and events.
 
-use super::balanced::Weighed;
+use super::balanced::PoolScore;
 use super::budgets::{self, BudgetState, RemainingBudget};
 use super::candidates::{Candidate, candidate};
 use super::cluster_view::{ClusterView, Machine};
@@ -8,7 +8,7 @@ use super::command::{Command, Method, Reason, Savings};
 use super::conditions::{self, ClaimConditions};
 use super::decision::Decision;
 use super::events::{BUDGET_INVALID, EventCollector};
-use super::input::{Memory, Seen};
+use super::input::{Memory, PassFingerprint};
 use super::memory;
 use super::simulate::Simulator;
 use super::verdict::{Blocker, KeepReason, Verdict, VerdictReason};
@@ -36,7 +36,7 @@ pub(super) struct Pass<'w> {
     pub(super) events: EventCollector,
     eligible: BTreeMap<Method, usize>,
     pub(super) timeouts: BTreeSet<Method>,
-    pub(super) weighed: Vec<Weighed>,
+    pub(super) scores: Vec<PoolScore>,
     pub(super) memory: Memory,
     /// The cluster prepared for simulations, once a method has needed it.
     prepared: Option<Option<Prepared<'w>>>,
@@ -54,7 +54,7 @@ impl<'w> Pass<'w> {
             events: EventCollector::default(),
             eligible: BTreeMap::new(),
             timeouts: BTreeSet::new(),
-            weighed: Vec::new(),
+            scores: Vec::new(),
             memory: view.input.memory.clone(),
             prepared: None,
         };
@@ -161,7 +161,7 @@ impl<'w> Pass<'w> {
         unchanged
     }
     pub(super) fn remember_found_nothing(&mut self, method: Method, nodes: &[Candidate<'_>]) {
-        let seen = Seen { fingerprint: memory::fingerprint(self.view, nodes), at: self.view.now() };
+        let seen = PassFingerprint { fingerprint: memory::fingerprint(self.view, nodes), at: self.view.now() };
         self.memory.nothing_found.insert(method, seen);
     }
     /// A simulator that reuses what earlier methods have prepared; return it with [`Pass::put_back`].
@@ -197,12 +197,12 @@ impl<'w> Pass<'w> {
             verdicts,
             commands,
             shadow: Vec::new(),
-            notes: self.events.into_sorted(),
+            events: self.events.into_sorted(),
             conditions: self.conditions.into_values().collect(),
             budgets: self.budgets.into_values().flat_map(BTreeMap::into_values).collect(),
             eligible: self.eligible,
             timeouts: self.timeouts,
-            weighed: self.weighed,
+            scores: self.scores,
             memory: self.memory,
         }
     }

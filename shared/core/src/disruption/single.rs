@@ -1,6 +1,6 @@
 //! Single-node consolidation (disruption 8.5): replaces one node by a cheaper one, or by none.
 
-use super::balanced::{Totals, Weighed};
+use super::balanced::{PoolScore, Totals};
 use super::candidates::Candidate;
 use super::command::{Command, Method, Reason};
 use super::compute::compute_consolidation;
@@ -50,9 +50,9 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
             pass.keep(node, KeepReason::NotReached);
             continue;
         }
-        let mut weighed = Vec::new();
-        let found = evaluate(pass, &totals, quick_check.as_ref(), &mut simulator, node, &mut weighed);
-        pass.weighed.append(&mut weighed);
+        let mut scores = Vec::new();
+        let found = evaluate(pass, &totals, quick_check.as_ref(), &mut simulator, node, &mut scores);
+        pass.scores.append(&mut scores);
         match found {
             Err(keep) => pass.keep(node, keep),
             // Only the best command is executed; other nodes are evaluated again after that.
@@ -93,7 +93,7 @@ fn evaluate(
     quick_check: Option<&QuickCheck<'_>>,
     simulator: &mut Simulator<'_>,
     node: &Candidate<'_>,
-    weighed: &mut Vec<Weighed>,
+    scores: &mut Vec<PoolScore>,
 ) -> Result<Command, KeepReason> {
     totals.check_deletion_score(node).map_err(|thousandths| KeepReason::PoorScore { thousandths })?;
     let unpriced = |keep| if keep == KeepReason::NothingCheaper && node.price == Price::ZERO { KeepReason::PriceUnknown } else { keep };
@@ -101,7 +101,7 @@ fn evaluate(
         return Err(unpriced(keep));
     }
     let command = compute_consolidation(pass.view, simulator, &[node], Method::SingleNode).map_err(unpriced)?;
-    approve(pass, totals, &[node], &command, weighed)?;
+    approve(pass, totals, &[node], &command, scores)?;
     Ok(command)
 }
 

@@ -53,7 +53,7 @@ impl PoolCounts {
                 counts.active += 1;
             }
         }
-        counts.deleting += view.input.facts.values().filter(|facts| facts.machine_may_come_to.as_deref() == Some(pool)).count();
+        counts.deleting += view.input.facts.values().filter(|facts| facts.pool_of_pending_launch.as_deref() == Some(pool)).count();
         counts
     }
 

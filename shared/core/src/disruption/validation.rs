@@ -3,7 +3,7 @@
 use super::candidates::Candidate;
 use super::cluster_view::{ClusterView, Machine};
 use super::command::{Command, Method, Proposal};
-use super::events::{CONSOLIDATION_REJECTED, EventCollector, Note};
+use super::events::{CONSOLIDATION_REJECTED, DisruptionEvent, EventCollector};
 use super::input::Input;
 use super::pass::{Pass, PoolMode};
 use super::replacement::Replacement;
@@ -31,7 +31,7 @@ pub struct Rejection {
     /// How many nodes failed, for the metric `failed_validations_total`; a changed simulation counts for none.
     pub failed: usize,
     /// Events about the rejection.
-    pub notes: Vec<Note>,
+    pub events: Vec<DisruptionEvent>,
 }
 
 /// What changed since the decision.
@@ -152,16 +152,16 @@ fn validate_underutilized(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Co
 }
 
 fn reject(view: &ClusterView<'_>, proposal: &Proposal, cause: RejectionCause) -> Rejection {
-    let mut notes = EventCollector::default();
+    let mut events = EventCollector::default();
     if matches!(proposal.method, Method::MultiNode | Method::SingleNode) {
         for node in &proposal.nodes {
             let message = format!("Consolidation rejected: {}", proposal.text_for(node, &cause.to_string()));
             match view.machines.iter().find(|machine| machine.name() == node) {
-                Some(machine) => notes.on_machine(machine, CONSOLIDATION_REJECTED, &message),
-                None => notes.about(format!("node/{node}"), CONSOLIDATION_REJECTED, message),
+                Some(machine) => events.on_machine(machine, CONSOLIDATION_REJECTED, &message),
+                None => events.about(format!("node/{node}"), CONSOLIDATION_REJECTED, message),
             }
         }
     }
     let counts = matches!(cause, RejectionCause::Churn | RejectionCause::Budget);
-    Rejection { cause, failed: if counts { proposal.nodes.len() } else { 0 }, notes: notes.into_sorted() }
+    Rejection { cause, failed: if counts { proposal.nodes.len() } else { 0 }, events: events.into_sorted() }
 }

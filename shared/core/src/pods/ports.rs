@@ -15,7 +15,7 @@ pub struct HostPort {
 impl HostPort {
     /// Whether pods with these ports cannot run on the same machine.
     #[must_use]
-    pub fn clashes(&self, other: &Self) -> bool {
+    pub fn conflicts_with(&self, other: &Self) -> bool {
         self.port == other.port && self.protocol == other.protocol && (self.ip == other.ip || self.is_any() || other.is_any())
     }
 

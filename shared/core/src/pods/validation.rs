@@ -19,7 +19,7 @@ pub fn is_restricted(key: &str, well_known: impl Fn(&str) -> bool) -> bool {
 
 /// The errors in a pending pod's node selector and required node affinity. Preferences are not validated.
 #[must_use]
-pub fn faults(pod: &Pod, well_known: impl Fn(&str) -> bool + Copy) -> Vec<String> {
+pub fn node_constraint_errors(pod: &Pod, well_known: impl Fn(&str) -> bool + Copy) -> Vec<String> {
     let mut out = Vec::new();
     for (key, value) in &pod.spec.node_selector {
         check(key, "In", std::slice::from_ref(value), well_known, &mut out);
@@ -38,7 +38,7 @@ pub fn faults(pod: &Pod, well_known: impl Fn(&str) -> bool + Copy) -> Vec<String
 
 /// The errors in one requirement.
 #[must_use]
-pub fn requirement_faults(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str) -> bool) -> Vec<String> {
+pub fn requirement_errors(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str) -> bool) -> Vec<String> {
     let mut out = Vec::new();
     check(key, operator, values, well_known, &mut out);
     out

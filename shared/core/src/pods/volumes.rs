@@ -49,7 +49,7 @@ impl<'a> Volumes<'a> {
 
     /// The errors in the pod's claims; a pod with any is not scheduled.
     #[must_use]
-    pub fn faults(&self, pod: &Pod) -> Vec<String> {
+    pub fn claim_errors(&self, pod: &Pod) -> Vec<String> {
         claim_names(pod).iter().filter_map(|name| self.claim_error(&pod.metadata.namespace, name)).collect()
     }
 

@@ -321,7 +321,7 @@ impl Asking {
             if some.is_empty() {
                 continue;
             }
-            let clash = class.ports.iter().find_map(|w| group.ports.iter().find(|t| w.clashes(t)).map(|t| (w.clone(), t.clone())));
+            let clash = class.ports.iter().find_map(|w| group.ports.iter().find(|t| w.conflicts_with(t)).map(|t| (w.clone(), t.clone())));
             let need: Vec<i64> = class.requests.iter().zip(&group.overhead).map(|(want, over)| want.saturating_add(*over)).collect();
             let mut fits = some.clone();
             catalog.keep_fitting(&need, &mut fits);

@@ -91,7 +91,7 @@ pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, 
     if !p.tolerated(form.tolerations, machine.taints) || (machine.rests && class.avoids_resting) || over_attach_limit(machine, now, class) {
         return Err(No::ForGood);
     }
-    if class.ports.iter().any(|want| now.ports.iter().any(|taken| want.clashes(taken))) {
+    if class.ports.iter().any(|want| now.ports.iter().any(|taken| want.conflicts_with(taken))) {
         return Err(No::ForGood);
     }
     let (host, hostname, own) = (machine.host, machine.hostname, now.set);
@@ -233,7 +233,7 @@ fn disagrees(p: &Problem<'_>, t: &Target<'_>, asked: SetId) -> No {
 fn room(p: &Problem<'_>, t: &Target<'_>, class: &Class, out: &mut Bits) {
     let pool = &p.pools[t.pool];
     let catalog = &p.catalogs[pool.catalog];
-    if class.ports.iter().any(|want| t.ports.iter().any(|taken| want.clashes(taken))) {
+    if class.ports.iter().any(|want| t.ports.iter().any(|taken| want.conflicts_with(taken))) {
         *out = Bits::none(catalog.len());
         return;
     }
@@ -251,7 +251,7 @@ fn room(p: &Problem<'_>, t: &Target<'_>, class: &Class, out: &mut Bits) {
         *out = Bits::none(catalog.len());
     }
     for group in &pool.daemons {
-        if class.ports.iter().any(|want| group.ports.iter().any(|taken| want.clashes(taken))) {
+        if class.ports.iter().any(|want| group.ports.iter().any(|taken| want.conflicts_with(taken))) {
             if one {
                 *out = Bits::none(catalog.len());
             }

@@ -67,8 +67,8 @@ fn faults(ground: &Ground<'_>, pod: &Pod) -> Vec<String> {
     if opts_out(&pod.spec) {
         out.push(format!("{OPTED_OUT} (requirement={} DoesNotExist)", labels::NODE_POOL));
     }
-    out.extend(pods::faults(pod, |key| ground.well_known(key)));
-    out.extend(ground.volumes.faults(pod));
+    out.extend(pods::node_constraint_errors(pod, |key| ground.well_known(key)));
+    out.extend(ground.volumes.claim_errors(pod));
     out.extend(overloaded(&pod.spec));
     for (name, amount) in pods::negative_requests(pod) {
         out.push(format!("it requests {amount} of {name}: a request cannot be negative"));

@@ -154,7 +154,7 @@ fn how_long_a_pod_is_protected_is_told() {
     scene.node("n", "default", 2);
     protect(&mut scene, "ReplicaSet", "45m");
     let decision = scene.expect(&[]);
-    let told = decision.notes.iter().find(|note| note.reason == "DoNotDisruptUntil").unwrap();
+    let told = decision.events.iter().find(|note| note.reason == "DoNotDisruptUntil").unwrap();
     assert_eq!((told.object.as_str(), told.warning), ("pod/default/p", false));
     assert!(told.message.ends_with("until 2026-01-01T12:15:00Z"), "{}", told.message);
     assert_eq!(why(&decision, "n").code(), "PodAnnotation");
@@ -169,10 +169,10 @@ fn protection_ends_with_its_time_or_its_pod() {
         scene.expect(&["empty delete [n]"])
     };
     let decision = free(&|scene| protect(scene, "DaemonSet", "30m"));
-    assert!(decision.notes.iter().any(|note| note.reason == "DoNotDisruptGracePeriodElapsed" && note.object == "pod/default/p"));
+    assert!(decision.events.iter().any(|note| note.reason == "DoNotDisruptGracePeriodElapsed" && note.object == "pod/default/p"));
     for value in ["soon", "0s", "-1h", "false"] {
         let decision = free(&|scene| protect(scene, "DaemonSet", value));
-        let told: Vec<_> = decision.notes.iter().filter(|note| note.object == "pod/default/p").collect();
+        let told: Vec<_> = decision.events.iter().filter(|note| note.object == "pod/default/p").collect();
         assert!(matches!(told[..], [one] if one.warning && one.reason == "InvalidDoNotDisruptAnnotation"), "{value}: {told:?}");
     }
     free(&|scene| {
@@ -265,11 +265,11 @@ fn a_blocked_node_is_told_with_its_claim() {
     protect(&mut scene, "DaemonSet", "true");
     let decision = scene.decide();
     let told: Vec<&str> =
-        decision.notes.iter().filter(|note| note.reason == "DisruptionBlocked").map(|note| note.object.as_str()).collect();
+        decision.events.iter().filter(|note| note.reason == "DisruptionBlocked").map(|note| note.object.as_str()).collect();
     assert_eq!(told, ["node/n", "nodeclaim/claim-n"]);
     assert!(matches!(why(&decision, "n"), VerdictReason::Blocked(Blocker::PodAnnotation { .. })));
     let texts: Vec<&str> =
-        decision.notes.iter().filter(|note| note.reason == "DisruptionBlocked").map(|note| note.message.as_str()).collect();
+        decision.events.iter().filter(|note| note.reason == "DisruptionBlocked").map(|note| note.message.as_str()).collect();
     assert_eq!(texts, ["Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/p)"; 2]);
     assert_eq!(why(&decision, "n").to_string(), "kept: annotation karpenter.sh/do-not-disrupt of pod default/p protects it");
 }

@@ -60,7 +60,7 @@ fn a_gauge_counts_whom_a_method_could_take() {
 
 fn told(scene: &Scene) -> Vec<(String, String)> {
     let decision = scene.decide();
-    let told = decision.notes.into_iter().filter(|note| note.reason == "Unconsolidatable");
+    let told = decision.events.into_iter().filter(|note| note.reason == "Unconsolidatable");
     told.map(|note| (note.object, note.message)).collect()
 }
 

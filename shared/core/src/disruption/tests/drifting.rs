@@ -105,7 +105,7 @@ fn annotations_of_node_and_pods_hold_drift_as_they_hold_consolidation() {
         spoil(&mut scene);
         let decision = scene.expect(&[]);
         assert_eq!(why(&decision, "a").code(), code);
-        assert!(decision.notes.iter().any(|note| note.object == "node/a" && note.reason == "DisruptionBlocked"));
+        assert!(decision.events.iter().any(|note| note.object == "node/a" && note.reason == "DisruptionBlocked"));
     };
     let on_node = |scene: &mut Scene, value: &str| {
         scene.parts("a").0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), value.to_owned());
@@ -240,7 +240,7 @@ fn a_node_whose_pods_have_no_other_place_is_passed_over_and_told() {
     let pinned = scene.objects.pods.iter_mut().find(|pod| pod.metadata.name == "pod-stuck").unwrap();
     pinned.spec.node_selector.insert("disk".to_owned(), "ssd".to_owned());
     let decision = scene.expect(&["drift delete [free]"]);
-    let told: Vec<&str> = decision.notes.iter().filter(|note| note.object == "node/stuck").map(|note| note.reason).collect();
+    let told: Vec<&str> = decision.events.iter().filter(|note| note.object == "node/stuck").map(|note| note.reason).collect();
     assert!(told.contains(&"DisruptionBlocked"), "{told:?}");
 }
 

@@ -51,7 +51,7 @@ fn a_terminating_stateful_pod_and_an_ordinary_one_fill_a_node() {
     let decision = scene.expect(&[]);
     for node in ["n0", "n1"] {
         assert_eq!(why(&decision, node).code(), "NotEmpty");
-        let told: Vec<_> = decision.notes.iter().filter(|note| note.object == format!("node/{node}")).collect();
+        let told: Vec<_> = decision.events.iter().filter(|note| note.object == format!("node/{node}")).collect();
         assert!(matches!(told[..], [one] if one.reason == "Unconsolidatable"), "{told:?}");
     }
     scene.node("bare", "default", 2);
@@ -96,7 +96,7 @@ fn budgets_bound_how_many_go_together() {
     }
     scene.the_pool("default").spec.disruption.budgets = budget("0");
     let decision = scene.expect(&[]);
-    assert!(decision.notes.iter().any(|note| note.object == "nodepool/default" && note.reason == "DisruptionBlocked"));
+    assert!(decision.events.iter().any(|note| note.object == "nodepool/default" && note.reason == "DisruptionBlocked"));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_broken_budget_stops_its_pool_alone() {
     let decision = scene.expect(&["empty delete [m]"]);
     assert_eq!(why(&decision, "n0").code(), "BudgetInvalid");
     assert!(why(&decision, "n0").to_string().contains("61 * * * *"), "{}", why(&decision, "n0"));
-    assert!(decision.notes.iter().any(|note| note.warning && note.message.contains("61 * * * *")));
+    assert!(decision.events.iter().any(|note| note.warning && note.message.contains("61 * * * *")));
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn sell(scene: &mut Scene, pool: &str, cpus: &[i64]) {
 
 /// Who was told of an approval, and what.
 fn approvals(scene: &Scene) -> Vec<(String, String)> {
-    let told = scene.decide().notes.into_iter().filter(|note| note.reason == APPROVED);
+    let told = scene.decide().events.into_iter().filter(|note| note.reason == APPROVED);
     told.map(|note| (note.object, note.message)).collect()
 }
 
@@ -99,7 +99,7 @@ fn the_most_price_for_the_least_disruption_goes_first_under_every_policy() {
 #[test]
 fn how_commands_were_weighed_is_counted() {
     let said = |scene: &Scene| -> Vec<(String, bool, Option<u64>)> {
-        scene.decide().weighed.into_iter().map(|one| (one.node_pool, one.approved, one.score)).collect()
+        scene.decide().scores.into_iter().map(|one| (one.node_pool, one.approved, one.score)).collect()
     };
     let default = || "default".to_owned();
     // One node, rejected; then approved; then by a policy that does not score.

@@ -107,7 +107,7 @@ fn what_the_pool_forbids_is_noticed() {
     check(only_empty, "only-when-empty");
     check(|_, command| command.method = Method::Emptiness, "not-empty");
     let closed = |scene: &mut Scene, _: &mut Command| {
-        scene.settings.closed.insert("default".to_owned(), "unreadable".to_owned());
+        scene.settings.unreadable_pools.insert("default".to_owned(), "unreadable".to_owned());
     };
     check(closed, "pool-closed");
     let budgets = [

@@ -54,11 +54,11 @@ fn a_static_pool_is_filled_up_to_its_replicas_and_its_limit() {
 #[test]
 fn a_machine_that_may_still_come_counts_against_the_limit_but_not_as_one_of_the_replicas() {
     let mut scene = pool_of(3, 1, Some(3));
-    let facts = ClaimFacts { machine_may_come_to: Some("default".to_owned()), ..ClaimFacts::default() };
+    let facts = ClaimFacts { pool_of_pending_launch: Some("default".to_owned()), ..ClaimFacts::default() };
     scene.facts.insert("claim-hidden".to_owned(), facts.clone());
     let change = check_change(&scene, 1, &[]).unwrap();
     assert!(change.at_limit);
-    scene.facts.insert("claim-hidden".to_owned(), ClaimFacts { machine_may_come_to: Some("other".to_owned()), ..facts });
+    scene.facts.insert("claim-hidden".to_owned(), ClaimFacts { pool_of_pending_launch: Some("other".to_owned()), ..facts });
     check_change(&scene, 2, &[]);
 }
 

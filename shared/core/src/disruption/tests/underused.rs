@@ -1,7 +1,7 @@
 //! Multi-node and single-node consolidation.
 
 use crate::disruption::testing::{Scene, noon, render, why};
-use crate::disruption::{Gate, Memory, Method, Move, RejectionCause, Shape};
+use crate::disruption::{Gate, Memory, Method, Move, RejectionCause, RemovedNode};
 use jiff::ToSpan as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ fn a_node_that_is_the_cheapest_already_is_told_so() {
     let scene = scene(&[("fit", 2, "1500m")]);
     let decision = scene.expect(&[]);
     assert_eq!(why(&decision, "fit").to_string(), "kept: cheapest already");
-    assert!(decision.notes.iter().any(|note| note.object == "node/fit" && note.reason == "Unconsolidatable"));
+    assert!(decision.events.iter().any(|note| note.object == "node/fit" && note.reason == "Unconsolidatable"));
     scene.best().expect_why("fit", "NothingCheaper");
 }
 
@@ -109,7 +109,7 @@ fn spot_to_spot_needs_fifteen_cheaper_types() {
     many_types(&mut scene, 14);
     let decision = scene.expect(&[]);
     assert!(why(&decision, "n").to_string().starts_with("kept: 14 cheaper"), "{}", why(&decision, "n"));
-    assert!(decision.notes.iter().any(|note| note.message.ends_with("current candidate to consolidate, got 14")), "{:?}", decision.notes);
+    assert!(decision.events.iter().any(|note| note.message.ends_with("current candidate to consolidate, got 14")), "{:?}", decision.events);
     many_types(&mut scene, 15);
     assert_eq!(scene.decide().commands.len(), 1);
 }
@@ -296,7 +296,7 @@ fn a_minimum_saving_is_respected() {
 #[test]
 fn a_move_that_undoes_a_recent_one_is_refused() {
     let mut scene = scene(&[("n", 16, "1500m")]);
-    let shape = |name: &str| Shape {
+    let shape = |name: &str| RemovedNode {
         node_pool: "default".to_owned(),
         instance_type: name.to_owned(),
         capacity_type: "on-demand".to_owned(),
@@ -307,11 +307,11 @@ fn a_move_that_undoes_a_recent_one_is_refused() {
         at: noon() - 30.minutes(),
         removed: vec![shape("x2"), shape("x4")],
         nodes: Vec::new(),
-        unmoved_at: None,
-        gone_at: None,
+        undrained_at: None,
+        drained_at: None,
         launched: vec!["claim-n".to_owned()],
         workloads: [("default/ReplicaSet/other".to_owned(), 9)].into(),
-        times: BTreeMap::new(),
+        move_counts: BTreeMap::new(),
     };
     scene.memory.moves = vec![earlier.clone()];
     scene.expect(&["single replace [n] -> x8"]);
@@ -331,11 +331,11 @@ fn no_workload_is_moved_more_than_twice_an_hour() {
         at: noon() - 30.minutes(),
         removed: Vec::new(),
         nodes: Vec::new(),
-        unmoved_at: None,
-        gone_at: None,
+        undrained_at: None,
+        drained_at: None,
         launched: Vec::new(),
         workloads: [("default/ReplicaSet/web".to_owned(), pods)].into(),
-        times: BTreeMap::new(),
+        move_counts: BTreeMap::new(),
     };
     scene.memory.moves = vec![moved(1)];
     assert_eq!(scene.decide().commands.len(), 1);
@@ -355,9 +355,9 @@ fn no_pod_is_moved_a_third_time_within_the_hour_though_its_workload_is_large() {
     let command = scene.expect(&["single replace [n] -> x2|x4|x8"]).commands.remove(0);
     let mut memory = scene.memory.clone();
     memory.record(&command, Vec::new(), &scene.objects, noon() - 40.minutes());
-    assert_eq!(memory.moves[0].times[workload], 1);
+    assert_eq!(memory.moves[0].move_counts[workload], 1);
     memory.record(&command, Vec::new(), &scene.objects, noon() - 20.minutes());
-    assert_eq!(memory.moves[1].times[workload], 2, "the pod is younger than the first move: it may have been moved by it");
+    assert_eq!(memory.moves[1].move_counts[workload], 2, "the pod is younger than the first move: it may have been moved by it");
     scene.memory = memory;
     scene.expect_why("n", "MovedTooOften");
     let pod = scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n").unwrap();
@@ -376,15 +376,15 @@ fn a_pod_that_came_after_the_nodes_had_gone_took_nobodys_place() {
     for at in 0..8 {
         scene.pod(&format!("old-{at}"), "full", "500m").metadata.creation_timestamp = Some(noon() - 2.hours());
     }
-    let moved_twice = |gone_at| Move {
+    let moved_twice = |drained_at| Move {
         at: noon() - 40.minutes(),
         removed: Vec::new(),
         nodes: vec!["n0".to_owned()],
-        unmoved_at: None,
-        gone_at,
+        undrained_at: None,
+        drained_at,
         launched: Vec::new(),
         workloads: [("default/ReplicaSet/web".to_owned(), 1)].into(),
-        times: [("default/ReplicaSet/web".to_owned(), 2)].into(),
+        move_counts: [("default/ReplicaSet/web".to_owned(), 2)].into(),
     };
     let mut check = |gone: i64, created: i64, now: i64, want: &str| {
         let at = |minutes: i64| noon() + minutes.minutes();
@@ -401,8 +401,8 @@ fn a_pod_that_came_after_the_nodes_had_gone_took_nobodys_place() {
     // It is seen that the pods leave.
     let noted = |scene: &Scene| {
         let mut memory = Memory { moves: vec![moved_twice(None)], ..Memory::default() };
-        memory.note_leaving(&scene.objects, noon());
-        (memory.moves[0].unmoved_at, memory.moves[0].gone_at)
+        memory.record_drained(&scene.objects, noon());
+        (memory.moves[0].undrained_at, memory.moves[0].drained_at)
     };
     assert_eq!(noted(&scene), (None, Some(noon())));
     scene.node("n0", "default", 2);
@@ -423,11 +423,11 @@ fn a_pod_that_came_before_the_first_had_left_took_nobodys_place() {
         at: noon() - 40.minutes(),
         removed: Vec::new(),
         nodes: vec!["n0".to_owned()],
-        unmoved_at: Some(noon() - 35.minutes()),
-        gone_at: Some(noon() - 34.minutes()),
+        undrained_at: Some(noon() - 35.minutes()),
+        drained_at: Some(noon() - 34.minutes()),
         launched: Vec::new(),
         workloads: [("default/ReplicaSet/web".to_owned(), 1)].into(),
-        times: [("default/ReplicaSet/web".to_owned(), 2)].into(),
+        move_counts: [("default/ReplicaSet/web".to_owned(), 2)].into(),
     }];
     for (created, want) in
         [(-38 * 60, "Underutilized"), (-35 * 60, "MovedTooOften"), (-34 * 60 + 29, "MovedTooOften"), (-34 * 60 + 30, "Underutilized")]
@@ -522,7 +522,7 @@ fn what_was_proposed_must_still_be_the_best_after_its_rest() {
         let rejection = scene.validate(&proposal).unwrap_err();
         assert_eq!(rejection.cause, want);
         assert_eq!(rejection.failed, usize::from(want != RejectionCause::Scheduling), "{want}");
-        let told: Vec<(&str, &str)> = rejection.notes.iter().map(|note| (note.object.as_str(), note.message.as_str())).collect();
+        let told: Vec<(&str, &str)> = rejection.events.iter().map(|note| (note.object.as_str(), note.message.as_str())).collect();
         let message = format!("Consolidation rejected: replace: [big] -> [1 replacement], reason: {want} (savings: $0.70)");
         assert_eq!(told, [("node/big", message.as_str()), ("nodeclaim/claim-big", message.as_str())]);
     };
@@ -586,8 +586,8 @@ fn several_nodes_that_were_to_go_together_all_stay_when_one_may_not() {
         spoil(&mut later);
         let rejection = later.validate(&proposal).unwrap_err();
         let failed = if cause == RejectionCause::Scheduling { 0 } else { 2 };
-        assert_eq!((rejection.cause, rejection.failed, rejection.notes.len()), (cause, failed, 4));
-        assert!(rejection.notes[0].message.contains("delete: [a] (part of 2-node consolidation)"), "{}", rejection.notes[0].message);
+        assert_eq!((rejection.cause, rejection.failed, rejection.events.len()), (cause, failed, 4));
+        assert!(rejection.events[0].message.contains("delete: [a] (part of 2-node consolidation)"), "{}", rejection.events[0].message);
     }
 }
 

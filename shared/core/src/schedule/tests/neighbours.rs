@@ -141,7 +141,7 @@ fn a_pod_that_starts_while_the_zone_of_its_like_is_open_is_doubted_and_follows_i
         let options = Options { packing, ..world.options.clone() };
         let plan = world.ask(|input| solve(input, &options));
         assert_eq!(left(&plan), [""; 0]);
-        let (rest, wrong) = world.ask(|input| checker::without_faults(input, &options, plan));
+        let (rest, wrong) = world.ask(|input| checker::without_violations(input, &options, plan));
         assert_eq!((wrong.len(), left(&rest)), (0, vec!["web-1"]), "{packing:?}");
     }
     world.objects.pods.truncate(1);
