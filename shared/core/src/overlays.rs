@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_and_changes_nothing() {
+    fn invalid_overlays_are_rejected_and_change_nothing() {
         for spec in [
             json!({"requirements": [{"key": labels::ZONE, "operator": "NotIn", "values": []}], "price": "5"}),
             json!({"requirements": [{"key": "integer", "operator": "Gt", "values": ["x"]}], "price": "5"}),
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn heavier_overlays_win_per_offering_and_per_resource_and_lighter_ones_fill_in() {
+    fn overlays_of_higher_weight_win_per_offering_and_per_resource() {
         let out = with(json!([
             overlay("heavy", 10, &json!({"requirements": [r(labels::ZONE, &["x"])], "price": "5", "capacity": {"x/a": "1"}})),
             overlay("light", 1, &json!({"requirements": [], "priceAdjustment": "+100%", "capacity": {"x/a": "2", "x/b": "3"}})),
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_says_what_was_changed_of_the_types_that_it_may_become_and_of_no_others() {
+    fn a_claims_annotations_name_the_changes_of_its_types_only() {
         let out = with(json!([
             overlay(
                 "a",

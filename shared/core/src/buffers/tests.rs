@@ -51,7 +51,7 @@ fn the_larger_of_number_and_share_counts_up_to_the_limits() {
 }
 
 #[test]
-fn a_slip_of_the_keyboard_is_bounded_and_said() {
+fn excessive_replicas_are_capped_with_a_message() {
     let resolved = resolve(&buffer(json!({"podTemplateRef": {"name": "web"}, "replicas": 2_000_000})), Ok(&source(1)), now());
     assert_eq!(resolved.pods.len(), 5000);
     let condition = conditions::find(&resolved.object.status.conditions, conditions::READY_FOR_PROVISIONING).unwrap();
@@ -59,7 +59,7 @@ fn a_slip_of_the_keyboard_is_bounded_and_said() {
 }
 
 #[test]
-fn its_pods_have_names_that_stay_and_no_volumes_of_their_own() {
+fn virtual_pods_have_stable_names_and_no_volumes() {
     let resolved = resolve(&buffer(json!({"podTemplateRef": {"name": "web"}, "replicas": 2})), Ok(&source(1)), now());
     let names: Vec<_> = resolved.pods.iter().map(|pod| (pod.metadata.key(), pod.metadata.uid.as_str())).collect();
     assert_eq!(names, [("shop/capacity-buffer-spare-1".to_owned(), "u-1"), ("shop/capacity-buffer-spare-2".to_owned(), "u-2")]);
@@ -88,7 +88,7 @@ fn check_unresolved(spec: Value, reason: &str) {
 }
 
 #[test]
-fn what_cannot_be_resolved_says_why_and_keeps_no_room() {
+fn an_unresolved_buffer_has_a_reason_and_no_pods() {
     check_unresolved(json!({"podTemplateRef": {"name": "gone"}, "replicas": 1}), "PodTemplateNotFound");
     check_unresolved(json!({"scalableRef": {"kind": "StatefulSet", "name": "gone"}, "replicas": 1}), "ScalableRefNotFound");
     check_unresolved(json!({"scalableRef": {"kind": "Job", "name": "x"}, "replicas": 1}), "ResolutionFailed");
@@ -144,7 +144,7 @@ fn empty_claim(instance_types: crate::schedule::TypeNames) -> NewClaim {
 }
 
 #[test]
-fn a_buffer_is_told_whether_its_room_is_there() {
+fn a_buffers_condition_tells_whether_it_fits() {
     use ConditionStatus::{False, True};
     check_condition(&[0, 1, 2, 3], &[], &[], &[], Some((True, "FitsExistingCapacity")));
     check_condition(&[0, 1], &[2, 3], &[], &[], Some((False, "RequiresNewCapacity")));
@@ -154,7 +154,7 @@ fn a_buffer_is_told_whether_its_room_is_there() {
 }
 
 #[test]
-fn an_empty_buffer_says_so() {
+fn an_empty_buffer_has_a_condition() {
     let empty = resolve(&buffer(json!({"podTemplateRef": {"name": "web"}, "replicas": 0})), Ok(&source(1)), now());
     let told = updated_statuses(&[empty], &Plan::default(), &[], now());
     let condition = conditions::find(&told[0].status.conditions, conditions::PROVISIONING).unwrap();

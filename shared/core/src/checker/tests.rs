@@ -166,7 +166,7 @@ fn narrow(claim: &mut NewClaim, key: &str, values: &[&str]) {
 /// As in kube-scheduler, a pod on a machine without the label is in no domain and does not stop another from being the
 /// first of its group.
 #[test]
-fn company_is_kept_only_where_the_label_is() {
+fn pod_affinity_needs_the_topology_label() {
     let app = |name: &str| json!([{"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "rack"}]);
     let wants = |name: &str| json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": app(name)}});
     let mut world = World::new();
@@ -188,7 +188,7 @@ fn company_is_kept_only_where_the_label_is() {
 
 /// A pod that may be the first of its group anywhere must not be separated from the group once all are placed.
 #[test]
-fn the_first_of_a_kind_is_not_planned_apart_from_the_second() {
+fn the_first_pod_of_a_group_is_not_separated_from_the_second() {
     let term = json!([{"labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["kin", "mate"]}]}, "topologyKey": labels::HOSTNAME}]);
     let mut world = World::new();
     let kin = pod("kin-0", json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}}));
@@ -220,7 +220,7 @@ fn every_machine_will_be_registered() {
 }
 
 #[test]
-fn what_is_wrong_is_taken_out_and_the_rest_stands() {
+fn violations_are_removed_and_the_rest_remains() {
     let world = World::new();
     let mut plan = world.plan();
     let (placed, claims) = (plan.scheduled(), plan.claims.len());
@@ -255,7 +255,7 @@ fn check_rejected(rule: &'static str, break_plan: impl FnOnce(&mut Plan)) {
 }
 
 #[test]
-fn pods_are_neither_lost_nor_doubled() {
+fn pods_are_neither_lost_nor_duplicated() {
     check_rejected("pod-forgotten", |p| {
         take(p, "db-0");
     });
@@ -297,7 +297,7 @@ fn claims_keep_to_their_node_pool() {
 
 /// The `minValues` of a claim hold under either policy, and equal those of its NodePool unless relaxed.
 #[test]
-fn claims_have_the_variety_that_they_promise() {
+fn claims_satisfy_their_min_values() {
     let lowered = |claim: &mut NewClaim| {
         claim.instance_type_min_values = Some(1);
         claim.instance_types = claim.instance_types.iter().take(1).cloned().collect();
@@ -382,7 +382,7 @@ fn existing_nodes_are_respected() {
 }
 
 #[test]
-fn pods_keep_their_distance_and_their_company() {
+fn pod_affinity_and_anti_affinity_are_checked() {
     check_rejected("anti-affinity", |p| {
         if !claim_of_or_node(p, "solo-0") || !claim_of_or_node(p, "solo-1") {
             let other = take(p, "solo-0");

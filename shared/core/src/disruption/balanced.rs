@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_no_disruption_is_worth_any_saving_and_nothing_is_worth_none() {
+    fn moves_without_disruption_are_approved_and_moves_without_savings_rejected() {
         check(0.01, 0, (58.08, 90), Ok(()));
         check(0.0, 0, (58.08, 90), Err(0));
         check(1.0, 1, (0.0, 90), Err(0));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_balanced_pool_that_loses_nodes_must_find_a_command_worth_it_and_others_are_not_asked() {
+    fn every_balanced_pool_that_loses_nodes_must_approve_and_other_policies_do_not_score() {
         // A node costs 0.2 an hour and is its whole pool, so half of that is enough.
         assert!(passes(&["balanced-node"], 100, false));
         assert!(!passes(&["balanced-node"], 99, false));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pool_that_finds_a_command_not_worth_it_stops_it() {
+    fn one_pool_that_rejects_a_command_stops_it() {
         let check_score = |both: bool| {
             let mut scene = Scene::new();
             for pool in ["small", "large"] {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balanced_pool_alone_may_lose_its_node_and_tells_its_approval() {
+    fn a_balanced_pool_may_lose_its_only_node_and_gets_an_approval_event() {
         let mut scene = Scene::new();
         scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::Balanced;
         scene.node("big", "default", 16);

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_broken_budget_closes_the_pool() {
+    fn one_invalid_budget_blocks_the_pool() {
         check_broken(scheduled("5", "61 * * * *", "1h"));
         check_broken(scheduled("5", "0 9 * *", "1h"));
         check_broken(Budget { duration: None, ..scheduled("5", "@daily", "1h") });
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_nodes_of_a_provisioner_go_together() {
+    fn empty_nodes_of_a_provisioner_have_no_limit() {
         let mut pool = NodePool::default();
         pool.metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), "Provisioner".to_owned());
         let at = Timestamp::UNIX_EPOCH;

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dialect_does_not_know_is_refused() {
+    fn what_the_dialect_does_not_allow_is_rejected() {
         for broken in [
             "* * * *",
             "*",

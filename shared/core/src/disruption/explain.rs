@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_say_what_holds_a_node() {
+    fn verdicts_say_what_blocks_a_node() {
         let at = whittle_units::Timestamp::UNIX_EPOCH;
         let blocked = |blocker| VerdictReason::Blocked(blocker);
         check(blocked(Blocker::Pdb(PdbBlock::Exhausted("web/api".to_owned()))), "kept: PDB web/api allows 0 disruptions");

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_budget_blocks_what_it_selects() {
+    fn an_exhausted_budget_blocks_what_it_selects() {
         let spent = || Some(PdbBlock::Exhausted("default/web".to_owned()));
         check(&[budget("web", Some("web"), 0)], &pod("web"), PdbCheck::Now, spent());
         check(&[budget("web", None, 0)], &pod("web"), PdbCheck::Now, spent());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unhealthy_pod_may_go_where_the_policy_always_allows() {
+    fn an_unhealthy_pod_may_be_evicted_where_the_policy_always_allows() {
         let mut unhealthy = pod("web");
         unhealthy.status.conditions.push(PodCondition { type_: "Ready".to_owned(), status: "False".to_owned(), ..PodCondition::default() });
         let mut lenient = budget("web", Some("web"), 0);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_are_not_evicted_do_not_meet_budgets() {
+    fn pods_that_are_not_evicted_are_not_blocked_by_budgets() {
         let mut finished = pod("web");
         finished.status.phase = "Succeeded".to_owned();
         check(&[budget("web", Some("web"), 0)], &finished, PdbCheck::Now, None);

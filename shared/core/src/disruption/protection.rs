@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_stay_or_are_protected_are_not_evicted() {
+    fn tolerating_or_protected_pods_are_not_evicted() {
         let plain = Pod::default();
         assert!(is_evictable(&plain, at(0)));
         assert!(!is_evictable(&annotated(labels::DO_NOT_DISRUPT, "true", None), at(0)));

@@ -109,7 +109,7 @@ fn bounds_are_exists_and_gt_of_the_largest_integer_is_nothing() {
 }
 
 #[test]
-fn the_larger_demand_for_distinct_values_is_kept() {
+fn the_larger_min_values_are_kept() {
     let with = |n| set("In A B").with_min_values(n);
     assert_eq!(with(Some(2)).intersect(&with(Some(3))).min_values(), Some(3));
     assert_eq!(with(None).intersect(&with(Some(3))).min_values(), Some(3));
@@ -139,7 +139,7 @@ fn serves(offered: Option<&str>, asked: &str, may_be_undefined: bool, expected: 
 }
 
 #[test]
-fn an_undefined_key_is_fine_only_for_those_who_want_it_absent() {
+fn an_undefined_key_is_compatible_only_where_absence_is_allowed() {
     for (asked, fine) in [("Exists", false), ("DoesNotExist", true), ("In A", false), ("NotIn A", true), ("Gt 1", false)] {
         serves(None, asked, false, fine);
         serves(None, asked, true, true);
@@ -157,7 +157,7 @@ fn an_undefined_key_is_fine_only_for_those_who_want_it_absent() {
 }
 
 #[test]
-fn whether_a_side_serves_another_is_that_of_the_table() {
+fn compatibility_follows_the_table() {
     let asked = ["Exists", "DoesNotExist", "In 5", "NotIn 5", "Gt 3", "Lt 3"];
     for (offered, fine) in [
         (None, [false, true, false, true, false, false]),

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_of_different_versions_say_nothing() {
+    fn hashes_of_different_versions_are_not_compared() {
         check(
             |_, class, _| {
                 class.hash = "8".to_owned();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_resolved_decides_nothing() {
+    fn unresolved_classes_decide_nothing() {
         check(|claim, _, _| claim.status.image_id.clear(), None);
         check(|_, class, _| class.subnets.clear(), None);
         check(|_, class, _| class.security_groups.clear(), None);

@@ -1,11 +1,11 @@
-//! Pods that came to nodes after a command about them was decided.
+//! Pods that were bound to nodes after a command about them was decided.
 
 use crate::disruption::testing::{Scene, noon, owner};
 use crate::disruption::{Arrival, Command, Reason, without_arrivals};
 use whittle_api::k8s::Pod;
 use whittle_api::{ConditionStatus, NillableDuration, conditions};
 
-/// Two empty nodes of one command, or two that become one.
+/// A command that deletes two empty nodes, or one that replaces two used ones.
 fn command(pods: bool) -> (Scene, Command) {
     let mut scene = Scene::new();
     for node in ["n0", "n1"] {
@@ -18,7 +18,7 @@ fn command(pods: bool) -> (Scene, Command) {
     (scene, command)
 }
 
-/// What comes to a node.
+/// A new pod on a node.
 fn came(node: &str, change: impl FnOnce(&mut Pod)) -> Vec<Pod> {
     let mut scene = Scene::new();
     change(scene.pod("new", node, "100m"));
@@ -30,7 +30,7 @@ fn nodes(command: Option<&Command>) -> Vec<&str> {
 }
 
 #[test]
-fn an_empty_node_that_got_a_pod_stays_and_the_others_go_for_what_they_cost() {
+fn an_empty_node_that_received_a_pod_is_kept_and_the_others_are_deleted() {
     let (_, command) = command(false);
     assert_eq!(nodes(Some(&command)), ["n0", "n1"]);
     let (left, arrivals) = without_arrivals(&command, &came("n0", |_| {}));
@@ -43,7 +43,7 @@ fn an_empty_node_that_got_a_pod_stays_and_the_others_go_for_what_they_cost() {
 }
 
 #[test]
-fn nodes_that_had_pods_go_together_or_not_at_all() {
+fn a_command_for_used_nodes_is_dropped_as_a_whole_when_a_pod_arrives() {
     let (scene, command) = command(true);
     assert!(command.removals.iter().any(|removal| !removal.pods.is_empty()), "{command}");
     let known = scene.objects.pods.clone();
@@ -54,7 +54,7 @@ fn nodes_that_had_pods_go_together_or_not_at_all() {
 }
 
 #[test]
-fn daemons_and_pods_that_are_going_or_have_ended_are_no_arrivals() {
+fn daemons_and_terminating_or_finished_pods_are_no_arrivals() {
     let (_, command) = command(false);
     for change in [
         (|pod: &mut Pod| pod.metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")]) as fn(&mut Pod),
@@ -66,7 +66,7 @@ fn daemons_and_pods_that_are_going_or_have_ended_are_no_arrivals() {
 }
 
 #[test]
-fn a_drifted_node_goes_whatever_comes() {
+fn a_drifted_node_is_replaced_despite_arrivals() {
     let mut scene = Scene::new();
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never;
     scene.node("n0", "default", 2);

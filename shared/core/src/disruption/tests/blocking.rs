@@ -1,4 +1,4 @@
-//! Who may be disrupted at all.
+//! Which nodes may be disrupted at all.
 
 use crate::disruption::testing::{Scene, noon, owner, why};
 use crate::disruption::{Blocker, ClaimFacts, VerdictReason};
@@ -6,7 +6,7 @@ use jiff::ToSpan as _;
 use whittle_api::k8s::{Kind, Pod, PodDisruptionBudget};
 use whittle_api::{ConditionStatus, LabelSelector, Unreadable, conditions, labels};
 
-/// An empty node `n` that would be deleted, and something that speaks against it.
+/// An empty node `n` that would be deleted, and a change that blocks it.
 #[track_caller]
 fn check(spoil: impl FnOnce(&mut Scene), want: &str) {
     let mut scene = Scene::new();
@@ -18,7 +18,7 @@ fn check(spoil: impl FnOnce(&mut Scene), want: &str) {
 }
 
 #[test]
-fn a_node_must_be_ours_ready_and_at_rest() {
+fn a_node_must_be_managed_initialized_and_neither_deleting_nor_nominated() {
     check(|scene| scene.objects.node_claims.clear(), "NotManaged");
     check(|scene| "other".clone_into(&mut scene.parts("n").1.spec.node_class_ref.kind), "NotManaged");
     check(|scene| drop(scene.parts("n").0.metadata.labels.remove(labels::INITIALIZED)), "NotInitialized");
@@ -51,7 +51,7 @@ fn a_node_must_be_ours_ready_and_at_rest() {
 }
 
 #[test]
-fn a_nomination_ends() {
+fn a_nomination_expires() {
     let mut scene = Scene::new();
     scene.node("n", "default", 2);
     scene.marks.insert("n".to_owned(), (false, Some(noon())));
@@ -59,13 +59,13 @@ fn a_nomination_ends() {
 }
 
 #[test]
-fn a_node_must_have_a_pool_that_can_buy() {
+fn a_node_must_have_a_pool_with_instance_types() {
     check(|scene| drop(scene.parts("n").0.metadata.labels.remove(labels::NODE_POOL)), "NoNodePoolLabel");
     check(|scene| scene.objects.node_pools.clear(), "NodePoolUnknown");
     check(|scene| scene.catalog.clear(), "NodePoolUnknown");
 }
 
-/// Something that cannot be read, on node `n`.
+/// An unreadable object on node `n`.
 fn odd<K: Kind>(scene: &mut Scene, provider_id: &str) {
     let (meta, node_name) = (whittle_api::ObjectMeta::namespaced("default", "odd"), "n".to_owned());
     let odd = Unreadable::refused(K::API_VERSION, K::KIND, meta, "spec", "it is of tomorrow");
@@ -73,7 +73,7 @@ fn odd<K: Kind>(scene: &mut Scene, provider_id: &str) {
 }
 
 #[test]
-fn a_node_with_a_pod_that_cannot_be_read_is_neither_empty_nor_disrupted() {
+fn a_node_with_an_unreadable_pod_is_neither_empty_nor_disrupted() {
     check(|scene| odd::<Pod>(scene, ""), "Unreadable");
     let mut elsewhere = Scene::new();
     elsewhere.node("n", "default", 2);
@@ -83,7 +83,7 @@ fn a_node_with_a_pod_that_cannot_be_read_is_neither_empty_nor_disrupted() {
 }
 
 #[test]
-fn while_prices_daemons_or_buffers_cannot_be_read_nothing_is_disrupted() {
+fn nothing_is_disrupted_while_overlays_daemon_sets_or_buffers_are_unreadable() {
     check(odd_anywhere::<whittle_api::karpenter::NodeOverlay>, "Unreadable");
     check(odd_anywhere::<whittle_api::k8s::DaemonSet>, "Unreadable");
     check(odd_anywhere::<whittle_api::karpenter::CapacityBuffer>, "Unreadable");
@@ -99,7 +99,7 @@ fn odd_anywhere<K: Kind>(scene: &mut Scene) {
 }
 
 #[test]
-fn a_machine_whose_node_cannot_be_read_keeps_its_pods_and_is_left_alone() {
+fn a_machine_with_an_unreadable_node_keeps_its_pods_and_is_not_disrupted() {
     let mut scene = Scene::new();
     scene.node("n", "default", 2);
     scene.pod("p", "n", "100m");
@@ -149,7 +149,7 @@ fn a_protected_pod_keeps_its_node_whatever_owns_it() {
 }
 
 #[test]
-fn how_long_a_pod_is_protected_is_told() {
+fn the_end_of_a_pods_protection_is_an_event() {
     let mut scene = Scene::new();
     scene.node("n", "default", 2);
     protect(&mut scene, "ReplicaSet", "45m");
@@ -161,7 +161,7 @@ fn how_long_a_pod_is_protected_is_told() {
 }
 
 #[test]
-fn protection_ends_with_its_time_or_its_pod() {
+fn protection_ends_with_its_duration_or_its_pod() {
     let free = |spoil: &dyn Fn(&mut Scene)| {
         let mut scene = Scene::new();
         scene.node("n", "default", 2);
@@ -195,7 +195,7 @@ fn budget(scene: &mut Scene, name: &str, allowed: i32) {
 }
 
 #[test]
-fn a_spent_budget_of_a_pod_keeps_its_node() {
+fn an_exhausted_disruption_budget_of_a_pod_keeps_its_node() {
     for kind in ["DaemonSet", "ReplicaSet"] {
         check(
             |scene| {
@@ -221,7 +221,7 @@ fn a_spent_budget_of_a_pod_keeps_its_node() {
 }
 
 #[test]
-fn one_pod_that_may_not_go_keeps_its_node_whoever_else_may() {
+fn one_pod_that_must_not_be_evicted_keeps_its_node() {
     check(
         |scene| {
             for name in ["a", "b", "c"] {
@@ -236,7 +236,7 @@ fn one_pod_that_may_not_go_keeps_its_node_whoever_else_may() {
 }
 
 #[test]
-fn labels_that_only_consolidation_needs_do_not_hold_an_empty_or_a_drifted_node() {
+fn labels_that_only_consolidation_needs_block_neither_emptiness_nor_drift() {
     for missing in [labels::CAPACITY_TYPE, labels::ZONE, labels::INSTANCE_TYPE, "none"] {
         let strange = || {
             let mut scene = Scene::new();
@@ -259,7 +259,7 @@ fn labels_that_only_consolidation_needs_do_not_hold_an_empty_or_a_drifted_node()
 }
 
 #[test]
-fn a_blocked_node_is_told_with_its_claim() {
+fn a_blocked_node_and_its_claim_get_an_event() {
     let mut scene = Scene::new();
     scene.node("n", "default", 2);
     protect(&mut scene, "DaemonSet", "true");

@@ -1,12 +1,12 @@
-//! Sets of nodes that together fill one cheaper machine, wherever they stand in the order of their promise.
+//! Sets of nodes that fill one cheaper machine together, wherever they are in the order of savings ratios.
 
 use crate::disruption::testing::Scene;
 use whittle_api::k8s::IntOrString;
 use whittle_api::karpenter::{Budget, Requirement};
 use whittle_api::labels;
 
-/// Two full machines that promise more and go nowhere, and three small ones whose pods fill one of four cores. No two of
-/// the small ones do, and one more machine costs as much as they.
+/// Two full machines with a high savings ratio that cannot be removed, and three small ones whose pods fill a machine
+/// of four cores. No two of the small ones do, and another machine costs as much as two of them.
 fn grown() -> Scene {
     let mut scene = Scene::new().best();
     for (name, cpu, pod) in [("full-a", 8, "7800m"), ("full-b", 8, "7800m"), ("a", 2, "1200m"), ("b", 2, "1300m"), ("c", 2, "1400m")] {
@@ -17,7 +17,7 @@ fn grown() -> Scene {
 }
 
 #[test]
-fn small_machines_that_fill_one_larger_go_together_though_others_promise_more() {
+fn small_machines_that_fill_a_larger_one_are_replaced_together_despite_better_ratios() {
     let mut scene = grown();
     scene.expect(&["multi replace [a b c] -> x4"]);
     scene.settings.solve.packing = crate::schedule::Packing::Reference;
@@ -35,7 +35,7 @@ fn a_set_is_no_larger_than_the_budgets_allow() {
 }
 
 #[test]
-fn what_must_stay_is_in_no_set() {
+fn blocked_nodes_are_in_no_set() {
     let mut scene = grown();
     scene.objects.pods.last_mut().unwrap().metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     scene.expect(&[]);
@@ -45,7 +45,7 @@ fn what_must_stay_is_in_no_set() {
 }
 
 #[test]
-fn a_set_never_becomes_a_machine_that_its_pool_does_not_buy() {
+fn a_set_is_never_replaced_by_a_type_that_its_pool_forbids() {
     let mut scene = grown();
     let small = Requirement::is_in(labels::INSTANCE_TYPE, ["x1", "x2", "x8"]);
     scene.the_pool("default").spec.template.spec.requirements.push(small);

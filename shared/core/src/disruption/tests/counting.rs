@@ -1,4 +1,4 @@
-//! What counts for budgets and gauges, and which events a pass asks for.
+//! What counts for budgets and gauges, and which events a pass wants published.
 
 use crate::disruption::testing::{Scene, instance_type, noon, why};
 use crate::disruption::{Method, Reason};
@@ -27,7 +27,7 @@ fn counted(scene: &Scene) -> (u32, u32, u32) {
 }
 
 #[test]
-fn only_initialized_nodes_of_ours_that_are_not_terminated_count_for_a_budget() {
+fn only_managed_initialized_and_not_terminating_nodes_count_for_a_budget() {
     let mut scene = nodes(10);
     scene.the_pool("default").spec.disruption.budgets = budget("10%");
     assert_eq!(counted(&scene), (10, 0, 1));
@@ -45,7 +45,7 @@ fn only_initialized_nodes_of_ours_that_are_not_terminated_count_for_a_budget() {
 }
 
 #[test]
-fn a_gauge_counts_whom_a_method_could_take() {
+fn a_gauge_counts_the_eligible_nodes_of_a_method() {
     let mut scene = nodes(4);
     for node in ["n0", "n1", "n2", "n3"] {
         scene.pod(&format!("pod-{node}"), node, "1500m");
@@ -64,7 +64,7 @@ fn told(scene: &Scene) -> Vec<(String, String)> {
     told.map(|note| (note.object, note.message)).collect()
 }
 
-/// Both the Node and its claim are told.
+/// Both the Node and its claim get the event.
 #[track_caller]
 fn check_told(spoil: impl FnOnce(&mut Scene), message: &str) {
     let mut scene = nodes(1);
@@ -75,7 +75,7 @@ fn check_told(spoil: impl FnOnce(&mut Scene), message: &str) {
 }
 
 #[test]
-fn nodes_that_consolidation_cannot_look_at_are_told_why() {
+fn nodes_that_consolidation_cannot_evaluate_get_an_event() {
     check_told(
         |scene| scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty,
         "NodePool \"default\" has consolidation policy WhenEmpty, but node is not empty",
@@ -104,7 +104,7 @@ fn nodes_that_consolidation_cannot_look_at_are_told_why() {
 }
 
 #[test]
-fn a_node_that_is_not_quiet_and_an_empty_one_are_told_nothing() {
+fn a_node_within_consolidate_after_and_an_empty_one_get_no_event() {
     let mut scene = nodes(1);
     scene.pod("p", "n0", "1500m");
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(60);
@@ -114,7 +114,7 @@ fn a_node_that_is_not_quiet_and_an_empty_one_are_told_nothing() {
 }
 
 #[test]
-fn single_moves_go_one_after_the_other_within_a_budget() {
+fn single_node_commands_are_executed_one_after_the_other_within_a_budget() {
     let mut scene = nodes(0);
     scene.the_pool("default").spec.disruption.budgets = budget("3");
     for at in 0..5 {
@@ -137,9 +137,9 @@ fn single_moves_go_one_after_the_other_within_a_budget() {
     scene.expect(&[]);
 }
 
-/// Ten nodes that each can only be replaced, one for one, while the old ones wait for the new.
+/// Ten nodes that can only be replaced one for one, while the old ones wait for their replacements.
 #[test]
-fn a_budget_bounds_how_many_nodes_there_are_at_any_moment() {
+fn a_budget_limits_the_number_of_nodes_at_any_moment() {
     let mut scene = nodes(0);
     scene.catalog.insert("default".to_owned(), std::sync::Arc::new([12, 16].map(instance_type).into_iter().collect()));
     scene.the_pool("default").spec.disruption.budgets = budget("3");
@@ -165,7 +165,7 @@ fn a_budget_bounds_how_many_nodes_there_are_at_any_moment() {
         if waiting.is_empty() {
             break;
         }
-        // The oldest command is through.
+        // The oldest command is complete.
         let (old, new) = waiting.remove(0);
         scene.parts(&new).0.metadata.labels.insert(labels::INITIALIZED.to_owned(), "true".to_owned());
         scene.objects.nodes.retain(|node| node.metadata.name != old);
@@ -179,7 +179,7 @@ fn a_budget_bounds_how_many_nodes_there_are_at_any_moment() {
 }
 
 #[test]
-fn the_conditions_of_a_claim_come_and_go_together() {
+fn the_conditions_of_a_claim_are_set_and_cleared_together() {
     let mut scene = nodes(1);
     let kept = scene.decide().conditions.remove(0);
     assert!(kept.consolidatable && kept.changed && kept.drifted.is_none());
@@ -215,7 +215,7 @@ fn a_machine_without_a_node_is_blocked() {
 }
 
 #[test]
-fn nodes_that_share_a_provider_id_and_nodes_without_one_are_left_alone() {
+fn nodes_with_a_duplicate_or_missing_provider_id_are_not_disrupted() {
     let mut scene = nodes(2);
     let id = scene.parts("n0").0.spec.provider_id.clone();
     scene.parts("n1").0.spec.provider_id.clone_from(&id);

@@ -1,4 +1,4 @@
-//! Drift of dynamic pools: who is replaced, in which order, and what holds it back.
+//! Drift of dynamic pools: which nodes are replaced, in which order, and what blocks it.
 
 use crate::disruption::testing::{Scene, noon, why};
 use crate::disruption::{Method, Reason};
@@ -11,7 +11,7 @@ fn budget(nodes: &str) -> Vec<Budget> {
     vec![Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() }]
 }
 
-/// Marks a node as drifted by its image, so many minutes ago.
+/// Marks a node as drifted by its image, `minutes` ago.
 fn drift(scene: &mut Scene, node: &str, minutes: i64) {
     let claim = scene.parts(node).1;
     let since = noon() - minutes.minutes();
@@ -60,14 +60,14 @@ fn a_drifted_node_with_pods_is_replaced_at_any_price_and_at_once() {
 }
 
 #[test]
-fn a_drifted_node_whose_pods_fit_elsewhere_goes_without_a_replacement() {
+fn a_drifted_node_whose_pods_fit_elsewhere_is_deleted_without_a_replacement() {
     let mut scene = drifted(&[("a", "1")]);
     scene.node("room", "default", 4);
     scene.pod("other", "room", "1");
     scene.expect(&["drift delete [a]"]);
 }
 
-/// A drifted node whose pod would fit on one that is young, and on no other.
+/// A drifted node whose pod would fit only on a node that has not initialized.
 fn beside_a_young_node() -> Scene {
     let mut scene = drifted(&[("a", "1")]);
     scene.node("young", "default", 4);
@@ -76,8 +76,8 @@ fn beside_a_young_node() -> Scene {
 }
 
 #[test]
-fn drift_does_not_wait_for_young_nodes_but_for_what_has_no_place_at_all() {
-    // As the reference has it: tomorrow there may be another young node.
+fn drift_does_not_wait_for_uninitialized_nodes_but_for_unschedulable_pods() {
+    // Like Karpenter: there may be another uninitialized node tomorrow.
     beside_a_young_node().expect_why("a", "PodsWouldNotSchedule");
     beside_a_young_node().best().expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
     let mut nowhere = beside_a_young_node().best();
@@ -99,7 +99,7 @@ fn only_a_true_condition_is_drift() {
 }
 
 #[test]
-fn annotations_of_node_and_pods_hold_drift_as_they_hold_consolidation() {
+fn annotations_of_node_and_pods_block_drift_as_they_block_consolidation() {
     let held = |spoil: &dyn Fn(&mut Scene), code: &str| {
         let mut scene = drifted(&[("a", "1")]);
         spoil(&mut scene);
@@ -126,7 +126,7 @@ fn annotations_of_node_and_pods_hold_drift_as_they_hold_consolidation() {
 }
 
 #[test]
-fn the_longest_running_protection_of_a_node_counts() {
+fn the_protection_of_a_node_that_lasts_longest_counts() {
     let mut scene = drifted(&[("a", "1")]);
     scene.pod("second", "a", "1");
     annotate(&mut scene, "pod-a", "31m");
@@ -138,7 +138,7 @@ fn the_longest_running_protection_of_a_node_counts() {
 }
 
 #[test]
-fn a_grace_period_lets_drift_go_on_over_pods_and_nothing_else() {
+fn a_grace_period_lets_drift_override_pods_and_nothing_else() {
     type Spoil = fn(&mut Scene);
     let spoils: [Spoil; 3] = [|scene| annotate(scene, "pod-a", "true"), |scene| spent_pdb(scene, false), |scene| spent_pdb(scene, true)];
     for spoil in spoils {
@@ -148,7 +148,7 @@ fn a_grace_period_lets_drift_go_on_over_pods_and_nothing_else() {
         let decision = scene.decide();
         assert_eq!(decision.commands.len(), 1, "{:?}", decision.verdicts);
         assert_eq!(decision.commands[0].method, Method::Drift);
-        // Nothing that is graceful may do the same.
+        // Methods that respect pods must not do the same.
         conditions::clear(&mut scene.parts("a").1.status.conditions, conditions::DRIFTED);
         scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(0);
         scene.expect(&[]);
@@ -156,7 +156,7 @@ fn a_grace_period_lets_drift_go_on_over_pods_and_nothing_else() {
 }
 
 #[test]
-fn pods_that_can_never_be_evicted_get_no_capacity_and_spent_budgets_do_not_count_as_never() {
+fn pods_that_can_never_be_evicted_get_no_capacity_and_exhausted_budgets_do_not_count_as_never() {
     let mut scene = drifted(&[("a", "1")]);
     with_grace(&mut scene, "a");
     spent_pdb(&mut scene, false);
@@ -202,7 +202,7 @@ fn drift_deletes_empty_nodes_only_where_emptiness_may_not() {
 }
 
 #[test]
-fn nodes_without_pods_go_before_those_that_drifted_longer_ago_and_one_at_a_time() {
+fn nodes_without_pods_are_replaced_before_those_that_drifted_earlier_and_one_at_a_time() {
     let mut scene = drifted(&[("oldest", "3500m"), ("middle", "3500m"), ("bare", "")]);
     scene.expect(&["drift delete [bare]"]);
     scene.objects.nodes.retain(|node| node.metadata.name != "bare");
@@ -235,7 +235,7 @@ fn pods_that_need_several_machines_get_them_in_one_command() {
 }
 
 #[test]
-fn a_node_whose_pods_have_no_other_place_is_passed_over_and_told() {
+fn a_drifted_node_whose_pods_would_not_schedule_is_skipped_with_an_event() {
     let mut scene = drifted(&[("stuck", "1"), ("free", "1")]);
     let pinned = scene.objects.pods.iter_mut().find(|pod| pod.metadata.name == "pod-stuck").unwrap();
     pinned.spec.node_selector.insert("disk".to_owned(), "ssd".to_owned());
@@ -245,7 +245,7 @@ fn a_node_whose_pods_have_no_other_place_is_passed_over_and_told() {
 }
 
 #[test]
-fn budgets_hold_drift_pool_by_pool() {
+fn budgets_limit_drift_pool_by_pool() {
     let mut scene = drifted(&[("a", "3500m"), ("b", "3500m")]);
     scene.pool("other").spec.disruption.consolidate_after = NillableDuration::Never;
     scene.node("c", "other", 4);
@@ -266,14 +266,14 @@ fn budgets_hold_drift_pool_by_pool() {
 }
 
 #[test]
-fn static_pools_are_left_to_their_own_drift() {
+fn static_pools_are_excluded_from_dynamic_drift() {
     let mut scene = drifted(&[("a", "1")]);
     scene.the_pool("default").spec.replicas = Some(1);
     scene.expect(&[]);
 }
 
 #[test]
-fn what_only_the_cloud_sees_stands_until_the_cloud_says_otherwise() {
+fn cloud_drift_remains_until_the_cloud_is_checked_again() {
     use crate::disruption::ClaimFacts;
     use crate::disruption::drift::CloudDrift;
     let mut scene = drifted(&[("a", "1")]);
@@ -304,7 +304,7 @@ fn the_pool_comes_before_its_requirements_and_both_before_the_cloud() {
 }
 
 #[test]
-fn a_machine_that_the_catalog_lost_is_drift_after_an_hour() {
+fn a_machine_missing_from_the_catalog_drifts_after_an_hour() {
     let mut scene = drifted(&[("a", "1")]);
     conditions::clear(&mut scene.parts("a").1.status.conditions, conditions::DRIFTED);
     scene.parts("a").1.metadata.labels.insert(labels::INSTANCE_TYPE.to_owned(), "gone".to_owned());
@@ -320,7 +320,7 @@ fn a_machine_that_the_catalog_lost_is_drift_after_an_hour() {
 }
 
 #[test]
-fn claims_that_are_not_ours_going_or_without_a_pool_have_no_conditions() {
+fn unmanaged_deleting_and_poolless_claims_have_no_conditions() {
     let none = |spoil: &dyn Fn(&mut Scene)| {
         let mut scene = drifted(&[("a", "1")]);
         spoil(&mut scene);

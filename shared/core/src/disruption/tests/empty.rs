@@ -20,7 +20,7 @@ fn nodes(count: usize) -> Scene {
 }
 
 #[test]
-fn an_empty_node_goes_without_a_replacement() {
+fn an_empty_node_is_deleted_without_a_replacement() {
     let decision = nodes(1).expect(&["empty delete [n0]"]);
     assert_eq!(decision.commands[0].savings.nanos(), 100_000_000);
     assert_eq!(decision.commands[0].execute_after, noon() + 15.seconds());
@@ -29,7 +29,7 @@ fn an_empty_node_goes_without_a_replacement() {
 }
 
 #[test]
-fn daemons_mirrors_and_pods_on_their_way_out_do_not_fill_a_node() {
+fn daemons_mirror_pods_and_terminating_pods_do_not_make_a_node_used() {
     let mut scene = nodes(1);
     scene.pod("daemon", "n0", "100m").metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")];
     scene.pod("mirror", "n0", "100m").metadata.owner_references = vec![owner("v1", "Node", "n0")];
@@ -41,7 +41,7 @@ fn daemons_mirrors_and_pods_on_their_way_out_do_not_fill_a_node() {
 }
 
 #[test]
-fn a_terminating_stateful_pod_and_an_ordinary_one_fill_a_node() {
+fn a_terminating_stateful_pod_and_an_ordinary_one_make_a_node_used() {
     let mut scene = nodes(2);
     scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
     let stateful = scene.pod("db-0", "n0", "100m");
@@ -59,7 +59,7 @@ fn a_terminating_stateful_pod_and_an_ordinary_one_fill_a_node() {
 }
 
 #[test]
-fn a_node_waits_until_it_is_quiet() {
+fn a_node_is_kept_until_consolidate_after_has_passed() {
     let mut scene = nodes(1);
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(600);
     scene.parts("n0").1.status.last_pod_event_time = Some(noon() - 599.seconds());
@@ -85,7 +85,7 @@ fn never_and_buffers_keep_empty_nodes() {
 }
 
 #[test]
-fn budgets_bound_how_many_go_together() {
+fn budgets_limit_how_many_empty_nodes_are_deleted_together() {
     let mut scene = nodes(10);
     for (text, want) in [("100%", 10), ("3", 3), ("30%", 3), ("25%", 3)] {
         scene.the_pool("default").spec.disruption.budgets = budget(text);
@@ -100,7 +100,7 @@ fn budgets_bound_how_many_go_together() {
 }
 
 #[test]
-fn a_budget_that_opens_is_noticed_by_the_next_pass() {
+fn a_budget_window_that_opens_is_noticed_by_the_next_pass() {
     let mut scene = nodes(2);
     scene.the_pool("default").spec.disruption.budgets = budget("0");
     scene.memory = scene.expect(&[]).memory;
@@ -109,7 +109,7 @@ fn a_budget_that_opens_is_noticed_by_the_next_pass() {
 }
 
 #[test]
-fn empty_nodes_go_before_used_ones_under_every_policy() {
+fn empty_nodes_are_deleted_before_used_ones_under_every_policy() {
     for policy in [ConsolidationPolicy::WhenEmpty, ConsolidationPolicy::WhenEmptyOrUnderutilized, ConsolidationPolicy::Balanced] {
         let mut scene = nodes(2);
         scene.the_pool("default").spec.disruption.consolidation_policy = policy;
@@ -121,7 +121,7 @@ fn empty_nodes_go_before_used_ones_under_every_policy() {
 }
 
 #[test]
-fn nodes_on_their_way_and_nodes_not_ready_use_a_budget_up() {
+fn deleting_nodes_and_nodes_not_ready_count_against_a_budget() {
     let mut scene = nodes(4);
     scene.the_pool("default").spec.disruption.budgets = budget("2");
     scene.marks.insert("n0".to_owned(), (true, None));
@@ -146,7 +146,7 @@ fn pools_have_their_own_budgets() {
 }
 
 #[test]
-fn a_broken_budget_stops_its_pool_alone() {
+fn an_invalid_budget_stops_only_its_pool() {
     let mut scene = nodes(1);
     scene.pool("other");
     scene.node("m", "other", 2);
@@ -159,7 +159,7 @@ fn a_broken_budget_stops_its_pool_alone() {
 }
 
 #[test]
-fn the_dearest_empty_node_goes_first() {
+fn the_most_expensive_empty_node_is_deleted_first() {
     let mut scene = nodes(1);
     scene.node("big", "default", 8);
     scene.the_pool("default").spec.disruption.budgets = budget("1");
@@ -167,7 +167,7 @@ fn the_dearest_empty_node_goes_first() {
 }
 
 #[test]
-fn a_provisioners_empty_nodes_go_together_when_their_seconds_are_over() {
+fn a_provisioners_empty_nodes_are_deleted_together_after_their_ttl() {
     let mut scene = nodes(3);
     let pool = scene.the_pool("default");
     pool.metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), "Provisioner".to_owned());
@@ -178,7 +178,7 @@ fn a_provisioners_empty_nodes_go_together_when_their_seconds_are_over() {
 }
 
 #[test]
-fn what_rested_is_checked_again_node_by_node() {
+fn empty_nodes_are_validated_node_by_node() {
     let mut scene = nodes(3);
     let proposal = scene.decide().commands[0].proposal(noon());
     assert_eq!(scene.validate(&proposal).unwrap_err().cause, RejectionCause::TooEarly);
@@ -200,7 +200,7 @@ fn what_rested_is_checked_again_node_by_node() {
 }
 
 #[test]
-fn a_pool_in_shadow_mode_is_decided_but_not_touched() {
+fn a_pool_in_shadow_mode_is_decided_but_not_disrupted() {
     let mut scene = nodes(1);
     scene.pool("quiet").metadata.annotations.insert(labels::SHADOW.to_owned(), "true".to_owned());
     scene.node("m", "quiet", 2);

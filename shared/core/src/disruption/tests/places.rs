@@ -1,4 +1,4 @@
-//! Where the pods of a node that goes may land, and what keeps it for want of a place.
+//! Where the pods of a removed node may be placed, and what keeps a node for lack of a place.
 
 use crate::disruption::testing::{Scene, instance_type, noon, render, why};
 use crate::disruption::{Gate, Method};
@@ -19,7 +19,7 @@ fn scene(nodes: &[(&str, i64, &str)]) -> Scene {
     scene
 }
 
-/// A node that must stay.
+/// Protects a node.
 fn keep(scene: &mut Scene, node: &str) {
     scene.parts(node).0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
 }
@@ -60,7 +60,7 @@ fn pods_may_move_to_nodes_that_no_pool_owns() {
 }
 
 #[test]
-fn a_pool_that_cannot_buy_does_not_stand_in_the_way_of_others() {
+fn a_pool_without_instance_types_does_not_block_others() {
     for broken in [0, 1, 2] {
         let mut scene = scene(&[("a", 16, "1")]);
         let pool = scene.pool("broken");
@@ -82,7 +82,7 @@ fn a_pool_that_cannot_buy_does_not_stand_in_the_way_of_others() {
 }
 
 #[test]
-fn a_node_whose_pods_churned_lately_is_kept_while_others_go() {
+fn a_node_whose_pods_changed_recently_is_kept_while_others_are_deleted() {
     let mut scene = scene(&[("a", 4, "1"), ("b", 4, "1"), ("room", 8, "1")]);
     keep(&mut scene, "room");
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(60);
@@ -100,7 +100,7 @@ fn pods_without_an_owner_move_like_others() {
 }
 
 #[test]
-fn nodes_that_have_not_initialized_take_no_moving_pods() {
+fn nodes_that_have_not_initialized_receive_no_moved_pods() {
     let mut scene = scene(&[("a", 4, "3")]);
     scene.node("young", "default", 4).0.metadata.labels.remove(labels::INITIALIZED);
     scene.expect(&[]);
@@ -112,7 +112,7 @@ fn nodes_that_have_not_initialized_take_no_moving_pods() {
 }
 
 #[test]
-fn pods_of_nodes_that_are_going_may_wait_for_nodes_that_have_not_initialized() {
+fn pods_of_deleting_nodes_may_wait_for_nodes_that_have_not_initialized() {
     let mut scene = scene(&[("going", 4, "3500m"), ("a", 4, "1"), ("room", 4, "1")]);
     keep(&mut scene, "room");
     scene.marks.insert("going".to_owned(), (true, None));
@@ -121,7 +121,7 @@ fn pods_of_nodes_that_are_going_may_wait_for_nodes_that_have_not_initialized() {
 }
 
 #[test]
-fn a_pod_that_never_found_a_place_holds_nobody() {
+fn a_pod_that_was_pending_before_blocks_no_command() {
     let mut scene = scene(&[("a", 4, "1"), ("room", 4, "1")]);
     keep(&mut scene, "room");
     scene.pod("rules_out", "", "1").spec.node_selector.insert("disk".to_owned(), "ssd".to_owned());
@@ -129,7 +129,7 @@ fn a_pod_that_never_found_a_place_holds_nobody() {
 }
 
 #[test]
-fn a_pool_that_never_consolidates_takes_pods_of_others() {
+fn a_pool_that_never_consolidates_receives_pods_of_others() {
     let mut scene = scene(&[("a", 4, "1")]);
     scene.pool("still").spec.disruption.consolidate_after = NillableDuration::Never;
     scene.node("room", "still", 4).1.status.last_pod_event_time = Some(noon());
@@ -138,7 +138,7 @@ fn a_pool_that_never_consolidates_takes_pods_of_others() {
 }
 
 #[test]
-fn pods_that_keep_apart_are_not_put_together() {
+fn pods_with_anti_affinity_are_not_put_together() {
     let mut scene = scene(&[("a", 2, "500m"), ("b", 2, "500m")]);
     for pod in &mut scene.objects.pods {
         pod.metadata.labels.insert("app".to_owned(), "web".to_owned());
@@ -221,7 +221,7 @@ fn a_reservation_replaces_on_demand_spot_and_larger_reservations() {
 }
 
 #[test]
-fn a_spot_replacement_that_costs_more_is_none() {
+fn a_spot_replacement_that_costs_more_is_rejected() {
     let mut scene = scene(&[("n", 2, "1500m")]);
     scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
     relabel(&mut scene, "spot", &["n"]);
@@ -244,7 +244,7 @@ fn spot_and_on_demand_nodes_merge_below_the_sum_of_their_prices() {
 
 #[test]
 fn nodes_are_not_merged_into_one_of_their_own_type() {
-    // Alone each could go for nothing less; together they fit on one more of the same type.
+    // Neither has a cheaper replacement alone; together they fit on one more of the same type.
     let mut scene = scene(&[("a", 2, "900m"), ("b", 2, "900m")]);
     let types: Vec<InstanceType> = vec![instance_type(2)];
     scene.catalog.insert("default".to_owned(), Arc::new(types.into()));
@@ -268,8 +268,8 @@ fn min_values_are_never_relaxed_for_a_consolidation_and_break_no_search() {
 
 #[test]
 fn min_values_that_break_when_own_types_are_left_out_stop_the_search_and_nothing_else() {
-    // Nothing may move onto the nodes themselves. Together they could become x4 or y4; x4 is a type of theirs, and nothing is
-    // cheaper than that.
+    // Nothing may be placed on the nodes themselves. Together they could be replaced by x4 or y4; x4 is their own type,
+    // and nothing is cheaper than that.
     let mut scene = scene(&[("a", 4, "1900m"), ("b", 4, "1900m")]);
     for node in ["a", "b"] {
         let taint = whittle_api::k8s::Taint::new("maintenance", whittle_api::k8s::TaintEffect::NoSchedule);
@@ -289,8 +289,8 @@ fn min_values_that_break_when_own_types_are_left_out_stop_the_search_and_nothing
 }
 
 #[test]
-fn several_nodes_become_only_what_can_be_launched_as_spot() {
-    // Together they fit on x8 and on an accelerator that nobody sells as spot just now.
+fn several_nodes_are_replaced_only_by_types_available_as_spot() {
+    // Together they fit on x8 and on an accelerator without spot offerings at the moment.
     let mut scene = scene(&[("a", 4, "3"), ("b", 4, "3")]);
     let mut types: Vec<InstanceType> = [4, 8, 8].map(instance_type).into();
     "y8".clone_into(&mut types[2].name);
@@ -305,7 +305,7 @@ fn several_nodes_become_only_what_can_be_launched_as_spot() {
 }
 
 #[test]
-fn a_pass_out_of_simulations_keeps_what_it_has_found_and_counts_on_the_next() {
+fn a_pass_out_of_simulations_returns_its_best_command_and_records_a_timeout() {
     let mut scene = scene(&[("a", 4, "500m"), ("b", 4, "500m"), ("c", 4, "500m"), ("d", 4, "500m")]);
     scene.settings.simulations_max = 1;
     let decision = scene.decide();
@@ -314,7 +314,7 @@ fn a_pass_out_of_simulations_keeps_what_it_has_found_and_counts_on_the_next() {
 }
 
 #[test]
-fn no_more_than_a_hundred_nodes_go_at_once() {
+fn no_more_than_a_hundred_nodes_are_removed_at_once() {
     let mut scene = Scene::new();
     for at in 0..130 {
         let name = format!("n{at:03}");
@@ -327,7 +327,7 @@ fn no_more_than_a_hundred_nodes_go_at_once() {
 }
 
 #[test]
-fn what_protects_a_pod_that_came_while_a_command_rested_rejects_it() {
+fn a_protected_pod_that_arrives_during_the_wait_rejects_a_command() {
     let spec = scene(&[("big", 16, "1500m")]);
     let proposal = spec.decide().commands[0].proposal(noon());
     let spoil: [fn(&mut Scene); 3] = [
@@ -351,7 +351,7 @@ fn what_protects_a_pod_that_came_while_a_command_rested_rejects_it() {
         let rejection = later.validate(&proposal).unwrap_err();
         assert_eq!((rejection.cause, rejection.failed), (crate::disruption::RejectionCause::Churn, 1));
     }
-    // Prices that rose meanwhile make it dearer than what it replaces.
+    // Prices have risen since, so the replacement costs more than what it replaces.
     let mut later = scene(&[("big", 16, "1500m")]);
     later.now = noon() + 15.seconds();
     let mut types: Vec<InstanceType> = [1, 2, 4, 8, 16].map(instance_type).into();
@@ -363,7 +363,7 @@ fn what_protects_a_pod_that_came_while_a_command_rested_rejects_it() {
 }
 
 #[test]
-fn real_pods_beside_buffers_may_move_and_buffers_alone_keep_a_node() {
+fn pods_beside_virtual_ones_may_move_and_virtual_pods_alone_keep_a_node() {
     let mut scene = scene(&[("mixed", 16, "1")]);
     let facts = crate::disruption::ClaimFacts { buffer_pods: 2, ..Default::default() };
     scene.facts.insert("claim-mixed".to_owned(), facts.clone());
@@ -376,7 +376,7 @@ fn real_pods_beside_buffers_may_move_and_buffers_alone_keep_a_node() {
 }
 
 #[test]
-fn the_price_of_a_node_is_found_though_nobody_can_buy_it_now() {
+fn a_node_has_a_price_even_if_its_offering_is_unavailable() {
     let mut scene = scene(&[("n", 4, "1500m")]);
     let mut types: Vec<InstanceType> = [2, 4].map(instance_type).into();
     types[1].offerings.iter_mut().for_each(|offering| offering.available = false);

@@ -1,4 +1,4 @@
-//! What the policies of pools let go, node by node and several at once.
+//! What the consolidation policies of pools allow, for one node and for several.
 
 use crate::disruption::testing::{Scene, instance_type, why};
 use std::sync::Arc;
@@ -24,15 +24,15 @@ fn sell(scene: &mut Scene, pool: &str, cpus: &[i64]) {
     scene.catalog.insert(pool.to_owned(), Arc::new(types.into()));
 }
 
-/// Who was told of an approval, and what.
+/// The approval events, by object.
 fn approvals(scene: &Scene) -> Vec<(String, String)> {
     let told = scene.decide().events.into_iter().filter(|note| note.reason == APPROVED);
     told.map(|note| (note.object, note.message)).collect()
 }
 
 #[test]
-fn a_replacement_is_scored_by_what_the_pool_may_buy() {
-    // Six cores on demand save a quarter of the pool; on spot, which the pool may not buy, three quarters.
+fn a_replacement_is_scored_by_the_price_of_allowed_offerings() {
+    // Six cores on demand save a quarter of the pool; on spot, which the pool does not allow, three quarters.
     let mut scene = balanced(&[("n", 8, "5")]);
     sell(&mut scene, "default", &[6, 8]);
     scene.expect(&[]);
@@ -55,19 +55,19 @@ fn the_only_node_of_a_pool_may_be_deleted() {
 }
 
 #[test]
-fn several_used_nodes_go_together_and_their_pool_is_told() {
+fn several_used_nodes_are_removed_together_and_their_pool_gets_an_event() {
     let mut scene = balanced(&[("a", 4, "1500m"), ("b", 4, "1500m"), ("c", 4, "900m")]);
     scene.expect(&["multi delete [a b]"]);
     let message = "score 1.00 >= threshold 0.50 (k: 2, savings 66.7%, disruption 66.7%)";
     assert_eq!(approvals(&scene), [("nodepool/default".to_owned(), message.to_owned())]);
-    // Nobody scores, nobody is told.
+    // Without scores there are no events.
     scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
     scene.expect(&["multi delete [a b]"]);
     assert_eq!(approvals(&scene), []);
 }
 
 #[test]
-fn a_pool_that_weighs_does_not_hold_one_that_does_not() {
+fn a_balanced_pool_does_not_block_other_pools() {
     let mut scene = balanced(&[("weighed", 8, "5")]);
     sell(&mut scene, "default", &[6, 8]);
     scene.expect(&[]);
@@ -80,7 +80,7 @@ fn a_pool_that_weighs_does_not_hold_one_that_does_not() {
 }
 
 #[test]
-fn the_most_price_for_the_least_disruption_goes_first_under_every_policy() {
+fn the_highest_price_per_disruption_comes_first_under_every_policy() {
     for policy in [ConsolidationPolicy::WhenEmptyOrUnderutilized, ConsolidationPolicy::Balanced] {
         let mut scene = balanced(&[("many", 4, "100m"), ("few", 4, "100m"), ("cheap", 2, "100m")]);
         scene.pod("second", "many", "100m");
@@ -88,7 +88,7 @@ fn the_most_price_for_the_least_disruption_goes_first_under_every_policy() {
         disruption.consolidation_policy = policy;
         disruption.budgets = vec![Budget { nodes: IntOrString::Int(1), ..Budget::default() }];
         scene.expect(&["single delete [few]"]);
-        // The dearer of two that disrupt the same.
+        // The more expensive of two with equal disruption.
         scene.objects.pods.retain(|pod| pod.metadata.name != "pod-few");
         let cost = ("controller.kubernetes.io/pod-deletion-cost".to_owned(), "1342177280".to_owned());
         scene.pod("pod-few", "few", "100m").metadata.annotations.extend([cost]);
@@ -97,7 +97,7 @@ fn the_most_price_for_the_least_disruption_goes_first_under_every_policy() {
 }
 
 #[test]
-fn how_commands_were_weighed_is_counted() {
+fn the_scores_of_commands_are_counted() {
     let said = |scene: &Scene| -> Vec<(String, bool, Option<u64>)> {
         scene.decide().scores.into_iter().map(|one| (one.node_pool, one.approved, one.score)).collect()
     };
@@ -111,7 +111,7 @@ fn how_commands_were_weighed_is_counted() {
     assert_eq!(said(&scene), [(default(), true, Some(800))]);
     scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
     assert_eq!(said(&scene), [(default(), true, None)]);
-    // Several at once: the chosen ones, where anybody scores.
+    // Several at once: the selected set, if any pool scores.
     let mut several = balanced(&[("a", 4, "1500m"), ("b", 4, "1500m"), ("c", 4, "900m")]);
     assert_eq!(said(&several), [(default(), true, Some(1000))]);
     several.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;

@@ -1,4 +1,4 @@
-//! What holds for any cluster. The clusters are drawn from a fixed seed.
+//! Properties of decisions on any cluster. The clusters are drawn from a fixed seed.
 
 use crate::checker::check_command;
 use crate::disruption::candidates::candidate;
@@ -13,16 +13,16 @@ use whittle_api::karpenter::{Budget, ConsolidationPolicy};
 use whittle_api::{ConditionStatus, LabelSelector, conditions, labels};
 use whittle_units::Quantity;
 
-/// Clusters per property: what a few seconds allow without optimisation; more with `WHITTLE_FUZZ_CASES=10000`, others with
-/// `WHITTLE_FUZZ_SEED=7`. At least 40: fewer show too little.
+/// Clusters per property: what a few seconds allow without optimisation. `WHITTLE_FUZZ_CASES=10000` tests more,
+/// `WHITTLE_FUZZ_SEED=7` others. At least 40, since fewer find too little.
 fn seeds() -> impl Iterator<Item = u64> {
     let told = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = told("WHITTLE_FUZZ_SEED").unwrap_or(0).wrapping_mul(1_000_000);
     (first..first + told("WHITTLE_FUZZ_CASES").map_or(200, |cases| cases.max(40))).chain(FOUND)
 }
 
-/// Clusters that showed something in longer runs: a refusal that named another group after a prepared question, and a command that was
-/// refused for a pending pod that would start apart from those that it must be near.
+/// Clusters that failed in longer runs: a rejection that named another group after a prepared simulation, and a command
+/// that was rejected because a pending pod would start apart from the pods it needs nearby.
 const FOUND: [u64; 2] = [1_001_781, 1_002_524];
 
 /// A small linear congruential generator: portable, and the seed is in the failure.
@@ -67,7 +67,7 @@ fn drawn(seed: u64) -> Scene {
     scene
 }
 
-/// Lets one pod in three look at others: by zone, by host or by a label of the pool.
+/// Gives one pod in three an affinity or spread: by zone, by host or by a label of the pool.
 fn company(pod: &mut Pod, dice: &mut Dice) {
     let app = ["a", "b"][usize::from(dice.roll(2) == 0)];
     pod.metadata.labels.insert("app".to_owned(), app.to_owned());
@@ -94,7 +94,7 @@ fn company(pod: &mut Pod, dice: &mut Dice) {
 }
 
 #[test]
-fn a_prepared_question_answers_as_a_solve_from_scratch() {
+fn a_prepared_simulation_equals_a_solve_from_scratch() {
     for seed in seeds() {
         drawn(seed).with(|input| {
             let view = ClusterView::new(input);
@@ -147,7 +147,7 @@ fn no_decision_exceeds_a_budget_or_raises_the_bill() {
 }
 
 #[test]
-fn the_best_search_never_saves_less_than_the_reference() {
+fn the_best_search_never_saves_less_than_karpenters() {
     for seed in seeds() {
         let mut scene = drawn(seed);
         let saved = |decision: &Decision| decision.commands.iter().map(|command| command.savings.nanos()).sum::<i64>();
@@ -155,7 +155,7 @@ fn the_best_search_never_saves_less_than_the_reference() {
         scene.settings.solve.packing = Packing::Reference;
         let reference = scene.decide();
         if best.verdicts.iter().any(|verdict| verdict.reason.code() == "PendingPods") {
-            // The reference deletes what pending pods need.
+            // Karpenter deletes nodes that pending pods need.
             continue;
         }
         assert!(saved(&best) >= saved(&reference), "seed {seed}: {:?} against {:?}", best.commands, reference.commands);
@@ -163,7 +163,7 @@ fn the_best_search_never_saves_less_than_the_reference() {
 }
 
 #[test]
-fn a_decision_at_rest_stays_at_rest() {
+fn an_unchanged_cluster_gets_no_further_commands() {
     for seed in seeds() {
         let mut scene = drawn(seed);
         let decision = scene.decide();
@@ -175,7 +175,7 @@ fn a_decision_at_rest_stays_at_rest() {
     }
 }
 
-/// More that may forbid a disruption: annotations, budgets of pods, nodes not ready, schedules, quiet times.
+/// More that may block a disruption: annotations, PodDisruptionBudgets, nodes not ready, schedules, `consolidateAfter`.
 fn guarded(seed: u64) -> Scene {
     let mut scene = drawn(seed);
     let mut dice = Dice(seed ^ 0x5bd1_e995);
@@ -235,7 +235,7 @@ fn guarded(seed: u64) -> Scene {
 }
 
 #[test]
-fn a_second_opinion_finds_nothing_wrong_with_any_command() {
+fn the_checker_accepts_every_command() {
     let mut methods = std::collections::BTreeSet::new();
     for seed in seeds() {
         let mut scene = guarded(seed);
@@ -253,7 +253,7 @@ fn a_second_opinion_finds_nothing_wrong_with_any_command() {
     assert!(methods.len() >= 4, "only {methods:?} were drawn");
 }
 
-/// Carries a command out: every pod goes where the decision put it.
+/// Executes a command: every pod is bound where the decision placed it.
 fn carry_out(scene: &mut Scene, command: &Command, round: usize) {
     let gone: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
     scene.objects.nodes.retain(|node| !gone.contains(&node.metadata.name.as_str()));
@@ -290,7 +290,7 @@ fn bill(scene: &Scene) -> u64 {
 }
 
 #[test]
-fn every_step_lowers_the_bill_until_nothing_is_left_to_do_and_no_pod_loses_its_place() {
+fn every_command_lowers_the_price_until_none_is_left_and_all_pods_stay_scheduled() {
     let mut steps = 0;
     for seed in seeds() {
         let mut scene = drawn(seed);
@@ -316,7 +316,7 @@ fn every_step_lowers_the_bill_until_nothing_is_left_to_do_and_no_pod_loses_its_p
 }
 
 #[test]
-fn budgets_open_and_close_as_a_walk_through_the_minutes_says() {
+fn budget_windows_agree_with_the_checkers_minute_by_minute_search() {
     let mut dice = Dice(7);
     let pick = |dice: &mut Dice, list: &[&'static str]| list[usize::try_from(dice.roll(list.len() as u64)).unwrap()];
     let mut open = 0;

@@ -1,4 +1,4 @@
-//! Repair of broken nodes.
+//! Repair of unhealthy nodes.
 
 use crate::disruption::repair::{RepairVerdict, repairs};
 use crate::disruption::testing::{Scene, noon};

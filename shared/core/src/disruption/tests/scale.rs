@@ -1,4 +1,4 @@
-//! The tiny twin of `cargo xtask bench consolidation`.
+//! A small version of `cargo xtask bench consolidation`.
 
 #[path = "../../../benches/fleet.rs"]
 mod fleet;

@@ -1,4 +1,4 @@
-//! The second opinion on commands refuses what must not be carried out, rule by rule.
+//! The checker rejects every command that must not be executed, rule by rule.
 
 use crate::checker::check_command;
 use crate::disruption::testing::{Scene, noon};
@@ -9,7 +9,7 @@ use whittle_api::karpenter::{Budget, ConsolidationPolicy};
 use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, conditions, labels};
 use whittle_units::Price;
 
-/// A node that is replaced by a smaller one, and one that its pod could also go to.
+/// A node that is replaced by a smaller one, and one that could also take its pod.
 fn view() -> Scene {
     let mut scene = Scene::new();
     scene.node("big", "default", 16);
@@ -23,7 +23,7 @@ fn rules(scene: &Scene, command: &Command) -> Vec<&'static str> {
     rules
 }
 
-/// The command of a sound view, carried out after the view or the command was spoilt.
+/// The command of a valid view, checked after `spoil` has changed the view or the command.
 #[track_caller]
 fn check(spoil: impl FnOnce(&mut Scene, &mut Command), want: &str) {
     let mut scene = view();
@@ -35,7 +35,7 @@ fn check(spoil: impl FnOnce(&mut Scene, &mut Command), want: &str) {
 }
 
 #[test]
-fn nodes_that_may_not_go_are_noticed() {
+fn nodes_that_must_not_be_removed_are_noticed() {
     check(|_, command| command.removals.clear(), "no-node");
     check(|_, command| command.removals.push(command.removals[0].clone()), "node-twice");
     check(|scene, _| scene.objects.nodes.clear(), "node-unknown");
@@ -136,7 +136,7 @@ fn what_the_pool_forbids_is_noticed() {
 }
 
 #[test]
-fn a_bill_that_grows_and_pods_without_a_place_are_noticed() {
+fn higher_prices_and_unscheduled_pods_are_noticed() {
     check(|_, command| command.replacements[0].cheapest_price = Price::from_dollars(0.8), "dearer");
     check(|_, command| command.replacements.push(command.replacements[0].clone()), "several-replacements");
     check(|_, command| command.replacements.clear(), "pod-without-a-place");
@@ -156,7 +156,7 @@ fn a_bill_that_grows_and_pods_without_a_place_are_noticed() {
 }
 
 #[test]
-fn drift_with_a_grace_period_goes_on_over_its_pods_and_over_nothing_else() {
+fn drift_with_a_grace_period_overrides_pods_and_nothing_else_in_the_checker() {
     let mut scene = view();
     let claim = scene.parts("big").1;
     conditions::set(&mut claim.status.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "", noon());

@@ -52,7 +52,7 @@ fn a_static_pool_is_filled_up_to_its_replicas_and_its_limit() {
 }
 
 #[test]
-fn a_machine_that_may_still_come_counts_against_the_limit_but_not_as_one_of_the_replicas() {
+fn a_pending_launch_of_a_deleted_claim_counts_against_the_limit_but_not_as_a_replica() {
     let mut scene = pool_of(3, 1, Some(3));
     let facts = ClaimFacts { pool_of_pending_launch: Some("default".to_owned()), ..ClaimFacts::default() };
     scene.facts.insert("claim-hidden".to_owned(), facts.clone());
@@ -63,10 +63,10 @@ fn a_machine_that_may_still_come_counts_against_the_limit_but_not_as_one_of_the_
 }
 
 #[test]
-fn what_is_under_way_is_not_asked_for_again_and_goes_first() {
+fn pending_launches_are_not_repeated_and_are_deleted_first() {
     let mut scene = pool_of(3, 3, None);
     let (node, claim) = scene.parts("n1");
-    // As decisions see a claim whose machine EC2 has not named yet.
+    // A claim whose instance has no ID yet, as decisions see it.
     claim.status.provider_id = "planned:///claim-n1".to_owned();
     conditions::clear(&mut claim.status.conditions, conditions::LAUNCHED);
     node.spec.provider_id = "planned:///claim-n1".to_owned();
@@ -76,7 +76,7 @@ fn what_is_under_way_is_not_asked_for_again_and_goes_first() {
 }
 
 #[test]
-fn a_large_static_pool_is_asked_for_at_once() {
+fn a_large_static_pool_is_launched_at_once() {
     let change = check_change(&pool_of(500, 0, None), 500, &[]).unwrap();
     assert!(!change.at_limit);
     check_change(&pool_of(500, 0, Some(499)), 499, &[]);
@@ -84,7 +84,7 @@ fn a_large_static_pool_is_asked_for_at_once() {
 }
 
 #[test]
-fn what_a_pool_in_shadow_mode_needs_says_so() {
+fn changes_of_a_static_pool_in_shadow_mode_are_marked() {
     let mut scene = pool_of(3, 1, None);
     assert!(!check_change(&scene, 2, &[]).unwrap().shadow);
     scene.the_pool("default").metadata.annotations.insert(labels::SHADOW.to_owned(), "true".to_owned());
@@ -117,7 +117,7 @@ fn a_node_that_waits_for_its_replacement_is_not_missing() {
 }
 
 #[test]
-fn scaling_down_takes_the_least_used_first() {
+fn scaling_down_deletes_the_least_used_nodes_first() {
     let mut scene = pool_of(7, 7, None);
     scene.parts("n6").1.status.provider_id.clear();
     scene.parts("n6").0.spec.provider_id.clear();
@@ -137,7 +137,7 @@ fn scaling_down_takes_the_least_used_first() {
 }
 
 #[test]
-fn without_the_gate_static_pools_are_let_be() {
+fn without_the_gate_static_pools_are_ignored() {
     let mut scene = pool_of(5, 2, None);
     scene.settings.static_capacity = crate::disruption::Gate::Off;
     check_change(&scene, 0, &[]);
@@ -183,11 +183,11 @@ fn drifted_static_nodes_are_replaced_until_none_is_left() {
     for round in 0..6 {
         let decision = scene.decide();
         let gone: Vec<String> = decision.commands.iter().map(|command| command.removals[0].node.clone()).collect();
-        // One of each pool at a time: the room of the one is not that of the other.
+        // One node of each pool at a time: the pools' limits are independent.
         let want = [1 + usize::from(round == 0), 1, 1, 1, 1, 0][round];
         assert_eq!(gone.len(), want, "round {round}: {gone:?}");
         for node in gone {
-            // What came in its place is as the pool wants it.
+            // The replacement matches its pool.
             let (node, claim) = scene.parts(&node);
             for labels in [&mut node.metadata.labels, &mut claim.metadata.labels] {
                 labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());

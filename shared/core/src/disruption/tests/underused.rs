@@ -35,8 +35,8 @@ fn on_spot(scene: &mut Scene, nodes: &[&str]) {
     }
 }
 
-/// A catalog of `count` types of two cores, each a little dearer than the one before by name, in no order, and the node's
-/// own.
+/// A catalog of `count` types of two cores, each slightly more expensive than the one before it by name, in no order,
+/// and the node's own type.
 fn many_types(scene: &mut Scene, count: i64) {
     let order = (0..count).map(|at| at * 13 % count);
     let mut types: Vec<InstanceType> = order
@@ -55,7 +55,7 @@ fn many_types(scene: &mut Scene, count: i64) {
 }
 
 #[test]
-fn pods_that_fit_elsewhere_let_their_node_go() {
+fn a_node_whose_pods_fit_elsewhere_is_deleted() {
     let scene = scene(&[("a", 4, "1"), ("b", 2, "500m")]);
     let decision = scene.expect(&["single delete [a]"]);
     assert_eq!(decision.commands[0].destinations, ["b"]);
@@ -71,7 +71,7 @@ fn an_oversized_node_is_replaced_by_what_is_cheaper() {
 }
 
 #[test]
-fn a_node_that_is_the_cheapest_already_is_told_so() {
+fn a_node_that_is_already_the_cheapest_gets_an_event() {
     let scene = scene(&[("fit", 2, "1500m")]);
     let decision = scene.expect(&[]);
     assert_eq!(why(&decision, "fit").to_string(), "kept: cheapest already");
@@ -147,14 +147,14 @@ fn the_worst_launch_counts_for_being_cheaper() {
 }
 
 #[test]
-fn several_nodes_become_one_that_costs_less() {
+fn several_nodes_are_replaced_by_one_that_costs_less() {
     let scene = scene(&[("a", 4, "1500m"), ("b", 4, "1500m"), ("c", 4, "900m")]);
     scene.expect(&["multi delete [a b]"]);
     self::scene(&[("a", 8, "3"), ("b", 8, "3500m")]).expect(&["single delete [a]"]);
 }
 
 #[test]
-fn several_nodes_go_together_when_their_pods_fit_on_the_rest() {
+fn several_nodes_are_deleted_together_when_their_pods_fit_on_the_rest() {
     let mut scene = scene(&[("a", 2, "500m"), ("b", 2, "500m"), ("c", 8, "3")]);
     scene.expect(&["multi replace [a b c] -> x4"]);
     on_spot(&mut scene, &["a", "b", "c"]);
@@ -165,8 +165,8 @@ fn several_nodes_go_together_when_their_pods_fit_on_the_rest() {
 }
 
 #[test]
-fn a_node_that_cannot_go_does_not_keep_the_others_from_going_together() {
-    // The first by its promise is far too full for any set; the two behind it fit on one small machine.
+fn a_node_that_cannot_be_removed_does_not_block_the_others() {
+    // The first by savings ratio is too full for any set; the two after it fit on one small machine.
     let mut scene = scene(&[("full", 16, "15500m"), ("a", 2, "700m"), ("b", 2, "700m")]);
     scene.pod("filler-a", "a", "200m");
     scene.pod("filler-b", "b", "200m");
@@ -178,7 +178,7 @@ fn a_node_that_cannot_go_does_not_keep_the_others_from_going_together() {
 }
 
 #[test]
-fn budgets_bound_what_goes_together() {
+fn budgets_limit_multi_node_commands() {
     let mut scene = scene(&[("a", 4, "500m"), ("b", 4, "500m"), ("c", 4, "500m"), ("d", 4, "500m")]);
     scene.the_pool("default").spec.disruption.budgets = vec![Budget { nodes: IntOrString::Text("2".to_owned()), ..Budget::default() }];
     let decision = scene.decide();
@@ -200,7 +200,7 @@ fn a_pod_with_no_other_place_keeps_its_node() {
 }
 
 #[test]
-fn blocked_nodes_are_passed_over() {
+fn blocked_nodes_are_skipped() {
     let mut scene = scene(&[("a", 4, "1"), ("b", 4, "1")]);
     let mut budget = PodDisruptionBudget::default();
     budget.metadata.namespace = "default".to_owned();
@@ -210,13 +210,13 @@ fn blocked_nodes_are_passed_over() {
     scene.parts("a").1.spec.termination_grace_period = Some("1h".parse().unwrap());
     scene.expect(&["single delete [b]"]);
     scene.expect_why("a", "PodDisruptionBudget");
-    // Where the other has no room, its neighbour is replaced.
+    // The other has no room, so its neighbour is replaced.
     scene.pod("filler", "a", "2500m");
     scene.expect(&["single replace [b] -> x1|x2"]);
 }
 
 #[test]
-fn a_node_that_asks_to_stay_by_itself_or_by_a_pod_is_passed_over() {
+fn a_node_protected_by_itself_or_by_a_pod_is_skipped() {
     let annotation = || (labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     for on_node in [true, false] {
         let mut scene = scene(&[("a", 4, "1"), ("b", 4, "1")]);
@@ -231,7 +231,7 @@ fn a_node_that_asks_to_stay_by_itself_or_by_a_pod_is_passed_over() {
 }
 
 #[test]
-fn each_pool_lets_as_many_nodes_go_together_as_its_budget_says() {
+fn each_pool_loses_at_most_as_many_nodes_together_as_its_budget_allows() {
     for (nodes, want) in [("2", 4), ("100%", 6), ("0", 0)] {
         let mut scene = Scene::new();
         scene.pool("other");
@@ -250,7 +250,7 @@ fn each_pool_lets_as_many_nodes_go_together_as_its_budget_says() {
             decision.commands.iter().flat_map(|command| &command.removals).map(|removal| removal.node_pool.as_str()).collect();
         assert_eq!(gone.len(), want, "budgets of {nodes}");
         assert_eq!(gone.iter().filter(|pool| **pool == "other").count(), want / 2, "budgets of {nodes}");
-        // What budgets hold back is looked at anew when they open.
+        // Nodes that a budget excluded are evaluated again when it admits them.
         scene.memory = decision.memory;
         scene.the_pool("default").spec.disruption.budgets.clear();
         assert_eq!(scene.decide().commands.len(), 1, "budgets of {nodes}");
@@ -258,7 +258,7 @@ fn each_pool_lets_as_many_nodes_go_together_as_its_budget_says() {
 }
 
 #[test]
-fn nodes_whose_own_pods_moved_lately_take_no_others() {
+fn nodes_whose_pods_changed_recently_receive_no_others() {
     let mut scene = scene(&[("old", 4, "1"), ("young", 4, "1")]);
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(3600);
     scene.parts("young").1.status.last_pod_event_time = Some(noon() - 1.minute());
@@ -267,7 +267,7 @@ fn nodes_whose_own_pods_moved_lately_take_no_others() {
 }
 
 #[test]
-fn policies_decide_whether_used_nodes_are_looked_at() {
+fn policies_decide_whether_used_nodes_are_evaluated() {
     let mut scene = scene(&[("big", 16, "1")]);
     scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
     scene.expect(&[]);
@@ -294,7 +294,7 @@ fn a_minimum_saving_is_respected() {
 }
 
 #[test]
-fn a_move_that_undoes_a_recent_one_is_refused() {
+fn a_move_that_undoes_a_recent_one_is_rejected() {
     let mut scene = scene(&[("n", 16, "1500m")]);
     let shape = |name: &str| RemovedNode {
         node_pool: "default".to_owned(),
@@ -370,7 +370,7 @@ fn no_pod_is_moved_a_third_time_within_the_hour_though_its_workload_is_large() {
 }
 
 #[test]
-fn a_pod_that_came_after_the_nodes_had_gone_took_nobodys_place() {
+fn a_pod_created_after_the_drain_replaced_no_moved_pod() {
     let mut scene = scene(&[("n", 16, "1500m")]);
     scene.node("full", "default", 4).0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     for at in 0..8 {
@@ -398,7 +398,7 @@ fn a_pod_that_came_after_the_nodes_had_gone_took_nobodys_place() {
     check(-30, -20, 0, "Underutilized");
     check(-35, -36, 24, "MovedTooOften");
     check(-35, -36, 25, "Underutilized");
-    // It is seen that the pods leave.
+    // The pods are seen to leave the node.
     let noted = |scene: &Scene| {
         let mut memory = Memory { moves: vec![moved_twice(None)], ..Memory::default() };
         memory.record_drained(&scene.objects, noon());
@@ -413,7 +413,7 @@ fn a_pod_that_came_after_the_nodes_had_gone_took_nobodys_place() {
 }
 
 #[test]
-fn a_pod_that_came_before_the_first_had_left_took_nobodys_place() {
+fn a_pod_created_before_the_drain_replaced_no_moved_pod() {
     let mut scene = scene(&[("n", 16, "1500m")]);
     scene.node("full", "default", 4).0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     for at in 0..8 {
@@ -455,7 +455,7 @@ fn a_pass_that_found_nothing_is_not_repeated_until_something_changes() {
 }
 
 #[test]
-fn a_budget_that_holds_nodes_back_does_not_make_the_others_be_looked_at_again() {
+fn an_exhausted_budget_does_not_repeat_the_search_for_the_others() {
     let mut scene = scene(&[("fit", 2, "1500m")]);
     scene.pool("closed").spec.disruption.budgets = vec![Budget { nodes: IntOrString::Int(0), ..Budget::default() }];
     scene.node("held", "closed", 2);
@@ -471,7 +471,7 @@ fn a_budget_that_holds_nodes_back_does_not_make_the_others_be_looked_at_again() 
 }
 
 #[test]
-fn a_pass_is_repeated_when_a_node_that_only_takes_pods_becomes_quiet() {
+fn a_pass_is_repeated_when_a_receiving_node_passes_consolidate_after() {
     let mut scene = scene(&[("small", 1, "500m"), ("stirred", 4, "1")]);
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(120);
     let (node, claim) = scene.parts("stirred");
@@ -507,7 +507,7 @@ fn every_node_has_its_turn_when_a_pass_is_too_short() {
 }
 
 #[test]
-fn what_was_proposed_must_still_be_the_best_after_its_rest() {
+fn a_proposal_must_still_be_valid_after_its_wait() {
     let mut scene = scene(&[("big", 16, "1500m")]);
     let proposal = scene.decide().commands[0].proposal(noon());
     scene.now = noon() + 14.seconds();
@@ -549,7 +549,7 @@ fn what_was_proposed_must_still_be_the_best_after_its_rest() {
 }
 
 #[test]
-fn several_nodes_that_were_to_go_together_all_stay_when_one_may_not() {
+fn a_multi_node_proposal_is_rejected_as_a_whole_when_one_node_is_blocked() {
     let nodes = [("a", 4, "1500m"), ("b", 4, "1500m"), ("c", 4, "900m")];
     let proposal = scene(&nodes).expect(&["multi delete [a b]"]).commands[0].proposal(noon());
     type Spoil = fn(&mut Scene);
