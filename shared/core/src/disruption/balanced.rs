@@ -297,9 +297,9 @@ mod tests {
         scene.node("big", "default", 16);
         scene.pod("p", "big", "1");
         let decision = scene.expect(&["single replace [big] -> x1|x2|x4|x8"]);
-        let told: Vec<&str> =
-            decision.events.iter().filter(|note| note.reason == CONSOLIDATION_APPROVED).map(|note| note.object.as_str()).collect();
-        assert_eq!(told, ["node/big", "nodeclaim/claim-big"]);
+        let published: Vec<&str> =
+            decision.events.iter().filter(|event| event.reason == CONSOLIDATION_APPROVED).map(|event| event.object.as_str()).collect();
+        assert_eq!(published, ["node/big", "nodeclaim/claim-big"]);
         scene.the_pool("default").spec.disruption.budgets =
             vec![whittle_api::karpenter::Budget { nodes: whittle_api::k8s::IntOrString::Int(0), ..Default::default() }];
         scene.expect(&[]);

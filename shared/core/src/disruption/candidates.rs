@@ -45,7 +45,7 @@ impl<'a> Candidate<'a> {
         self.cost <= Cost::ONE
     }
     /// Whether a method may remove the node despite its pods.
-    pub(crate) fn may_be_taken_by(&self, method: Method) -> bool {
+    pub(crate) fn may_be_disrupted_by(&self, method: Method) -> bool {
         let grace = self.machine.claim().is_some_and(|claim| claim.spec.termination_grace_period.is_some());
         self.pod_blocker.is_none() || method.overrides_pod_blockers() && grace
     }

@@ -14,7 +14,7 @@ use whittle_units::Price;
 pub(super) fn eligible<'w>(pass: &mut Pass<'w>, method: Method) -> Vec<Candidate<'w>> {
     let mut found = Vec::new();
     for candidate in pass.candidates.clone() {
-        if !candidate.may_be_taken_by(method) {
+        if !candidate.may_be_disrupted_by(method) {
             continue;
         }
         match filter(pass, &candidate) {

@@ -12,7 +12,7 @@ use whittle_units::{Price, Timestamp};
 
 pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     let mut drifted: Vec<Candidate<'w>> =
-        pass.candidates.iter().filter(|node| !node.pool.is_static() && node.may_be_taken_by(Method::Drift)).cloned().collect();
+        pass.candidates.iter().filter(|node| !node.pool.is_static() && node.may_be_disrupted_by(Method::Drift)).cloned().collect();
     drifted.retain(|node| pass.drift_reason(node).is_some());
     pass.count_eligible(Method::Drift, drifted.len());
     if drifted.is_empty() {

@@ -70,7 +70,7 @@ pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), O
     if candidate.pool.is_static() {
         return Err(Some(KeepReason::StaticPool));
     }
-    if !candidate.may_be_taken_by(Method::Emptiness) {
+    if !candidate.may_be_disrupted_by(Method::Emptiness) {
         return Err(None);
     }
     if candidate.pool.spec.disruption.consolidate_after.span().is_none() {

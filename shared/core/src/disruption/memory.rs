@@ -71,9 +71,9 @@ impl Memory {
         let applies = |earlier: &&Move| {
             let since = earlier.undrained_at.unwrap_or(earlier.at).checked_sub(TIMESTAMP_PRECISION).unwrap_or(Timestamp::MIN);
             since < created
-                && earlier
-                    .drained_at
-                    .is_none_or(|gone| created.duration_since(gone) < REPLACEMENT_DELAY_MAX && now.duration_since(gone) < MOVE_WINDOW)
+                && earlier.drained_at.is_none_or(|drained_at| {
+                    created.duration_since(drained_at) < REPLACEMENT_DELAY_MAX && now.duration_since(drained_at) < MOVE_WINDOW
+                })
         };
         self.moves.iter().filter(applies).filter_map(|earlier| earlier.move_counts.get(workload)).copied().max().unwrap_or(0)
     }
@@ -132,7 +132,7 @@ pub(super) fn types_replaced_by<'m>(
     let launched_one = |earlier: &&Move| nodes.iter().any(|node| earlier.launched.iter().any(|name| name == node.machine.claim_name()));
     let earlier: Vec<&Move> = memory.moves.iter().filter(recent).filter(launched_one).collect();
     let at = earlier.iter().map(|earlier| earlier.at).max()?;
-    Some((at, earlier.iter().flat_map(|earlier| &earlier.removed).map(|shape| shape.instance_type.as_str()).collect()))
+    Some((at, earlier.iter().flat_map(|earlier| &earlier.removed).map(|node| node.instance_type.as_str()).collect()))
 }
 
 /// Rejects a command that would move pods of a workload too often.
@@ -190,20 +190,20 @@ pub(super) fn fingerprint(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> u6
     }
     for machine in &view.machines {
         hash.text(machine.name());
-        let marks = [
+        let flags = [
             machine.is_deleting(),
             machine.is_initialized(),
             machine.nominated_until(view.now()).is_some(),
             accepts_moved_pods(view, machine),
         ];
-        hash.number(marks.iter().fold(0, |bits, mark| bits * 2 + u64::from(*mark)));
+        hash.number(flags.iter().fold(0, |bits, flag| bits * 2 + u64::from(*flag)));
     }
     // Recorded moves restrict commands until they are dropped.
     for earlier in &view.input.memory.moves {
         let recent = |at: Timestamp, span| view.now().duration_since(at) < span;
-        let complete = earlier.drained_at.is_some_and(|gone| !recent(gone, MOVE_WINDOW));
-        let marks = [recent(earlier.at, MOVE_WINDOW), recent(earlier.at, REMEMBERED_FOR), earlier.drained_at.is_some(), complete];
-        hash.number(marks.iter().fold(1, |bits, mark| bits * 2 + u64::from(*mark)));
+        let complete = earlier.drained_at.is_some_and(|drained_at| !recent(drained_at, MOVE_WINDOW));
+        let flags = [recent(earlier.at, MOVE_WINDOW), recent(earlier.at, REMEMBERED_FOR), earlier.drained_at.is_some(), complete];
+        hash.number(flags.iter().fold(1, |bits, flag| bits * 2 + u64::from(*flag)));
     }
     for pool in view.pools() {
         hash.text(&pool.metadata.name);

@@ -40,7 +40,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         found = search.try_bundles(&nodes, &remaining, found);
     }
     let rejected = search.rejected;
-    let spent = simulator.is_exhausted();
+    let exhausted = simulator.is_exhausted();
     pass.put_back(simulator);
     match found {
         Some((set, command)) => {
@@ -52,7 +52,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         }
         None => {
             pass.scores.extend(rejected);
-            if spent {
+            if exhausted {
                 pass.timeouts.insert(Method::MultiNode);
             } else {
                 pass.remember_found_nothing(Method::MultiNode, &nodes);
@@ -69,7 +69,7 @@ fn split_by_budget<'w>(nodes: Vec<Candidate<'w>>, mut remaining: RemainingBudget
 
 /// The scores, if at least one pool scores.
 fn if_any_scored(scores: Vec<PoolScore>) -> Vec<PoolScore> {
-    if scores.iter().any(|one| one.score.is_some()) { scores } else { Vec::new() }
+    if scores.iter().any(|score| score.score.is_some()) { scores } else { Vec::new() }
 }
 
 /// A set of nodes, by position in the sorted list, with its command.

@@ -32,7 +32,7 @@ pub(super) struct Pass<'w> {
     pub(super) budgets: BTreeMap<Reason, BTreeMap<String, BudgetState>>,
     verdicts: BTreeMap<&'w str, VerdictReason>,
     /// Drifted machines that wait for their replacement: verdicts of consolidation are ignored for them.
-    waiting_for_drift: BTreeSet<&'w str>,
+    waiting_drifted: BTreeSet<&'w str>,
     pub(super) events: EventCollector,
     eligible: BTreeMap<Method, usize>,
     pub(super) timeouts: BTreeSet<Method>,
@@ -50,7 +50,7 @@ impl<'w> Pass<'w> {
             conditions: BTreeMap::new(),
             budgets: BTreeMap::new(),
             verdicts: BTreeMap::new(),
-            waiting_for_drift: BTreeSet::new(),
+            waiting_drifted: BTreeSet::new(),
             events: EventCollector::default(),
             eligible: BTreeMap::new(),
             timeouts: BTreeSet::new(),
@@ -97,8 +97,8 @@ impl<'w> Pass<'w> {
     /// Why a candidate is not consolidatable yet.
     pub(super) fn consolidate_after_reason(&self, candidate: &Candidate<'_>) -> KeepReason {
         let claim = candidate.machine.claim();
-        let quiet = claim.map(|claim| conditions::check_consolidate_after(claim, candidate.pool, self.view.now()));
-        match quiet {
+        let checked = claim.map(|claim| conditions::check_consolidate_after(claim, candidate.pool, self.view.now()));
+        match checked {
             Some(Err(keep)) => keep,
             Some(Ok(())) | None => KeepReason::ConsolidateAfter { until: None },
         }
@@ -126,13 +126,13 @@ impl<'w> Pass<'w> {
     }
     /// Like [`Pass::keep`], without an event.
     pub(super) fn keep_without_event(&mut self, candidate: &Candidate<'w>, keep: KeepReason) {
-        if !self.waiting_for_drift.contains(candidate.name()) {
+        if !self.waiting_drifted.contains(candidate.name()) {
             self.verdicts.insert(candidate.name(), VerdictReason::Kept(keep));
         }
     }
     /// Protects the drift verdict of a node from being overwritten by consolidation.
     pub(super) fn keep_drift_verdict(&mut self, candidate: &Candidate<'w>) {
-        self.waiting_for_drift.insert(candidate.name());
+        self.waiting_drifted.insert(candidate.name());
     }
     /// The budget of its pool is exhausted or invalid.
     pub(super) fn keep_for_budget(&mut self, candidate: &Candidate<'w>, reason: Reason) {

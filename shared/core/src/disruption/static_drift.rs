@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     let mut by_pool: BTreeMap<&'w str, Vec<Candidate<'w>>> = BTreeMap::new();
     let on = pass.view.input.settings.static_capacity == Gate::On;
-    for node in pass.candidates.iter().filter(|node| on && node.pool.is_static() && node.may_be_taken_by(Method::StaticDrift)) {
+    for node in pass.candidates.iter().filter(|node| on && node.pool.is_static() && node.may_be_disrupted_by(Method::StaticDrift)) {
         if pass.drift_reason(node).is_some() {
             by_pool.entry(node.pool_name()).or_default().push(node.clone());
         }

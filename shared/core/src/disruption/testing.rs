@@ -185,10 +185,10 @@ impl Scene {
 
     /// The code of a node's verdict.
     #[track_caller]
-    pub(crate) fn expect_why(&self, node: &str, want: &str) {
+    pub(crate) fn expect_reason(&self, node: &str, want: &str) {
         let decision = self.decide();
         assert_eq!(
-            why(&decision, node).code(),
+            reason_of(&decision, node).code(),
             want,
             "for {node}, commands: {:?}",
             decision.commands.iter().map(render).collect::<Vec<_>>()
@@ -196,7 +196,7 @@ impl Scene {
     }
 }
 
-pub(crate) fn why<'d>(decision: &'d Decision, node: &str) -> &'d VerdictReason {
+pub(crate) fn reason_of<'d>(decision: &'d Decision, node: &str) -> &'d VerdictReason {
     &decision.verdicts.iter().find(|verdict| verdict.node == node).unwrap().reason
 }
 
@@ -258,6 +258,6 @@ pub(crate) fn instance_type(cpu: i64) -> InstanceType {
 }
 
 /// Turns on the gate for static pools.
-pub(crate) fn static_on(scene: &mut Scene) {
+pub(crate) fn enable_static_capacity(scene: &mut Scene) {
     scene.settings.static_capacity = Gate::On;
 }

@@ -114,7 +114,7 @@ fn validate_underutilized(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Co
     let view = pass.view;
     let fail = |cause| Err(reject(view, proposal, cause));
     let named = |node: &Candidate<'_>| proposal.nodes.iter().any(|name| name == node.name());
-    let may_be_removed = |node: &Candidate<'_>| node.may_be_taken_by(proposal.method) && consolidation::filter(pass, node).is_ok();
+    let may_be_removed = |node: &Candidate<'_>| node.may_be_disrupted_by(proposal.method) && consolidation::filter(pass, node).is_ok();
     let nodes: Vec<Candidate<'_>> = pass.candidates.iter().filter(|node| named(node) && may_be_removed(node)).cloned().collect();
     if nodes.len() != proposal.nodes.len() {
         return fail(RejectionCause::Churn);

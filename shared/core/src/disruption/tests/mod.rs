@@ -1,17 +1,17 @@
 //! The test map of the disruption rules, area by area.
 
-mod arriving;
-mod blocking;
-mod bundling;
-mod counting;
-mod drifting;
-mod empty;
+mod arrivals;
+mod budgets;
+mod bundles;
+mod candidates;
+mod checker;
+mod consolidation;
+mod drift;
+mod emptiness;
 mod map;
-mod places;
 mod policies;
 mod properties;
-mod repairing;
+mod repair;
 mod scale;
-mod second;
-mod statics;
-mod underused;
+mod simulation;
+mod static_pools;

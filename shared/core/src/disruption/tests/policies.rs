@@ -1,6 +1,6 @@
 //! What the consolidation policies of pools allow, for one node and for several.
 
-use crate::disruption::testing::{Scene, instance_type, why};
+use crate::disruption::testing::{Scene, instance_type, reason_of};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::IntOrString;
@@ -26,8 +26,8 @@ fn sell(scene: &mut Scene, pool: &str, cpus: &[i64]) {
 
 /// The approval events, by object.
 fn approvals(scene: &Scene) -> Vec<(String, String)> {
-    let told = scene.decide().events.into_iter().filter(|note| note.reason == APPROVED);
-    told.map(|note| (note.object, note.message)).collect()
+    let published = scene.decide().events.into_iter().filter(|event| event.reason == APPROVED);
+    published.map(|event| (event.object, event.message)).collect()
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_replacement_is_scored_by_the_price_of_allowed_offerings() {
     let mut scene = balanced(&[("n", 8, "5")]);
     sell(&mut scene, "default", &[6, 8]);
     scene.expect(&[]);
-    scene.expect_why("n", "PoorScore");
+    scene.expect_reason("n", "PoorScore");
     assert_eq!(approvals(&scene), []);
     scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "spot"])];
     scene.expect(&["single replace [n] -> x6|x8"]);
@@ -50,8 +50,8 @@ fn the_only_node_of_a_pool_may_be_deleted() {
     scene.objects.node_claims.pop();
     scene.expect(&["single delete [n]"]);
     let message = "score 1.00 >= threshold 0.50 (k: 2, savings 100.0%, disruption 100.0%)";
-    let told = ["node/n", "nodeclaim/claim-n"].map(|object| (object.to_owned(), message.to_owned()));
-    assert_eq!(approvals(&scene), told);
+    let published = ["node/n", "nodeclaim/claim-n"].map(|object| (object.to_owned(), message.to_owned()));
+    assert_eq!(approvals(&scene), published);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_balanced_pool_does_not_block_other_pools() {
     scene.node("plain", "plain", 8);
     scene.pod("pod-plain", "plain", "5");
     scene.expect(&["single replace [plain] -> x6"]);
-    assert_eq!(why(&scene.best().decide(), "weighed").code(), "PoorScore");
+    assert_eq!(reason_of(&scene.best().decide(), "weighed").code(), "PoorScore");
 }
 
 #[test]

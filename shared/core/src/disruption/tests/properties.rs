@@ -16,9 +16,9 @@ use whittle_units::Quantity;
 /// Clusters per property: what a few seconds allow without optimisation. `WHITTLE_FUZZ_CASES=10000` tests more,
 /// `WHITTLE_FUZZ_SEED=7` others. At least 40, since fewer find too little.
 fn seeds() -> impl Iterator<Item = u64> {
-    let told = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let first = told("WHITTLE_FUZZ_SEED").unwrap_or(0).wrapping_mul(1_000_000);
-    (first..first + told("WHITTLE_FUZZ_CASES").map_or(200, |cases| cases.max(40))).chain(FOUND)
+    let published = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = published("WHITTLE_FUZZ_SEED").unwrap_or(0).wrapping_mul(1_000_000);
+    (first..first + published("WHITTLE_FUZZ_CASES").map_or(200, |cases| cases.max(40))).chain(FOUND)
 }
 
 /// Clusters that failed in longer runs: a rejection that named another group after a prepared simulation, and a command
@@ -54,7 +54,7 @@ fn drawn(seed: u64) -> Scene {
         scene.node(&name, pool, 1 << (1 + dice.roll(4)));
         for pod in 0..dice.roll(4) {
             let cpu = format!("{}m", 200 + 100 * dice.roll(8));
-            company(scene.pod(&format!("p-{name}-{pod}"), &name, &cpu), &mut dice);
+            add_pod_constraints(scene.pod(&format!("p-{name}-{pod}"), &name, &cpu), &mut dice);
         }
         if dice.roll(6) == 0 {
             scene.marks.insert(name, (true, None));
@@ -62,13 +62,13 @@ fn drawn(seed: u64) -> Scene {
     }
     for pending in 0..dice.roll(2) {
         let cpu = format!("{}m", 500 * (1 + dice.roll(6)));
-        company(scene.pod(&format!("pending-{pending}"), "", &cpu), &mut dice);
+        add_pod_constraints(scene.pod(&format!("pending-{pending}"), "", &cpu), &mut dice);
     }
     scene
 }
 
 /// Gives one pod in three an affinity or spread: by zone, by host or by a label of the pool.
-fn company(pod: &mut Pod, dice: &mut Dice) {
+fn add_pod_constraints(pod: &mut Pod, dice: &mut Dice) {
     let app = ["a", "b"][usize::from(dice.roll(2) == 0)];
     pod.metadata.labels.insert("app".to_owned(), app.to_owned());
     let others = LabelSelector { match_labels: BTreeMap::from([("app".to_owned(), app.to_owned())]), ..LabelSelector::default() };
@@ -104,18 +104,18 @@ fn a_prepared_simulation_equals_a_solve_from_scratch() {
                 for targets in [Targets::Stable, Targets::All] {
                     let anew = Simulator::new(&view, 1).without(&[&node], targets, Packing::Reference);
                     let asked = prepared.without(&[&node], targets, Packing::Reference);
-                    let told = |outcome: Result<SimulationResult, KeepReason>| {
+                    let published = |outcome: Result<SimulationResult, KeepReason>| {
                         outcome.map(|found| (found.claims, found.destinations)).map_err(|keep| keep.to_string())
                     };
-                    assert_eq!(told(asked), told(anew), "seed {seed}, node {}", machine.name());
+                    assert_eq!(published(asked), published(anew), "seed {seed}, node {}", machine.name());
                 }
             }
             let nodes: Vec<_> = view.machines.iter().filter_map(|machine| candidate(&view, machine).ok()).collect();
             let all: Vec<_> = nodes.iter().collect();
-            let told = |mut simulator: Simulator<'_>| {
+            let published = |mut simulator: Simulator<'_>| {
                 simulator.without(&all, Targets::Stable, Packing::Reference).map(|found| found.claims).map_err(|keep| keep.to_string())
             };
-            assert_eq!(told(prepared), told(Simulator::new(&view, 1)), "seed {seed}, all nodes at once");
+            assert_eq!(published(prepared), published(Simulator::new(&view, 1)), "seed {seed}, all nodes at once");
         });
     }
 }
@@ -176,7 +176,7 @@ fn an_unchanged_cluster_gets_no_further_commands() {
 }
 
 /// More that may block a disruption: annotations, PodDisruptionBudgets, nodes not ready, schedules, `consolidateAfter`.
-fn guarded(seed: u64) -> Scene {
+fn guarded_cluster(seed: u64) -> Scene {
     let mut scene = drawn(seed);
     let mut dice = Dice(seed ^ 0x5bd1_e995);
     for pool in ["default", "other"] {
@@ -238,7 +238,7 @@ fn guarded(seed: u64) -> Scene {
 fn the_checker_accepts_every_command() {
     let mut methods = std::collections::BTreeSet::new();
     for seed in seeds() {
-        let mut scene = guarded(seed);
+        let mut scene = guarded_cluster(seed);
         for packing in [Packing::Best, Packing::Reference] {
             scene.settings.solve.packing = packing;
             scene.with(|input| {

@@ -1,6 +1,6 @@
 //! Multi-node and single-node consolidation.
 
-use crate::disruption::testing::{Scene, noon, render, why};
+use crate::disruption::testing::{Scene, noon, reason_of, render};
 use crate::disruption::{Gate, Memory, Method, Move, RejectionCause, RemovedNode};
 use jiff::ToSpan as _;
 use std::collections::BTreeMap;
@@ -74,9 +74,9 @@ fn an_oversized_node_is_replaced_by_what_is_cheaper() {
 fn a_node_that_is_already_the_cheapest_gets_an_event() {
     let scene = scene(&[("fit", 2, "1500m")]);
     let decision = scene.expect(&[]);
-    assert_eq!(why(&decision, "fit").to_string(), "kept: cheapest already");
-    assert!(decision.events.iter().any(|note| note.object == "node/fit" && note.reason == "Unconsolidatable"));
-    scene.best().expect_why("fit", "NothingCheaper");
+    assert_eq!(reason_of(&decision, "fit").to_string(), "kept: cheapest already");
+    assert!(decision.events.iter().any(|event| event.object == "node/fit" && event.reason == "Unconsolidatable"));
+    scene.best().expect_reason("fit", "NothingCheaper");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn spot_to_spot_needs_its_gate() {
     on_spot(&mut scene, &["n"]);
     many_types(&mut scene, 20);
     scene.expect(&[]);
-    scene.expect_why("n", "SpotToSpotDisabled");
+    scene.expect_reason("n", "SpotToSpotDisabled");
     scene.settings.spot_to_spot = Gate::On;
     let decision = scene.decide();
     let wanted: Vec<String> = (0..15).map(|at| format!("s{at:02}")).collect();
@@ -108,8 +108,12 @@ fn spot_to_spot_needs_fifteen_cheaper_types() {
     scene.settings.spot_to_spot = Gate::On;
     many_types(&mut scene, 14);
     let decision = scene.expect(&[]);
-    assert!(why(&decision, "n").to_string().starts_with("kept: 14 cheaper"), "{}", why(&decision, "n"));
-    assert!(decision.events.iter().any(|note| note.message.ends_with("current candidate to consolidate, got 14")), "{:?}", decision.events);
+    assert!(reason_of(&decision, "n").to_string().starts_with("kept: 14 cheaper"), "{}", reason_of(&decision, "n"));
+    assert!(
+        decision.events.iter().any(|event| event.message.ends_with("current candidate to consolidate, got 14")),
+        "{:?}",
+        decision.events
+    );
     many_types(&mut scene, 15);
     assert_eq!(scene.decide().commands.len(), 1);
 }
@@ -133,7 +137,7 @@ fn min_values_keep_more_types_or_forbid_the_move() {
     }
     ask(&mut scene, 19);
     scene.expect(&[]);
-    scene.expect_why("n", "MinValues");
+    scene.expect_reason("n", "MinValues");
 }
 
 #[test]
@@ -143,7 +147,7 @@ fn the_worst_launch_counts_for_being_cheaper() {
     types[0].offerings[1].price = Price::from_dollars(0.5);
     scene.catalog.insert("default".to_owned(), Arc::new(types.into()));
     scene.expect(&[]);
-    scene.expect_why("n", "NothingCheaper");
+    scene.expect_reason("n", "NothingCheaper");
 }
 
 #[test]
@@ -185,7 +189,7 @@ fn budgets_limit_multi_node_commands() {
     assert!(decision.commands[0].removals.len() <= 2, "{}", render(&decision.commands[0]));
     scene.the_pool("default").spec.disruption.budgets[0].nodes = IntOrString::Text("0".to_owned());
     scene.expect(&[]);
-    scene.expect_why("a", "Budget");
+    scene.expect_reason("a", "Budget");
 }
 
 #[test]
@@ -196,7 +200,7 @@ fn a_pod_with_no_other_place_keeps_its_node() {
     let scene = scene.best();
     let decision = scene.decide();
     assert!(decision.commands.iter().all(|command| command.removals.iter().all(|removal| removal.node != "a")));
-    scene.expect_why("a", "PodsWouldNotSchedule");
+    scene.expect_reason("a", "PodsWouldNotSchedule");
 }
 
 #[test]
@@ -209,7 +213,7 @@ fn blocked_nodes_are_skipped() {
     scene.objects.pods[0].metadata.labels.insert("app".to_owned(), "a".to_owned());
     scene.parts("a").1.spec.termination_grace_period = Some("1h".parse().unwrap());
     scene.expect(&["single delete [b]"]);
-    scene.expect_why("a", "PodDisruptionBudget");
+    scene.expect_reason("a", "PodDisruptionBudget");
     // The other has no room, so its neighbour is replaced.
     scene.pod("filler", "a", "2500m");
     scene.expect(&["single replace [b] -> x1|x2"]);
@@ -226,7 +230,7 @@ fn a_node_protected_by_itself_or_by_a_pod_is_skipped() {
             scene.objects.pods[0].metadata.annotations.extend([annotation()]);
         }
         scene.expect(&["single delete [b]"]);
-        scene.expect_why("a", if on_node { "NodeAnnotation" } else { "PodAnnotation" });
+        scene.expect_reason("a", if on_node { "NodeAnnotation" } else { "PodAnnotation" });
     }
 }
 
@@ -263,7 +267,7 @@ fn nodes_whose_pods_changed_recently_receive_no_others() {
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(3600);
     scene.parts("young").1.status.last_pod_event_time = Some(noon() - 1.minute());
     scene.expect(&["single replace [old] -> x1|x2"]);
-    scene.expect_why("young", "ConsolidateAfter");
+    scene.expect_reason("young", "ConsolidateAfter");
 }
 
 #[test]
@@ -271,7 +275,7 @@ fn policies_decide_whether_used_nodes_are_evaluated() {
     let mut scene = scene(&[("big", 16, "1")]);
     scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
     scene.expect(&[]);
-    scene.expect_why("big", "NotEmpty");
+    scene.expect_reason("big", "NotEmpty");
     for policy in [ConsolidationPolicy::WhenEmptyOrUnderutilized, ConsolidationPolicy::Balanced] {
         scene.the_pool("default").spec.disruption.consolidation_policy = policy;
         assert_eq!(scene.decide().commands.len(), 1, "{policy:?}");
@@ -286,7 +290,7 @@ fn a_minimum_saving_is_respected() {
     };
     ask(&mut scene, "0.11");
     let decision = scene.expect(&[]);
-    assert_eq!(why(&decision, "n").to_string(), "kept: saves $2.40 a day, under the minimum of $2.64");
+    assert_eq!(reason_of(&decision, "n").to_string(), "kept: saves $2.40 a day, under the minimum of $2.64");
     for enough in ["0.1", "free", "-1"] {
         ask(&mut scene, enough);
         scene.expect(&["single replace [n] -> x2"]);
@@ -317,7 +321,7 @@ fn a_move_that_undoes_a_recent_one_is_rejected() {
     scene.expect(&["single replace [n] -> x8"]);
     scene.memory.moves[0].removed.push(shape("x8"));
     scene.expect(&[]);
-    scene.expect_why("n", "UndoesRecentMove");
+    scene.expect_reason("n", "UndoesRecentMove");
     scene.memory.moves[0].at = noon() - 1.hour();
     assert_eq!(scene.expect(&["single replace [n] -> x2|x4|x8"]).memory.moves.len(), 1);
     scene.memory.moves[0].at = noon() - 80.minutes();
@@ -341,7 +345,7 @@ fn no_workload_is_moved_more_than_twice_an_hour() {
     assert_eq!(scene.decide().commands.len(), 1);
     scene.memory.moves.push(moved(1));
     scene.expect(&[]);
-    scene.expect_why("n", "MovedTooOften");
+    scene.expect_reason("n", "MovedTooOften");
 }
 
 #[test]
@@ -359,14 +363,14 @@ fn no_pod_is_moved_a_third_time_within_the_hour_though_its_workload_is_large() {
     memory.record(&command, Vec::new(), &scene.objects, noon() - 20.minutes());
     assert_eq!(memory.moves[1].move_counts[workload], 2, "the pod is younger than the first move: it may have been moved by it");
     scene.memory = memory;
-    scene.expect_why("n", "MovedTooOften");
+    scene.expect_reason("n", "MovedTooOften");
     let pod = scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n").unwrap();
     pod.metadata.creation_timestamp = Some(noon() - 30.minutes());
-    scene.expect_why("n", "Underutilized");
+    scene.expect_reason("n", "Underutilized");
     let pod = scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n").unwrap();
     pod.metadata.creation_timestamp = Some(noon());
     scene.now = noon() + 61.minutes();
-    scene.expect_why("n", "Underutilized");
+    scene.expect_reason("n", "Underutilized");
 }
 
 #[test]
@@ -391,7 +395,7 @@ fn a_pod_created_after_the_drain_replaced_no_moved_pod() {
         scene.memory.moves = vec![moved_twice(Some(at(gone)))];
         scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n").unwrap().metadata.creation_timestamp = Some(at(created));
         scene.now = at(now);
-        scene.expect_why("n", want);
+        scene.expect_reason("n", want);
     };
     check(-30, -35, 0, "MovedTooOften");
     check(-30, -30, 0, "MovedTooOften");
@@ -434,7 +438,7 @@ fn a_pod_created_before_the_drain_replaced_no_moved_pod() {
     {
         let pod = scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n").unwrap();
         pod.metadata.creation_timestamp = Some(noon() + i64::from(created).seconds());
-        scene.expect_why("n", want);
+        scene.expect_reason("n", want);
     }
 }
 
@@ -445,13 +449,13 @@ fn a_pass_that_found_nothing_is_not_repeated_until_something_changes() {
     assert!(decision.memory.nothing_found.contains_key(&Method::SingleNode));
     scene.memory = decision.memory;
     scene.now = noon() + 4.minutes();
-    scene.expect_why("fit", "Unchanged");
+    scene.expect_reason("fit", "Unchanged");
     scene.now = noon() + 5.minutes();
-    scene.expect_why("fit", "NothingCheaper");
+    scene.expect_reason("fit", "NothingCheaper");
     scene.now = noon() + 1.minute();
     scene.node("empty", "default", 2);
     scene.parts("empty").1.metadata.deletion_timestamp = Some(noon());
-    scene.expect_why("fit", "NothingCheaper");
+    scene.expect_reason("fit", "NothingCheaper");
 }
 
 #[test]
@@ -463,11 +467,11 @@ fn an_exhausted_budget_does_not_repeat_the_search_for_the_others() {
     let decision = scene.expect(&[]);
     scene.memory = decision.memory;
     scene.now = noon() + 1.minute();
-    scene.expect_why("fit", "Unchanged");
-    scene.expect_why("held", "Budget");
+    scene.expect_reason("fit", "Unchanged");
+    scene.expect_reason("held", "Budget");
     scene.the_pool("closed").spec.disruption.budgets.clear();
-    scene.expect_why("fit", "NothingCheaper");
-    scene.expect_why("held", "NothingCheaper");
+    scene.expect_reason("fit", "NothingCheaper");
+    scene.expect_reason("held", "NothingCheaper");
 }
 
 #[test]
@@ -480,7 +484,7 @@ fn a_pass_is_repeated_when_a_receiving_node_passes_consolidate_after() {
     let decision = scene.expect(&[]);
     scene.memory = decision.memory;
     scene.now = noon() + 30.seconds();
-    scene.expect_why("small", "Unchanged");
+    scene.expect_reason("small", "Unchanged");
     scene.now = noon() + 1.minute();
     scene.expect(&["single delete [small]"]);
 }
@@ -515,16 +519,16 @@ fn a_proposal_must_still_be_valid_after_its_wait() {
     scene.now = noon() + 15.seconds();
     let command = scene.validate(&proposal).unwrap();
     assert_eq!(command.proposal(noon()).replacements, proposal.replacements);
-    let check = |spoil: &dyn Fn(&mut Scene), want: RejectionCause| {
+    let check = |change: &dyn Fn(&mut Scene), want: RejectionCause| {
         let mut scene = self::scene(&[("big", 16, "1500m")]);
         scene.now = noon() + 15.seconds();
-        spoil(&mut scene);
+        change(&mut scene);
         let rejection = scene.validate(&proposal).unwrap_err();
         assert_eq!(rejection.cause, want);
         assert_eq!(rejection.failed, usize::from(want != RejectionCause::Scheduling), "{want}");
-        let told: Vec<(&str, &str)> = rejection.events.iter().map(|note| (note.object.as_str(), note.message.as_str())).collect();
+        let published: Vec<(&str, &str)> = rejection.events.iter().map(|event| (event.object.as_str(), event.message.as_str())).collect();
         let message = format!("Consolidation rejected: replace: [big] -> [1 replacement], reason: {want} (savings: $0.70)");
-        assert_eq!(told, [("node/big", message.as_str()), ("nodeclaim/claim-big", message.as_str())]);
+        assert_eq!(published, [("node/big", message.as_str()), ("nodeclaim/claim-big", message.as_str())]);
     };
     check(&|scene| used(scene, "room", 4, "1"), RejectionCause::Scheduling);
     check(
@@ -553,7 +557,7 @@ fn a_multi_node_proposal_is_rejected_as_a_whole_when_one_node_is_blocked() {
     let nodes = [("a", 4, "1500m"), ("b", 4, "1500m"), ("c", 4, "900m")];
     let proposal = scene(&nodes).expect(&["multi delete [a b]"]).commands[0].proposal(noon());
     type Spoil = fn(&mut Scene);
-    let spoil: [(Spoil, RejectionCause); 5] = [
+    let change: [(Spoil, RejectionCause); 5] = [
         (|scene| scene.marks.extend([("a".to_owned(), (false, Some(noon() + 1.minute())))]), RejectionCause::Churn),
         (
             |scene| scene.objects.pods[1].metadata.annotations.extend([(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned())]),
@@ -579,11 +583,11 @@ fn a_multi_node_proposal_is_rejected_as_a_whole_when_one_node_is_blocked() {
             RejectionCause::Scheduling,
         ),
     ];
-    for (spoil, cause) in spoil {
+    for (change, cause) in change {
         let mut later = scene(&nodes);
         later.now = noon() + 15.seconds();
         assert!(later.validate(&proposal).is_ok());
-        spoil(&mut later);
+        change(&mut later);
         let rejection = later.validate(&proposal).unwrap_err();
         let failed = if cause == RejectionCause::Scheduling { 0 } else { 2 };
         assert_eq!((rejection.cause, rejection.failed, rejection.events.len()), (cause, failed, 4));

@@ -1,6 +1,6 @@
 //! Drift of dynamic pools: which nodes are replaced, in which order, and what blocks it.
 
-use crate::disruption::testing::{Scene, noon, why};
+use crate::disruption::testing::{Scene, noon, reason_of};
 use crate::disruption::{Method, Reason};
 use jiff::ToSpan as _;
 use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
@@ -78,12 +78,12 @@ fn beside_a_young_node() -> Scene {
 #[test]
 fn drift_does_not_wait_for_uninitialized_nodes_but_for_unschedulable_pods() {
     // Like Karpenter: there may be another uninitialized node tomorrow.
-    beside_a_young_node().expect_why("a", "PodsWouldNotSchedule");
+    beside_a_young_node().expect_reason("a", "PodsWouldNotSchedule");
     beside_a_young_node().best().expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
     let mut nowhere = beside_a_young_node().best();
     nowhere.the_pool("default").spec.limits.set("cpu", whittle_units::Quantity::from_units(4));
     nowhere.expect(&[]);
-    nowhere.expect_why("a", "PodsWouldNotSchedule");
+    nowhere.expect_reason("a", "PodsWouldNotSchedule");
 }
 
 #[test]
@@ -100,12 +100,12 @@ fn only_a_true_condition_is_drift() {
 
 #[test]
 fn annotations_of_node_and_pods_block_drift_as_they_block_consolidation() {
-    let held = |spoil: &dyn Fn(&mut Scene), code: &str| {
+    let held = |change: &dyn Fn(&mut Scene), code: &str| {
         let mut scene = drifted(&[("a", "1")]);
-        spoil(&mut scene);
+        change(&mut scene);
         let decision = scene.expect(&[]);
-        assert_eq!(why(&decision, "a").code(), code);
-        assert!(decision.events.iter().any(|note| note.object == "node/a" && note.reason == "DisruptionBlocked"));
+        assert_eq!(reason_of(&decision, "a").code(), code);
+        assert!(decision.events.iter().any(|event| event.object == "node/a" && event.reason == "DisruptionBlocked"));
     };
     let on_node = |scene: &mut Scene, value: &str| {
         scene.parts("a").0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), value.to_owned());
@@ -132,7 +132,7 @@ fn the_protection_of_a_node_that_lasts_longest_counts() {
     annotate(&mut scene, "pod-a", "31m");
     annotate(&mut scene, "second", "40m");
     scene.now = noon() + 5.minutes();
-    scene.expect_why("a", "PodAnnotation");
+    scene.expect_reason("a", "PodAnnotation");
     scene.now = noon() + 10.minutes();
     assert_eq!(scene.decide().commands.len(), 1);
 }
@@ -141,9 +141,9 @@ fn the_protection_of_a_node_that_lasts_longest_counts() {
 fn a_grace_period_lets_drift_override_pods_and_nothing_else() {
     type Spoil = fn(&mut Scene);
     let spoils: [Spoil; 3] = [|scene| annotate(scene, "pod-a", "true"), |scene| spent_pdb(scene, false), |scene| spent_pdb(scene, true)];
-    for spoil in spoils {
+    for change in spoils {
         let mut scene = drifted(&[("a", "1")]);
-        spoil(&mut scene);
+        change(&mut scene);
         with_grace(&mut scene, "a");
         let decision = scene.decide();
         assert_eq!(decision.commands.len(), 1, "{:?}", decision.verdicts);
@@ -186,7 +186,7 @@ fn drift_goes_on_until_its_budget_is_used_up() {
             let state = scene.decide().budgets.into_iter().find(|state| state.reason == Reason::Drifted);
             assert_eq!(state.map(|state| state.allowed()), Some(left));
         }
-        assert_eq!(why(&scene.expect(&[]), "n8").code(), "Budget");
+        assert_eq!(reason_of(&scene.expect(&[]), "n8").code(), "Budget");
     }
 }
 
@@ -208,7 +208,7 @@ fn nodes_without_pods_are_replaced_before_those_that_drifted_earlier_and_one_at_
     scene.objects.nodes.retain(|node| node.metadata.name != "bare");
     scene.objects.node_claims.retain(|claim| claim.metadata.name != "claim-bare");
     let decision = scene.expect(&["drift replace [oldest] -> x4|x8|x16"]);
-    assert_eq!(why(&decision, "middle").code(), "DriftWaits");
+    assert_eq!(reason_of(&decision, "middle").code(), "DriftWaits");
     drift(&mut scene, "middle", 0);
     let claim = scene.parts("middle").1;
     let condition = claim.status.conditions.iter_mut().find(|condition| condition.type_ == conditions::DRIFTED).unwrap();
@@ -240,8 +240,8 @@ fn a_drifted_node_whose_pods_would_not_schedule_is_skipped_with_an_event() {
     let pinned = scene.objects.pods.iter_mut().find(|pod| pod.metadata.name == "pod-stuck").unwrap();
     pinned.spec.node_selector.insert("disk".to_owned(), "ssd".to_owned());
     let decision = scene.expect(&["drift delete [free]"]);
-    let told: Vec<&str> = decision.events.iter().filter(|note| note.object == "node/stuck").map(|note| note.reason).collect();
-    assert!(told.contains(&"DisruptionBlocked"), "{told:?}");
+    let published: Vec<&str> = decision.events.iter().filter(|event| event.object == "node/stuck").map(|event| event.reason).collect();
+    assert!(published.contains(&"DisruptionBlocked"), "{published:?}");
 }
 
 #[test]
@@ -321,9 +321,9 @@ fn a_machine_missing_from_the_catalog_drifts_after_an_hour() {
 
 #[test]
 fn unmanaged_deleting_and_poolless_claims_have_no_conditions() {
-    let none = |spoil: &dyn Fn(&mut Scene)| {
+    let none = |change: &dyn Fn(&mut Scene)| {
         let mut scene = drifted(&[("a", "1")]);
-        spoil(&mut scene);
+        change(&mut scene);
         assert_eq!(scene.decide().conditions, []);
     };
     none(&|scene| "Other".clone_into(&mut scene.parts("a").1.spec.node_class_ref.kind));

@@ -25,11 +25,11 @@ fn rules(scene: &Scene, command: &Command) -> Vec<&'static str> {
 
 /// The command of a valid view, checked after `spoil` has changed the view or the command.
 #[track_caller]
-fn check(spoil: impl FnOnce(&mut Scene, &mut Command), want: &str) {
+fn check(change: impl FnOnce(&mut Scene, &mut Command), want: &str) {
     let mut scene = view();
     let mut command = scene.decide().commands.remove(0);
     assert_eq!(rules(&scene, &command), [] as [&str; 0]);
-    spoil(&mut scene, &mut command);
+    change(&mut scene, &mut command);
     let found = rules(&scene, &command);
     assert!(found.contains(&want), "{want} is not among {found:?}");
 }

@@ -1,6 +1,6 @@
 //! Where the pods of a removed node may be placed, and what keeps a node for lack of a place.
 
-use crate::disruption::testing::{Scene, instance_type, noon, render, why};
+use crate::disruption::testing::{Scene, instance_type, noon, reason_of, render};
 use crate::disruption::{Gate, Method};
 use jiff::ToSpan as _;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn a_node_that_a_large_pending_pod_needs_is_neither_deleted_nor_shrunk() {
     scene.pod("large", "", "14");
     scene.the_pool("default").spec.limits.set("cpu", whittle_units::Quantity::from_units(16));
     scene.expect(&[]);
-    assert_eq!(why(&scene.best().decide(), "big").code(), "NothingCheaper");
+    assert_eq!(reason_of(&scene.best().decide(), "big").code(), "NothingCheaper");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_node_whose_pods_changed_recently_is_kept_while_others_are_deleted() {
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(60);
     scene.parts("a").1.status.last_pod_event_time = Some(noon() - 59.seconds());
     scene.expect(&["single delete [b]"]);
-    scene.expect_why("a", "ConsolidateAfter");
+    scene.expect_reason("a", "ConsolidateAfter");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_lenient_budget_lets_an_unhealthy_pod_move() {
     scene.objects.disruption_budgets.push(pdb);
     let ready = whittle_api::k8s::PodCondition { type_: "Ready".to_owned(), status: "False".to_owned(), ..Default::default() };
     scene.objects.pods[0].status.conditions.push(ready);
-    scene.expect_why("big", "PodDisruptionBudget");
+    scene.expect_reason("big", "PodDisruptionBudget");
     "AlwaysAllow".clone_into(&mut scene.objects.disruption_budgets[0].spec.unhealthy_pod_eviction_policy);
     scene.expect(&["single replace [big] -> x1|x2|x4|x8"]);
 }
@@ -227,7 +227,7 @@ fn a_spot_replacement_that_costs_more_is_rejected() {
     relabel(&mut scene, "spot", &["n"]);
     scene.settings.spot_to_spot = Gate::On;
     scene.expect(&[]);
-    scene.expect_why("n", "NothingCheaper");
+    scene.expect_reason("n", "NothingCheaper");
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn min_values_are_never_relaxed_for_a_consolidation_and_break_no_search() {
     ask(&mut alone, 3);
     alone.settings.solve.min_values = crate::schedule::MinValuesPolicy::BestEffort;
     alone.expect(&[]);
-    alone.expect_why("n", "MinValues");
+    alone.expect_reason("n", "MinValues");
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn min_values_that_break_when_own_types_are_left_out_stop_the_search_and_nothing
     let two = Requirement { key: labels::INSTANCE_TYPE.to_owned(), min_values: Some(2), ..requirement };
     scene.the_pool("default").spec.template.spec.requirements.push(two);
     scene.expect(&[]);
-    scene.expect_why("a", "MinValues");
+    scene.expect_reason("a", "MinValues");
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn no_more_than_a_hundred_nodes_are_removed_at_once() {
 fn a_protected_pod_that_arrives_during_the_wait_rejects_a_command() {
     let spec = scene(&[("big", 16, "1500m")]);
     let proposal = spec.decide().commands[0].proposal(noon());
-    let spoil: [fn(&mut Scene); 3] = [
+    let change: [fn(&mut Scene); 3] = [
         |scene| {
             scene.pod("late", "big", "100m").metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
         },
@@ -344,10 +344,10 @@ fn a_protected_pod_that_arrives_during_the_wait_rejects_a_command() {
             scene.marks.insert("big".to_owned(), (false, Some(noon() + 1.minute())));
         },
     ];
-    for spoil in spoil {
+    for change in change {
         let mut later = scene(&[("big", 16, "1500m")]);
         later.now = noon() + 15.seconds();
-        spoil(&mut later);
+        change(&mut later);
         let rejection = later.validate(&proposal).unwrap_err();
         assert_eq!((rejection.cause, rejection.failed), (crate::disruption::RejectionCause::Churn, 1));
     }
@@ -370,7 +370,7 @@ fn pods_beside_virtual_ones_may_move_and_virtual_pods_alone_keep_a_node() {
     scene.expect(&["single replace [mixed] -> x1|x2|x4|x8"]);
     scene.objects.pods.clear();
     scene.expect(&[]);
-    scene.expect_why("mixed", "BufferPods");
+    scene.expect_reason("mixed", "BufferPods");
     scene.facts.clear();
     scene.expect(&["empty delete [mixed]"]);
 }

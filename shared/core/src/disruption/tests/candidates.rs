@@ -1,6 +1,6 @@
 //! Which nodes may be disrupted at all.
 
-use crate::disruption::testing::{Scene, noon, owner, why};
+use crate::disruption::testing::{Scene, noon, owner, reason_of};
 use crate::disruption::{Blocker, ClaimFacts, VerdictReason};
 use jiff::ToSpan as _;
 use whittle_api::k8s::{Kind, Pod, PodDisruptionBudget};
@@ -8,13 +8,13 @@ use whittle_api::{ConditionStatus, LabelSelector, Unreadable, conditions, labels
 
 /// An empty node `n` that would be deleted, and a change that blocks it.
 #[track_caller]
-fn check(spoil: impl FnOnce(&mut Scene), want: &str) {
+fn check(change: impl FnOnce(&mut Scene), want: &str) {
     let mut scene = Scene::new();
     scene.node("n", "default", 2);
-    spoil(&mut scene);
+    change(&mut scene);
     let decision = scene.expect(&[]);
-    assert_eq!(why(&decision, "n").code(), want);
-    scene.expect_why("n", want);
+    assert_eq!(reason_of(&decision, "n").code(), want);
+    scene.expect_reason("n", want);
 }
 
 #[test]
@@ -66,35 +66,35 @@ fn a_node_must_have_a_pool_with_instance_types() {
 }
 
 /// An unreadable object on node `n`.
-fn odd<K: Kind>(scene: &mut Scene, provider_id: &str) {
+fn add_unreadable<K: Kind>(scene: &mut Scene, provider_id: &str) {
     let (meta, node_name) = (whittle_api::ObjectMeta::namespaced("default", "odd"), "n".to_owned());
-    let odd = Unreadable::refused(K::API_VERSION, K::KIND, meta, "spec", "it is of tomorrow");
-    scene.objects.unreadable.push(Unreadable { node_name, provider_id: provider_id.to_owned(), ..odd });
+    let unreadable = Unreadable::refused(K::API_VERSION, K::KIND, meta, "spec", "it is of tomorrow");
+    scene.objects.unreadable.push(Unreadable { node_name, provider_id: provider_id.to_owned(), ..unreadable });
 }
 
 #[test]
 fn a_node_with_an_unreadable_pod_is_neither_empty_nor_disrupted() {
-    check(|scene| odd::<Pod>(scene, ""), "Unreadable");
+    check(|scene| add_unreadable::<Pod>(scene, ""), "Unreadable");
     let mut elsewhere = Scene::new();
     elsewhere.node("n", "default", 2);
-    odd::<Pod>(&mut elsewhere, "");
+    add_unreadable::<Pod>(&mut elsewhere, "");
     elsewhere.objects.unreadable[0].node_name = "other".to_owned();
     elsewhere.expect(&["empty delete [n]"]);
 }
 
 #[test]
 fn nothing_is_disrupted_while_overlays_daemon_sets_or_buffers_are_unreadable() {
-    check(odd_anywhere::<whittle_api::karpenter::NodeOverlay>, "Unreadable");
-    check(odd_anywhere::<whittle_api::k8s::DaemonSet>, "Unreadable");
-    check(odd_anywhere::<whittle_api::karpenter::CapacityBuffer>, "Unreadable");
+    check(add_unreadable_anywhere::<whittle_api::karpenter::NodeOverlay>, "Unreadable");
+    check(add_unreadable_anywhere::<whittle_api::k8s::DaemonSet>, "Unreadable");
+    check(add_unreadable_anywhere::<whittle_api::karpenter::CapacityBuffer>, "Unreadable");
     let mut scene = Scene::new();
     scene.node("n", "default", 2);
-    odd_anywhere::<whittle_api::k8s::PersistentVolume>(&mut scene);
+    add_unreadable_anywhere::<whittle_api::k8s::PersistentVolume>(&mut scene);
     scene.expect(&["empty delete [n]"]);
 }
 
-fn odd_anywhere<K: Kind>(scene: &mut Scene) {
-    odd::<K>(scene, "");
+fn add_unreadable_anywhere<K: Kind>(scene: &mut Scene) {
+    add_unreadable::<K>(scene, "");
     scene.objects.unreadable[0].node_name.clear();
 }
 
@@ -105,7 +105,7 @@ fn a_machine_with_an_unreadable_node_keeps_its_pods_and_is_not_disrupted() {
     scene.pod("p", "n", "100m");
     let id = scene.parts("n").1.status.provider_id.clone();
     scene.objects.nodes.clear();
-    odd::<whittle_api::k8s::Node>(&mut scene, &id);
+    add_unreadable::<whittle_api::k8s::Node>(&mut scene, &id);
     scene.objects.unreadable[0].metadata.name = "n".to_owned();
     let state = crate::state::ClusterState::of(&scene.objects);
     let [machine] = state.nodes.as_slice() else { panic!("one machine") };
@@ -154,26 +154,26 @@ fn the_end_of_a_pods_protection_is_an_event() {
     scene.node("n", "default", 2);
     protect(&mut scene, "ReplicaSet", "45m");
     let decision = scene.expect(&[]);
-    let told = decision.events.iter().find(|note| note.reason == "DoNotDisruptUntil").unwrap();
-    assert_eq!((told.object.as_str(), told.warning), ("pod/default/p", false));
-    assert!(told.message.ends_with("until 2026-01-01T12:15:00Z"), "{}", told.message);
-    assert_eq!(why(&decision, "n").code(), "PodAnnotation");
+    let published = decision.events.iter().find(|event| event.reason == "DoNotDisruptUntil").unwrap();
+    assert_eq!((published.object.as_str(), published.warning), ("pod/default/p", false));
+    assert!(published.message.ends_with("until 2026-01-01T12:15:00Z"), "{}", published.message);
+    assert_eq!(reason_of(&decision, "n").code(), "PodAnnotation");
 }
 
 #[test]
 fn protection_ends_with_its_duration_or_its_pod() {
-    let free = |spoil: &dyn Fn(&mut Scene)| {
+    let free = |change: &dyn Fn(&mut Scene)| {
         let mut scene = Scene::new();
         scene.node("n", "default", 2);
-        spoil(&mut scene);
+        change(&mut scene);
         scene.expect(&["empty delete [n]"])
     };
     let decision = free(&|scene| protect(scene, "DaemonSet", "30m"));
-    assert!(decision.events.iter().any(|note| note.reason == "DoNotDisruptGracePeriodElapsed" && note.object == "pod/default/p"));
+    assert!(decision.events.iter().any(|event| event.reason == "DoNotDisruptGracePeriodElapsed" && event.object == "pod/default/p"));
     for value in ["soon", "0s", "-1h", "false"] {
         let decision = free(&|scene| protect(scene, "DaemonSet", value));
-        let told: Vec<_> = decision.events.iter().filter(|note| note.object == "pod/default/p").collect();
-        assert!(matches!(told[..], [one] if one.warning && one.reason == "InvalidDoNotDisruptAnnotation"), "{value}: {told:?}");
+        let published: Vec<_> = decision.events.iter().filter(|event| event.object == "pod/default/p").collect();
+        assert!(matches!(published[..], [one] if one.warning && one.reason == "InvalidDoNotDisruptAnnotation"), "{value}: {published:?}");
     }
     free(&|scene| {
         protect(scene, "ReplicaSet", "true");
@@ -264,12 +264,12 @@ fn a_blocked_node_and_its_claim_get_an_event() {
     scene.node("n", "default", 2);
     protect(&mut scene, "DaemonSet", "true");
     let decision = scene.decide();
-    let told: Vec<&str> =
-        decision.events.iter().filter(|note| note.reason == "DisruptionBlocked").map(|note| note.object.as_str()).collect();
-    assert_eq!(told, ["node/n", "nodeclaim/claim-n"]);
-    assert!(matches!(why(&decision, "n"), VerdictReason::Blocked(Blocker::PodAnnotation { .. })));
+    let published: Vec<&str> =
+        decision.events.iter().filter(|event| event.reason == "DisruptionBlocked").map(|event| event.object.as_str()).collect();
+    assert_eq!(published, ["node/n", "nodeclaim/claim-n"]);
+    assert!(matches!(reason_of(&decision, "n"), VerdictReason::Blocked(Blocker::PodAnnotation { .. })));
     let texts: Vec<&str> =
-        decision.events.iter().filter(|note| note.reason == "DisruptionBlocked").map(|note| note.message.as_str()).collect();
+        decision.events.iter().filter(|event| event.reason == "DisruptionBlocked").map(|event| event.message.as_str()).collect();
     assert_eq!(texts, ["Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/p)"; 2]);
-    assert_eq!(why(&decision, "n").to_string(), "kept: annotation karpenter.sh/do-not-disrupt of pod default/p protects it");
+    assert_eq!(reason_of(&decision, "n").to_string(), "kept: annotation karpenter.sh/do-not-disrupt of pod default/p protects it");
 }

@@ -1,6 +1,6 @@
 //! Emptiness, and its validation.
 
-use crate::disruption::testing::{Scene, noon, owner, why};
+use crate::disruption::testing::{Scene, noon, owner, reason_of};
 use crate::disruption::{ClaimFacts, Reason, RejectionCause};
 use jiff::ToSpan as _;
 use whittle_api::k8s::IntOrString;
@@ -25,7 +25,7 @@ fn an_empty_node_is_deleted_without_a_replacement() {
     assert_eq!(decision.commands[0].savings.nanos(), 100_000_000);
     assert_eq!(decision.commands[0].execute_after, noon() + 15.seconds());
     assert_eq!(decision.commands[0].to_string(), "delete: [n0]");
-    assert_eq!(why(&decision, "n0").code(), "Empty");
+    assert_eq!(reason_of(&decision, "n0").code(), "Empty");
 }
 
 #[test]
@@ -50,9 +50,9 @@ fn a_terminating_stateful_pod_and_an_ordinary_one_make_a_node_used() {
     scene.pod("web", "n1", "100m");
     let decision = scene.expect(&[]);
     for node in ["n0", "n1"] {
-        assert_eq!(why(&decision, node).code(), "NotEmpty");
-        let told: Vec<_> = decision.events.iter().filter(|note| note.object == format!("node/{node}")).collect();
-        assert!(matches!(told[..], [one] if one.reason == "Unconsolidatable"), "{told:?}");
+        assert_eq!(reason_of(&decision, node).code(), "NotEmpty");
+        let published: Vec<_> = decision.events.iter().filter(|event| event.object == format!("node/{node}")).collect();
+        assert!(matches!(published[..], [one] if one.reason == "Unconsolidatable"), "{published:?}");
     }
     scene.node("bare", "default", 2);
     scene.expect(&["empty delete [bare]"]);
@@ -64,7 +64,10 @@ fn a_node_is_kept_until_consolidate_after_has_passed() {
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(600);
     scene.parts("n0").1.status.last_pod_event_time = Some(noon() - 599.seconds());
     let decision = scene.expect(&[]);
-    assert_eq!(why(&decision, "n0").to_string(), "kept: pods came or went lately, not before 2026-01-01T12:00:01Z (consolidateAfter)");
+    assert_eq!(
+        reason_of(&decision, "n0").to_string(),
+        "kept: pods came or went lately, not before 2026-01-01T12:00:01Z (consolidateAfter)"
+    );
     assert!(!decision.conditions[0].consolidatable);
     scene.now = noon() + 1.second();
     let decision = scene.expect(&["empty delete [n0]"]);
@@ -78,10 +81,10 @@ fn never_and_buffers_keep_empty_nodes() {
     let mut scene = nodes(2);
     scene.facts.insert("claim-n0".to_owned(), ClaimFacts { buffer_pods: 1, ..ClaimFacts::default() });
     let decision = scene.expect(&["empty delete [n1]"]);
-    assert_eq!(why(&decision, "n0").code(), "BufferPods");
+    assert_eq!(reason_of(&decision, "n0").code(), "BufferPods");
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never;
     scene.expect(&[]);
-    scene.expect_why("n1", "ConsolidationDisabled");
+    scene.expect_reason("n1", "ConsolidationDisabled");
 }
 
 #[test]
@@ -96,7 +99,7 @@ fn budgets_limit_how_many_empty_nodes_are_deleted_together() {
     }
     scene.the_pool("default").spec.disruption.budgets = budget("0");
     let decision = scene.expect(&[]);
-    assert!(decision.events.iter().any(|note| note.object == "nodepool/default" && note.reason == "DisruptionBlocked"));
+    assert!(decision.events.iter().any(|event| event.object == "nodepool/default" && event.reason == "DisruptionBlocked"));
 }
 
 #[test]
@@ -153,9 +156,9 @@ fn an_invalid_budget_stops_only_its_pool() {
     let broken = Budget { schedule: Some("61 * * * *".to_owned()), duration: Some("1h".parse().unwrap()), ..Budget::default() };
     scene.the_pool("default").spec.disruption.budgets = vec![broken];
     let decision = scene.expect(&["empty delete [m]"]);
-    assert_eq!(why(&decision, "n0").code(), "BudgetInvalid");
-    assert!(why(&decision, "n0").to_string().contains("61 * * * *"), "{}", why(&decision, "n0"));
-    assert!(decision.events.iter().any(|note| note.warning && note.message.contains("61 * * * *")));
+    assert_eq!(reason_of(&decision, "n0").code(), "BudgetInvalid");
+    assert!(reason_of(&decision, "n0").to_string().contains("61 * * * *"), "{}", reason_of(&decision, "n0"));
+    assert!(decision.events.iter().any(|event| event.warning && event.message.contains("61 * * * *")));
 }
 
 #[test]
@@ -206,7 +209,7 @@ fn a_pool_in_shadow_mode_is_decided_but_not_disrupted() {
     scene.node("m", "quiet", 2);
     let decision = scene.expect(&["empty delete [n0]"]);
     assert_eq!(decision.shadow.iter().map(ToString::to_string).collect::<Vec<_>>(), ["delete: [m]"]);
-    assert_eq!(why(&decision, "m").code(), "Empty");
+    assert_eq!(reason_of(&decision, "m").code(), "Empty");
     scene.now = noon() + 15.seconds();
     let proposal = decision.shadow[0].proposal(noon());
     assert_eq!(scene.validate(&proposal).unwrap_err().cause, RejectionCause::Churn);
@@ -217,10 +220,10 @@ fn an_empty_node_that_a_pending_pod_fits_is_not_deleted() {
     let mut scene = nodes(2).best();
     scene.pod("waits", "", "1");
     let decision = scene.expect(&["empty delete [n1]"]);
-    assert_eq!(why(&decision, "n0").to_string(), "kept: empty, but pending pods fit on it: default/waits");
+    assert_eq!(reason_of(&decision, "n0").to_string(), "kept: empty, but pending pods fit on it: default/waits");
     scene.pod("waits-too", "", "1500m");
     let decision = scene.expect(&[]);
-    assert_eq!(why(&decision, "n1").code(), "PendingPods");
+    assert_eq!(reason_of(&decision, "n1").code(), "PendingPods");
     scene.objects.pods.clear();
     let proposal = scene.decide().commands[0].proposal(noon());
     scene.now = noon() + 15.seconds();

@@ -19,7 +19,7 @@ fn command(pods: bool) -> (Scene, Command) {
 }
 
 /// A new pod on a node.
-fn came(node: &str, change: impl FnOnce(&mut Pod)) -> Vec<Pod> {
+fn pods_bound_since(node: &str, change: impl FnOnce(&mut Pod)) -> Vec<Pod> {
     let mut scene = Scene::new();
     change(scene.pod("new", node, "100m"));
     scene.objects.pods.clone()
@@ -33,11 +33,11 @@ fn nodes(command: Option<&Command>) -> Vec<&str> {
 fn an_empty_node_that_received_a_pod_is_kept_and_the_others_are_deleted() {
     let (_, command) = command(false);
     assert_eq!(nodes(Some(&command)), ["n0", "n1"]);
-    let (left, arrivals) = without_arrivals(&command, &came("n0", |_| {}));
+    let (left, arrivals) = without_arrivals(&command, &pods_bound_since("n0", |_| {}));
     assert_eq!(arrivals, [Arrival { node: "n0".to_owned(), pod: "default/new".to_owned() }]);
     assert_eq!(nodes(left.as_ref()), ["n1"]);
     assert_eq!(left.unwrap().savings.nanos() * 2, command.savings.nanos());
-    let both: Vec<Pod> = [came("n0", |_| {}), came("n1", |_| {})].concat();
+    let both: Vec<Pod> = [pods_bound_since("n0", |_| {}), pods_bound_since("n1", |_| {})].concat();
     let (left, arrivals) = without_arrivals(&command, &both);
     assert_eq!((left, arrivals.len()), (None, 2), "nothing is left to do");
 }
@@ -49,8 +49,8 @@ fn a_command_for_used_nodes_is_dropped_as_a_whole_when_a_pod_arrives() {
     let known = scene.objects.pods.clone();
     assert_eq!(without_arrivals(&command, &known), (Some(command.clone()), Vec::new()), "its own pods are no news");
     let node = command.removals[0].node.clone();
-    assert_eq!(without_arrivals(&command, &came(&node, |_| {})).0, None);
-    assert_eq!(without_arrivals(&command, &came("elsewhere", |_| {})).0, Some(command));
+    assert_eq!(without_arrivals(&command, &pods_bound_since(&node, |_| {})).0, None);
+    assert_eq!(without_arrivals(&command, &pods_bound_since("elsewhere", |_| {})).0, Some(command));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn daemons_and_terminating_or_finished_pods_are_no_arrivals() {
         |pod| pod.metadata.deletion_timestamp = Some(noon()),
         |pod| "Succeeded".clone_into(&mut pod.status.phase),
     ] {
-        assert_eq!(without_arrivals(&command, &came("n0", change)), (Some(command.clone()), Vec::new()));
+        assert_eq!(without_arrivals(&command, &pods_bound_since("n0", change)), (Some(command.clone()), Vec::new()));
     }
 }
 
@@ -75,5 +75,5 @@ fn a_drifted_node_is_replaced_despite_arrivals() {
     conditions::set(&mut claim.status.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "AMIDrift", noon());
     let command = scene.decide().commands[0].clone();
     assert_eq!(command.method.reason(), Reason::Drifted);
-    assert_eq!(without_arrivals(&command, &came("n0", |_| {})).0, Some(command));
+    assert_eq!(without_arrivals(&command, &pods_bound_since("n0", |_| {})).0, Some(command));
 }

@@ -1,6 +1,6 @@
 //! Static pools: their number of nodes, and their drift.
 
-use crate::disruption::testing::{Scene, noon, owner, static_on};
+use crate::disruption::testing::{Scene, enable_static_capacity, noon, owner};
 use crate::disruption::{ClaimFacts, StaticChange, static_changes};
 use whittle_api::k8s::IntOrString;
 use whittle_api::karpenter::{Budget, Requirement};
@@ -9,7 +9,7 @@ use whittle_units::Quantity;
 
 fn pool_of(replicas: i64, nodes: usize, limit: Option<i64>) -> Scene {
     let mut scene = Scene::new();
-    static_on(&mut scene);
+    enable_static_capacity(&mut scene);
     let pool = scene.the_pool("default");
     pool.spec.replicas = Some(replicas);
     if let Some(limit) = limit {
@@ -127,8 +127,8 @@ fn scaling_down_deletes_the_least_used_nodes_first() {
             scene.pod(&format!("{node}-{at}"), node, "100m");
         }
     }
-    let guarded = scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n3").unwrap();
-    guarded.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    let guarded_cluster = scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n3").unwrap();
+    guarded_cluster.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     let order = ["claim-n6", "claim-n5", "claim-n1", "claim-n2", "claim-n0", "claim-n4", "claim-n3"];
     for replicas in [6, 4, 2, 0] {
         scene.the_pool("default").spec.replicas = Some(replicas);
@@ -202,6 +202,6 @@ fn static_nodes_are_never_consolidated() {
     scene.pod("p", "n0", "100m");
     scene.expect(&[]);
     for node in ["n0", "n1"] {
-        scene.expect_why(node, "StaticNodePool");
+        scene.expect_reason(node, "StaticNodePool");
     }
 }

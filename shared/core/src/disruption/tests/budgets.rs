@@ -1,6 +1,6 @@
 //! What counts for budgets and gauges, and which events a pass wants published.
 
-use crate::disruption::testing::{Scene, instance_type, noon, why};
+use crate::disruption::testing::{Scene, instance_type, noon, reason_of};
 use crate::disruption::{Method, Reason};
 use jiff::ToSpan as _;
 use whittle_api::k8s::IntOrString;
@@ -58,33 +58,33 @@ fn a_gauge_counts_the_eligible_nodes_of_a_method() {
     assert_eq!(eligible(Method::Emptiness), Some(0));
 }
 
-fn told(scene: &Scene) -> Vec<(String, String)> {
+fn published(scene: &Scene) -> Vec<(String, String)> {
     let decision = scene.decide();
-    let told = decision.events.into_iter().filter(|note| note.reason == "Unconsolidatable");
-    told.map(|note| (note.object, note.message)).collect()
+    let published = decision.events.into_iter().filter(|event| event.reason == "Unconsolidatable");
+    published.map(|event| (event.object, event.message)).collect()
 }
 
 /// Both the Node and its claim get the event.
 #[track_caller]
-fn check_told(spoil: impl FnOnce(&mut Scene), message: &str) {
+fn check_event(change: impl FnOnce(&mut Scene), message: &str) {
     let mut scene = nodes(1);
     scene.pod("p", "n0", "1500m");
-    spoil(&mut scene);
+    change(&mut scene);
     let both = ["node/n0", "nodeclaim/claim-n0"].map(|object| (object.to_owned(), message.to_owned()));
-    assert_eq!(told(&scene), both);
+    assert_eq!(published(&scene), both);
 }
 
 #[test]
 fn nodes_that_consolidation_cannot_evaluate_get_an_event() {
-    check_told(
+    check_event(
         |scene| scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty,
         "NodePool \"default\" has consolidation policy WhenEmpty, but node is not empty",
     );
-    check_told(
+    check_event(
         |scene| scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never,
         "NodePool \"default\" has consolidation disabled",
     );
-    check_told(
+    check_event(
         |scene| {
             let (node, claim) = scene.parts("n0");
             node.metadata.labels.insert(labels::INSTANCE_TYPE.to_owned(), "zz".to_owned());
@@ -92,15 +92,15 @@ fn nodes_that_consolidation_cannot_evaluate_get_an_event() {
         },
         "Instance Type \"zz\" not found",
     );
-    check_told(
+    check_event(
         |scene| drop(scene.parts("n0").0.metadata.labels.remove(labels::CAPACITY_TYPE)),
         "Node does not have label \"karpenter.sh/capacity-type\"",
     );
-    check_told(
+    check_event(
         |scene| drop(scene.parts("n0").0.metadata.labels.remove(labels::ZONE)),
         "Node does not have label \"topology.kubernetes.io/zone\"",
     );
-    check_told(|_| (), "Can't replace with a cheaper node");
+    check_event(|_| (), "Can't replace with a cheaper node");
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn a_node_within_consolidate_after_and_an_empty_one_get_no_event() {
     scene.pod("p", "n0", "1500m");
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(60);
     scene.parts("n0").1.status.last_pod_event_time = Some(noon());
-    assert_eq!(told(&scene), []);
-    assert_eq!(told(&nodes(1)), []);
+    assert_eq!(published(&scene), []);
+    assert_eq!(published(&nodes(1)), []);
 }
 
 #[test]
@@ -220,10 +220,10 @@ fn nodes_with_a_duplicate_or_missing_provider_id_are_not_disrupted() {
     let id = scene.parts("n0").0.spec.provider_id.clone();
     scene.parts("n1").0.spec.provider_id.clone_from(&id);
     let decision = scene.expect(&[]);
-    assert_eq!((why(&decision, "n0").code(), why(&decision, "n1").code()), ("ProviderIdTwice", "ProviderIdTwice"));
+    assert_eq!((reason_of(&decision, "n0").code(), reason_of(&decision, "n1").code()), ("ProviderIdTwice", "ProviderIdTwice"));
     scene.parts("n1").0.spec.provider_id.clear();
     let decision = scene.expect(&["empty delete [n0]"]);
-    assert_eq!(why(&decision, "n1").code(), "NoProviderId");
+    assert_eq!(reason_of(&decision, "n1").code(), "NoProviderId");
     let mut twin = scene.parts("n1").1.clone();
     twin.status.provider_id = id;
     scene.objects.node_claims.push(twin);
