@@ -5,7 +5,7 @@ use whittle_api::karpenter::{CapacityBuffer, NodeOverlay, NodePool};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::DecisionKind;
 use whittle_core::buffers;
-use whittle_core::overlays::Verdict;
+use whittle_core::overlays::OverlayStatus;
 use whittle_core::schedule::{Cause, Plan, PoolSays, machine_cost_fault};
 use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter};
 use whittle_snapshot::Snapshot;
@@ -37,10 +37,10 @@ impl<P: Rights> Run<'_, P> {
 pub(crate) fn overlays(seen: &Snapshot) -> Vec<NodeOverlay> {
     let told = |overlay: &NodeOverlay| {
         let mut out = overlay.clone();
-        let (status, reason, message) = match seen.overlaid.verdicts.get(&overlay.metadata.name)? {
-            Verdict::Used => (ConditionStatus::True, conditions::VALIDATION_SUCCEEDED, String::new()),
-            Verdict::Invalid(what) => (ConditionStatus::False, "RuntimeValidation", what.clone()),
-            Verdict::Conflict(with) => (ConditionStatus::False, "Conflict", format!("conflict with another overlay: {with}")),
+        let (status, reason, message) = match seen.overlaid.statuses.get(&overlay.metadata.name)? {
+            OverlayStatus::Used => (ConditionStatus::True, conditions::VALIDATION_SUCCEEDED, String::new()),
+            OverlayStatus::Invalid(what) => (ConditionStatus::False, "RuntimeValidation", what.clone()),
+            OverlayStatus::Conflict(with) => (ConditionStatus::False, "Conflict", format!("conflict with another overlay: {with}")),
         };
         let ready =
             if status == ConditionStatus::True { (conditions::READY, "") } else { ("UnhealthyDependents", "ValidationSucceeded=False") };

@@ -32,7 +32,7 @@ type Types = BTreeMap<String, Arc<Assortment>>;
 
 /// The result of an overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum OverlayStatus {
     Used,
     /// Its spec is invalid; the message says why.
     Invalid(String),
@@ -46,7 +46,7 @@ pub struct Overlaid {
     /// By NodePool; lists that no overlay changes remain shared.
     pub catalog: Types,
     /// By name of the overlay.
-    pub verdicts: BTreeMap<String, Verdict>,
+    pub statuses: BTreeMap<String, OverlayStatus>,
     /// By NodePool: types with a changed price.
     priced: BTreeMap<String, BTreeSet<String>>,
     /// By NodePool and type: the changed part of its capacity.
@@ -107,19 +107,19 @@ pub fn apply(overlays: &[NodeOverlay], pools: &[NodePool], catalog: Types) -> Ov
     for overlay in order {
         let name = overlay.metadata.name.clone();
         if let Some(error) = spec_error(overlay) {
-            out.verdicts.insert(name, Verdict::Invalid(error));
+            out.statuses.insert(name, OverlayStatus::Invalid(error));
             continue;
         }
         let matches: Vec<OverlayMatch> =
             pools.iter().filter_map(|pool| match_overlay(overlay, pool, out.catalog.get(&pool.metadata.name)?)).collect();
         if let Some(other) = conflict(overlay, &matches, &prices, &capacities) {
-            out.verdicts.insert(name, Verdict::Conflict(other));
+            out.statuses.insert(name, OverlayStatus::Conflict(other));
             continue;
         }
         for matched in &matches {
             apply_overlay(overlay, matched, &mut out, &mut prices, &mut capacities);
         }
-        out.verdicts.insert(name, Verdict::Used);
+        out.statuses.insert(name, OverlayStatus::Used);
     }
     out
 }
@@ -129,13 +129,14 @@ fn weight(overlay: &NodeOverlay) -> i32 {
 }
 
 fn spec_error(overlay: &NodeOverlay) -> Option<String> {
-    for r in &overlay.spec.requirements {
+    for requirement in &overlay.spec.requirements {
         // Restricted keys are allowed, since overlays select NodePools by label.
-        if let Some(error) = pods::requirement_errors(&r.key, r.operator.as_str(), &r.values, |_| true).pop() {
+        if let Some(error) = pods::requirement_errors(&requirement.key, requirement.operator.as_str(), &requirement.values, |_| true).pop()
+        {
             return Some(error);
         }
-        if r.operator.as_str() == "NotIn" && r.values.is_empty() {
-            return Some(format!("key {} with operator NotIn must have a value", r.key));
+        if requirement.operator.as_str() == "NotIn" && requirement.values.is_empty() {
+            return Some(format!("key {} with operator NotIn must have a value", requirement.key));
         }
     }
     if let Some((name, _)) = overlay.spec.capacity.iter().find(|(name, _)| INTRINSIC_RESOURCES.contains(name)) {
@@ -152,16 +153,17 @@ fn match_overlay(overlay: &NodeOverlay, pool: &NodePool, types: &[InstanceType])
     let mut template = from_labels(&pool.spec.template.metadata.labels);
     template.replace(labels::NODE_POOL.to_owned(), Allowed::one(pool.metadata.name.clone()));
     let mut out = Vec::new();
-    for (at, t) in types.iter().enumerate() {
+    for (position, instance_type) in types.iter().enumerate() {
         let mut offered: Requirements = template.clone();
-        offered.add_all(&from_requirements(&t.requirements));
+        offered.add_all(&from_requirements(&instance_type.requirements));
         if offered.compatible(&asked, |_| false).is_err() {
             continue;
         }
-        let matching = t.offerings.iter().enumerate().filter(|(_, o)| from_requirements(&o.requirements).intersects(&asked).is_ok());
+        let matching =
+            instance_type.offerings.iter().enumerate().filter(|(_, o)| from_requirements(&o.requirements).intersects(&asked).is_ok());
         let matching: Vec<usize> = matching.map(|(n, _)| n).collect();
         if !matching.is_empty() {
-            out.push((at, matching));
+            out.push((position, matching));
         }
     }
     (!out.is_empty()).then(|| OverlayMatch { pool: pool.metadata.name.clone(), types: out })
@@ -204,26 +206,26 @@ fn apply_overlay<'o>(
     let types = Arc::make_mut(types).change();
     let text = overlay.spec.price.as_ref().or(overlay.spec.price_adjustment.as_ref()).filter(|_| has_price(overlay));
     for (at, offerings) in &matched.types {
-        let t = &mut types[*at];
+        let instance_type = &mut types[*at];
         for n in offerings {
             let unchanged = !prices.contains_key(&(matched.pool.clone(), *at, *n));
             if let (Some(text), true) = (text, unchanged)
-                && let Some(price) = adjusted(t.offerings[*n].price, text)
+                && let Some(price) = adjusted(instance_type.offerings[*n].price, text)
             {
-                t.offerings[*n].price = price;
+                instance_type.offerings[*n].price = price;
                 prices.insert((matched.pool.clone(), *at, *n), overlay);
-                out.priced.entry(matched.pool.clone()).or_default().insert(t.name.clone());
+                out.priced.entry(matched.pool.clone()).or_default().insert(instance_type.name.clone());
             }
         }
         for (name, amount) in overlay.spec.capacity.iter() {
             let key = (matched.pool.clone(), *at, name.to_owned());
             if let Entry::Vacant(unchanged) = capacities.entry(key) {
-                t.capacity.set(name, amount.max(Quantity::ZERO));
+                instance_type.capacity.set(name, amount.max(Quantity::ZERO));
                 unchanged.insert(overlay);
                 out.resized
                     .entry(matched.pool.clone())
                     .or_default()
-                    .entry(t.name.clone())
+                    .entry(instance_type.name.clone())
                     .or_default()
                     .set(name, amount.max(Quantity::ZERO));
             }
@@ -262,7 +264,7 @@ pub fn adjusted(price: Price, text: &str) -> Option<Price> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Overlaid, Verdict, adjusted, apply};
+    use super::{Overlaid, OverlayStatus, adjusted, apply};
     use crate::schedule::NewClaim;
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
@@ -356,7 +358,7 @@ mod tests {
     fn an_overlay_changes_exactly_what_it_names() {
         let count = |requirements: Value| {
             let out = with(json!([overlay("o", 1, &json!({"requirements": requirements, "price": "5"}))]));
-            assert_eq!(out.verdicts["o"], Verdict::Used);
+            assert_eq!(out.statuses["o"], OverlayStatus::Used);
             changed(&out).len()
         };
         assert_eq!(count(json!([])), 16);
@@ -377,7 +379,7 @@ mod tests {
             json!({"requirements": [], "price": "much"}),
         ] {
             let out = with(json!([overlay("o", 1, &spec)]));
-            assert!(matches!(out.verdicts["o"], Verdict::Invalid(_)) && changed(&out).is_empty(), "{spec}");
+            assert!(matches!(out.statuses["o"], OverlayStatus::Invalid(_)) && changed(&out).is_empty(), "{spec}");
         }
     }
 
@@ -385,7 +387,7 @@ mod tests {
     fn equal_weights_on_the_same_thing_are_a_conflict_for_the_later_one() {
         let both = |a: Value, b: Value, weights: (i32, i32)| {
             let out = with(json!([overlay("a", weights.0, &a), overlay("b", weights.1, &b)]));
-            out.verdicts.values().filter(|v| matches!(v, Verdict::Conflict(_))).count()
+            out.statuses.values().filter(|v| matches!(v, OverlayStatus::Conflict(_))).count()
         };
         let price = |requirements: Value, price: &str| json!({"requirements": requirements, "price": price});
         let all = json!([]);
@@ -399,7 +401,11 @@ mod tests {
         assert_eq!(both(capacity("x/a"), capacity("x/b"), (1, 1)), 0);
         assert_eq!(both(capacity("x/a"), price(all, "5"), (1, 1)), 0);
         let out = with(json!([overlay("a", 1, &price(json!([r(labels::ZONE, &["x"])]), "5")), overlay("b", 1, &price(json!([]), "7"))]));
-        assert_eq!((&out.verdicts["a"], &out.verdicts["b"]), (&Verdict::Conflict("b".into()), &Verdict::Used), "names count from the end");
+        assert_eq!(
+            (&out.statuses["a"], &out.statuses["b"]),
+            (&OverlayStatus::Conflict("b".into()), &OverlayStatus::Used),
+            "names count from the end"
+        );
         assert!(changed(&out).values().all(|p| *p == 7.0), "it changes nothing at all");
     }
 

@@ -82,8 +82,8 @@ fn check_unresolved(spec: Value, reason: &str) {
     let resolved = resolve(&buffer, Err(&unresolved), now());
     assert_eq!(ready(&resolved), (ConditionStatus::False, reason));
     assert!(resolved.pods.is_empty());
-    let told = updated_statuses(&[resolved], &Plan::default(), &[], now());
-    let condition = conditions::find(&told[0].status.conditions, conditions::PROVISIONING).unwrap();
+    let updated = updated_statuses(&[resolved], &Plan::default(), &[], now());
+    let condition = conditions::find(&updated[0].status.conditions, conditions::PROVISIONING).unwrap();
     assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "NotReadyForProvisioning"));
 }
 
@@ -113,8 +113,8 @@ fn check_condition(old: &[usize], new: &[usize], on_the_way: &[usize], failed: &
         plan.claims.push(NewClaim { pods: pods(new), ..empty_claim(template) });
     }
     plan.left_out = pods(failed).into_iter().map(|pod| LeftOut { pod, reason: Reason::NoNodePools }).collect();
-    let told = updated_statuses(std::slice::from_ref(&buffer), &plan, &pods(on_the_way), now());
-    let condition = conditions::find(&told[0].status.conditions, conditions::PROVISIONING);
+    let updated = updated_statuses(std::slice::from_ref(&buffer), &plan, &pods(on_the_way), now());
+    let condition = conditions::find(&updated[0].status.conditions, conditions::PROVISIONING);
     assert_eq!(condition.map(|condition| (condition.status, condition.reason.as_str())), expected);
     let count = u32::try_from(old.len()).unwrap();
     let on = virtual_pods_by_machine(&plan, &[buffer]);
@@ -156,7 +156,7 @@ fn a_buffers_condition_tells_whether_it_fits() {
 #[test]
 fn an_empty_buffer_has_a_condition() {
     let empty = resolve(&buffer(json!({"podTemplateRef": {"name": "web"}, "replicas": 0})), Ok(&source(1)), now());
-    let told = updated_statuses(&[empty], &Plan::default(), &[], now());
-    let condition = conditions::find(&told[0].status.conditions, conditions::PROVISIONING).unwrap();
+    let updated = updated_statuses(&[empty], &Plan::default(), &[], now());
+    let condition = conditions::find(&updated[0].status.conditions, conditions::PROVISIONING).unwrap();
     assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "BufferEmpty"));
 }

@@ -248,15 +248,15 @@ fn check_type_variety(claim: &NewClaim, list: &TypeList<'_>, policy: MinValuesPo
 
 /// No NodePool exceeds its limits, whichever types the claims are launched with.
 fn check_limits(input: &Input<'_>, options: &Options, lists: &TypeLists<'_>, findings: &mut Findings) {
-    let gone = options.simulation.as_ref().map(|s| &s.candidates);
+    let removed = options.simulation.as_ref().map(|s| &s.candidates);
     for pool in input.objects.node_pools.iter().filter(|p| !p.spec.limits.is_empty()) {
         let name = &pool.metadata.name;
         let own: Vec<&TypeList<'_>> = lists.all.iter().filter(|l| l.pool == name).collect();
         if own.is_empty() {
             continue;
         }
-        let staying = input.nodes.iter().filter(|n| !n.marked_for_deletion && gone.is_none_or(|g| !g.contains(n.name())));
-        let here: Vec<Resources> = staying.filter(|n| n.labels().get(labels::NODE_POOL) == Some(name)).map(|n| n.capacity()).collect();
+        let remaining = input.nodes.iter().filter(|n| !n.marked_for_deletion && removed.is_none_or(|g| !g.contains(n.name())));
+        let here: Vec<Resources> = remaining.filter(|n| n.labels().get(labels::NODE_POOL) == Some(name)).map(|n| n.capacity()).collect();
         for (resource, limit) in pool.spec.limits.iter() {
             let used: i128 = here.iter().map(|c| i128::from(c.get(resource).milli())).sum();
             let added: i128 = own.iter().map(|l| l.claims * i128::from(l.largest(resource).milli())).sum();

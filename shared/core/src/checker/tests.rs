@@ -228,8 +228,8 @@ fn violations_are_removed_and_the_rest_remains() {
     let lost = claim_of(&mut plan, "zoned-0").pods.len();
     let (plan, wrong) = super::without_violations(&world.input(), &Options::provisioning(), plan);
     assert_eq!((wrong, plan.scheduled(), plan.claims.len()), (Vec::new(), placed - lost, claims - 1));
-    let told = plan.left_out.iter().find(|l| l.pod.name == "zoned-0").unwrap();
-    assert!(told.reason.to_string().contains("type-unknown"), "{}", told.reason);
+    let left_out = plan.left_out.iter().find(|l| l.pod.name == "zoned-0").unwrap();
+    assert!(left_out.reason.to_string().contains("type-unknown"), "{}", left_out.reason);
     let mut plan = world.plan();
     plan.left_out.clear();
     let (_, wrong) = super::without_violations(&world.input(), &Options::provisioning(), plan);

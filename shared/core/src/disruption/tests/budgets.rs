@@ -188,8 +188,8 @@ fn the_conditions_of_a_claim_are_set_and_cleared_together() {
         conditions::set(&mut claim.status.conditions, type_, ConditionStatus::True, "RequirementsDrifted", "", noon() - 1.hour());
     }
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never;
-    let gone = scene.decide().conditions.remove(0);
-    assert!(!gone.consolidatable && gone.changed && gone.drifted.is_none(), "{gone:?}");
+    let cleared = scene.decide().conditions.remove(0);
+    assert!(!cleared.consolidatable && cleared.changed && cleared.drifted.is_none(), "{cleared:?}");
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(0);
     scene.parts("n0").1.metadata.labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
     let both = scene.decide().conditions.remove(0);

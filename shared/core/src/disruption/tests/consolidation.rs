@@ -250,10 +250,10 @@ fn each_pool_loses_at_most_as_many_nodes_together_as_its_budget_allows() {
             scene.the_pool(pool).spec.disruption.budgets = vec![budget];
         }
         let decision = scene.decide();
-        let gone: Vec<&str> =
+        let removed: Vec<&str> =
             decision.commands.iter().flat_map(|command| &command.removals).map(|removal| removal.node_pool.as_str()).collect();
-        assert_eq!(gone.len(), want, "budgets of {nodes}");
-        assert_eq!(gone.iter().filter(|pool| **pool == "other").count(), want / 2, "budgets of {nodes}");
+        assert_eq!(removed.len(), want, "budgets of {nodes}");
+        assert_eq!(removed.iter().filter(|pool| **pool == "other").count(), want / 2, "budgets of {nodes}");
         // Nodes that a budget excluded are evaluated again when it admits them.
         scene.memory = decision.memory;
         scene.the_pool("default").spec.disruption.budgets.clear();
@@ -390,9 +390,9 @@ fn a_pod_created_after_the_drain_replaced_no_moved_pod() {
         workloads: [("default/ReplicaSet/web".to_owned(), 1)].into(),
         move_counts: [("default/ReplicaSet/web".to_owned(), 2)].into(),
     };
-    let mut check = |gone: i64, created: i64, now: i64, want: &str| {
+    let mut check = |drained: i64, created: i64, now: i64, want: &str| {
         let at = |minutes: i64| noon() + minutes.minutes();
-        scene.memory.moves = vec![moved_twice(Some(at(gone)))];
+        scene.memory.moves = vec![moved_twice(Some(at(drained)))];
         scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n").unwrap().metadata.creation_timestamp = Some(at(created));
         scene.now = at(now);
         scene.expect_reason("n", want);

@@ -255,8 +255,8 @@ fn the_checker_accepts_every_command() {
 
 /// Executes a command: every pod is bound where the decision placed it.
 fn carry_out(scene: &mut Scene, command: &Command, round: usize) {
-    let gone: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
-    scene.objects.nodes.retain(|node| !gone.contains(&node.metadata.name.as_str()));
+    let removed: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
+    scene.objects.nodes.retain(|node| !removed.contains(&node.metadata.name.as_str()));
     scene.objects.node_claims.retain(|claim| !command.removals.iter().any(|removal| removal.node_claim == claim.metadata.name));
     let mut places: BTreeMap<String, String> = BTreeMap::new();
     for placement in &command.placements {

@@ -182,11 +182,11 @@ fn drifted_static_nodes_are_replaced_until_none_is_left() {
     scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
     for round in 0..6 {
         let decision = scene.decide();
-        let gone: Vec<String> = decision.commands.iter().map(|command| command.removals[0].node.clone()).collect();
+        let removed: Vec<String> = decision.commands.iter().map(|command| command.removals[0].node.clone()).collect();
         // One node of each pool at a time: the pools' limits are independent.
         let want = [1 + usize::from(round == 0), 1, 1, 1, 1, 0][round];
-        assert_eq!(gone.len(), want, "round {round}: {gone:?}");
-        for node in gone {
+        assert_eq!(removed.len(), want, "round {round}: {removed:?}");
+        for node in removed {
             // The replacement matches its pool.
             let (node, claim) = scene.parts(&node);
             for labels in [&mut node.metadata.labels, &mut claim.metadata.labels] {
