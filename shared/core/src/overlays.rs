@@ -149,18 +149,18 @@ fn spec_error(overlay: &NodeOverlay) -> Option<String> {
 
 /// The types and offerings of a NodePool that the overlay selects.
 fn match_overlay(overlay: &NodeOverlay, pool: &NodePool, types: &[InstanceType]) -> Option<OverlayMatch> {
-    let asked = from_requirements(&overlay.spec.requirements);
+    let selected = from_requirements(&overlay.spec.requirements);
     let mut template = from_labels(&pool.spec.template.metadata.labels);
     template.replace(labels::NODE_POOL.to_owned(), Allowed::one(pool.metadata.name.clone()));
     let mut out = Vec::new();
     for (position, instance_type) in types.iter().enumerate() {
         let mut offered: Requirements = template.clone();
         offered.add_all(&from_requirements(&instance_type.requirements));
-        if offered.compatible(&asked, |_| false).is_err() {
+        if offered.compatible(&selected, |_| false).is_err() {
             continue;
         }
         let matching =
-            instance_type.offerings.iter().enumerate().filter(|(_, o)| from_requirements(&o.requirements).intersects(&asked).is_ok());
+            instance_type.offerings.iter().enumerate().filter(|(_, o)| from_requirements(&o.requirements).intersects(&selected).is_ok());
         let matching: Vec<usize> = matching.map(|(n, _)| n).collect();
         if !matching.is_empty() {
             out.push((position, matching));

@@ -72,11 +72,11 @@ fn is_placeable(daemon: &Pod) -> bool {
 /// them.
 fn daemon(set: &DaemonSet, pods: &[Pod]) -> Pod {
     let mut spec: PodSpec = set.spec.template.spec.clone();
-    let own = |p: &&Pod| {
+    let is_owned = |p: &&Pod| {
         let owners = &p.metadata.owner_references;
         p.metadata.namespace == set.metadata.namespace && owners.iter().any(|o| o.kind == "DaemonSet" && o.name == set.metadata.name)
     };
-    if let Some(live) = pods.iter().filter(own).max_by_key(|p| (p.metadata.creation_timestamp, &p.metadata.uid)) {
+    if let Some(live) = pods.iter().filter(is_owned).max_by_key(|p| (p.metadata.creation_timestamp, &p.metadata.uid)) {
         spec.containers.clone_from(&live.spec.containers);
         spec.init_containers.clone_from(&live.spec.init_containers);
         spec.resources.clone_from(&live.spec.resources);
@@ -96,22 +96,22 @@ fn check_template(object: &str, claim: &NewClaim, pool: &NodePool, findings: &mu
     for (key, value) in &pool.spec.template.metadata.labels {
         findings.expect(claim.labels.get(key) == Some(value), object, "template", || format!("label {key} of its NodePool is missing"));
     }
-    for asked in spec.requirements.iter().filter(|r| labels::normalized(&r.key) != labels::INSTANCE_TYPE) {
-        let key = labels::normalized(&asked.key);
+    for required in spec.requirements.iter().filter(|r| labels::normalized(&r.key) != labels::INSTANCE_TYPE) {
+        let key = labels::normalized(&required.key);
         let listed = claim.requirements.iter().filter(|r| r.key == key && r.operator.as_str() == "In");
         for value in listed.flat_map(|r| &r.values) {
-            findings.expect(kube::admits(asked.operator.as_str(), &asked.values, Some(value)), object, "template", || {
+            findings.expect(kube::admits(required.operator.as_str(), &required.values, Some(value)), object, "template", || {
                 format!("{key} may be {value}, which its NodePool does not allow")
             });
         }
     }
 }
 
-/// Whether an instance type or offering with requirements `has` satisfies `asked`.
-pub(crate) fn is_compatible(asked: &[Requirement], has: &[Requirement]) -> bool {
-    asked.iter().all(|a| {
-        let own: Vec<&Requirement> = has.iter().filter(|h| labels::normalized(&h.key) == a.key).collect();
-        own.iter().all(|h| match h.operator.as_str() {
+/// Whether an instance type or offering with requirements `has` satisfies `required`.
+pub(crate) fn is_compatible(required: &[Requirement], has: &[Requirement]) -> bool {
+    required.iter().all(|a| {
+        let with_key: Vec<&Requirement> = has.iter().filter(|h| labels::normalized(&h.key) == a.key).collect();
+        with_key.iter().all(|h| match h.operator.as_str() {
             "In" => h.values.iter().any(|v| kube::admits(a.operator.as_str(), &a.values, Some(v))),
             "DoesNotExist" => kube::admits(a.operator.as_str(), &a.values, None),
             _ => true,
@@ -161,23 +161,23 @@ pub(crate) fn runs_on(daemon: &Pod, claim: &NewClaim, possible: &PossibleLabels)
     claim.taints.iter().all(|t| kube::tolerates(daemon, t)) && kube::node_fits(daemon, possible)
 }
 
-/// All values that the machine's labels may have, for the keys in `asked`.
+/// All values that the machine's labels may have, for the keys in `label_keys`.
 pub(crate) fn possible_labels(
     claim: &NewClaim,
     pool: &NodePool,
     instance_type: &InstanceType,
     offerings: &[&Offering],
-    asked: &BTreeSet<String>,
+    label_keys: &BTreeSet<String>,
 ) -> PossibleLabels {
     let mut out: PossibleLabels = BTreeMap::new();
-    for (key, value) in claim.labels.iter().chain(&pool.spec.template.metadata.labels).filter(|(key, _)| asked.contains(*key)) {
+    for (key, value) in claim.labels.iter().chain(&pool.spec.template.metadata.labels).filter(|(key, _)| label_keys.contains(*key)) {
         out.entry(key.clone()).or_default().insert(Some(value.clone()));
     }
-    if asked.contains(labels::HOSTNAME) {
+    if label_keys.contains(labels::HOSTNAME) {
         // The hostname is not known before launch, so no selector may match it.
         out.insert(labels::HOSTNAME.to_owned(), BTreeSet::from([Some("?".to_owned())]));
     }
-    for key in [labels::REGISTERED, labels::INITIALIZED].into_iter().filter(|key| asked.contains(*key)) {
+    for key in [labels::REGISTERED, labels::INITIALIZED].into_iter().filter(|key| label_keys.contains(*key)) {
         out.entry(key.to_owned()).or_default().insert(Some("true".to_owned()));
     }
     let narrowed = |key: &str, value: &str| {
@@ -185,7 +185,7 @@ pub(crate) fn possible_labels(
     };
     for r in &instance_type.requirements {
         let key = labels::normalized(&r.key);
-        if !asked.contains(key) {
+        if !label_keys.contains(key) {
             continue;
         }
         let by_offering = offerings.iter().any(|o| o.requirements.iter().any(|x| labels::normalized(&x.key) == key));
@@ -195,7 +195,7 @@ pub(crate) fn possible_labels(
         }
     }
     for o in offerings {
-        for r in o.requirements.iter().filter(|r| r.operator.as_str() == "In" && asked.contains(labels::normalized(&r.key))) {
+        for r in o.requirements.iter().filter(|r| r.operator.as_str() == "In" && label_keys.contains(labels::normalized(&r.key))) {
             let values = r.values.iter().cloned().map(Some);
             out.entry(labels::normalized(&r.key).to_owned()).or_default().extend(values);
         }
@@ -214,9 +214,9 @@ fn stated_min_values(claim: &NewClaim, key: &str) -> Option<u32> {
 /// annotation says so.
 fn check_min_values(object: &str, claim: &NewClaim, pool: &NodePool, policy: MinValuesPolicy, findings: &mut Findings) {
     let relaxed = policy == MinValuesPolicy::BestEffort && claim.annotations.get(labels::MIN_VALUES_RELAXED).is_some_and(|v| v == "true");
-    for asked in pool.spec.template.spec.requirements.iter().filter(|r| r.min_values.is_some()) {
-        let key = labels::normalized(&asked.key);
-        let (stated, wanted) = (stated_min_values(claim, key), asked.min_values.unwrap_or(0));
+    for required in pool.spec.template.spec.requirements.iter().filter(|r| r.min_values.is_some()) {
+        let key = labels::normalized(&required.key);
+        let (stated, wanted) = (stated_min_values(claim, key), required.min_values.unwrap_or(0));
         // Labels that nodes receive at startup are not requirements of the claim.
         let startup_label = [labels::REGISTERED, labels::INITIALIZED].contains(&key);
         // A claim for reservations replaces the capacity type requirement, as in Karpenter.
@@ -237,8 +237,8 @@ fn check_type_variety(claim: &NewClaim, list: &TypeList<'_>, policy: MinValuesPo
     let stated = claim.requirements.iter().filter(|r| r.min_values.is_some()).map(|r| labels::normalized(&r.key));
     let of_types = claim.instance_type_min_values.map(|_| labels::INSTANCE_TYPE);
     for key in stated.chain(of_types).collect::<BTreeSet<&str>>() {
-        let own = list.known().flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key);
-        let values: BTreeSet<&String> = own.flat_map(|r| &r.values).collect();
+        let requirements = list.known().flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key);
+        let values: BTreeSet<&String> = requirements.flat_map(|r| &r.values).collect();
         let wanted = stated_min_values(claim, key).unwrap_or(0);
         findings.expect(values.len() >= wanted as usize, "", "min-values", || {
             format!("{} different values of {key} are left, {wanted} are wanted", values.len())
@@ -251,15 +251,15 @@ fn check_limits(input: &Input<'_>, options: &Options, lists: &TypeLists<'_>, fin
     let removed = options.simulation.as_ref().map(|s| &s.candidates);
     for pool in input.objects.node_pools.iter().filter(|p| !p.spec.limits.is_empty()) {
         let name = &pool.metadata.name;
-        let own: Vec<&TypeList<'_>> = lists.all.iter().filter(|l| l.pool == name).collect();
-        if own.is_empty() {
+        let pool_lists: Vec<&TypeList<'_>> = lists.all.iter().filter(|l| l.pool == name).collect();
+        if pool_lists.is_empty() {
             continue;
         }
         let remaining = input.nodes.iter().filter(|n| !n.marked_for_deletion && removed.is_none_or(|g| !g.contains(n.name())));
         let here: Vec<Resources> = remaining.filter(|n| n.labels().get(labels::NODE_POOL) == Some(name)).map(|n| n.capacity()).collect();
         for (resource, limit) in pool.spec.limits.iter() {
             let used: i128 = here.iter().map(|c| i128::from(c.get(resource).milli())).sum();
-            let added: i128 = own.iter().map(|l| l.claims * i128::from(l.largest(resource).milli())).sum();
+            let added: i128 = pool_lists.iter().map(|l| l.claims * i128::from(l.largest(resource).milli())).sum();
             findings
                 .expect(used + added <= i128::from(limit.milli()), name, "limit", || format!("{resource} may exceed its limit of {limit}"));
         }

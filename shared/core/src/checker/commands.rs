@@ -141,10 +141,10 @@ fn check_pod(pod: &Pod, budgets: &[PodDisruptionBudget], now: Timestamp, node: &
         let selector = budget.spec.selector.as_ref();
         budget.metadata.namespace == pod.metadata.namespace && selector.is_some_and(|selector| selector.matches(&pod.metadata.labels))
     };
-    let own: Vec<&PodDisruptionBudget> = budgets.iter().filter(selects).collect();
-    findings.expect(own.len() < 2, node, "pod-several-budgets", || format!("{} budgets select {key}", own.len()));
+    let selecting: Vec<&PodDisruptionBudget> = budgets.iter().filter(selects).collect();
+    findings.expect(selecting.len() < 2, node, "pod-several-budgets", || format!("{} budgets select {key}", selecting.len()));
     let unready = pod.status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "False");
-    for budget in own.iter().filter(|budget| budget.status.disruptions_allowed <= 0) {
+    for budget in selecting.iter().filter(|budget| budget.status.disruptions_allowed <= 0) {
         let lenient = unready && budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow";
         findings.expect(lenient, node, "pod-budget-spent", || format!("{} allows no disruption of {key}", budget.metadata.key()));
     }
@@ -156,23 +156,23 @@ fn check_budgets(input: &Input<'_>, command: &Command, findings: &mut Findings) 
     let reason = command.method.reason().as_str();
     for pool in &objects.node_pools {
         let name = pool.metadata.name.as_str();
-        let wanted = command.removals.iter().filter(|removal| removal.node_pool == name).count();
-        if wanted == 0 {
+        let removals = command.removals.iter().filter(|removal| removal.node_pool == name).count();
+        if removals == 0 {
             continue;
         }
         if let Some(why) = input.settings.unreadable_pools.get(name) {
             findings.add(name, "pool-closed", why.clone());
         }
-        let own = |state: &&StateNode| state.node_pool() == Some(name) && state.claim.is_some() && state.node.is_some();
+        let is_counted = |state: &&StateNode| state.node_pool() == Some(name) && state.claim.is_some() && state.node.is_some();
         let counted: Vec<&StateNode> =
-            input.cluster.nodes.iter().filter(own).filter(|state| state.initialized() && !is_terminating(state)).collect();
+            input.cluster.nodes.iter().filter(is_counted).filter(|state| state.initialized() && !is_terminating(state)).collect();
         let disrupting = counted.iter().filter(|state| is_disrupting(state)).count();
         let unlimited = reason == "Empty" && pool.is_converted_provisioner();
         for budget in pool.spec.disruption.budgets.iter().filter(|_| !unlimited) {
             let applies = budget.reasons.as_ref().is_none_or(|reasons| reasons.iter().any(|own| own == reason));
             let allowed = allowed_disruptions(budget, counted.len(), input.cluster.now, applies);
-            findings.expect(allowed.is_none_or(|allowed| wanted + disrupting <= allowed), name, "budget", || {
-                format!("{wanted} nodes would go and {disrupting} are out already, a budget allows {}", allowed.unwrap_or(0))
+            findings.expect(allowed.is_none_or(|allowed| removals + disrupting <= allowed), name, "budget", || {
+                format!("{removals} nodes would go and {disrupting} are out already, a budget allows {}", allowed.unwrap_or(0))
             });
         }
     }

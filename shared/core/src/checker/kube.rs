@@ -147,16 +147,16 @@ pub(crate) fn host_port_conflict<'a>(bound: &[&'a Pod], placed: &[&'a Pod]) -> O
     let is_any_address = |ip: &str| ip == "0.0.0.0" || ip == "::";
     let with_ports = |pods: &[&'a Pod]| pods.iter().map(|p| (*p, ports(p))).filter(|(_, ports)| !ports.is_empty()).collect::<Vec<_>>();
     let mut before = with_ports(bound);
-    for (b, wanted) in with_ports(placed) {
+    for (b, ports) in with_ports(placed) {
         let conflicts = |taken: &[(String, i32, String)]| {
             taken
                 .iter()
-                .any(|x| wanted.iter().any(|y| x.1 == y.1 && x.2 == y.2 && (x.0 == y.0 || is_any_address(&x.0) || is_any_address(&y.0))))
+                .any(|x| ports.iter().any(|y| x.1 == y.1 && x.2 == y.2 && (x.0 == y.0 || is_any_address(&x.0) || is_any_address(&y.0))))
         };
         if let Some((a, _)) = before.iter().find(|(_, taken)| conflicts(taken)) {
             return Some((a, b));
         }
-        before.push((b, wanted));
+        before.push((b, ports));
     }
     None
 }

@@ -196,8 +196,8 @@ fn set_planned_domains<'a>(
                 vec![Domain::Alone(at)]
             } else {
                 let values: BTreeSet<&str> = label.into_iter().chain(listed.into_iter().flatten().copied()).collect();
-                let asked: Vec<_> = claim.requirements.iter().filter(|r| r.key == key && r.operator.as_str() == "In").collect();
-                let allowed = |v: &&str| asked.iter().all(|r| r.values.iter().any(|x| x == v));
+                let required: Vec<_> = claim.requirements.iter().filter(|r| r.key == key && r.operator.as_str() == "In").collect();
+                let allowed = |v: &&str| required.iter().all(|r| r.values.iter().any(|x| x == v));
                 values.into_iter().filter(allowed).map(Domain::Of).collect()
             };
             machines[at].domains.insert(key, domains);
@@ -249,8 +249,8 @@ impl<'a> Topology<'a> {
         let known = self.selected.entry((&owner.metadata.namespace, term)).or_insert_with(|| {
             let mut selected = SelectedPods { domains: BTreeMap::new(), at: HashMap::new() };
             // Whether a term selects a pod depends only on namespace and labels, which are equal within a class.
-            let asked = classes.candidates(term.label_selector.as_ref()).into_iter();
-            for member in asked.filter(|c| c.first().is_some_and(|m| kube::selects(term, owner, m.pod, namespaces))).flatten() {
+            let candidates = classes.candidates(term.label_selector.as_ref()).into_iter();
+            for member in candidates.filter(|c| c.first().is_some_and(|m| kube::selects(term, owner, m.pod, namespaces))).flatten() {
                 let machine = &machines[member.machine];
                 selected.at.entry(member.machine).or_default().push(member.pod);
                 for domain in &machine.domains[term.topology_key.as_str()] {

@@ -43,9 +43,9 @@ impl Totals {
     pub(super) fn new(view: &ClusterView<'_>, candidates: &[Candidate<'_>]) -> Self {
         let balanced = view.pools().filter(|pool| pool.spec.disruption.consolidation_policy == ConsolidationPolicy::Balanced);
         let balanced: BTreeSet<String> = balanced.map(|pool| pool.metadata.name.clone()).collect();
-        let own: BTreeMap<&str, &Candidate<'_>> =
+        let candidates_by_name: BTreeMap<&str, &Candidate<'_>> =
             candidates.iter().filter(|node| node.pod_blocker.is_none()).map(|node| (node.name(), node)).collect();
-        let with_candidate: BTreeSet<&str> = own.values().map(|node| node.pool_name()).collect();
+        let with_candidate: BTreeSet<&str> = candidates_by_name.values().map(|node| node.pool_name()).collect();
         let mut pools: BTreeMap<String, Total> = BTreeMap::new();
         for machine in &view.machines {
             let Some(pool) = machine.pool().filter(|pool| balanced.contains(*pool) && with_candidate.contains(pool)) else { continue };
@@ -53,7 +53,8 @@ impl Totals {
             if machine.claim().is_some() {
                 total.cost += view.price(machine);
             }
-            let disruption = own.get(machine.name()).map_or_else(|| non_candidate_cost(machine.pods.iter().copied()), |node| node.cost);
+            let disruption =
+                candidates_by_name.get(machine.name()).map_or_else(|| non_candidate_cost(machine.pods.iter().copied()), |node| node.cost);
             total.disruption = total.disruption + disruption;
         }
         Self { pools, balanced }

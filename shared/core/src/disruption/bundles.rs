@@ -80,8 +80,8 @@ impl<'w> BundleSearch<'w> {
         let mut members = Vec::with_capacity(positions.len());
         for at in positions {
             let node = &nodes[*at];
-            let own = sum(&mut node.machine.pods.iter().copied().filter(|pod| is_daemon_owned(pod)));
-            daemons = daemons.iter().zip(&own).map(|(known, own)| *known.max(own)).collect();
+            let on_node = sum(&mut node.machine.pods.iter().copied().filter(|pod| is_daemon_owned(pod)));
+            daemons = daemons.iter().zip(&on_node).map(|(known, on_node)| *known.max(on_node)).collect();
             members.push(Member { at: *at, requests: sum(&mut node.pods.iter().copied()), price: node.price });
         }
         let pool = nodes[positions[0]].pool;
@@ -91,7 +91,8 @@ impl<'w> BundleSearch<'w> {
         for instance_type in view.input.cluster.catalog.get(&pool.metadata.name).iter().flat_map(|types| types.iter()) {
             let offered = view.offerings.kinds_of(instance_type).filter(|(kind, offering)| offering.available && admitted[*kind]);
             let Some(price) = offered.map(|(_, offering)| offering.price).filter(|price| *price > Price::ZERO).min() else { continue };
-            let room: Vec<i64> = vector(names, &instance_type.allocatable()).iter().zip(&daemons).map(|(all, own)| all - own).collect();
+            let room: Vec<i64> =
+                vector(names, &instance_type.allocatable()).iter().zip(&daemons).map(|(total, daemons)| total - daemons).collect();
             let size = sizes.entry(room).or_insert_with(|| (price, Vec::new()));
             size.0 = price.min(size.0);
             size.1.push(instance_type);

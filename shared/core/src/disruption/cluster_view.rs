@@ -154,9 +154,8 @@ impl<'a> ClusterView<'a> {
     /// Verdicts for Nodes that belong to no machine.
     pub(crate) fn verdicts_without_machine(&self) -> impl Iterator<Item = Verdict> + '_ {
         let known: BTreeSet<&str> = self.machines.iter().map(Machine::node_name).collect();
-        let verdicts_without_machine =
-            self.input.cluster.objects.nodes.iter().filter(move |node| !known.contains(node.metadata.name.as_str()));
-        verdicts_without_machine.map(|node| {
+        let nodes = self.input.cluster.objects.nodes.iter().filter(move |node| !known.contains(node.metadata.name.as_str()));
+        nodes.map(|node| {
             let blocker = match node.spec.provider_id.as_str() {
                 "" => Blocker::NoProviderId,
                 id if self.duplicate_provider_ids.contains(id) => Blocker::DuplicateProviderId(id.to_owned()),

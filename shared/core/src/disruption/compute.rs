@@ -84,8 +84,8 @@ fn filter_out_same_types(view: &ClusterView<'_>, replacement: &mut Replacement<'
     let mut price_of: BTreeMap<&str, Price> = BTreeMap::new();
     for node in nodes {
         let Some(instance_type) = node.instance_type else { continue };
-        let own: Requirements = from_labels(node.machine.state.labels());
-        let admitted = view.offerings.admitted(&own);
+        let node_labels: Requirements = from_labels(node.machine.state.labels());
+        let admitted = view.offerings.admitted(&node_labels);
         let fitting = view.offerings.kinds_of(instance_type).filter(|(kind, _)| admitted[*kind]);
         // Types without a known price set no bound.
         let Some(price) = fitting.map(|(_, offering)| offering.price).min() else { continue };

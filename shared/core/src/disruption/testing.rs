@@ -75,7 +75,7 @@ impl Scene {
     /// An initialized on-demand node of `cpu` cores in zone a, a day old.
     pub(crate) fn node(&mut self, name: &str, pool: &str, cpu: i64) -> (&mut Node, &mut NodeClaim) {
         let provider = format!("aws:///a/i-{name}");
-        let own: BTreeMap<String, String> = [
+        let node_labels: BTreeMap<String, String> = [
             (labels::NODE_POOL, pool),
             (labels::INSTANCE_TYPE, &format!("x{cpu}")),
             (labels::ZONE, "a"),
@@ -91,7 +91,7 @@ impl Scene {
         let room = resources(cpu);
         let mut claim = NodeClaim::default();
         claim.metadata.name = format!("claim-{name}");
-        claim.metadata.labels = own.clone();
+        claim.metadata.labels = node_labels.clone();
         claim.metadata.creation_timestamp = Some(created);
         claim.spec.node_class_ref = node_class();
         claim.spec.expire_after = NillableDuration::Never;
@@ -102,7 +102,7 @@ impl Scene {
         }
         let mut node = Node::default();
         node.metadata.name = name.to_owned();
-        node.metadata.labels = own;
+        node.metadata.labels = node_labels;
         node.spec.provider_id = provider;
         (node.status.capacity, node.status.allocatable) = (room.clone(), room);
         conditions::set(&mut node.status.conditions, conditions::READY, ConditionStatus::True, "", "", created);
@@ -127,8 +127,8 @@ impl Scene {
         pod.metadata.owner_references.push(owner("apps/v1", "ReplicaSet", "web"));
         node.clone_into(&mut pod.spec.node_name);
         let requests = Resources::from([("cpu", cpu.parse::<Quantity>().unwrap())]);
-        let asked = ResourceRequirements { requests, ..ResourceRequirements::default() };
-        pod.spec.containers.push(Container { name: "app".to_owned(), resources: Some(asked), ..Container::default() });
+        let requirements = ResourceRequirements { requests, ..ResourceRequirements::default() };
+        pod.spec.containers.push(Container { name: "app".to_owned(), resources: Some(requirements), ..Container::default() });
         let (phase, scheduled, reason) = if node.is_empty() { ("Pending", "False", "Unschedulable") } else { ("Running", "True", "") };
         phase.clone_into(&mut pod.status.phase);
         pod.status.conditions.push(PodCondition {

@@ -62,20 +62,20 @@ fn is_sidecar(container: &Container) -> bool {
 /// Adds the requests of a container. While a container that keeps running is resized in place, it uses the largest of
 /// its request, its running resources and what the node has allocated; an infeasible resize does not count.
 fn add_requests(total: &mut Resources, pod: &Pod, container: &Container, keeps_running: bool) {
-    let asked = container.resources.as_ref().map(|r| &r.requests);
+    let requested = container.resources.as_ref().map(|r| &r.requests);
     let statuses = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
     let status = statuses.filter(|_| keeps_running).find(|s| s.name == container.name);
     let Some((status, running)) = status.and_then(|s| Some((s, s.resources.as_ref()?))) else {
-        if let Some(asked) = asked {
-            total.add_demand(asked);
+        if let Some(requested) = requested {
+            total.add_demand(requested);
         }
         return;
     };
     let mut largest = running.requests.clone();
     largest.raise_to(&status.allocated_resources);
     let infeasible = pod.condition("PodResizePending").is_some_and(|c| c.reason == "Infeasible");
-    if let (Some(asked), false) = (asked, infeasible) {
-        largest.raise_to(asked);
+    if let (Some(requested), false) = (requested, infeasible) {
+        largest.raise_to(requested);
     }
     total.add_demand(&largest);
 }

@@ -87,23 +87,23 @@ impl<K: Ord + Clone, V: Value> Reqs<K, V> {
         self.entries.iter().any(|(_, allowed)| allowed.min_values().is_some())
     }
 
-    /// Whether this side satisfies `asked`. It need not define a key whose absence is allowed, or for which
+    /// Whether this side satisfies `required`. It need not define a key whose absence is allowed, or for which
     /// `may_be_undefined` says that something else, such as the instance type, defines it later.
     ///
     /// # Errors
     ///
     /// The first undefined key, or all keys without a common value.
-    pub fn compatible(&self, asked: &Self, may_be_undefined: impl Fn(&K) -> bool) -> Result<(), Conflict<K>> {
-        for (key, wanted) in &asked.entries {
-            if wanted.is_contradiction() {
+    pub fn compatible(&self, required: &Self, may_be_undefined: impl Fn(&K) -> bool) -> Result<(), Conflict<K>> {
+        for (key, allowed) in &required.entries {
+            if allowed.is_contradiction() {
                 return Err(Conflict::Disjoint(vec![key.clone()]));
             }
-            if may_be_undefined(key) || wanted.allows_absence() || self.get(key).is_some() {
+            if may_be_undefined(key) || allowed.allows_absence() || self.get(key).is_some() {
                 continue;
             }
             return Err(Conflict::Undefined(key.clone()));
         }
-        self.intersects(asked)
+        self.intersects(required)
     }
 
     /// Whether the entries of both sides have a common value for every shared key.
@@ -111,12 +111,12 @@ impl<K: Ord + Clone, V: Value> Reqs<K, V> {
     /// # Errors
     ///
     /// The keys without one.
-    pub fn intersects(&self, asked: &Self) -> Result<(), Conflict<K>> {
+    pub fn intersects(&self, required: &Self) -> Result<(), Conflict<K>> {
         let mut disjoint = Vec::new();
-        for (key, wanted) in &asked.entries {
+        for (key, allowed) in &required.entries {
             let Some(offered) = self.get(key) else { continue };
-            let both_may_be_absent = wanted.allows_absence() && offered.allows_absence();
-            if !both_may_be_absent && !offered.overlaps(wanted) {
+            let both_may_be_absent = allowed.allows_absence() && offered.allows_absence();
+            if !both_may_be_absent && !offered.overlaps(allowed) {
                 disjoint.push(key.clone());
             }
         }

@@ -127,39 +127,40 @@ fn a_contradiction_is_not_absence() {
     let contradiction = set("In A").intersect(&set("In B"));
     assert!(contradiction.is_contradiction());
     assert!(!set("DoesNotExist").is_contradiction());
-    let asked: Requirements = [("custom".to_owned(), contradiction)].into_iter().collect();
-    assert!(Requirements::new().compatible(&asked, |_| false).is_err());
+    let required: Requirements = [("custom".to_owned(), contradiction)].into_iter().collect();
+    assert!(Requirements::new().compatible(&required, |_| false).is_err());
 }
 
 #[track_caller]
-fn serves(offered: Option<&str>, asked: &str, may_be_undefined: bool, expected: bool) {
+fn check_compatible(offered: Option<&str>, required: &str, may_be_undefined: bool, expected: bool) {
     let offered: Requirements = offered.iter().map(|o| ("key".to_owned(), set(o))).collect();
-    let asked: Requirements = [("key".to_owned(), set(asked))].into_iter().collect();
-    assert_eq!(offered.compatible(&asked, |_| may_be_undefined).is_ok(), expected, "{offered:?} for {asked:?}");
+    let required: Requirements = [("key".to_owned(), set(required))].into_iter().collect();
+    assert_eq!(offered.compatible(&required, |_| may_be_undefined).is_ok(), expected, "{offered:?} for {required:?}");
 }
 
 #[test]
 fn an_undefined_key_is_compatible_only_where_absence_is_allowed() {
-    for (asked, fine) in [("Exists", false), ("DoesNotExist", true), ("In A", false), ("NotIn A", true), ("Gt 1", false)] {
-        serves(None, asked, false, fine);
-        serves(None, asked, true, true);
+    for (required, compatible) in [("Exists", false), ("DoesNotExist", true), ("In A", false), ("NotIn A", true), ("Gt 1", false)] {
+        check_compatible(None, required, false, compatible);
+        check_compatible(None, required, true, true);
     }
-    for (asked, fine) in [("Exists", false), ("DoesNotExist", true), ("In A", false), ("NotIn A", true)] {
-        serves(Some("DoesNotExist"), asked, false, fine);
+    for (required, compatible) in [("Exists", false), ("DoesNotExist", true), ("In A", false), ("NotIn A", true)] {
+        check_compatible(Some("DoesNotExist"), required, false, compatible);
     }
-    for (asked, fine) in [("Exists", true), ("DoesNotExist", false), ("In A", true), ("In B", false), ("NotIn A", false), ("NotIn B", true)]
+    for (required, compatible) in
+        [("Exists", true), ("DoesNotExist", false), ("In A", true), ("In B", false), ("NotIn A", false), ("NotIn B", true)]
     {
-        serves(Some("In A"), asked, false, fine);
+        check_compatible(Some("In A"), required, false, compatible);
     }
-    for (asked, fine) in [("Exists", true), ("DoesNotExist", true), ("In A", false), ("In B", true), ("NotIn A", true)] {
-        serves(Some("NotIn A"), asked, false, fine);
+    for (required, compatible) in [("Exists", true), ("DoesNotExist", true), ("In A", false), ("In B", true), ("NotIn A", true)] {
+        check_compatible(Some("NotIn A"), required, false, compatible);
     }
 }
 
 #[test]
 fn compatibility_follows_the_table() {
-    let asked = ["Exists", "DoesNotExist", "In 5", "NotIn 5", "Gt 3", "Lt 3"];
-    for (offered, fine) in [
+    let required = ["Exists", "DoesNotExist", "In 5", "NotIn 5", "Gt 3", "Lt 3"];
+    for (offered, compatible) in [
         (None, [false, true, false, true, false, false]),
         (Some("Exists"), [true, false, true, true, true, true]),
         (Some("DoesNotExist"), [false, true, false, true, false, false]),
@@ -168,10 +169,10 @@ fn compatibility_follows_the_table() {
         (Some("Gt 3"), [true, false, true, true, true, false]),
         (Some("Lt 3"), [true, false, false, true, false, true]),
     ] {
-        for (asked, fine) in asked.iter().zip(fine) {
-            serves(offered, asked, false, fine);
+        for (required, compatible) in required.iter().zip(compatible) {
+            check_compatible(offered, required, false, compatible);
             // What instance types will define may be missing; what is there counts all the same.
-            serves(offered, asked, true, fine || offered.is_none());
+            check_compatible(offered, required, true, compatible || offered.is_none());
         }
     }
 }
@@ -179,10 +180,10 @@ fn compatibility_follows_the_table() {
 #[test]
 fn a_conflict_names_its_keys() {
     let offered: Requirements = [("b".to_owned(), set("In A"))].into_iter().collect();
-    let asked: Requirements = [("a".to_owned(), set("In A"))].into_iter().collect();
-    assert_eq!(offered.compatible(&asked, |_| false), Err(Conflict::Undefined("a".to_owned())));
-    let asked: Requirements = [("b".to_owned(), set("In B"))].into_iter().collect();
-    assert_eq!(offered.compatible(&asked, |_| false), Err(Conflict::Disjoint(vec!["b".to_owned()])));
+    let required: Requirements = [("a".to_owned(), set("In A"))].into_iter().collect();
+    assert_eq!(offered.compatible(&required, |_| false), Err(Conflict::Undefined("a".to_owned())));
+    let required: Requirements = [("b".to_owned(), set("In B"))].into_iter().collect();
+    assert_eq!(offered.compatible(&required, |_| false), Err(Conflict::Disjoint(vec!["b".to_owned()])));
 }
 
 #[test]

@@ -6,19 +6,21 @@ use whittle_api::karpenter::{NodeClaim, NodePool, Operator, Requirement};
 /// Requirements that nothing can satisfy, which the API server would have rejected, are ignored.
 pub(super) fn have_drifted(claim: &NodeClaim, pool: &NodePool) -> bool {
     let satisfiable: Vec<Requirement> =
-        pool.spec.template.spec.requirements.iter().filter(|asked| is_satisfiable(asked)).cloned().collect();
-    let asked = from_requirements(&satisfiable);
-    from_labels(&claim.metadata.labels).compatible(&asked, |_| false).is_err()
+        pool.spec.template.spec.requirements.iter().filter(|requirement| is_satisfiable(requirement)).cloned().collect();
+    let required = from_requirements(&satisfiable);
+    from_labels(&claim.metadata.labels).compatible(&required, |_| false).is_err()
 }
 
-fn is_satisfiable(asked: &Requirement) -> bool {
+fn is_satisfiable(requirement: &Requirement) -> bool {
     let number = |text: &String| text.parse::<u64>().is_ok();
-    let values = match asked.operator {
-        Operator::In => !asked.values.is_empty(),
-        Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte => asked.values.len() == 1 && asked.values.iter().all(number),
+    let values = match requirement.operator {
+        Operator::In => !requirement.values.is_empty(),
+        Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte => {
+            requirement.values.len() == 1 && requirement.values.iter().all(number)
+        }
         Operator::NotIn | Operator::Exists | Operator::DoesNotExist => true,
     };
-    !asked.key.is_empty() && values
+    !requirement.key.is_empty() && values
 }
 
 #[cfg(test)]
