@@ -1,12 +1,12 @@
 //! Voluntary disruption: which nodes can be removed, in what order, what replaces them, and why the others are kept.
 //!
-//! [`decide`] looks at one moment of a cluster and answers with commands, a verdict for every machine, events, and what
-//! the conditions of NodeClaims should be. Nothing here waits, writes or reads a clock.
+//! [`decide`] takes the state of a cluster at one moment and returns commands, a verdict for every machine, events, and
+//! the desired conditions of NodeClaims. Nothing here waits, writes or reads a clock.
 //!
 //! The modules import each other without a cycle. To find your way, read `input`, `decision`, `candidates`, `pass` and
 //! `decide`, then the method that interests you.
 
-// What a decision is made from, and what it answers.
+// Input and result of a decision.
 mod command;
 mod decision;
 mod events;
@@ -14,39 +14,39 @@ mod explain;
 mod input;
 mod verdict;
 
-// The cluster indexed for one decision: machines, pools, offerings.
+// The cluster, indexed for one decision.
 mod cluster_view;
 mod offerings;
 mod workload;
 
-// What holds a node back: protected pods, PodDisruptionBudgets, budgets of the NodePool, recent moves.
+// What blocks a disruption: protected pods, PodDisruptionBudgets, NodePool budgets, recent moves.
 mod budgets;
 mod cron;
 mod memory;
 mod pdb;
 mod protection;
 
-// The conditions of NodeClaims: whether a node has drifted, and whether it is consolidatable.
+// The NodeClaim conditions `Drifted` and `Consolidatable`.
 mod conditions;
 pub mod drift;
 
-// Candidates, what their disruption costs, and what can be said of them without a simulation.
+// Candidates, their disruption cost, and what can be decided without a simulation.
 mod balanced;
 mod bundles;
 mod candidates;
 mod cost;
 mod quick_check;
 
-// What replaces some nodes: simulations with the scheduler, and the price of what they ask for.
+// Replacements: simulations with the provisioning solver, and their prices.
 mod compute;
 mod replacement;
 mod simulate;
 
-// The driver of a pass, and what its methods share.
+// The driver of a pass (`decide`), and the state that its methods share.
 mod decide;
 mod pass;
 
-// The methods, in the order in which a pass tries them.
+// The methods of a pass, tried in this order: emptiness, static drift, drift, multi-node, single-node.
 mod consolidation;
 mod drift_execution;
 mod emptiness;
@@ -54,12 +54,12 @@ mod multi;
 mod single;
 mod static_drift;
 
-// From a decision to its execution: checks after the wait, and the record of savings.
+// From decision to execution: validation after the wait, pods bound meanwhile, and the savings ledger.
 mod arrivals;
 mod ledger;
 mod validation;
 
-// Disruption that is no part of a pass: expired and unhealthy nodes, the size of static pools.
+// Disruption outside of passes: expiration, node repair, and the size of static pools.
 mod expiration;
 pub mod repair;
 mod static_pools;

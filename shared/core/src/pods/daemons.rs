@@ -7,8 +7,8 @@ use whittle_api::ObjectMeta;
 use whittle_api::k8s::{Container, DaemonSet, Pod};
 
 /// A representative pod for each DaemonSet, sorted by namespace and name: a copy of its newest live pod, which includes
-/// changes by admission, or else one from the template. The node affinity always comes from the template, because the
-/// controller pins live pods to their nodes.
+/// changes by admission, or else one from the template. The template's required node affinity takes precedence,
+/// because the controller pins live pods to their nodes.
 #[must_use]
 pub fn daemon_pods(sets: &[DaemonSet], pods: &[Pod]) -> Vec<Pod> {
     let mut newest: BTreeMap<(&str, &str), &Pod> = BTreeMap::new();

@@ -4,7 +4,7 @@ use whittle_api::k8s::{IntOrString, Pod, PodDisruptionBudget, Taint, TaintEffect
 use whittle_api::{GoDuration, labels};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Whether the pod is pending, unschedulable and not assigned to a node in any other way.
+/// Whether to provision for the pod: kube-scheduler found it unschedulable, and no other controller places it.
 #[must_use]
 pub fn is_provisionable(pod: &Pod) -> bool {
     pod.condition("PodScheduled").is_some_and(|c| c.reason == "Unschedulable")
