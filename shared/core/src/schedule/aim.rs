@@ -59,7 +59,7 @@ fn ranked(p: &Problem<'_>, aim: Aim, pool: usize, view: &View, asked: &[i128]) -
     let catalog = &p.catalogs[pool.catalog];
     let mut usable = pool.types.clone();
     usable.keep(&view.usable);
-    let keep = limits::kept_types(p, pool.catalog, view).min(usable.count());
+    let keep = limits::types_to_keep(p, pool.catalog, view).min(usable.count());
     p.meter.spend(meter::NARROW + usable.count() * asked.len() * catalog.len() / 64 / meter::WORDS);
     let mut scored: Vec<(bool, f64, usize)> = Vec::new();
     for t in usable.iter().filter(|t| view.price[*t] != NO_PRICE) {

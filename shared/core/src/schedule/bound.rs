@@ -4,9 +4,9 @@
 //! Ignored: that machines come whole, and every constraint but those that keep pods from sharing a machine.
 
 use super::catalog::NO_PRICE;
-use super::place::Outcome;
+use super::first_fit::Outcome;
 use super::problem::Problem;
-use super::topology::Kind;
+use super::topology::GroupKind;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_units::Price;
 
@@ -85,16 +85,16 @@ pub(crate) fn fewest_machines(p: &Problem<'_>, outcome: &Outcome) -> usize {
         any = 1;
         let class = &p.classes[p.class_of[*pod as usize].0 as usize];
         // Without wishes: those may be given up.
-        let Some(form) = class.forms.last() else { continue };
-        for id in &form.owned {
+        let Some(relaxation) = class.relaxations.last() else { continue };
+        for id in &relaxation.owned {
             let group = &p.groups[id.0 as usize];
-            if !group.by_host || !group.selects.has(form.labels) {
+            if !group.by_host || !group.selects.has(relaxation.labels) {
                 continue;
             }
             let together = match group.kind {
-                Kind::Anti => 1,
-                Kind::Spread { max_skew, .. } => usize::try_from(max_skew).unwrap_or(1).max(1),
-                Kind::Affinity | Kind::Inverse => continue,
+                GroupKind::Anti => 1,
+                GroupKind::Spread { max_skew, .. } => usize::try_from(max_skew).unwrap_or(1).max(1),
+                GroupKind::Affinity | GroupKind::Inverse => continue,
             };
             members.entry(id.0).or_insert((0, together)).0 += 1;
         }

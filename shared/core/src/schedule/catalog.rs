@@ -1,9 +1,9 @@
 //! Instance types and offerings as bit sets: "which types satisfy this" is an AND.
 
 use super::bits::Bits;
+use super::catalog_index::{ByKey, CatalogIndex, SharedOfferingKind, Steps};
 use super::hash::Map;
 use super::intern::{Key, Names, Set, Val, Vals};
-use super::stock::{ByKey, Kind, Steps, Stock};
 use std::sync::Arc;
 
 /// What cannot be had costs this.
@@ -39,7 +39,7 @@ impl Dims {
 
 /// Offerings with equal requirements, over all types.
 #[derive(Debug)]
-pub(crate) struct OfferKind {
+pub(crate) struct OfferingKind {
     pub(crate) set: Set,
     pub(crate) capacity_type: String,
     pub(crate) zone: String,
@@ -59,7 +59,7 @@ pub(crate) struct Catalog {
     /// By type: its place in the list that it came from.
     pub(crate) place: Arc<[usize]>,
     pub(crate) sets: Arc<[Set]>,
-    pub(crate) kinds: Vec<OfferKind>,
+    pub(crate) kinds: Vec<OfferingKind>,
     pub(crate) allocatable: Vec<Vec<i64>>,
     pub(crate) capacity: Vec<Vec<i64>>,
     /// By dimension of what pods can use.
@@ -93,21 +93,21 @@ pub(crate) struct View {
 
 impl Catalog {
     /// The list in the numbers of `names` and the dimensions of `dims`. What it shares with other problems it does not copy.
-    pub(crate) fn of(stock: &Stock, names: &mut Names, dims: &Dims, reservations: &mut Reservations) -> Self {
-        let number = names.adopt(&stock.words);
+    pub(crate) fn of(index: &CatalogIndex, names: &mut Names, dims: &Dims, reservations: &mut Reservations) -> Self {
+        let number = names.adopt(&index.name_table);
         let set = |set: &Set| match &number {
             None => set.clone(),
             Some(number) => set.iter().map(|(key, vals)| (number.key(*key), number.vals(vals))).collect(),
         };
         let (sets, by_key) = match &number {
-            None => (Arc::clone(&stock.sets), Arc::clone(&stock.by_key)),
+            None => (Arc::clone(&index.sets), Arc::clone(&index.by_key)),
             Some(number) => {
-                let by_key = stock.by_key.renumbered(|key| number.key(key), |vals| number.vals(vals));
-                (stock.sets.iter().map(set).collect(), Arc::new(by_key))
+                let by_key = index.by_key.renumbered(|key| number.key(key), |vals| number.vals(vals));
+                (index.sets.iter().map(set).collect(), Arc::new(by_key))
             }
         };
-        reservations.add(&stock.reservations);
-        let kind = |kind: &Kind| OfferKind {
+        reservations.add(&index.reservations);
+        let kind = |kind: &SharedOfferingKind| OfferingKind {
             set: set(&kind.set),
             capacity_type: kind.capacity_type.clone(),
             zone: kind.zone.clone(),
@@ -115,15 +115,15 @@ impl Catalog {
             available: Arc::clone(&kind.available),
             price: Arc::clone(&kind.price),
         };
-        let by_type = |amounts: Vec<&[i64]>| (0..stock.names.len()).map(|t| amounts.iter().map(|of| of[t]).collect()).collect();
+        let by_type = |amounts: Vec<&[i64]>| (0..index.names.len()).map(|t| amounts.iter().map(|of| of[t]).collect()).collect();
         Self {
-            names: Arc::clone(&stock.names),
-            place: Arc::clone(&stock.place),
-            kinds: stock.kinds.iter().map(kind).collect(),
-            allocatable: by_type(dims.names.iter().map(|name| stock.allocatable(name)).collect()),
-            capacity: by_type(dims.names.iter().map(|name| stock.capacity(name)).collect()),
-            room: dims.names.iter().map(|name| Arc::clone(stock.room(name))).collect(),
-            bulk: dims.names.iter().map(|name| Arc::clone(stock.bulk(name))).collect(),
+            names: Arc::clone(&index.names),
+            place: Arc::clone(&index.place),
+            kinds: index.kinds.iter().map(kind).collect(),
+            allocatable: by_type(dims.names.iter().map(|name| index.allocatable(name)).collect()),
+            capacity: by_type(dims.names.iter().map(|name| index.capacity(name)).collect()),
+            room: dims.names.iter().map(|name| Arc::clone(index.room(name))).collect(),
+            bulk: dims.names.iter().map(|name| Arc::clone(index.bulk(name))).collect(),
             sets,
             by_key,
             by_value: Map::default(),
@@ -164,7 +164,7 @@ impl Catalog {
     }
 
     /// The most that one of `types` has for pods, in dimension `d`.
-    pub(crate) fn roomiest(&self, d: usize, types: &Bits) -> i64 {
+    pub(crate) fn most_allocatable(&self, d: usize, types: &Bits) -> i64 {
         let steps = &self.room[d];
         if let Some(most) = steps.at.last().filter(|_| steps.types[steps.at.len() - 1].meets(types)) {
             return *most; // as with most machines that may yet become anything

@@ -1,7 +1,7 @@
 //! Cluster-default spread constraints, which the API does not show: injected into copies of pods that have none.
 
 use super::hash::Map;
-use super::problem::Ground;
+use super::problem::ProblemBuilder;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Pod, TopologySpreadConstraint};
@@ -15,8 +15,8 @@ pub(crate) struct Defaults<'a> {
 }
 
 impl<'a> Defaults<'a> {
-    pub(crate) fn new(ground: &Ground<'a>) -> Self {
-        Self { constraints: &ground.options.default_spread, workloads: ground.input.workloads, deduced: Map::default() }
+    pub(crate) fn new(builder: &ProblemBuilder<'a>) -> Self {
+        Self { constraints: &builder.options.default_spread, workloads: builder.input.workloads, deduced: Map::default() }
     }
 
     /// The pod's own constraints, or the defaults with the selector of its workload.

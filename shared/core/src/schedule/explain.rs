@@ -1,15 +1,15 @@
 //! Why a pod has no place: asked once, at the end, since failing is common and rarely shown.
 
 use super::bits::Bits;
-use super::fit::No;
+use super::first_fit::{FirstFit, Outcome};
+use super::fit::FitError;
 use super::intern::{Set, SetId, Vals};
-use super::place::{FirstFit, Outcome};
-use super::pod::{Class, ClassId, Form};
-use super::pools::Empty;
+use super::pod::{Class, ClassId, Relaxation};
+use super::pools::UnusablePool;
 use super::problem::Problem;
 use super::reason::{Cause, Finding, LimitLeft, NearestMiss, PoolSays, PortTaken, Reason, RuledOut};
 use super::state::State;
-use super::topology::{Asked, GroupId, Kind, Leave, Spot};
+use super::topology::{AllowedDomains, GroupId, GroupKind, TopologyQuery, TopologyTarget};
 use crate::pods::{self, HostPort};
 use crate::requirements::{Allowed, Conflict, Operator};
 use std::collections::BTreeMap;
@@ -19,22 +19,22 @@ use whittle_units::{Quantity, Resources};
 
 /// With more words than this of NodePools, pods of further classes are told only those of the first: twenty thousand pods
 /// that no two of them ask for the same would take half a gigabyte to explain.
-const SAID_MAX: usize = 20_000;
+const REASONS_MAX: usize = 20_000;
 
 /// The reason of each pod that was left, by its position. Pods of a class share theirs.
-pub(crate) fn reasons(p: &mut Problem<'_>, outcome: &Outcome, empty: &[PoolSays]) -> Vec<(usize, Reason)> {
+pub(crate) fn reasons(p: &mut Problem<'_>, outcome: &Outcome, unusable: &[PoolSays]) -> Vec<(usize, Reason)> {
     let mut known: BTreeMap<(ClassId, bool), Reason> = BTreeMap::new();
-    let mut out = Vec::with_capacity(outcome.left.len());
-    let mut said = 0;
-    for (entry, no) in &outcome.left {
-        let reserved = matches!(no, Some(No::Reserved { .. }));
+    let mut out = Vec::with_capacity(outcome.unplaced.len());
+    let mut explained = 0;
+    for (entry, error) in &outcome.unplaced {
+        let reserved = matches!(error, Some(FitError::Reserved { .. }));
         let reason = match known.get(&(entry.class, reserved)) {
             Some(reason) => reason.clone(),
             None => {
                 let class = Rc::clone(&p.classes[entry.class.0 as usize]);
-                let pools = if said < SAID_MAX { p.pools.len() } else { 1 };
-                let reason = reason(p, &outcome.state, &class, *no, empty, pools);
-                said += if let Reason::Pools(says) = &reason { says.len() } else { 1 };
+                let pools = if explained < REASONS_MAX { p.pools.len() } else { 1 };
+                let reason = reason(p, &outcome.state, &class, *error, unusable, pools);
+                explained += if let Reason::Pools(rejections) = &reason { rejections.len() } else { 1 };
                 known.insert((entry.class, reserved), reason.clone());
                 reason
             }
@@ -45,12 +45,12 @@ pub(crate) fn reasons(p: &mut Problem<'_>, outcome: &Outcome, empty: &[PoolSays]
 }
 
 /// Why nothing can be bought for some NodePools: their own requirements, held against no pod at all.
-pub(crate) fn empty_pools(p: &mut Problem<'_>) -> Vec<PoolSays> {
-    let empty = p.empty_pools.clone();
-    empty.iter().map(|pool| empty_pool(p, pool)).collect()
+pub(crate) fn unusable_pools(p: &mut Problem<'_>) -> Vec<PoolSays> {
+    let unusable = p.unusable_pools.clone();
+    unusable.iter().map(|pool| explain_unusable(p, pool)).collect()
 }
 
-fn empty_pool(p: &mut Problem<'_>, pool: &Empty<'_>) -> PoolSays {
+fn explain_unusable(p: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolSays {
     let node_pool = pool.source.metadata.name.clone();
     let Some((at, set, _)) = pool.offered else {
         let class = &pool.source.spec.template.spec.node_class_ref;
@@ -80,40 +80,40 @@ fn empty_pool(p: &mut Problem<'_>, pool: &Empty<'_>) -> PoolSays {
 }
 
 /// Why no NodePool has a place for the pods of a class, in the words of the first `pools` of them.
-fn reason(p: &mut Problem<'_>, st: &State, class: &Class, no: Option<No>, empty: &[PoolSays], pools: usize) -> Reason {
+fn reason(p: &mut Problem<'_>, st: &State, class: &Class, error: Option<FitError>, unusable: &[PoolSays], pools: usize) -> Reason {
     if !p.any_pool {
         return Reason::NoNodePools;
     }
     if class.resource_claims {
         return Reason::ResourceClaims;
     }
-    match no {
-        Some(No::Reserved { lost: true }) => return Reason::Reserved(Cause::ReservedLost),
-        Some(No::Reserved { lost: false }) => return Reason::Reserved(Cause::ReservedUnavailable),
+    match error {
+        Some(FitError::Reserved { lost: true }) => return Reason::Reserved(Cause::ReservedLost),
+        Some(FitError::Reserved { lost: false }) => return Reason::Reserved(Cause::ReservedUnavailable),
         _ => {}
     }
     if p.pools.is_empty() {
-        return Reason::NoTemplates(empty.to_vec());
+        return Reason::NoTemplates(unusable.to_vec());
     }
-    let form = class.forms.last().expect("a class has at least one form");
-    let empty = if pools < p.pools.len() { &[] } else { empty };
-    let said = (0..p.pools.len().min(pools)).map(|pool| {
-        says(p, st, class, form, pool).unwrap_or_else(|| {
+    let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
+    let unusable = if pools < p.pools.len() { &[] } else { unusable };
+    let explained = (0..p.pools.len().min(pools)).map(|pool| {
+        explain_pool(p, st, class, relaxation, pool).unwrap_or_else(|| {
             let node_pool = p.pools[pool].source.metadata.name.clone();
-            PoolSays { cause: gone_by_now(st, pool, &node_pool), node_pool, ruled_out: Vec::new(), nearest: None, limits: Vec::new() }
+            PoolSays { cause: resolved_since(st, pool, &node_pool), node_pool, ruled_out: Vec::new(), nearest: None, limits: Vec::new() }
         })
     });
-    Reason::Pools(said.chain(empty.iter().cloned()).collect())
+    Reason::Pools(explained.chain(unusable.iter().cloned()).collect())
 }
 
 /// What a NodePool had against a pod that it could have a machine for as things stand at the end of the pass.
-fn gone_by_now(st: &State, pool: usize, node_pool: &str) -> Cause {
+fn resolved_since(st: &State, pool: usize, node_pool: &str) -> Cause {
     let has_limits = st.node_limits[pool].is_some() || st.limits[pool].iter().any(Option::is_some);
     if has_limits { Cause::LimitsExceeded { node_pool: node_pool.to_owned() } } else { Cause::TurnPassed }
 }
 
 /// What a NodePool has against a machine for the pod alone, as things stand; nothing if it could have one.
-fn says(p: &mut Problem<'_>, st: &State, class: &Class, form: &Form, pool: usize) -> Option<PoolSays> {
+fn explain_pool(p: &mut Problem<'_>, st: &State, class: &Class, relaxation: &Relaxation, pool: usize) -> Option<PoolSays> {
     let node_pool = p.pools[pool].source.metadata.name.clone();
     let plain = |cause| PoolSays { node_pool: node_pool.clone(), cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
     if st.node_limits[pool].is_some_and(|left| left < 1000) {
@@ -122,32 +122,32 @@ fn says(p: &mut Problem<'_>, st: &State, class: &Class, form: &Form, pool: usize
     let Some(types) = FirstFit::within_limits(p, st, pool) else {
         return Some(plain(Cause::LimitsExceeded { node_pool: node_pool.clone() }));
     };
-    let tolerations = &p.marks.tolerations[form.tolerations.0 as usize];
-    let untolerated = pods::untolerated(tolerations, &p.marks.taints[p.pools[pool].taints.0 as usize]);
+    let tolerations = &p.taint_table.tolerations[relaxation.tolerations.0 as usize];
+    let untolerated = pods::untolerated(tolerations, &p.taint_table.taints[p.pools[pool].taints.0 as usize]);
     if !untolerated.is_empty() {
         return Some(plain(Cause::Taints(untolerated)));
     }
     let template = p.pools[pool].set;
-    if let Err(cause) = agree(p, template, form.full, form.host.as_ref()) {
+    if let Err(cause) = check_compatible(p, template, relaxation.full, relaxation.host.as_ref()) {
         return Some(plain(cause));
     }
-    let merged = p.merge(template, form.full, true).unwrap_or(template);
+    let merged = p.merge(template, relaxation.full, true).unwrap_or(template);
     let mut cause = None;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
         if let Some(place) = class.places.get(at) {
-            if let Err(inner) = agree(p, merged, place.set, place.host.as_ref()) {
+            if let Err(inner) = check_compatible(p, merged, place.set, place.host.as_ref()) {
                 cause = Some(plain(Cause::Volumes(Box::new(inner))));
                 continue;
             }
             set = p.merge(merged, place.set, true).unwrap_or(merged);
         }
-        match in_topology(p, st, form, set) {
+        match in_topology(p, st, relaxation, set) {
             Err(topology) => cause = Some(plain(topology)),
             Ok(set) => {
-                let (found, ruled_out, nearest) = types_say(p, class, pool, &types, set)?;
+                let (found, ruled_out, nearest) = explain_types(p, class, pool, &types, set)?;
                 let all = p.pools[pool].types.clone();
-                let limited = types.count() < all.count() && types_say(p, class, pool, &all, set).is_none();
+                let limited = types.count() < all.count() && explain_types(p, class, pool, &all, set).is_none();
                 let limits = if limited { limits_left(p, st, pool) } else { Vec::new() };
                 cause = Some(PoolSays { node_pool: node_pool.clone(), cause: found, ruled_out, nearest, limits });
             }
@@ -172,16 +172,16 @@ fn limits_left(p: &Problem<'_>, st: &State, pool: usize) -> Vec<LimitLeft> {
 /// What the NodePools that come before `pool` have against the pod. Held against the least wishful form of the pod: what
 /// a wish alone rules out is none of the pool's doing.
 pub(crate) fn passed_over(p: &mut Problem<'_>, st: &State, class: &Class, pool: usize) -> Vec<PoolSays> {
-    let form = class.forms.last().expect("a class has at least one form");
-    (0..pool).filter_map(|earlier| says(p, st, class, form, earlier)).collect()
+    let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
+    (0..pool).filter_map(|earlier| explain_pool(p, st, class, relaxation, earlier)).collect()
 }
 
 /// Whether the offering side can serve the asking one, with words for why not.
-fn agree(p: &Problem<'_>, offered: SetId, asked: SetId, host: Option<&Vals>) -> Result<(), Cause> {
+fn check_compatible(p: &Problem<'_>, offered: SetId, asked: SetId, host: Option<&Vals>) -> Result<(), Cause> {
     let (a, b) = (p.sets.get(offered), p.sets.get(asked));
     let words = |set: &Set, key| set.get(key).map_or_else(|| "Exists".to_owned(), |v| p.names.spell_vals(v).text());
-    let shuns = |k: &super::intern::Key| b.get(k).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
-    if let Err(conflict) = a.compatible(b, |k| p.well_known.contains(k) || shuns(k)) {
+    let is_negated = |k: &super::intern::Key| b.get(k).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
+    if let Err(conflict) = a.compatible(b, |k| p.well_known.contains(k) || is_negated(k)) {
         return Err(match conflict {
             Conflict::Undefined(key) => {
                 let key = p.names.key_name(key).to_owned();
@@ -213,43 +213,43 @@ fn probably_meant(p: &Problem<'_>, offered: &Set, key: &str) -> Option<String> {
 }
 
 /// The requirements after topology, or the group that refuses.
-fn in_topology(p: &mut Problem<'_>, st: &State, form: &Form, set: SetId) -> Result<SetId, Cause> {
-    let mut leaves: Vec<Leave> = Vec::new();
-    let asked = Asked { groups: &p.groups, counts: &st.counts, sets: &p.sets };
-    if let Err(refused) = asked.ask(form, Spot { host: None, set }, &mut leaves) {
-        return Err(topology_cause(p, st, form, set, refused.group));
+fn in_topology(p: &mut Problem<'_>, st: &State, relaxation: &Relaxation, set: SetId) -> Result<SetId, Cause> {
+    let mut allowed_domains: Vec<AllowedDomains> = Vec::new();
+    let asked = TopologyQuery { groups: &p.groups, counts: &st.counts, sets: &p.sets };
+    if let Err(refused) = asked.check(relaxation, TopologyTarget { host: None, set }, &mut allowed_domains) {
+        return Err(topology_cause(p, st, relaxation, set, refused.group));
     }
     let mut out = set;
-    for leave in &leaves {
-        if p.sets.get(set).get(&leave.key).is_none() && !p.well_known.contains(&leave.key) {
-            let key = p.names.key_name(leave.key).to_owned();
+    for domains in &allowed_domains {
+        if p.sets.get(set).get(&domains.key).is_none() && !p.well_known.contains(&domains.key) {
+            let key = p.names.key_name(domains.key).to_owned();
             return Err(Cause::UndefinedLabel { meant: probably_meant(p, p.sets.get(set), &key), key });
         }
-        let allowed = if leave.pick { Allowed::one(leave.vals[0]) } else { Allowed::one_of(leave.vals.iter().copied()) };
-        out = p.sets.narrow(out, leave.key, &allowed);
+        let allowed = if domains.pick { Allowed::one(domains.vals[0]) } else { Allowed::one_of(domains.vals.iter().copied()) };
+        out = p.sets.narrow(out, domains.key, &allowed);
     }
     Ok(out)
 }
 
-fn topology_cause(p: &Problem<'_>, st: &State, form: &Form, set: SetId, id: GroupId) -> Cause {
+fn topology_cause(p: &Problem<'_>, st: &State, relaxation: &Relaxation, set: SetId, id: GroupId) -> Cause {
     let group = &p.groups[id.0 as usize];
     let counts = &st.counts[id.0 as usize];
     let words = |set: SetId| p.sets.get(set).get(&group.key).map_or_else(|| "Exists".to_owned(), |v| p.names.spell_vals(v).text());
     Cause::Topology {
         kind: match group.kind {
-            Kind::Spread { .. } => "topology spread",
-            Kind::Affinity => "pod affinity",
-            Kind::Anti | Kind::Inverse => "pod anti-affinity",
+            GroupKind::Spread { .. } => "topology spread",
+            GroupKind::Affinity => "pod affinity",
+            GroupKind::Anti | GroupKind::Inverse => "pod anti-affinity",
         },
         key: p.names.key_name(group.key).to_owned(),
         counts: counts.domains.iter().map(|(v, n)| (p.names.val_name(*v).to_owned(), *n)).collect(),
-        pod_domains: words(form.strict),
+        pod_domains: words(relaxation.strict),
         node_domains: words(set),
     }
 }
 
 /// What the instance types lack, how many each constraint rules out, and how near the nearest came; nothing if some do.
-fn types_say(
+fn explain_types(
     p: &mut Problem<'_>,
     class: &Class,
     pool: usize,
@@ -258,7 +258,7 @@ fn types_say(
 ) -> Option<(Cause, Vec<RuledOut>, Option<NearestMiss>)> {
     let at = p.pools[pool].catalog;
     let view = p.view(at, set);
-    let asked = Asking::of(p, class, pool, types);
+    let asked = DaemonFit::of(p, class, pool, types);
     let catalog = &p.catalogs[at];
     let mut both = asked.fitting.clone();
     both.keep(&view.usable);
@@ -295,7 +295,7 @@ fn types_say(
 }
 
 /// A pod beside the daemons of a NodePool's types.
-struct Asking {
+struct DaemonFit {
     /// Types whose daemons have a port of the pod's.
     clashing: Bits,
     port: Option<(HostPort, HostPort)>,
@@ -309,7 +309,7 @@ struct Asking {
     daemons: Resources,
 }
 
-impl Asking {
+impl DaemonFit {
     fn of(p: &Problem<'_>, class: &Class, pool: usize, types: &Bits) -> Self {
         let catalog = &p.catalogs[p.pools[pool].catalog];
         let none = || Bits::none(catalog.len());

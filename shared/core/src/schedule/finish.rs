@@ -1,13 +1,13 @@
 //! From what a solve decided to the plan that says it.
 
+use super::affinity_check;
 use super::bits::Bits;
 use super::catalog::{NO_PRICE, View};
-use super::company;
 use super::explain;
+use super::first_fit::Outcome;
 use super::hash::Map;
 use super::intern::{Set, SetId};
 use super::order;
-use super::place::Outcome;
 use super::pod::ClassId;
 use super::problem::Problem;
 use super::reason::{ClaimWhy, Offer, PoolSays, Reason};
@@ -35,7 +35,7 @@ struct Final {
 }
 
 /// What claims have in common that are spelled alike: NodePool, requirements, types, reservations, lowered `minValues`.
-type Alike = (usize, SetId, Bits, Vec<usize>, bool);
+type ClaimKey = (usize, SetId, Bits, Vec<usize>, bool);
 
 /// A claim without its pods.
 struct Spelled {
@@ -51,10 +51,10 @@ pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) ->
     out.left_out.append(&mut p.refused.clone());
     // Claims for equal pods were refused alike.
     let mut passed: BTreeMap<(ClassId, usize), Vec<PoolSays>> = BTreeMap::new();
-    let mut known: Map<Alike, Spelled> = Map::default();
+    let mut known: Map<ClaimKey, Spelled> = Map::default();
     for claim in in_order(p, &outcome.state.claims) {
-        let alike = (claim.pool, claim.set, claim.types.clone(), claim.held.clone(), claim.relaxed);
-        let spelled = known.entry(alike).or_insert_with(|| {
+        let key = (claim.pool, claim.set, claim.types.clone(), claim.reservations.clone(), claim.relaxed);
+        let spelled = known.entry(key).or_insert_with(|| {
             let last = finalize(p, options, claim);
             Spelled { claim: new_claim(p, claim, &last), short: last.short }
         });
@@ -71,7 +71,7 @@ pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) ->
         } else {
             let node_pool = p.pools[claim.pool].source.metadata.name.clone();
             let reason = Reason::Truncated { node_pool, labels: spelled.short.clone() };
-            out.left_out.extend(claim.pods.iter().map(|pod| left(p, *pod, reason.clone())));
+            out.left_out.extend(claim.pods.iter().map(|pod| left_out(p, *pod, reason.clone())));
         }
     }
     // Few questions ask, and a cluster has many nodes.
@@ -93,12 +93,12 @@ pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) ->
         }
     }
     if options.simulation.is_some() {
-        out.apart = company::misplaced(p, &outcome.state).into_iter().map(|pod| PodRef::of(p.pods[pod as usize])).collect();
+        out.apart = affinity_check::misplaced(p, &outcome.state).into_iter().map(|pod| PodRef::of(p.pods[pod as usize])).collect();
     }
-    out.empty_pools = explain::empty_pools(p);
+    out.empty_pools = explain::unusable_pools(p);
     let reasons = explain::reasons(p, outcome, &out.empty_pools);
-    out.left_out.extend(reasons.into_iter().map(|(pod, reason)| left(p, u32::try_from(pod).unwrap_or(u32::MAX), reason)));
-    out.left_out.extend(outcome.unseen.iter().map(|e| LeftOut { pod: PodRef::of(p.pods[e.pod]), reason: Reason::OutOfBudget }));
+    out.left_out.extend(reasons.into_iter().map(|(pod, reason)| left_out(p, u32::try_from(pod).unwrap_or(u32::MAX), reason)));
+    out.left_out.extend(outcome.unconsidered.iter().map(|e| LeftOut { pod: PodRef::of(p.pods[e.pod]), reason: Reason::OutOfBudget }));
     out.placements.sort_by(|a, b| a.node.cmp(&b.node));
     out.left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
     out
@@ -120,15 +120,15 @@ fn by_name(pod: &Pod) -> (&str, &str, &str) {
     (&pod.metadata.namespace, &pod.metadata.name, &pod.metadata.uid)
 }
 
-fn left(p: &Problem<'_>, pod: u32, reason: Reason) -> LeftOut {
+fn left_out(p: &Problem<'_>, pod: u32, reason: Reason) -> LeftOut {
     LeftOut { pod: PodRef::of(p.pods[pod as usize]), reason }
 }
 
 fn finalize(p: &mut Problem<'_>, options: &Options, claim: &Claim) -> Final {
     let mut set = p.sets.get(claim.set).clone();
-    if !claim.held.is_empty() {
+    if !claim.reservations.is_empty() {
         set.replace(p.key.capacity_type, Allowed::one(p.key.reserved));
-        let ids: Vec<String> = claim.held.iter().map(|h| p.reservations.ids[*h].clone()).collect();
+        let ids: Vec<String> = claim.reservations.iter().map(|h| p.reservations.ids[*h].clone()).collect();
         let ids: Vec<_> = ids.iter().map(|id| p.names.val(id)).collect();
         set.add(p.key.reservation, Allowed::one_of(ids));
     }

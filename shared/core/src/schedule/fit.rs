@@ -5,10 +5,10 @@ use super::catalog::View;
 use super::intern::{Key, SetId, Val, Vals};
 use super::limits;
 use super::meter;
-use super::pod::{Class, Form};
+use super::pod::{Class, Relaxation};
 use super::problem::{Machine, Problem};
 use super::state::{MachineNow, State};
-use super::topology::{Asked, Leave, Refused, Spot};
+use super::topology::{AllowedDomains, Refused, TopologyQuery, TopologyTarget};
 use super::{MinValuesPolicy, Options, ReservedMode};
 use crate::pods::HostPort;
 use crate::requirements::{Allowed, Operator};
@@ -16,11 +16,11 @@ use std::rc::Rc;
 
 /// Why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum No {
+pub(crate) enum FitError {
     /// And never in this pass, whatever else is placed.
-    ForGood,
+    Permanent,
     /// But counts may change.
-    ForNow,
+    Transient,
     /// Reserved capacity fits and is promised to others; `lost` when the claim would lose what it holds.
     Reserved { lost: bool },
 }
@@ -31,30 +31,30 @@ pub(crate) struct Fit {
     pub(crate) set: SetId,
     pub(crate) types: Bits,
     /// Reservations that it would hold.
-    pub(crate) held: Vec<usize>,
+    pub(crate) reservations: Vec<usize>,
     /// `minValues` were lowered.
     pub(crate) relaxed: bool,
 }
 
 /// A new machine to test, in flight or only imagined.
 #[derive(Clone, Copy)]
-pub(crate) struct Target<'t> {
+pub(crate) struct ClaimTarget<'t> {
     pub(crate) pool: usize,
     pub(crate) set: SetId,
     pub(crate) types: &'t Bits,
     pub(crate) requests: &'t [i64],
     pub(crate) ports: &'t [HostPort],
-    pub(crate) held: &'t [usize],
+    pub(crate) reservations: &'t [usize],
     /// Its number as a host; `None` while only imagined.
     pub(crate) host: Option<usize>,
 }
 
 /// So many combinations of domains are tried on one machine.
-const MAX_TRIES: usize = 16;
+const TRIES_MAX: usize = 16;
 
 /// How freely the solver chooses where the reference leaves it to chance or to later passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Freedom {
+pub(crate) struct PackingOptions {
     /// Try all domains that topology allows, not only those with the lowest count.
     pub(crate) all_domains: bool,
     /// Pin a repelling pod to one domain instead of blocking all that its machine may take.
@@ -69,83 +69,89 @@ pub(crate) struct Freedom {
     pub(crate) keep: usize,
 }
 
-impl Freedom {
+impl PackingOptions {
     /// As the reference does it.
-    pub(crate) const NONE: Self = Self { all_domains: false, pin: false, one_reservation: false, narrow: false, scarce: false, keep: 0 };
+    pub(crate) const KARPENTER: Self =
+        Self { all_domains: false, pin: false, one_reservation: false, narrow: false, scarce: false, keep: 0 };
     /// Whatever places more.
-    pub(crate) const FULL: Self =
-        Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: limits::GUARD };
+    pub(crate) const UNRESTRICTED: Self =
+        Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: limits::SPOT_TYPES_KEPT };
 }
 
 /// Whether the pod fits a machine that exists; its requirements with the pod's if so.
-pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, form: &Form) -> Result<SetId, No> {
+pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, relaxation: &Relaxation) -> Result<SetId, FitError> {
     let now = st.machine(p, m);
     p.meter.spend(meter::MACHINE);
     for (have, want) in now.remaining.iter().zip(&class.requests) {
         if *want > 0 && want > have {
-            return Err(No::ForGood);
+            return Err(FitError::Permanent);
         }
     }
     p.meter.spend(meter::MACHINE_CLOSER);
     let machine = &p.machines[m];
-    if !p.tolerated(form.tolerations, machine.taints) || (machine.rests && class.avoids_resting) || over_attach_limit(machine, now, class) {
-        return Err(No::ForGood);
+    if !p.tolerated(relaxation.tolerations, machine.taints)
+        || (machine.spared && class.avoids_spared)
+        || over_attach_limit(machine, now, class)
+    {
+        return Err(FitError::Permanent);
     }
     if class.ports.iter().any(|want| now.ports.iter().any(|taken| want.clashes(taken))) {
-        return Err(No::ForGood);
+        return Err(FitError::Permanent);
     }
     let (host, hostname, own) = (machine.host, machine.hostname, now.set);
-    if !may_be_called(form.host.as_ref(), hostname) {
-        return Err(No::ForGood);
+    if !hostname_matches(relaxation.host.as_ref(), hostname) {
+        return Err(FitError::Permanent);
     }
-    let Some(merged) = p.merge(own, form.full, false) else { return Err(No::ForGood) };
-    let mut no = No::ForGood;
+    let Some(merged) = p.merge(own, relaxation.full, false) else { return Err(FitError::Permanent) };
+    let mut error = FitError::Permanent;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
         if let Some(place) = class.places.get(at) {
-            if !may_be_called(place.host.as_ref(), hostname) {
+            if !hostname_matches(place.host.as_ref(), hostname) {
                 continue;
             }
             let Some(narrowed) = p.merge(merged, place.set, false) else { continue };
             set = narrowed;
         }
-        let mut leaves = Vec::new();
-        match ask(p, st, form, Spot { host: Some(host), set }, &mut leaves) {
+        let mut allowed_domains = Vec::new();
+        match check_topology(p, st, relaxation, TopologyTarget { host: Some(host), set }, &mut allowed_domains) {
             Ok(()) => {}
-            Err(refused) if refused.for_good => continue,
+            Err(refused) if refused.permanent => continue,
             Err(_) => {
-                no = No::ForNow;
+                error = FitError::Transient;
                 continue;
             }
         }
-        if let Some(set) = settle_on_machine(p, form, set, &leaves) {
+        if let Some(set) = settle_on_machine(p, relaxation, set, &allowed_domains) {
             return Ok(set);
         }
-        no = No::ForNow;
+        error = FitError::Transient;
     }
-    Err(no)
+    Err(error)
 }
 
 /// Narrows an existing machine's requirements to what topology leaves; nothing if it lacks a key.
-fn settle_on_machine(p: &mut Problem<'_>, form: &Form, mut set: SetId, leaves: &[Leave]) -> Option<SetId> {
-    for leave in leaves {
-        if p.sets.get(set).get(&leave.key).is_none() {
+fn settle_on_machine(p: &mut Problem<'_>, relaxation: &Relaxation, mut set: SetId, allowed_domains: &[AllowedDomains]) -> Option<SetId> {
+    for domains in allowed_domains {
+        if p.sets.get(set).get(&domains.key).is_none() {
             // Where the label is missing nobody is in the way. The reference sees that if the pod itself speaks of the label.
-            if p.sets.get(form.full).get(&leave.key).is_some() && only_repelled(p, form, leave.key) {
+            if p.sets.get(relaxation.full).get(&domains.key).is_some() && only_repelled(p, relaxation, domains.key) {
                 continue;
             }
             return None;
         }
-        let allowed = Allowed::one_of(leave.vals[..if leave.pick { 1 } else { leave.vals.len() }].iter().copied());
-        set = p.sets.narrow(set, leave.key, &allowed);
+        let allowed = Allowed::one_of(domains.vals[..if domains.pick { 1 } else { domains.vals.len() }].iter().copied());
+        set = p.sets.narrow(set, domains.key, &allowed);
     }
     Some(set)
 }
 
 /// Whether all that a pod has to do with others over `key` is to stay apart.
-fn only_repelled(p: &Problem<'_>, form: &Form, key: Key) -> bool {
-    let groups = form.owned.iter().chain(&form.repelled_by).map(|g| &p.groups[g.0 as usize]);
-    groups.filter(|group| group.key == key).all(|group| matches!(group.kind, super::topology::Kind::Anti | super::topology::Kind::Inverse))
+fn only_repelled(p: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
+    let groups = relaxation.owned.iter().chain(&relaxation.repelled_by).map(|g| &p.groups[g.0 as usize]);
+    groups
+        .filter(|group| group.key == key)
+        .all(|group| matches!(group.kind, super::topology::GroupKind::Anti | super::topology::GroupKind::Inverse))
 }
 
 fn over_attach_limit(machine: &Machine, now: &MachineNow, class: &Class) -> bool {
@@ -160,24 +166,30 @@ fn over_attach_limit(machine: &Machine, now: &MachineNow, class: &Class) -> bool
     })
 }
 
-fn may_be_called(wish: Option<&Vals>, hostname: Val) -> bool {
-    wish.is_none_or(|w| w.has(&hostname))
+fn hostname_matches(wanted: Option<&Vals>, hostname: Val) -> bool {
+    wanted.is_none_or(|w| w.has(&hostname))
 }
 
 /// A new machine's host name is not known: it can be any, but no particular one.
-pub(crate) fn may_be_new(wish: Option<&Vals>) -> bool {
-    wish.is_none_or(|w| matches!(w.operator(), Operator::Exists | Operator::NotIn))
+pub(crate) fn allows_unnamed_host(wanted: Option<&Vals>) -> bool {
+    wanted.is_none_or(|w| matches!(w.operator(), Operator::Exists | Operator::NotIn))
 }
 
-fn ask(p: &Problem<'_>, st: &State, form: &Form, spot: Spot, leaves: &mut Vec<Leave>) -> Result<(), Refused> {
-    if form.owned.is_empty() && form.repelled_by.is_empty() {
-        leaves.clear();
+fn check_topology(
+    p: &Problem<'_>,
+    st: &State,
+    relaxation: &Relaxation,
+    target: TopologyTarget,
+    allowed_domains: &mut Vec<AllowedDomains>,
+) -> Result<(), Refused> {
+    if relaxation.owned.is_empty() && relaxation.repelled_by.is_empty() {
+        allowed_domains.clear();
         return Ok(());
     }
     let domains = |g: &super::topology::GroupId| st.counts[g.0 as usize].domains.len();
-    let groups = form.owned.iter().chain(&form.repelled_by);
+    let groups = relaxation.owned.iter().chain(&relaxation.repelled_by);
     p.meter.spend(groups.map(|g| meter::GROUP + 2 * domains(g)).sum());
-    Asked { groups: &p.groups, counts: &st.counts, sets: &p.sets }.ask(form, spot, leaves)
+    TopologyQuery { groups: &p.groups, counts: &st.counts, sets: &p.sets }.check(relaxation, target, allowed_domains)
 }
 
 /// Whether the pod fits a new machine. `lower` allows lowering `minValues`.
@@ -185,52 +197,52 @@ pub(crate) fn claim(
     p: &mut Problem<'_>,
     st: &State,
     options: &Options,
-    freedom: Freedom,
-    t: Target<'_>,
+    packing_options: PackingOptions,
+    t: ClaimTarget<'_>,
     class: &Class,
-    form: &Form,
-) -> Result<Fit, No> {
+    relaxation: &Relaxation,
+) -> Result<Fit, FitError> {
     let mut fitting = Bits::default();
     p.meter.spend(meter::CLAIM + p.pools[t.pool].daemons.len() * meter::DAEMONS);
     room(p, &t, class, &mut fitting);
     if fitting.is_empty() {
-        return Err(No::ForGood);
+        return Err(FitError::Permanent);
     }
-    if !p.tolerated(form.tolerations, p.pools[t.pool].taints) || !may_be_new(form.host.as_ref()) {
-        return Err(No::ForGood);
+    if !p.tolerated(relaxation.tolerations, p.pools[t.pool].taints) || !allows_unnamed_host(relaxation.host.as_ref()) {
+        return Err(FitError::Permanent);
     }
-    let Some(merged) = p.merge(t.set, form.full, true) else { return Err(disagrees(p, &t, form.full)) };
-    let mut no = No::ForGood;
+    let Some(merged) = p.merge(t.set, relaxation.full, true) else { return Err(disagrees(p, &t, relaxation.full)) };
+    let mut error = FitError::Permanent;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
         if let Some(place) = class.places.get(at) {
-            let narrowed = p.merge(merged, place.set, true).filter(|_| may_be_new(place.host.as_ref()));
+            let narrowed = p.merge(merged, place.set, true).filter(|_| allows_unnamed_host(place.host.as_ref()));
             let Some(narrowed) = narrowed else {
-                if no == No::ForGood {
-                    no = disagrees(p, &t, place.set);
+                if error == FitError::Permanent {
+                    error = disagrees(p, &t, place.set);
                 }
                 continue;
             };
             set = narrowed;
         }
-        match in_place(p, st, options, freedom, &t, form, set, &fitting) {
+        match in_place(p, st, options, packing_options, &t, relaxation, set, &fitting) {
             Ok(fit) => return Ok(fit),
-            Err(No::ForGood) => {}
-            Err(other) => no = other,
+            Err(FitError::Permanent) => {}
+            Err(other) => error = other,
         }
     }
-    Err(no)
+    Err(error)
 }
 
 /// For how long requirements disagree: a machine to be asked for may yet get a label that its NodePool does not define.
-fn disagrees(p: &Problem<'_>, t: &Target<'_>, asked: SetId) -> No {
-    let may_come = |key: &Key| p.shunned.contains(key) && p.sets.get(t.set).get(key).is_none();
-    let comes = t.host.is_some() && !p.shunned.is_empty() && p.sets.get(asked).iter().any(|(key, _)| may_come(key));
-    if comes { No::ForNow } else { No::ForGood }
+fn disagrees(p: &Problem<'_>, t: &ClaimTarget<'_>, asked: SetId) -> FitError {
+    let may_come = |key: &Key| p.negated_custom_keys.contains(key) && p.sets.get(t.set).get(key).is_none();
+    let comes = t.host.is_some() && !p.negated_custom_keys.is_empty() && p.sets.get(asked).iter().any(|(key, _)| may_come(key));
+    if comes { FitError::Transient } else { FitError::Permanent }
 }
 
 /// Types of the target with room for its pods, the new one, and their daemons, whose ports do not clash.
-fn room(p: &Problem<'_>, t: &Target<'_>, class: &Class, out: &mut Bits) {
+fn room(p: &Problem<'_>, t: &ClaimTarget<'_>, class: &Class, out: &mut Bits) {
     let pool = &p.pools[t.pool];
     let catalog = &p.catalogs[pool.catalog];
     if class.ports.iter().any(|want| t.ports.iter().any(|taken| want.clashes(taken))) {
@@ -277,67 +289,78 @@ fn in_place(
     p: &mut Problem<'_>,
     st: &State,
     options: &Options,
-    freedom: Freedom,
-    t: &Target<'_>,
-    form: &Form,
+    packing_options: PackingOptions,
+    t: &ClaimTarget<'_>,
+    relaxation: &Relaxation,
     set: SetId,
     fitting: &Bits,
-) -> Result<Fit, No> {
-    let mut leaves = Vec::new();
-    if let Err(refused) = ask(p, st, form, Spot { host: t.host, set }, &mut leaves) {
-        return Err(if refused.for_good { No::ForGood } else { No::ForNow });
+) -> Result<Fit, FitError> {
+    let mut allowed_domains = Vec::new();
+    if let Err(refused) = check_topology(p, st, relaxation, TopologyTarget { host: t.host, set }, &mut allowed_domains) {
+        return Err(if refused.permanent { FitError::Permanent } else { FitError::Transient });
     }
-    if leaves.is_empty() {
-        return with_set(p, st, options, freedom, t, set, fitting);
+    if allowed_domains.is_empty() {
+        return with_set(p, st, options, packing_options, t, set, fitting);
     }
-    for leave in &mut leaves {
-        let defined = p.sets.get(set).get(&leave.key).is_some() || p.well_known.contains(&leave.key);
+    for domains in &mut allowed_domains {
+        let defined = p.sets.get(set).get(&domains.key).is_some() || p.well_known.contains(&domains.key);
         if !defined {
-            return Err(if t.host.is_some() && p.shunned.contains(&leave.key) { No::ForNow } else { No::ForGood });
+            return Err(if t.host.is_some() && p.negated_custom_keys.contains(&domains.key) {
+                FitError::Transient
+            } else {
+                FitError::Permanent
+            });
         }
-        if freedom.pin && !leave.pick && leave.vals.len() > 1 && owns_repulsion(p, form, leave.key) {
-            leave.pick = true;
+        if packing_options.pin && !domains.pick && domains.vals.len() > 1 && owns_repulsion(p, relaxation, domains.key) {
+            domains.pick = true;
         }
     }
-    let volatile = form.volatile;
-    let mut no = No::ForGood;
-    for narrowed in combinations(p, freedom, t, set, &leaves, fitting) {
-        match with_set(p, st, options, freedom, t, narrowed, fitting) {
+    let volatile = relaxation.volatile;
+    let mut error = FitError::Permanent;
+    for narrowed in combinations(p, packing_options, t, set, &allowed_domains, fitting) {
+        match with_set(p, st, options, packing_options, t, narrowed, fitting) {
             Ok(fit) => return Ok(fit),
-            Err(No::ForGood) if volatile => no = No::ForNow,
-            Err(other) => no = other,
+            Err(FitError::Permanent) if volatile => error = FitError::Transient,
+            Err(other) => error = other,
         }
     }
-    Err(no)
+    Err(error)
 }
 
 /// `set` narrowed to each combination of domains that may be tried, in the order in which they are.
-fn combinations(p: &mut Problem<'_>, freedom: Freedom, t: &Target<'_>, set: SetId, leaves: &[Leave], fitting: &Bits) -> Vec<SetId> {
+fn combinations(
+    p: &mut Problem<'_>,
+    packing_options: PackingOptions,
+    t: &ClaimTarget<'_>,
+    set: SetId,
+    allowed_domains: &[AllowedDomains],
+    fitting: &Bits,
+) -> Vec<SetId> {
     // The reference takes the first, or any that is as good; more freedom takes what comes later, too.
-    let open = |leave: &Leave| match leave {
-        Leave { pick: false, .. } => 1,
-        _ if freedom.all_domains => leave.vals.len(),
-        _ => leave.ties.clamp(1, leave.vals.len()),
+    let open = |domains: &AllowedDomains| match domains {
+        AllowedDomains { pick: false, .. } => 1,
+        _ if packing_options.all_domains => domains.vals.len(),
+        _ => domains.ties.clamp(1, domains.vals.len()),
     };
-    let tries = leaves.iter().map(open).fold(1, usize::saturating_mul).min(MAX_TRIES);
+    let tries = allowed_domains.iter().map(open).fold(1, usize::saturating_mul).min(TRIES_MAX);
     let mut out = Vec::with_capacity(tries);
-    p.meter.spend(meter::NARROW * tries * leaves.len());
+    p.meter.spend(meter::NARROW * tries * allowed_domains.len());
     for attempt in 0..tries {
         let (mut narrowed, mut rest, mut worse) = (set, attempt, 0);
-        for leave in leaves {
-            let allowed = if leave.pick {
-                let at = rest % open(leave);
-                rest /= open(leave);
-                worse += usize::from(at >= leave.ties);
-                Allowed::one(leave.vals[at])
+        for domains in allowed_domains {
+            let allowed = if domains.pick {
+                let at = rest % open(domains);
+                rest /= open(domains);
+                worse += usize::from(at >= domains.ties);
+                Allowed::one(domains.vals[at])
             } else {
-                Allowed::one_of(leave.vals.iter().copied())
+                Allowed::one_of(domains.vals.iter().copied())
             };
-            narrowed = p.sets.narrow(narrowed, leave.key, &allowed);
+            narrowed = p.sets.narrow(narrowed, domains.key, &allowed);
         }
         out.push((worse, narrowed));
     }
-    if freedom.scarce && out.len() > 1 {
+    if packing_options.scarce && out.len() > 1 {
         let catalog = p.pools[t.pool].catalog;
         out.sort_by_cached_key(|(worse, narrowed)| {
             let view = p.view(catalog, *narrowed);
@@ -348,10 +371,10 @@ fn combinations(p: &mut Problem<'_>, freedom: Freedom, t: &Target<'_>, set: SetI
     out.into_iter().map(|(_, narrowed)| narrowed).collect()
 }
 
-fn owns_repulsion(p: &Problem<'_>, form: &Form, key: Key) -> bool {
-    form.owned.iter().any(|g| {
+fn owns_repulsion(p: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
+    relaxation.owned.iter().any(|g| {
         let group = &p.groups[g.0 as usize];
-        group.kind == super::topology::Kind::Anti && group.key == key
+        group.kind == super::topology::GroupKind::Anti && group.key == key
     })
 }
 
@@ -360,26 +383,26 @@ fn with_set(
     p: &mut Problem<'_>,
     st: &State,
     options: &Options,
-    freedom: Freedom,
-    t: &Target<'_>,
+    packing_options: PackingOptions,
+    t: &ClaimTarget<'_>,
     set: SetId,
     fitting: &Bits,
-) -> Result<Fit, No> {
+) -> Result<Fit, FitError> {
     let view = p.view(p.pools[t.pool].catalog, set);
     let mut types = fitting.clone();
     types.keep(&view.usable);
     if types.is_empty() {
-        return Err(No::ForGood);
+        return Err(FitError::Permanent);
     }
-    let mut fit = Fit { set, types, held: Vec::new(), relaxed: false };
+    let mut fit = Fit { set, types, reservations: Vec::new(), relaxed: false };
     if !view.min_values.is_empty() {
         let lower = t.host.is_none() && options.min_values == MinValuesPolicy::BestEffort;
         settle_min_values(p, t, &view, lower, &mut fit)?;
     }
     if options.reserved_capacity && !p.reservations.ids.is_empty() {
-        settle_reservations(p, st, options, freedom, t, &view, &mut fit)?;
+        settle_reservations(p, st, options, packing_options, t, &view, &mut fit)?;
     }
-    if freedom.narrow && t.host.is_none() && fit.held.is_empty() {
+    if packing_options.narrow && t.host.is_none() && fit.reservations.is_empty() {
         // What was settled so far holds of the types that stay, too.
         let view = p.view(p.pools[t.pool].catalog, fit.set);
         fit.types = limits::smallest(p, t.pool, &view, &fit.types);
@@ -387,7 +410,7 @@ fn with_set(
     Ok(fit)
 }
 
-fn settle_min_values(p: &mut Problem<'_>, t: &Target<'_>, view: &View, lower: bool, fit: &mut Fit) -> Result<(), No> {
+fn settle_min_values(p: &mut Problem<'_>, t: &ClaimTarget<'_>, view: &View, lower: bool, fit: &mut Fit) -> Result<(), FitError> {
     let catalog = &p.catalogs[p.pools[t.pool].catalog];
     let short: Vec<(Key, u32)> = view
         .min_values
@@ -400,7 +423,7 @@ fn settle_min_values(p: &mut Problem<'_>, t: &Target<'_>, view: &View, lower: bo
         return Ok(());
     }
     if !lower {
-        return Err(No::ForGood);
+        return Err(FitError::Permanent);
     }
     let mut set = p.sets.get(fit.set).clone();
     for (key, has) in short {
@@ -416,11 +439,11 @@ fn settle_reservations(
     p: &Problem<'_>,
     st: &State,
     options: &Options,
-    freedom: Freedom,
-    t: &Target<'_>,
+    packing_options: PackingOptions,
+    t: &ClaimTarget<'_>,
     view: &Rc<View>,
     fit: &mut Fit,
-) -> Result<(), No> {
+) -> Result<(), FitError> {
     let catalog = &p.catalogs[p.pools[t.pool].catalog];
     let mut some = false;
     for kind in view.kinds.iter().map(|k| &catalog.kinds[*k]) {
@@ -429,21 +452,21 @@ fn settle_reservations(
             continue;
         }
         some = true;
-        if (t.held.contains(&id) || st.reserved_left[id] > 0) && !fit.held.contains(&id) {
-            fit.held.push(id);
+        if (t.reservations.contains(&id) || st.reserved_left[id] > 0) && !fit.reservations.contains(&id) {
+            fit.reservations.push(id);
         }
     }
-    fit.held.sort_unstable();
-    if freedom.one_reservation && fit.held.len() > 1 {
-        let keep = fit.held.iter().copied().find(|id| t.held.contains(id)).unwrap_or(fit.held[0]);
-        fit.held = vec![keep];
+    fit.reservations.sort_unstable();
+    if packing_options.one_reservation && fit.reservations.len() > 1 {
+        let keep = fit.reservations.iter().copied().find(|id| t.reservations.contains(id)).unwrap_or(fit.reservations[0]);
+        fit.reservations = vec![keep];
     }
-    if options.reserved == ReservedMode::Strict && fit.held.is_empty() {
-        if !t.held.is_empty() {
-            return Err(No::Reserved { lost: true });
+    if options.reserved == ReservedMode::Strict && fit.reservations.is_empty() {
+        if !t.reservations.is_empty() {
+            return Err(FitError::Reserved { lost: true });
         }
         if some {
-            return Err(No::Reserved { lost: false });
+            return Err(FitError::Reserved { lost: false });
         }
     }
     Ok(())

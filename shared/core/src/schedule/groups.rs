@@ -5,9 +5,9 @@ use super::hash::Map;
 use super::intern::{Key, Names, SetId, Sets, Val};
 use super::meter::{self, Meter};
 use super::pod::{LabelsId, TolerationId};
-use super::selecting::{LabelIndex, LabelSet, Scope, Selecting};
+use super::selectors::{LabelIndex, LabelSet, Scope, SelectingGroups};
 use super::tally::Tally;
-use super::topology::{Counts, Filter, Group, GroupId, Kind};
+use super::topology::{Counts, Filter, Group, GroupId, GroupKind};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Namespace, PodAffinityTerm, TopologySpreadConstraint};
 use whittle_api::{LabelSelector, SelectorRequirement, labels};
@@ -15,7 +15,7 @@ use whittle_api::{LabelSelector, SelectorRequirement, labels};
 /// What makes two constraints the same group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
-    kind: Kind,
+    kind: GroupKind,
     key: Key,
     scope: Scope,
     selector: Option<LabelSelector>,
@@ -76,7 +76,7 @@ impl Groups {
         }
         let honor_affinity = constraint.node_affinity_policy.as_deref() != Some("Ignore");
         let honor_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
-        let kind = Kind::Spread {
+        let kind = GroupKind::Spread {
             max_skew: i64::from(constraint.max_skew),
             min_domains: constraint.min_domains.and_then(|n| u32::try_from(n).ok()),
         };
@@ -93,7 +93,7 @@ impl Groups {
     /// The group of an (anti-)affinity term; `reach` where some NodePool has taints.
     pub(crate) fn term(
         &mut self,
-        kind: Kind,
+        kind: GroupKind,
         term: &PodAffinityTerm,
         namespace: &str,
         reach: Option<TolerationId>,
@@ -142,7 +142,7 @@ impl Groups {
         let mut out: Vec<GroupId> = (0..count).map(GroupId).collect();
         out.sort_by_cached_key(|id| {
             let identity = &self.identities[id.0 as usize];
-            (identity.kind == Kind::Inverse).then(|| (names.key_name(identity.key), &identity.scope, &identity.selector))
+            (identity.kind == GroupKind::Inverse).then(|| (names.key_name(identity.key), &identity.scope, &identity.selector))
         });
         out
     }
@@ -168,7 +168,7 @@ fn canonical(mut selector: LabelSelector) -> LabelSelector {
 
 /// A machine that exists, as far as counting goes.
 #[derive(Clone, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct CountedMachine {
     /// Its labels as requirements; `None` while no Node has joined.
     pub(crate) labels: Option<SetId>,
     pub(crate) taints: super::pod::TaintsId,
@@ -182,7 +182,7 @@ pub(crate) struct Counted {
 
 /// Where the machines that exist stand in the groups: which of them count, and what domains they make known.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct TopologyMembership {
     /// By machine: its labels as requirements.
     labels: Vec<Option<SetId>>,
     /// By machine: whether it is offered to the pass.
@@ -199,7 +199,7 @@ pub(crate) struct Standing {
 
 /// What a machine is to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum CountedIn {
     Host,
     Domain(Val),
 }
@@ -207,16 +207,16 @@ pub(crate) enum Stand {
 /// A domain that NodePools could open is known whatever machines there are.
 const ALWAYS_KNOWN: u32 = u32::MAX / 2;
 
-impl Standing {
+impl TopologyMembership {
     /// `reach` names the tolerations that limit a group's domains, `domains` those that NodePools could open for a key;
     /// `passes` answers for a machine.
     pub(crate) fn of(
         groups: &[Group],
-        machines: &[Counted],
+        machines: &[CountedMachine],
         sets: &Sets,
         reach: impl Fn(GroupId) -> Option<TolerationId>,
         domains: impl Fn(Key, Option<TolerationId>) -> Vec<Val>,
-        passes: impl Fn(&Filter, &Counted) -> bool,
+        passes: impl Fn(&Filter, &CountedMachine) -> bool,
     ) -> Self {
         let mut out = Self {
             labels: machines.iter().map(|machine| machine.labels).collect(),
@@ -265,8 +265,8 @@ impl Standing {
     pub(crate) fn count(
         &self,
         groups: &[Group],
-        machines: &[Counted],
-        selecting: &Selecting,
+        machines: &[CountedMachine],
+        selecting: &SelectingGroups,
         sets: &Sets,
         names: &Names,
         meter: &Meter,
@@ -283,9 +283,9 @@ impl Standing {
             let mut add = |id: GroupId, by: u32| {
                 meter.spend(meter::SELECT);
                 let at = id.0 as usize;
-                match self.stand(at, &groups[at], host, sets) {
-                    Some(Stand::Host) => out[at].hosts.add(host, by),
-                    Some(Stand::Domain(val)) => out[at].add(val, by, names),
+                match self.counted_in(at, &groups[at], host, sets) {
+                    Some(CountedIn::Host) => out[at].hosts.add(host, by),
+                    Some(CountedIn::Domain(val)) => out[at].add(val, by, names),
                     None => {}
                 }
             };
@@ -302,15 +302,15 @@ impl Standing {
     }
 
     /// What a machine is to a group; nothing when the group does not count it.
-    pub(crate) fn stand(&self, at: usize, group: &Group, host: usize, sets: &Sets) -> Option<Stand> {
+    pub(crate) fn counted_in(&self, at: usize, group: &Group, host: usize, sets: &Sets) -> Option<CountedIn> {
         self.labels[host]?;
         if !self.passing[self.filter[at]].has(host) {
             return None;
         }
         if group.by_host {
-            return Some(Stand::Host);
+            return Some(CountedIn::Host);
         }
-        self.domain(group.key, host, sets).map(Stand::Domain)
+        self.domain(group.key, host, sets).map(CountedIn::Domain)
     }
 
     /// Whether no machine but `leaving` makes the domain known.

@@ -9,19 +9,19 @@ use super::catalog::View;
 use super::hash::Map;
 use super::intern::SetId;
 use super::pools::min_values_met;
+use super::price_index::{DIMS, TypePriceIndex, allows_spot, amounts};
 use super::problem::Problem;
-use super::shop::{DIMS, Shop, amounts, may_be_spot};
 use super::state::State;
 use std::cmp::Ordering;
 
 /// A spot claim keeps this many types where its pods allow it: with fewer it is interrupted sooner.
-pub(crate) const GUARD: usize = 15;
+pub(crate) const SPOT_TYPES_KEPT: usize = 15;
 /// Another claim keeps this many, for the day on which one of them is sold out.
-const GUARD_ON_DEMAND: usize = 5;
+const ON_DEMAND_TYPES_KEPT: usize = 5;
 
 /// How many types a claim with these offerings should keep.
-pub(crate) fn kept_types(p: &Problem<'_>, catalog: usize, view: &View) -> usize {
-    if may_be_spot(&p.catalogs[catalog].kinds, &view.kinds) { GUARD } else { GUARD_ON_DEMAND }
+pub(crate) fn types_to_keep(p: &Problem<'_>, catalog: usize, view: &View) -> usize {
+    if allows_spot(&p.catalogs[catalog].kinds, &view.kinds) { SPOT_TYPES_KEPT } else { ON_DEMAND_TYPES_KEPT }
 }
 
 /// The first of `types`, in their order, until there are `keep` of them and as many more as `minValues` asks for. Whatever
@@ -112,7 +112,7 @@ impl State {
     }
 
     /// The types that an open claim may still become under its NodePool's limits; nothing where they rule none out.
-    pub(crate) fn affordable(&self, p: &Problem<'_>, at: usize) -> Option<Bits> {
+    pub(crate) fn types_within_limits(&self, p: &Problem<'_>, at: usize) -> Option<Bits> {
         let claim = &self.claims[at];
         let catalog = &p.catalogs[p.pools[claim.pool].catalog];
         let mut out: Option<Bits> = None;
@@ -127,7 +127,7 @@ impl State {
     }
 
     /// Replaces charges of `before` by `after` if the pool's limits allow it.
-    pub(crate) fn afford(&mut self, pool: usize, before: &[i64], after: &[i64]) -> bool {
+    pub(crate) fn swap_charges(&mut self, pool: usize, before: &[i64], after: &[i64]) -> bool {
         let of = |list: &[i64], d: usize| list.get(d).copied().unwrap_or(0);
         let left = &mut self.limits[pool];
         let after_all = |(d, left): (usize, &Option<i64>)| left.map(|n| n.saturating_add(of(before, d)).saturating_sub(of(after, d)));
@@ -141,17 +141,18 @@ impl State {
     }
 
     /// Lets claims become again whatever has room for their pods, if one type each is within the limits then.
-    pub(crate) fn widen(&mut self, p: &mut Problem<'_>) {
+    pub(crate) fn widen_types(&mut self, p: &mut Problem<'_>) {
         if p.dims.len() > DIMS {
             return;
         }
-        let mut shops: Map<(usize, SetId), Shop<DIMS>> = Map::default();
+        let mut price_indexes: Map<(usize, SetId), TypePriceIndex<DIMS>> = Map::default();
         let mut before: Vec<(usize, Bits)> = Vec::new();
         for (at, claim) in self.claims.iter_mut().enumerate() {
-            let fixed = !claim.held.is_empty() || !claim.ports.is_empty() || claim.relaxed;
+            let fixed = !claim.reservations.is_empty() || !claim.ports.is_empty() || claim.relaxed;
             if p.pools[claim.pool].is_limited() && !fixed {
-                let shop = shops.entry((claim.pool, claim.set)).or_insert_with(|| Shop::open(p, claim.pool, claim.set));
-                let types = shop.types(&amounts(&claim.requests));
+                let price_index =
+                    price_indexes.entry((claim.pool, claim.set)).or_insert_with(|| TypePriceIndex::open(p, claim.pool, claim.set));
+                let types = price_index.types(&amounts(&claim.requests));
                 before.push((at, std::mem::replace(&mut claim.types, types)));
             }
         }
@@ -207,17 +208,17 @@ impl State {
 
     /// Whether every claim could still be launched as it says: with the distinct values that `minValues` demand, and from the
     /// reservations that it holds.
-    pub(crate) fn keeps_its_word(&self, p: &mut Problem<'_>) -> bool {
+    pub(crate) fn is_launchable(&self, p: &mut Problem<'_>) -> bool {
         let mut known: Map<(usize, SetId, &Bits), bool> = Map::default();
         self.claims.iter().all(|claim| {
             let at = p.pools[claim.pool].catalog;
             let view = p.view(at, claim.set);
             let catalog = &p.catalogs[at];
-            let mut reserved = catalog.kinds.iter().filter(|kind| kind.reservation.is_some_and(|id| claim.held.contains(&id)));
-            let held = claim.held.is_empty() || reserved.any(|kind| kind.available.meets(&claim.types));
+            let mut reserved = catalog.kinds.iter().filter(|kind| kind.reservation.is_some_and(|id| claim.reservations.contains(&id)));
+            let reservable = claim.reservations.is_empty() || reserved.any(|kind| kind.available.meets(&claim.types));
             let mut varied = || min_values_met(catalog, &view, &claim.types);
             let varied = view.min_values.is_empty() || *known.entry((at, claim.set, &claim.types)).or_insert_with(&mut varied);
-            held && varied && !claim.types.is_empty()
+            reservable && varied && !claim.types.is_empty()
         })
     }
 }

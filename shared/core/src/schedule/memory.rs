@@ -20,7 +20,7 @@ const NODES_MAX: usize = 1000;
 /// More pods than this are not remembered; the others are evaluated every time.
 const PODS_MAX: usize = 2000;
 /// More different reasons than this are not remembered.
-const SAID_MAX: usize = 100;
+const REASONS_MAX: usize = 100;
 /// Longer texts are cut.
 const MESSAGE_MAX: usize = 600;
 
@@ -33,28 +33,28 @@ pub struct Memory {
     /// Of all pods, as other pods' wishes see them.
     neighbours: u64,
     /// By node; empty where there are too many.
-    rooms: BTreeMap<String, Room>,
+    rooms: BTreeMap<String, NodeRoom>,
     /// Of all nodes, where there are too many for `rooms`.
     nodes: u64,
     /// What was said, each once: many pods have few reasons.
-    said: Vec<Said>,
+    said: Vec<StoredReason>,
     /// By uid.
-    pods: BTreeMap<String, Known>,
+    pods: BTreeMap<String, StoredPod>,
 }
 
 /// A reason: category and text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Said(String, String);
+struct StoredReason(String, String);
 
 /// Of a pod that had no place: a hash of all that scheduling sees of it, whether its place depends on other pods, and
 /// what was said, as a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Known(u64, bool, usize);
+struct StoredPod(u64, bool, usize);
 
 /// What a node has left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-struct Room {
+struct NodeRoom {
     /// Of labels, taints and capacity.
     is: u64,
     /// Milli amounts that are free, by resource.
@@ -106,9 +106,9 @@ impl Memory {
         }
         let neighbours = self.neighbours == neighbours(input);
         let still = |pod: &&Pod| {
-            let Known(then, social, said) = *self.pods.get(&pod.metadata.uid)?;
-            let Said(category, message) = self.said.get(said)?.clone();
-            (then == look(pod) && (neighbours || !social)).then(|| (pod.metadata.uid.clone(), Settled { category, message }))
+            let StoredPod(then, depends_on_others, said) = *self.pods.get(&pod.metadata.uid)?;
+            let StoredReason(category, message) = self.said.get(said)?.clone();
+            (then == pod_hash(pod) && (neighbours || !depends_on_others)).then(|| (pod.metadata.uid.clone(), Settled { category, message }))
         };
         input.objects.pods.iter().filter(|pod| pods::is_provisionable(pod)).filter_map(|pod| still(&pod)).collect()
     }
@@ -117,9 +117,9 @@ impl Memory {
     #[must_use]
     pub fn after(input: &Input<'_>, options: &Options, plan: &Plan) -> Self {
         let by_uid: BTreeMap<&str, &Pod> = input.objects.pods.iter().map(|pod| (pod.metadata.uid.as_str(), pod)).collect();
-        let mut said: Vec<Said> = Vec::new();
-        let mut pods: BTreeMap<String, Known> = BTreeMap::new();
-        for left in plan.left_out.iter().filter(|left| lasting(&left.reason)).take(PODS_MAX) {
+        let mut said: Vec<StoredReason> = Vec::new();
+        let mut pods: BTreeMap<String, StoredPod> = BTreeMap::new();
+        for left in plan.left_out.iter().filter(|left| is_lasting(&left.reason)).take(PODS_MAX) {
             let Some(pod) = by_uid.get(left.pod.uid.as_str()) else { continue };
             let mut message = left.reason.to_string();
             // What is left of a limit depends on what other pods needed of it in the same pass. All reasons of that kind say
@@ -129,14 +129,14 @@ impl Memory {
                 message.truncate(end);
                 message.push('…');
             }
-            let reason = Said(left.reason.category().to_owned(), message);
+            let reason = StoredReason(left.reason.category().to_owned(), message);
             let at = said.iter().position(|known| *known == reason).unwrap_or_else(|| {
                 said.push(reason);
                 said.len() - 1
             });
-            let social = is_social(pod) || shares || !options.default_spread.is_empty();
-            pods.insert(left.pod.uid.clone(), Known(look(pod), social, at));
-            if said.len() >= SAID_MAX {
+            let depends_on_others = depends_on_other_pods(pod) || shares || !options.default_spread.is_empty();
+            pods.insert(left.pod.uid.clone(), StoredPod(pod_hash(pod), depends_on_others, at));
+            if said.len() >= REASONS_MAX {
                 break;
             }
         }
@@ -170,7 +170,7 @@ impl Memory {
 }
 
 /// Reasons that hold until something changes; others are gone with the pass.
-fn lasting(reason: &Reason) -> bool {
+fn is_lasting(reason: &Reason) -> bool {
     let passed = matches!(reason, Reason::Pools(said) if said.iter().any(|says| matches!(says.cause, Cause::TurnPassed)));
     !passed
         && !matches!(
@@ -180,14 +180,14 @@ fn lasting(reason: &Reason) -> bool {
 }
 
 /// Everything that scheduling sees of a pod.
-fn look(pod: &Pod) -> u64 {
+fn pod_hash(pod: &Pod) -> u64 {
     let mut hash = Hash::new();
     hash.text(&pod.metadata.namespace).object(&pod.metadata.labels).object(&pod.metadata.owner_references).object(&pod.spec);
     hash.object(&pod.status.container_statuses);
     hash.0
 }
 
-fn is_social(pod: &Pod) -> bool {
+fn depends_on_other_pods(pod: &Pod) -> bool {
     let affinity = pod.spec.affinity.as_ref();
     !pod.spec.topology_spread_constraints.is_empty() || affinity.is_some_and(|a| a.pod_affinity.is_some() || a.pod_anti_affinity.is_some())
 }
@@ -270,7 +270,7 @@ fn catalog(types: &[InstanceType]) -> u64 {
     hash.0
 }
 
-fn room(input: &Input<'_>, node: &StateNode) -> Room {
+fn room(input: &Input<'_>, node: &StateNode) -> NodeRoom {
     let mut is = Hash::new();
     is.object(node.labels()).object(&node.simulated_taints()).object(&node.capacity());
     is.number(u64::from(node.marked_for_deletion)).number(u64::from(node.initialized()));
@@ -289,7 +289,7 @@ fn room(input: &Input<'_>, node: &StateNode) -> Room {
             used.insert(Hash::new().text(&pod.metadata.namespace).text(claim).0);
         }
     }
-    Room { is: is.0, free: free.iter().map(|(name, amount)| (name.to_owned(), amount.milli())).collect(), used }
+    NodeRoom { is: is.0, free: free.iter().map(|(name, amount)| (name.to_owned(), amount.milli())).collect(), used }
 }
 
 fn all_nodes(input: &Input<'_>) -> u64 {

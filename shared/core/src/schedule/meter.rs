@@ -16,7 +16,7 @@ pub(crate) const MACHINE_CLOSER: usize = 20;
 /// A look at a machine to be asked for, up to the types that have the room.
 pub(crate) const CLAIM: usize = 40;
 /// A glance at an open machine's room alone.
-pub(crate) const GLANCE: usize = 3;
+pub(crate) const QUICK_CHECK: usize = 3;
 /// One group of types with the same daemons.
 pub(crate) const DAEMONS: usize = 6;
 /// One topology group that is asked, without its domains.

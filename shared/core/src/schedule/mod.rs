@@ -1,19 +1,20 @@
 //! Where pending pods go: onto what exists, onto machines to ask for, or nowhere, with reasons.
 
+mod affinity_check;
 mod aim;
-mod assortment;
 mod bits;
 mod bound;
 mod catalog;
-mod company;
+mod catalog_index;
+mod cheapest_fit;
 mod defaults;
 mod explain;
 mod finish;
+mod first_fit;
 mod fit;
-mod forms;
 mod groups;
 mod hash;
-mod intake;
+mod instance_types;
 mod intern;
 mod limits;
 mod machines;
@@ -22,37 +23,36 @@ mod meter;
 mod objective;
 mod order;
 mod packing;
-mod place;
 mod plan;
 mod pod;
+mod pod_classes;
 mod pools;
+mod preferences;
 mod prepared;
+mod price_index;
 mod problem;
 mod reason;
+mod refill;
+mod relaxation;
 mod repack;
-mod selecting;
-mod shop;
+mod selectors;
 mod state;
-mod stock;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod thrift;
 mod topology;
-mod wishes;
-mod yard;
 
 pub(crate) use order::with_ties;
 pub(crate) use prepared::Prepared;
 
-pub use assortment::Assortment;
+pub use instance_types::Assortment;
 pub use memory::{Memory, Settled};
 pub use objective::machine_cost_fault;
 pub use plan::{Besides, Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
+pub use preferences::{WishCost, price_of_wishes};
 pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolSays, PortTaken, Reason, RuledOut};
 pub use whittle_api::k8s::Workloads;
 pub use whittle_api::objective::{MACHINE_COST, Objective};
-pub use wishes::{WishCost, price_of_wishes};
 
 use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -195,12 +195,12 @@ pub fn solve(input: &Input<'_>, options: &Options) -> Plan {
     let mut problem = problem::build(input, options);
     if !problem.any_pool {
         // Without NodePools nothing is decided, as the reference has it: every pod is told so.
-        return nobody(&problem);
+        return plan_without_pools(&problem);
     }
     packing::best(&mut problem, options)
 }
 
-fn nobody(problem: &problem::Problem<'_>) -> Plan {
+fn plan_without_pools(problem: &problem::Problem<'_>) -> Plan {
     let mut left_out = problem.refused.clone();
     let pods = problem.queue.iter().map(|entry| problem.pods[entry.pod]);
     left_out.extend(pods.map(|p| LeftOut { pod: PodRef::of(p), reason: Reason::NoNodePools }));

@@ -1,17 +1,17 @@
 //! Several ways of packing compete; the reference's own is always among them, so that no plan is worse than its.
 
+use super::affinity_check;
 use super::aim::Aim;
 use super::bound::{fewest_machines, lower_bound};
 use super::catalog::NO_PRICE;
-use super::company;
 use super::finish;
-use super::fit::Freedom;
-use super::limits::{self, GUARD};
-use super::place::{Choice, FirstFit, Outcome};
+use super::first_fit::{Choice, FirstFit, Outcome};
+use super::fit::PackingOptions;
+use super::limits::{self, SPOT_TYPES_KEPT};
 use super::pod::{Class, Entry};
 use super::problem::Problem;
 use super::repack;
-use super::topology::Kind;
+use super::topology::GroupKind;
 use super::{Besides, Cursor, Objective, Options, Packing, Plan};
 use crate::pods::is_virtual;
 use std::cmp::Reverse;
@@ -19,27 +19,27 @@ use std::collections::BTreeSet;
 use whittle_units::Price;
 
 /// With an effort of one, the improvement of a packing may take this much work, and this part of what the packing took.
-const LEAST_WORK: u64 = 70_000;
-const SHARE: u64 = 2;
+const WORK_MIN: u64 = 70_000;
+const WORK_DIVISOR: u64 = 2;
 /// With more pods than this, other ways are only tried until all pods have a place, but for one that fills machines up where that
 /// could save many: the work is better spent on improving.
-const MANY_PODS: usize = 4_000;
+const STRATEGY_PODS_MAX: usize = 4_000;
 
 /// The name of the reference's packing.
-const PLAIN: &str = "first fit";
+const KARPENTER: &str = "first fit";
 
 /// A packing that competes.
 pub(crate) struct Candidate {
     pub(crate) name: &'static str,
     /// Its claims were opened with the smallest types alone.
     narrow: bool,
-    missed: Missed,
+    shortfall: Shortfall,
     pub(crate) outcome: Outcome,
 }
 
 /// What a packing fails in, the gravest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Missed {
+struct Shortfall {
     /// Pods that there are without a place where they may be.
     real: usize,
     /// The same, with those that a buffer only keeps room for.
@@ -48,28 +48,28 @@ struct Missed {
     misplaced: usize,
 }
 
-impl Missed {
+impl Shortfall {
     fn of(p: &Problem<'_>, outcome: &Outcome, misplaced: &BTreeSet<u32>) -> Self {
         let placed_wrong = misplaced.iter().map(|pod| *pod as usize);
-        let wrong = placed_wrong.chain(outcome.left.iter().map(|(entry, _)| entry.pod));
+        let wrong = placed_wrong.chain(outcome.unplaced.iter().map(|(entry, _)| entry.pod));
         let real = wrong.filter(|pod| !is_virtual(p.pods[*pod])).count();
-        Self { real, all: outcome.left.len() + misplaced.len(), misplaced: misplaced.len() }
+        Self { real, all: outcome.unplaced.len() + misplaced.len(), misplaced: misplaced.len() }
     }
 }
 
 /// The cheapest plan among those that leave out the fewest pods.
 pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
-    let queue = in_turn(p, &options.cursor);
+    let queue = queue_from_cursor(p, &options.cursor);
     let budget = options.work_budget.unwrap_or(u64::MAX);
-    let mut outcome = plain(p, options, &queue, budget);
+    let mut outcome = karpenter_packing(p, options, &queue, budget);
     let mut work = outcome.work;
-    let mut packing = PLAIN;
+    let mut packing = KARPENTER;
     // What does not finish in one run is not worth a second look in the same run.
-    if options.packing == Packing::Best && outcome.unseen.is_empty() {
-        let field = field(p, options, &queue, outcome, &mut work);
-        (packing, outcome) = match winner(p, options, field, &mut work) {
+    if options.packing == Packing::Best && outcome.unconsidered.is_empty() {
+        let candidates = candidates(p, options, &queue, outcome, &mut work);
+        (packing, outcome) = match winner(p, options, candidates, &mut work) {
             Some(won) => (won.name, won.outcome),
-            None => (PLAIN, plain(p, options, &queue, budget)),
+            None => (KARPENTER, karpenter_packing(p, options, &queue, budget)),
         };
     }
     // Nobody asks what a simulation could cost at least, and there are many of them.
@@ -80,11 +80,12 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
     plan.work = work;
     plan.lower_bound = bound;
     plan.besides = besides;
-    if !outcome.unseen.is_empty() {
-        let unseen: BTreeSet<usize> = outcome.unseen.iter().map(|e| e.pod).collect();
+    if !outcome.unconsidered.is_empty() {
+        let unconsidered: BTreeSet<usize> = outcome.unconsidered.iter().map(|e| e.pod).collect();
         let uid = |e: &Entry| p.pods[e.pod].metadata.uid.clone();
         let before = &options.cursor.considered;
-        let considered: BTreeSet<String> = queue.iter().filter(|e| !unseen.contains(&e.pod) || before.contains(&uid(e))).map(uid).collect();
+        let considered: BTreeSet<String> =
+            queue.iter().filter(|e| !unconsidered.contains(&e.pod) || before.contains(&uid(e))).map(uid).collect();
         // The round ends when every pod has had its turn; the next one starts afresh.
         plan.cursor = (considered.len() < queue.len()).then_some(Cursor { considered });
     }
@@ -101,60 +102,63 @@ fn besides(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Option<
 }
 
 /// The reference's own packing.
-fn plain(p: &mut Problem<'_>, options: &Options, queue: &[Entry], budget: u64) -> Outcome {
-    FirstFit::new(p, options, Freedom::NONE, Choice::FewestPods, budget).run(queue)
+fn karpenter_packing(p: &mut Problem<'_>, options: &Options, queue: &[Entry], budget: u64) -> Outcome {
+    FirstFit::new(p, options, PackingOptions::KARPENTER, Choice::FewestPods, budget).run(queue)
 }
 
 /// The reference's packing and its rivals, as far as they finish within the budget.
-fn field(p: &mut Problem<'_>, options: &Options, queue: &[Entry], reference: Outcome, work: &mut u64) -> Vec<Candidate> {
+fn candidates(p: &mut Problem<'_>, options: &Options, queue: &[Entry], karpenter: Outcome, work: &mut u64) -> Vec<Candidate> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
     // Where the rules of the reference leave open who comes first, every plan may do as it does (ADR 0019).
-    let tolerated = company::misplaced(p, &reference.state);
-    let least = Missed::of(p, &reference, &tolerated);
-    let nobody = BTreeSet::new();
-    let (mut fewest, left) = (least, Missed::of(p, &reference, &nobody));
-    let ways = ways(&reference);
+    let tolerated = affinity_check::misplaced(p, &karpenter.state);
+    let least = Shortfall::of(p, &karpenter, &tolerated);
+    let none = BTreeSet::new();
+    let (mut fewest, left) = (least, Shortfall::of(p, &karpenter, &none));
+    let strategies = strategies(&karpenter);
     // Where pods that repel each other need most of the machines anyway, there is little to fill up.
-    let fills = fewest_machines(p, &reference) * 2 < reference.state.claims.len();
-    let mut out = vec![Candidate { name: PLAIN, narrow: false, missed: least, outcome: reference }];
-    for way in ways {
+    let fills = fewest_machines(p, &karpenter) * 2 < karpenter.state.claims.len();
+    let mut out = vec![Candidate { name: KARPENTER, narrow: false, shortfall: least, outcome: karpenter }];
+    for strategy in strategies {
         if *work >= budget {
             break;
         }
-        if queue.len() > MANY_PODS && fewest.all == 0 && !(way.order == Order::Blended && way.choice == Choice::Aimed(Aim::Any) && fills) {
+        if queue.len() > STRATEGY_PODS_MAX
+            && fewest.all == 0
+            && !(strategy.order == Order::Blended && strategy.choice == Choice::Aimed(Aim::Any) && fills)
+        {
             continue;
         }
-        let mut order = way.order.sort(p, queue);
+        let mut order = strategy.order.sort(p, queue);
         real_first(p, &mut order);
-        let mut outcome = FirstFit::new(p, options, way.freedom, way.choice, budget - *work).run(&order);
+        let mut outcome = FirstFit::new(p, options, strategy.packing_options, strategy.choice, budget - *work).run(&order);
         *work += outcome.work;
-        let misplaced = company::send_back(p, &mut outcome, &tolerated);
-        let missed = Missed::of(p, &outcome, &misplaced);
-        if outcome.unseen.is_empty() && missed <= fewest && Missed::of(p, &outcome, &nobody) <= left {
-            fewest = missed;
-            out.push(Candidate { name: way.name, narrow: way.freedom.narrow, missed, outcome });
+        let misplaced = affinity_check::unplace_misplaced(p, &mut outcome, &tolerated);
+        let shortfall = Shortfall::of(p, &outcome, &misplaced);
+        if outcome.unconsidered.is_empty() && shortfall <= fewest && Shortfall::of(p, &outcome, &none) <= left {
+            fewest = shortfall;
+            out.push(Candidate { name: strategy.name, narrow: strategy.packing_options.narrow, shortfall, outcome });
         }
     }
-    out.retain(|candidate| candidate.missed == fewest);
+    out.retain(|candidate| candidate.shortfall == fewest);
     out
 }
 
 /// All packings that compete for the whole queue.
 #[cfg(test)]
-pub(crate) fn entered(p: &mut Problem<'_>, options: &Options) -> Vec<Candidate> {
+pub(crate) fn all_candidates(p: &mut Problem<'_>, options: &Options) -> Vec<Candidate> {
     let queue = p.queue.clone();
-    let reference = plain(p, options, &queue, u64::MAX);
-    field(p, options, &queue, reference, &mut 0)
+    let karpenter = karpenter_packing(p, options, &queue, u64::MAX);
+    candidates(p, options, &queue, karpenter, &mut 0)
 }
 
 /// The cheapest of the field, improved, that breaks nothing that was settled; the next best if it does.
-pub(crate) fn winner(p: &mut Problem<'_>, options: &Options, field: Vec<Candidate>, work: &mut u64) -> Option<Candidate> {
+pub(crate) fn winner(p: &mut Problem<'_>, options: &Options, candidates: Vec<Candidate>, work: &mut u64) -> Option<Candidate> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
     // Where the reference's packing competes, nothing that is dearer by the hour wins.
-    let plain = field.iter().find(|candidate| candidate.name == PLAIN);
-    let most = plain.map(|plain| cost(p, options.objective, &plain.outcome).price);
-    let mut priced = Vec::with_capacity(field.len());
-    for mut candidate in field {
+    let karpenter = candidates.iter().find(|candidate| candidate.name == KARPENTER);
+    let most = karpenter.map(|karpenter| cost(p, options.objective, &karpenter.outcome).price);
+    let mut priced = Vec::with_capacity(candidates.len());
+    for mut candidate in candidates {
         *work += improve(p, options, &mut candidate.outcome, budget.saturating_sub(*work));
         let cost = cost(p, options.objective, &candidate.outcome);
         if most.is_none_or(|most| cost.price <= most) {
@@ -166,10 +170,10 @@ pub(crate) fn winner(p: &mut Problem<'_>, options: &Options, field: Vec<Candidat
     priced.into_iter().map(|(_, candidate)| candidate).find_map(|mut candidate| {
         let st = &mut candidate.outcome.state;
         if candidate.narrow {
-            st.widen(p);
+            st.widen_types(p);
         }
         let within = st.keep_within_limits(p);
-        let sound = within && st.keeps_its_word(p) && company::misplaced(p, st).len() == candidate.missed.misplaced;
+        let sound = within && st.is_launchable(p) && affinity_check::misplaced(p, st).len() == candidate.shortfall.misplaced;
         sound.then_some(candidate)
     })
 }
@@ -186,14 +190,14 @@ fn improve(p: &mut Problem<'_>, options: &Options, outcome: &mut Outcome, budget
     if options.simulation.is_some() || options.effort == 0 {
         return 0;
     }
-    let share = u64::from(options.effort).saturating_mul(LEAST_WORK + outcome.work / SHARE);
+    let share = u64::from(options.effort).saturating_mul(WORK_MIN + outcome.work / WORK_DIVISOR);
     let st = &mut outcome.state;
-    let keep = [GUARD, 1].into_iter().find(|keep| st.charge_all(p, *keep));
+    let keep = [SPOT_TYPES_KEPT, 1].into_iter().find(|keep| st.charge_all(p, *keep));
     keep.map_or(0, |keep| repack::improve(p, st, keep, options.objective, share.min(budget)))
 }
 
 /// The queue, with those last that had their turn in this round.
-fn in_turn(p: &Problem<'_>, cursor: &Cursor) -> Vec<Entry> {
+fn queue_from_cursor(p: &Problem<'_>, cursor: &Cursor) -> Vec<Entry> {
     let mut queue = p.queue.clone();
     if !cursor.considered.is_empty() {
         queue.sort_by_key(|e| cursor.considered.contains(&p.pods[e.pod].metadata.uid));
@@ -202,9 +206,9 @@ fn in_turn(p: &Problem<'_>, cursor: &Cursor) -> Vec<Entry> {
 }
 
 /// One way of packing.
-struct Way {
+struct Strategy {
     name: &'static str,
-    freedom: Freedom,
+    packing_options: PackingOptions,
     choice: Choice,
     order: Order,
 }
@@ -216,7 +220,7 @@ enum Order {
     /// By the largest share of what all pods together ask for.
     Largest,
     /// Those first that the fewest instance types have a place for: who is less choosy finds another.
-    Choosiest,
+    FewestTypes,
     /// Pods that repel others on a machine first: they need a machine each, which the others may fill.
     Repelling,
     /// Pods that repel others anywhere first, which need a domain that is empty still; then whatever else is bound to other pods: who is
@@ -226,27 +230,27 @@ enum Order {
     Blended,
 }
 
-fn ways(reference: &Outcome) -> Vec<Way> {
-    let way = |name, freedom, choice, order| Way { name, freedom, choice, order };
+fn strategies(karpenter: &Outcome) -> Vec<Strategy> {
+    let strategy = |name, packing_options, choice, order| Strategy { name, packing_options, choice, order };
     let mut out = vec![
-        way("repelling first, cheapest fit", Freedom::FULL, Choice::Cheapest, Order::Repelling),
-        way("largest first, cheapest fit", Freedom::FULL, Choice::Cheapest, Order::Largest),
-        way("largest first, filled up", Freedom::FULL, Choice::Aimed(Aim::Any), Order::Largest),
-        way("blended, filled up", Freedom::FULL, Choice::Aimed(Aim::Any), Order::Blended),
-        way("blended, filled up by price", Freedom::FULL, Choice::Aimed(Aim::ByPrice), Order::Blended),
-        way("blended, smaller ones filled up", Freedom::FULL, Choice::Aimed(Aim::Smaller), Order::Blended),
+        strategy("repelling first, cheapest fit", PackingOptions::UNRESTRICTED, Choice::Cheapest, Order::Repelling),
+        strategy("largest first, cheapest fit", PackingOptions::UNRESTRICTED, Choice::Cheapest, Order::Largest),
+        strategy("largest first, filled up", PackingOptions::UNRESTRICTED, Choice::Aimed(Aim::Any), Order::Largest),
+        strategy("blended, filled up", PackingOptions::UNRESTRICTED, Choice::Aimed(Aim::Any), Order::Blended),
+        strategy("blended, filled up by price", PackingOptions::UNRESTRICTED, Choice::Aimed(Aim::ByPrice), Order::Blended),
+        strategy("blended, smaller ones filled up", PackingOptions::UNRESTRICTED, Choice::Aimed(Aim::Smaller), Order::Blended),
     ];
-    if !reference.left.is_empty() {
-        out.insert(0, way("first fit, pinned", Freedom::FULL, Choice::FewestPods, Order::Queue));
-        let scarce = Freedom { scarce: true, ..Freedom::FULL };
-        out.insert(1, way("first fit, scarcest domains first", scarce, Choice::FewestPods, Order::Queue));
-        out.insert(2, way("choosiest first", Freedom::FULL, Choice::FewestPods, Order::Choosiest));
-        let lean = Freedom { keep: 1, ..Freedom::FULL };
-        out.push(way("first fit, constrained first", Freedom::FULL, Choice::FewestPods, Order::Constrained));
-        out.push(way("first fit, one type charged", lean, Choice::FewestPods, Order::Queue));
-        out.push(way("repelling first, one type charged", lean, Choice::Cheapest, Order::Repelling));
-        let narrow = Freedom { narrow: true, ..lean };
-        out.push(way("smallest types, cheapest fit", narrow, Choice::Cheapest, Order::Queue));
+    if !karpenter.unplaced.is_empty() {
+        out.insert(0, strategy("first fit, pinned", PackingOptions::UNRESTRICTED, Choice::FewestPods, Order::Queue));
+        let scarce = PackingOptions { scarce: true, ..PackingOptions::UNRESTRICTED };
+        out.insert(1, strategy("first fit, scarcest domains first", scarce, Choice::FewestPods, Order::Queue));
+        out.insert(2, strategy("choosiest first", PackingOptions::UNRESTRICTED, Choice::FewestPods, Order::FewestTypes));
+        let lean = PackingOptions { keep: 1, ..PackingOptions::UNRESTRICTED };
+        out.push(strategy("first fit, constrained first", PackingOptions::UNRESTRICTED, Choice::FewestPods, Order::Constrained));
+        out.push(strategy("first fit, one type charged", lean, Choice::FewestPods, Order::Queue));
+        out.push(strategy("repelling first, one type charged", lean, Choice::Cheapest, Order::Repelling));
+        let narrow = PackingOptions { narrow: true, ..lean };
+        out.push(strategy("smallest types, cheapest fit", narrow, Choice::Cheapest, Order::Queue));
     }
     out
 }
@@ -269,13 +273,13 @@ impl Order {
             .classes
             .iter()
             .map(|c| {
-                let groups = c.forms[0].owned.iter().map(|g| &p.groups[g.0 as usize]);
-                groups.filter(|g| g.kind == Kind::Anti && g.by_host).any(|g| g.selects.has(c.labels))
+                let groups = c.relaxations[0].owned.iter().map(|g| &p.groups[g.0 as usize]);
+                groups.filter(|g| g.kind == GroupKind::Anti && g.by_host).any(|g| g.selects.has(c.labels))
             })
             .collect();
         match self {
             Order::Queue => {}
-            Order::Choosiest => {
+            Order::FewestTypes => {
                 let choices: Vec<usize> = (0..p.classes.len()).map(|class| choices(p, class)).collect();
                 out.sort_by_key(|e| (choices[e.class.0 as usize], Reverse(shares[e.class.0 as usize])));
             }
@@ -293,8 +297,8 @@ impl Order {
 
 /// How a pod of the class is bound to others whatever wishes it gives up: 2 if it repels some, 1 by another rule, 0 not at all.
 fn ties(p: &Problem<'_>, class: &Class) -> u8 {
-    let owned = class.forms.last().map(|form| &form.owned[..]).unwrap_or_default();
-    let repels = owned.iter().any(|g| p.groups[g.0 as usize].kind == Kind::Anti);
+    let owned = class.relaxations.last().map(|relaxation| &relaxation.owned[..]).unwrap_or_default();
+    let repels = owned.iter().any(|g| p.groups[g.0 as usize].kind == GroupKind::Anti);
     if repels { 2 } else { u8::from(!owned.is_empty()) }
 }
 
@@ -326,10 +330,10 @@ fn blended(p: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i128]) ->
 /// How many instance types, of all NodePools, have a place for a pod of the class alone.
 fn choices(p: &mut Problem<'_>, class: usize) -> usize {
     let class = std::rc::Rc::clone(&p.classes[class]);
-    let form = class.forms.last().expect("a class has at least one form");
+    let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     let mut count = 0;
     for pool in 0..p.pools.len() {
-        let Some(set) = p.merge(p.pools[pool].set, form.full, true) else { continue };
+        let Some(set) = p.merge(p.pools[pool].set, relaxation.full, true) else { continue };
         let catalog = p.pools[pool].catalog;
         let view = p.view(catalog, set);
         let mut types = p.pools[pool].types.clone();
@@ -355,9 +359,9 @@ fn cost(p: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> Cost {
     for claim in &outcome.state.claims {
         let catalog = p.pools[claim.pool].catalog;
         let view = p.view(catalog, claim.set);
-        let reserved = if claim.held.is_empty() { None } else { reserved_price(p, claim) };
+        let reserved = if claim.reservations.is_empty() { None } else { reserved_price(p, claim) };
         let price = reserved.or_else(|| view.cheapest(&claim.types).map(|(_, n)| n)).unwrap_or(NO_PRICE);
-        let keep = limits::kept_types(p, catalog, &view);
+        let keep = limits::types_to_keep(p, catalog, &view);
         let missing = keep.saturating_sub(claim.types.count()) as f64 / keep as f64;
         let risk = if objective == Objective::Balanced && reserved.is_none() { RISK * missing * price as f64 } else { 0.0 };
         out.price += u128::from(price);
@@ -368,6 +372,7 @@ fn cost(p: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> Cost {
 
 /// A claim that holds reservations is pinned to them.
 fn reserved_price(p: &Problem<'_>, claim: &super::state::Claim) -> Option<u64> {
-    let kinds = p.catalogs[p.pools[claim.pool].catalog].kinds.iter().filter(|k| k.reservation.is_some_and(|r| claim.held.contains(&r)));
+    let kinds =
+        p.catalogs[p.pools[claim.pool].catalog].kinds.iter().filter(|k| k.reservation.is_some_and(|r| claim.reservations.contains(&r)));
     kinds.flat_map(|k| claim.types.iter().map(|t| k.price[t])).min()
 }

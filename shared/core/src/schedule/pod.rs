@@ -23,7 +23,7 @@ pub(crate) struct ClassId(pub(crate) u32);
 
 /// One step of the ladder: the pod with some of its wishes dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Form {
+pub(crate) struct Relaxation {
     /// Number of the form, over all classes.
     pub(crate) id: usize,
     /// What a node must satisfy, wishes included; without the host name.
@@ -56,7 +56,7 @@ pub(crate) struct Class {
     pub(crate) requests: Vec<i64>,
     pub(crate) asks: Resources,
     /// From most to least wishful; never empty.
-    pub(crate) forms: Vec<Form>,
+    pub(crate) relaxations: Vec<Relaxation>,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) volumes: Vec<VolumeUse>,
     /// Alternatives, in order; empty: anywhere.
@@ -69,7 +69,7 @@ pub(crate) struct Class {
     /// How many pods of the pass are in the class.
     pub(crate) size: usize,
     /// Comes from a node that stays in a simulation only in thought: may not use nodes that rest.
-    pub(crate) avoids_resting: bool,
+    pub(crate) avoids_spared: bool,
     /// Asks for dynamic resources.
     pub(crate) resource_claims: bool,
 }

@@ -5,7 +5,7 @@ use super::catalog::{Catalog, Dims, Reservations, View};
 use super::hash::Map;
 use super::intern::{Key, SetId, Val};
 use super::pod::{TaintsId, TolerationId};
-use super::problem::{Ground, Marks};
+use super::problem::{ProblemBuilder, TaintTable};
 use super::topology::Group;
 use super::{Input, MinValuesPolicy};
 use crate::pods::{self, HostPort};
@@ -54,14 +54,14 @@ impl Pool<'_> {
 
 /// The catalogs of a problem; NodePools with the same list share one.
 #[derive(Default)]
-pub(crate) struct Shelf {
+pub(crate) struct CatalogSet {
     pub(crate) catalogs: Vec<Catalog>,
     of: BTreeMap<usize, usize>,
 }
 
 /// A NodePool that nothing can be bought for.
 #[derive(Clone, Debug)]
-pub(crate) struct Empty<'a> {
+pub(crate) struct UnusablePool<'a> {
     pub(crate) source: &'a NodePool,
     /// Its catalog, its requirements and labels, and its taints; nothing when it is offered no type at all.
     pub(crate) offered: Option<(usize, SetId, TaintsId)>,
@@ -70,7 +70,7 @@ pub(crate) struct Empty<'a> {
 pub(crate) struct Pools<'a> {
     pub(crate) list: Vec<Pool<'a>>,
     /// In trial order.
-    pub(crate) empty: Vec<Empty<'a>>,
+    pub(crate) unusable: Vec<UnusablePool<'a>>,
     /// Some NodePool was there, even if none is usable.
     pub(crate) any: bool,
 }
@@ -87,7 +87,7 @@ pub(crate) fn ordered(pools: &[NodePool]) -> Vec<&NodePool> {
 pub(crate) fn well_known(input: &Input<'_>) -> BTreeSet<String> {
     let mut out: BTreeSet<String> = labels::WELL_KNOWN.iter().map(|k| (*k).to_owned()).collect();
     for types in input.catalog.values() {
-        for key in &types.stock().label_keys {
+        for key in &types.index().label_keys {
             if !out.contains(key) {
                 out.insert(key.clone());
             }
@@ -98,26 +98,26 @@ pub(crate) fn well_known(input: &Input<'_>) -> BTreeSet<String> {
 
 /// Makes the templates. A NodePool whose own requirements leave no type is dropped.
 pub(crate) fn build<'a>(
-    ground: &mut Ground<'_>,
+    builder: &mut ProblemBuilder<'_>,
     pools: &[&'a NodePool],
     dims: &Dims,
     daemons: &[Pod],
     reservations: &mut Reservations,
-    shelf: &mut Shelf,
+    catalog_set: &mut CatalogSet,
 ) -> Pools<'a> {
     let mut list = Vec::new();
-    let mut empty = Vec::new();
-    let Ground { well_known, names, .. } = ground;
+    let mut unusable = Vec::new();
+    let ProblemBuilder { well_known, names, .. } = builder;
     let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
     for source in pools {
-        let Some(types) = ground.input.catalog.get(&source.metadata.name).filter(|t| !t.is_empty()) else {
-            empty.push(Empty { source, offered: None });
+        let Some(types) = builder.input.catalog.get(&source.metadata.name).filter(|t| !t.is_empty()) else {
+            unusable.push(UnusablePool { source, offered: None });
             continue;
         };
         let at = std::sync::Arc::as_ptr(types) as usize;
-        let catalog = *shelf.of.entry(at).or_insert_with(|| {
-            shelf.catalogs.push(Catalog::of(types.stock(), &mut ground.names, dims, reservations));
-            shelf.catalogs.len() - 1
+        let catalog = *catalog_set.of.entry(at).or_insert_with(|| {
+            catalog_set.catalogs.push(Catalog::of(types.index(), &mut builder.names, dims, reservations));
+            catalog_set.catalogs.len() - 1
         });
         let mut labels = source.spec.template.metadata.labels.clone();
         labels.insert(labels::NODE_POOL.to_owned(), source.metadata.name.clone());
@@ -133,22 +133,22 @@ pub(crate) fn build<'a>(
         for only_while_scheduling in [labels::REGISTERED, labels::INITIALIZED] {
             reqs.add(only_while_scheduling.to_owned(), Allowed::one("true".to_owned()));
         }
-        let (set, _) = ground.split(&reqs);
-        let shelved = &mut shelf.catalogs[catalog];
-        let view = shelved.view(ground.sets.get(set), |k| well_known.contains(k));
-        let strict = ground.options.min_values == MinValuesPolicy::Strict;
-        let taints = ground.marks.taints(&source.spec.template.spec.taints);
-        if view.usable.is_empty() || strict && !min_values_met(shelved, &view, &view.usable) {
-            empty.push(Empty { source, offered: Some((catalog, set, taints)) });
+        let (set, _) = builder.split(&reqs);
+        let catalog_of_pool = &mut catalog_set.catalogs[catalog];
+        let view = catalog_of_pool.view(builder.sets.get(set), |k| well_known.contains(k));
+        let strict = builder.options.min_values == MinValuesPolicy::Strict;
+        let taints = builder.taint_table.taints(&source.spec.template.spec.taints);
+        if view.usable.is_empty() || strict && !min_values_met(catalog_of_pool, &view, &view.usable) {
+            unusable.push(UnusablePool { source, offered: Some((catalog, set, taints)) });
             continue;
         }
         let types = view.usable;
-        let daemons = daemon_groups(ground, daemons, set, &source.spec.template.spec.taints, shelved, &types, dims);
-        let (limits, node_limit) = remaining_limits(ground, source, dims);
-        let machine_cost = ground.options.besides(ground.input, source).nanos();
+        let daemons = daemon_groups(builder, daemons, set, &source.spec.template.spec.taints, catalog_of_pool, &types, dims);
+        let (limits, node_limit) = remaining_limits(builder, source, dims);
+        let machine_cost = builder.options.besides(builder.input, source).nanos();
         list.push(Pool { source, catalog, set, labels, taints, types, daemons, limits, node_limit, machine_cost });
     }
-    Pools { list, empty, any: !pools.is_empty() }
+    Pools { list, unusable, any: !pools.is_empty() }
 }
 
 /// Whether `types` keep as many distinct values as every key demands.
@@ -158,7 +158,7 @@ pub(crate) fn min_values_met(catalog: &Catalog, view: &View, types: &Bits) -> bo
 
 /// Groups the types by the daemons that would run on them. Daemons are taken to put up with soft taints.
 fn daemon_groups(
-    ground: &mut Ground<'_>,
+    builder: &mut ProblemBuilder<'_>,
     daemons: &[Pod],
     template: SetId,
     taints: &[whittle_api::k8s::Taint],
@@ -172,17 +172,17 @@ fn daemon_groups(
         if !pods::untolerated(&pod.spec.tolerations, &hard).is_empty() {
             continue;
         }
-        let terms: Vec<_> = pods::daemon_terms(pod).iter().map(|t| ground.split(t)).collect();
+        let terms: Vec<_> = pods::daemon_terms(pod).iter().map(|t| builder.split(t)).collect();
         let fits: Vec<SetId> = terms
             .into_iter()
             .filter(|(t, host)| {
-                let known = |k: &Key| ground.well_known.contains(ground.names.key_name(*k));
-                super::fit::may_be_new(host.as_ref()) && ground.sets.get(template).compatible(ground.sets.get(*t), known).is_ok()
+                let known = |k: &Key| builder.well_known.contains(builder.names.key_name(*k));
+                super::fit::allows_unnamed_host(host.as_ref()) && builder.sets.get(template).compatible(builder.sets.get(*t), known).is_ok()
             })
             .map(|(t, _)| t)
             .collect();
         for t in types.iter() {
-            if fits.iter().any(|asked| catalog.sets[t].intersects(ground.sets.get(*asked)).is_ok()) {
+            if fits.iter().any(|asked| catalog.sets[t].intersects(builder.sets.get(*asked)).is_ok()) {
                 running[t].push(d);
             }
         }
@@ -210,11 +210,11 @@ fn daemon_groups(
 }
 
 /// What a NodePool's limits leave beside its machines that stay.
-fn remaining_limits(ground: &Ground<'_>, pool: &NodePool, dims: &Dims) -> (Vec<Option<i64>>, Option<i64>) {
-    let input = ground.input;
+fn remaining_limits(builder: &ProblemBuilder<'_>, pool: &NodePool, dims: &Dims) -> (Vec<Option<i64>>, Option<i64>) {
+    let input = builder.input;
     let mut left = pool.spec.limits.clone();
     let limited = left.clone();
-    let candidates = ground.options.simulation.as_ref().map(|s| &s.candidates).filter(|_| !ground.open);
+    let candidates = builder.options.simulation.as_ref().map(|s| &s.candidates).filter(|_| !builder.reusable);
     let staying = input.nodes.iter().filter(|n| !n.marked_for_deletion && candidates.is_none_or(|c| !c.contains(n.name())));
     for node in staying.filter(|n| n.node_pool() == Some(&pool.metadata.name)) {
         left.subtract(&node.capacity());
@@ -224,30 +224,30 @@ fn remaining_limits(ground: &Ground<'_>, pool: &NodePool, dims: &Dims) -> (Vec<O
 }
 
 /// Which values topology keys could take on new machines, and under which taints.
-pub(crate) struct Universe {
+pub(crate) struct TopologyDomains {
     values: BTreeMap<Key, BTreeMap<Val, Vec<TaintsId>>>,
 }
 
-impl Universe {
+impl TopologyDomains {
     /// Whether anything can be bought, and in which limits, plays no part, not even where a NodePool can buy nothing at all.
-    pub(crate) fn of(pools: &Pools<'_>, catalogs: &[Catalog], groups: &[Group], ground: &Ground<'_>) -> Self {
+    pub(crate) fn of(pools: &Pools<'_>, catalogs: &[Catalog], groups: &[Group], builder: &ProblemBuilder<'_>) -> Self {
         let mut out = Self { values: BTreeMap::new() };
         let usable = pools.list.iter().map(|pool| (pool.catalog, pool.set, pool.taints));
-        let templates: Vec<_> = usable.chain(pools.empty.iter().filter_map(|pool| pool.offered)).collect();
+        let templates: Vec<_> = usable.chain(pools.unusable.iter().filter_map(|pool| pool.offered)).collect();
         let keys: BTreeSet<Key> = groups.iter().filter(|g| !g.by_host).map(|g| g.key).collect();
         for key in keys {
             let values = out.values.entry(key).or_default();
             for &(catalog, set, taints) in &templates {
-                let free = ground.marks.taints[taints.0 as usize].is_empty();
+                let free = builder.taint_table.taints[taints.0 as usize].is_empty();
                 let mut put = |v: &Val| {
                     let list = values.entry(*v).or_default();
                     if free {
                         *list = vec![taints];
-                    } else if list.iter().all(|t| !ground.marks.taints[t.0 as usize].is_empty()) && !list.contains(&taints) {
+                    } else if list.iter().all(|t| !builder.taint_table.taints[t.0 as usize].is_empty()) && !list.contains(&taints) {
                         list.push(taints);
                     }
                 };
-                let template = ground.sets.get(set).get(&key);
+                let template = builder.sets.get(set).get(&key);
                 if let Some(a) = template.filter(|a| a.operator() == Operator::In) {
                     a.listed().iter().for_each(&mut put);
                 }
@@ -265,8 +265,8 @@ impl Universe {
     }
 
     /// The domains of `key` that a pod with these tolerations could reach.
-    pub(crate) fn domains(&self, key: Key, reach: Option<TolerationId>, marks: &Marks) -> Vec<Val> {
-        let reachable = |taints: &[TaintsId]| reach.is_none_or(|r| taints.iter().any(|t| marks.tolerated(r, *t)));
+    pub(crate) fn domains(&self, key: Key, reach: Option<TolerationId>, taint_table: &TaintTable) -> Vec<Val> {
+        let reachable = |taints: &[TaintsId]| reach.is_none_or(|r| taints.iter().any(|t| taint_table.tolerated(r, *t)));
         self.values.get(&key).into_iter().flatten().filter(|(_, taints)| reachable(taints)).map(|(v, _)| *v).collect()
     }
 }

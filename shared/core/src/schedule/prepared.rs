@@ -4,11 +4,11 @@
 //! takes some of them out, puts their pods into the queue, and is solved. The answers are those of [`super::solve`].
 
 use super::bits::Bits;
-use super::groups::{Stand, Standing};
+use super::groups::{CountedIn, TopologyMembership};
 use super::pod::Entry;
-use super::problem::{self, Open, Problem};
+use super::problem::{self, Problem, ReusableProblem};
 use super::topology::Counts;
-use super::{Input, LeftOut, Options, Packing, Plan, nobody, packing};
+use super::{Input, LeftOut, Options, Packing, Plan, packing, plan_without_pools};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The question in the making.
@@ -16,7 +16,7 @@ pub(crate) struct Prepared<'a> {
     input: &'a Input<'a>,
     options: &'a Options,
     problem: Problem<'a>,
-    standing: Standing,
+    membership: TopologyMembership,
     /// Pods to place in every question, in queue order.
     always: Vec<Ranked>,
     /// By machine: its pods that would have to move, in queue order.
@@ -31,7 +31,7 @@ pub(crate) struct Prepared<'a> {
     /// By position in the input: position among the machines.
     machine_of: Vec<Option<usize>>,
     /// By position among the machines: whether it takes pending pods only.
-    rests: Vec<bool>,
+    spared: Vec<bool>,
     /// Whether the problem's machines say so.
     sparing: bool,
 }
@@ -56,12 +56,12 @@ impl<'a> Prepared<'a> {
         if input.objects.pods.iter().any(|pod| pod.metadata.is_deleting() && repels(pod)) {
             return None;
         }
-        let Open { problem, leaves, refused, standing } = problem::open(input, options);
+        let ReusableProblem { problem, simulated_from, refused, membership } = problem::build_reusable(input, options);
         let mut always = Vec::new();
         let mut moving = vec![Vec::new(); input.nodes.len()];
         for (rank, entry) in problem.queue.iter().enumerate() {
             let ranked = Ranked { rank, entry: *entry };
-            leaves[entry.pod].map_or(&mut always, |host| &mut moving[host]).push(ranked);
+            simulated_from[entry.pod].map_or(&mut always, |host| &mut moving[host]).push(ranked);
         }
         let mut machine_of = vec![None; input.nodes.len()];
         for (at, machine) in problem.machines.iter().enumerate() {
@@ -70,7 +70,7 @@ impl<'a> Prepared<'a> {
         let mut out = Self {
             input,
             options,
-            standing,
+            membership,
             always,
             moving,
             refused,
@@ -78,15 +78,15 @@ impl<'a> Prepared<'a> {
             limits: problem.pools.iter().map(|pool| (pool.limits.clone(), pool.node_limit)).collect(),
             host_of: input.nodes.iter().enumerate().map(|(host, node)| (node.name(), host)).collect(),
             machine_of,
-            rests: problem.machines.iter().map(|machine| machine.rests).collect(),
+            spared: problem.machines.iter().map(|machine| machine.spared).collect(),
             sparing: true,
             problem,
         };
         for host in 0..input.nodes.len() {
-            for (group, stand) in out.counted_on(host) {
-                match stand {
-                    Stand::Host => out.counts[group].hosts.add(host, 1),
-                    Stand::Domain(val) => out.counts[group].add(val, 1, &out.problem.names),
+            for (group, counted_in) in out.counted_on(host) {
+                match counted_in {
+                    CountedIn::Host => out.counts[group].hosts.add(host, 1),
+                    CountedIn::Domain(val) => out.counts[group].add(val, 1, &out.problem.names),
                 }
             }
         }
@@ -95,7 +95,7 @@ impl<'a> Prepared<'a> {
 
     /// Whether the question can be asked at all: its machines are known and stay otherwise.
     pub(crate) fn knows(&self, candidates: &BTreeSet<String>) -> bool {
-        candidates.iter().all(|name| self.host_of.get(name.as_str()).is_some_and(|host| self.standing.offered(*host)))
+        candidates.iter().all(|name| self.host_of.get(name.as_str()).is_some_and(|host| self.membership.offered(*host)))
     }
 
     /// The plan without `candidates`, as a solve from scratch would find it. With `spare_recent` the pods that move do not
@@ -106,27 +106,27 @@ impl<'a> Prepared<'a> {
         queue.extend(hosts.iter().flat_map(|host| &self.moving[*host]));
         queue.sort_unstable_by_key(|ranked| ranked.rank);
         self.problem.queue = queue.into_iter().map(|ranked| ranked.entry).collect();
-        let refused = self.refused.iter().filter(|(leaves, _)| leaves.is_none_or(|host| hosts.contains(&host)));
+        let refused = self.refused.iter().filter(|(simulated_from, _)| simulated_from.is_none_or(|host| hosts.contains(&host)));
         self.problem.refused = refused.map(|(_, left)| left.clone()).collect();
-        self.problem.gone = Bits::none(self.problem.machines.len());
+        self.problem.excluded = Bits::none(self.problem.machines.len());
         for machine in hosts.iter().filter_map(|host| self.machine_of[*host]) {
-            self.problem.gone.insert(machine);
+            self.problem.excluded.insert(machine);
         }
         if self.sparing != spare_recent {
             self.sparing = spare_recent;
-            let machines = self.problem.machines.iter_mut().zip(&self.rests);
-            machines.for_each(|(machine, rests)| machine.rests = *rests && spare_recent);
+            let machines = self.problem.machines.iter_mut().zip(&self.spared);
+            machines.for_each(|(machine, spared)| machine.spared = *spared && spare_recent);
         }
         self.problem.counts = self.counts_without(&hosts);
-        self.leave_limits(&hosts);
+        self.set_limits_without(&hosts);
         if !self.problem.any_pool {
-            return nobody(&self.problem);
+            return plan_without_pools(&self.problem);
         }
         packing::best(&mut self.problem, self.options)
     }
 
     /// The groups that count a moving pod of the machine, once for each pod.
-    fn counted_on(&self, host: usize) -> Vec<(usize, Stand)> {
+    fn counted_on(&self, host: usize) -> Vec<(usize, CountedIn)> {
         let mut out = Vec::new();
         for ranked in &self.moving[host] {
             if self.problem.pods[ranked.entry.pod].metadata.is_deleting() {
@@ -135,8 +135,8 @@ impl<'a> Prepared<'a> {
             let class = &self.problem.classes[ranked.entry.class.0 as usize];
             for id in class.counted_by.iter().chain(&class.repels) {
                 let at = id.0 as usize;
-                let stand = self.standing.stand(at, &self.problem.groups[at], host, &self.problem.sets);
-                out.extend(stand.map(|stand| (at, stand)));
+                let counted_in = self.membership.counted_in(at, &self.problem.groups[at], host, &self.problem.sets);
+                out.extend(counted_in.map(|counted_in| (at, counted_in)));
             }
         }
         out
@@ -145,10 +145,10 @@ impl<'a> Prepared<'a> {
     fn counts_without(&self, hosts: &[usize]) -> Vec<Counts> {
         let mut out = self.counts.clone();
         for &host in hosts {
-            for (group, stand) in self.counted_on(host) {
-                match stand {
-                    Stand::Host => out[group].hosts.take(host),
-                    Stand::Domain(val) => out[group].take(val),
+            for (group, counted_in) in self.counted_on(host) {
+                match counted_in {
+                    CountedIn::Host => out[group].hosts.take(host),
+                    CountedIn::Domain(val) => out[group].take(val),
                 }
             }
         }
@@ -156,12 +156,12 @@ impl<'a> Prepared<'a> {
         for (at, group) in self.problem.groups.iter().enumerate().filter(|(_, group)| !group.by_host) {
             let mut leaving: BTreeMap<super::intern::Val, u32> = BTreeMap::new();
             for &host in hosts {
-                if let Some(Stand::Domain(val)) = self.standing.stand(at, group, host, &self.problem.sets) {
+                if let Some(CountedIn::Domain(val)) = self.membership.counted_in(at, group, host, &self.problem.sets) {
                     *leaving.entry(val).or_default() += 1;
                 }
             }
             for (val, count) in leaving {
-                if self.standing.known_only_by(at, val, count) {
+                if self.membership.known_only_by(at, val, count) {
                     out[at].forget(val);
                 }
             }
@@ -170,7 +170,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// NodePools' limits without the machines that go.
-    fn leave_limits(&mut self, hosts: &[usize]) {
+    fn set_limits_without(&mut self, hosts: &[usize]) {
         for (pool, (limits, node_limit)) in self.problem.pools.iter_mut().zip(&self.limits) {
             pool.limits.clone_from(limits);
             pool.node_limit = *node_limit;

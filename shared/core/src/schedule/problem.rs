@@ -2,13 +2,13 @@
 
 use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
-use super::groups::{Counted, Groups, Standing};
+use super::groups::{CountedMachine, Groups, TopologyMembership};
 use super::hash::Map;
 use super::intern::{Key, Names, SetId, Sets, Val, Vals};
 use super::meter::{self, Meter};
 use super::pod::{Class, ClassId, Entry, TaintsId, TolerationId};
-use super::pools::{Empty, Pool, Universe};
-use super::selecting::Selecting;
+use super::pools::{Pool, TopologyDomains, UnusablePool};
+use super::selectors::SelectingGroups;
 use super::state::MachineNow;
 use super::topology::{Counts, Group};
 use super::{Input, LeftOut, Options, PodRef, Reason};
@@ -31,19 +31,19 @@ pub(crate) struct Machine {
     pub(crate) start: MachineNow,
     pub(crate) attach_limits: BTreeMap<String, usize>,
     /// In a simulation: takes only pods that are pending anyway.
-    pub(crate) rests: bool,
+    pub(crate) spared: bool,
 }
 
 /// Tolerations and taints, each stored once.
 #[derive(Debug, Default)]
-pub(crate) struct Marks {
+pub(crate) struct TaintTable {
     pub(crate) tolerations: Vec<Vec<Toleration>>,
     toleration_of: Map<Vec<Toleration>, TolerationId>,
     pub(crate) taints: Vec<Vec<Taint>>,
     taints_of: Map<Vec<Taint>, TaintsId>,
 }
 
-impl Marks {
+impl TaintTable {
     pub(crate) fn tolerations(&mut self, list: &[Toleration]) -> TolerationId {
         if let Some(id) = self.toleration_of.get(list) {
             return *id;
@@ -75,13 +75,13 @@ pub(crate) struct Problem<'a> {
     pub(crate) names: Names,
     pub(crate) sets: Sets,
     pub(crate) dims: Dims,
-    pub(crate) marks: Marks,
+    pub(crate) taint_table: TaintTable,
     pub(crate) catalogs: Vec<Catalog>,
     pub(crate) reservations: Reservations,
     /// In trial order; only those with a usable type.
     pub(crate) pools: Vec<Pool<'a>>,
     /// Those that nothing can be bought for.
-    pub(crate) empty_pools: Vec<Empty<'a>>,
+    pub(crate) unusable_pools: Vec<UnusablePool<'a>>,
     /// Dynamic NodePools were there, usable or not.
     pub(crate) any_pool: bool,
     pub(crate) machines: Vec<Machine>,
@@ -98,13 +98,13 @@ pub(crate) struct Problem<'a> {
     pub(crate) well_known: BTreeSet<Key>,
     /// Keys that types do not define and of which some pod wants any value but some: with it a claim gets such a label, and
     /// others that ask for it may join then.
-    pub(crate) shunned: BTreeSet<Key>,
+    pub(crate) negated_custom_keys: BTreeSet<Key>,
     pub(crate) key: Keys,
     /// Pods that were refused before solving.
     pub(crate) refused: Vec<LeftOut>,
     pub(crate) state_nodes: &'a [StateNode],
     /// Positions in `machines` of those that are imagined gone after all.
-    pub(crate) gone: Bits,
+    pub(crate) excluded: Bits,
     /// By tolerations, then taints: whether all are tolerated.
     tolerated: Vec<Vec<bool>>,
     views: Map<(usize, SetId), Rc<View>>,
@@ -131,12 +131,12 @@ impl Keys {
 }
 
 /// What is collected before the pods' classes are known.
-pub(crate) struct Ground<'a> {
+pub(crate) struct ProblemBuilder<'a> {
     pub(crate) input: &'a Input<'a>,
     pub(crate) options: &'a Options,
     pub(crate) names: Names,
     pub(crate) sets: Sets,
-    pub(crate) marks: Marks,
+    pub(crate) taint_table: TaintTable,
     pub(crate) groups: Groups,
     pub(crate) well_known: BTreeSet<String>,
     pub(crate) volumes: Volumes<'a>,
@@ -145,10 +145,10 @@ pub(crate) struct Ground<'a> {
     /// Some NodePool has taints at all.
     pub(crate) pool_taints: bool,
     /// Which machines are imagined gone is not decided yet: any may be.
-    pub(crate) open: bool,
+    pub(crate) reusable: bool,
 }
 
-impl Ground<'_> {
+impl ProblemBuilder<'_> {
     /// Splits off what is asked of the host name and interns the rest.
     pub(crate) fn split(&mut self, reqs: &Requirements) -> (SetId, Option<Vals>) {
         let mut rest = reqs.clone();
@@ -166,20 +166,20 @@ impl Ground<'_> {
 pub(crate) struct Candidate<'a> {
     pub(crate) pod: &'a Pod,
     /// Comes from a simulated candidate and is not pending.
-    pub(crate) avoids_resting: bool,
+    pub(crate) avoids_spared: bool,
     /// The machine that it leaves only in a simulation; nothing for pods that are to be placed anyway.
-    pub(crate) leaves: Option<usize>,
+    pub(crate) simulated_from: Option<usize>,
 }
 
 /// A problem that can be narrowed to many questions about the same moment.
-pub(crate) struct Open<'a> {
+pub(crate) struct ReusableProblem<'a> {
     /// With all pods that may have to move in its queue, and counted where they are.
     pub(crate) problem: Problem<'a>,
     /// By position of a pod: the machine that it leaves only in a simulation.
-    pub(crate) leaves: Vec<Option<usize>>,
+    pub(crate) simulated_from: Vec<Option<usize>>,
     /// Pods that are refused, by the machine that they leave only in a simulation.
     pub(crate) refused: Vec<(Option<usize>, LeftOut)>,
-    pub(crate) standing: Standing,
+    pub(crate) membership: TopologyMembership,
 }
 
 /// Builds the problem of `input`.
@@ -188,87 +188,92 @@ pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'
 }
 
 /// Builds the problem of `input` with every machine in place and all pods of machines in the queue, to be narrowed.
-pub(crate) fn open<'a>(input: &'a Input<'a>, options: &'a Options) -> Open<'a> {
+pub(crate) fn build_reusable<'a>(input: &'a Input<'a>, options: &'a Options) -> ReusableProblem<'a> {
     assemble(input, options, true)
 }
 
-fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<'a> {
+fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, reusable: bool) -> ReusableProblem<'a> {
     let pools = super::pools::ordered(&input.objects.node_pools);
-    let mut ground = ground(input, options, &pools, open);
+    let mut builder = builder(input, options, &pools, reusable);
     let meter = Meter::default();
-    let (candidates, refused) = super::intake::pods_of(&ground);
+    let (candidates, refused) = super::pod_classes::pods_of(&builder);
     let in_pass: BTreeSet<*const Pod> = candidates.iter().map(|c| std::ptr::from_ref(c.pod)).collect();
-    let mut classes = super::intake::classes(&mut ground, &candidates);
+    let mut classes = super::pod_classes::classes(&mut builder, &candidates);
     let daemons = crate::pods::daemon_pods(&input.objects.daemon_sets, &input.objects.pods);
-    let dims = super::intake::dims(&classes.list, &daemons, input);
+    let dims = super::pod_classes::dims(&classes.list, &daemons, input);
     classes.measure(&dims);
     // Nobody waits, in most runs: then it does not matter who is where.
-    let idle = candidates.is_empty() && !open;
-    let counted = if idle { Vec::new() } else { super::machines::counted(&mut ground, &in_pass) };
-    let groups = ground.groups.finish(&ground.names, &meter);
-    let selecting = Selecting::of(&groups, &ground.groups.sequence(&ground.names));
+    let idle = candidates.is_empty() && !reusable;
+    let counted = if idle { Vec::new() } else { super::machines::counted(&mut builder, &in_pass) };
+    let groups = builder.groups.finish(&builder.names, &meter);
+    let selecting = SelectingGroups::of(&groups, &builder.groups.sequence(&builder.names));
     classes.join(&groups, &selecting);
     classes.merge();
     let mut reservations = Reservations::default();
-    let mut shelf = super::pools::Shelf::default();
-    let pools = super::pools::build(&mut ground, &pools, &dims, &daemons, &mut reservations, &mut shelf);
+    let mut catalog_set = super::pools::CatalogSet::default();
+    let pools = super::pools::build(&mut builder, &pools, &dims, &daemons, &mut reservations, &mut catalog_set);
     let any_pool = pools.any;
-    let universe = Universe::of(&pools, &shelf.catalogs, &groups, &ground);
-    let standing = Standing::of(
+    let topology_domains = TopologyDomains::of(&pools, &catalog_set.catalogs, &groups, &builder);
+    let membership = TopologyMembership::of(
         &groups,
         &counted,
-        &ground.sets,
-        |id| ground.groups.reach(id),
-        |key, reach| universe.domains(key, reach, &ground.marks),
-        |filter, machine| machine_passes(&ground, filter, machine),
+        &builder.sets,
+        |id| builder.groups.reach(id),
+        |key, reach| topology_domains.domains(key, reach, &builder.taint_table),
+        |filter, machine| machine_passes(&builder, filter, machine),
     );
-    let counts = standing.count(&groups, &counted, &selecting, &ground.sets, &ground.names, &meter);
-    let relevant = super::machines::relevant_keys(&ground, &classes.list, &groups);
-    let machines = if idle { Vec::new() } else { super::machines::build(&mut ground, &dims, &daemons, &relevant) };
-    let key = Keys::of(&mut ground.names);
-    let Ground { well_known, names, .. } = &mut ground;
+    let counts = membership.count(&groups, &counted, &selecting, &builder.sets, &builder.names, &meter);
+    let relevant = super::machines::relevant_keys(&builder, &classes.list, &groups);
+    let machines = if idle { Vec::new() } else { super::machines::build(&mut builder, &dims, &daemons, &relevant) };
+    let key = Keys::of(&mut builder.names);
+    let ProblemBuilder { well_known, names, .. } = &mut builder;
     let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
-    let shunned = shunned(&classes.list, &ground.sets, &well_known);
+    let negated_custom_keys = negated_custom_keys(&classes.list, &builder.sets, &well_known);
     let problem = Problem {
-        tolerated: tolerations_by_taints(&ground.marks),
+        tolerated: tolerations_by_taints(&builder.taint_table),
         queue: classes.queue(&candidates, options),
         pods: candidates.iter().map(|c| c.pod).collect(),
         class_of: classes.of,
         classes: classes.list.into_iter().map(Rc::new).collect(),
-        names: ground.names,
-        sets: ground.sets,
+        names: builder.names,
+        sets: builder.sets,
         dims,
-        marks: ground.marks,
-        catalogs: shelf.catalogs,
+        taint_table: builder.taint_table,
+        catalogs: catalog_set.catalogs,
         reservations,
         pools: pools.list,
-        empty_pools: pools.empty,
+        unusable_pools: pools.unusable,
         any_pool,
         machines,
         groups,
         counts,
         first_new_host: input.nodes.len(),
         well_known,
-        shunned,
+        negated_custom_keys,
         key,
         refused: refused.iter().map(|(_, left)| left.clone()).collect(),
         state_nodes: input.nodes,
-        gone: Bits::default(),
+        excluded: Bits::default(),
         views: Map::default(),
         meter,
     };
-    Open { problem, leaves: candidates.iter().map(|c| c.leaves).collect(), refused, standing }
+    ReusableProblem { problem, simulated_from: candidates.iter().map(|c| c.simulated_from).collect(), refused, membership }
 }
 
-fn ground<'a>(input: &'a Input<'a>, options: &'a Options, pools: &[&whittle_api::karpenter::NodePool], open: bool) -> Ground<'a> {
+fn builder<'a>(
+    input: &'a Input<'a>,
+    options: &'a Options,
+    pools: &[&whittle_api::karpenter::NodePool],
+    reusable: bool,
+) -> ProblemBuilder<'a> {
     let base = pools.iter().find_map(|pool| input.catalog.get(&pool.metadata.name).filter(|types| !types.is_empty()));
-    Ground {
+    ProblemBuilder {
         input,
         options,
         // Numbers that the first list of types has already are not given anew.
-        names: base.map_or_else(Names::default, |types| Names::based_on(&types.stock().words)),
+        names: base.map_or_else(Names::default, |types| Names::based_on(&types.index().name_table)),
         sets: Sets::default(),
-        marks: Marks::default(),
+        taint_table: TaintTable::default(),
         groups: Groups::default(),
         well_known: super::pools::well_known(input),
         volumes: Volumes::of(input.objects),
@@ -276,23 +281,23 @@ fn ground<'a>(input: &'a Input<'a>, options: &'a Options, pools: &[&whittle_api:
             .iter()
             .any(|p| p.spec.template.spec.taints.iter().any(|t| t.effect == whittle_api::k8s::TaintEffect::PreferNoSchedule)),
         pool_taints: pools.iter().any(|p| !p.spec.template.spec.taints.is_empty()),
-        open,
+        reusable,
     }
 }
 
 /// The custom keys that pods ask to be anything but some values.
-fn shunned(classes: &[Class], sets: &Sets, well_known: &BTreeSet<Key>) -> BTreeSet<Key> {
-    let forms = classes.iter().flat_map(|class| class.forms.iter().map(|form| form.full));
+fn negated_custom_keys(classes: &[Class], sets: &Sets, well_known: &BTreeSet<Key>) -> BTreeSet<Key> {
+    let relaxations = classes.iter().flat_map(|class| class.relaxations.iter().map(|relaxation| relaxation.full));
     let places = classes.iter().flat_map(|class| class.places.iter().map(|place| place.set));
-    let asked: BTreeSet<SetId> = forms.chain(places).collect();
-    let shuns = |(key, wanted): &(&Key, &Vals)| wanted.operator() == Operator::NotIn && !well_known.contains(key);
-    asked.into_iter().flat_map(|set| sets.get(set).iter().filter(shuns).map(|(key, _)| *key)).collect()
+    let asked: BTreeSet<SetId> = relaxations.chain(places).collect();
+    let is_negated = |(key, wanted): &(&Key, &Vals)| wanted.operator() == Operator::NotIn && !well_known.contains(key);
+    asked.into_iter().flat_map(|set| sets.get(set).iter().filter(is_negated).map(|(key, _)| *key)).collect()
 }
 
 /// Which tolerations bear which taints, for all pairs that occur.
-fn tolerations_by_taints(marks: &Marks) -> Vec<Vec<bool>> {
-    (0..marks.tolerations.len())
-        .map(|t| (0..marks.taints.len()).map(|n| marks.tolerated(TolerationId(t as u32), TaintsId(n as u32))).collect())
+fn tolerations_by_taints(taint_table: &TaintTable) -> Vec<Vec<bool>> {
+    (0..taint_table.tolerations.len())
+        .map(|t| (0..taint_table.taints.len()).map(|n| taint_table.tolerated(TolerationId(t as u32), TaintsId(n as u32))).collect())
         .collect()
 }
 
@@ -301,10 +306,10 @@ impl Problem<'_> {
         self.tolerated[tolerations.0 as usize][taints.0 as usize]
     }
 
-    /// `offered` narrowed by `asked`; `open` where instance types may define well-known keys later.
-    pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, open: bool) -> Option<SetId> {
+    /// `offered` narrowed by `asked`; `for_new_node` where instance types may define well-known keys later.
+    pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, for_new_node: bool) -> Option<SetId> {
         let well_known = &self.well_known;
-        self.sets.merge(offered, asked, open, |k| well_known.contains(k))
+        self.sets.merge(offered, asked, for_new_node, |k| well_known.contains(k))
     }
 
     /// What `set` leaves of a catalog.
@@ -322,13 +327,13 @@ impl Problem<'_> {
 }
 
 /// Whether a machine that exists counts for a spread constraint.
-fn machine_passes(ground: &Ground<'_>, filter: &super::topology::Filter, machine: &Counted) -> bool {
+fn machine_passes(builder: &ProblemBuilder<'_>, filter: &super::topology::Filter, machine: &CountedMachine) -> bool {
     let by_labels = filter.any_of.is_empty()
         || machine.labels.is_some_and(|l| {
-            let set = ground.sets.get(l);
-            filter.any_of.iter().any(|asked| set.compatible(ground.sets.get(*asked), |_| false).is_ok())
+            let set = builder.sets.get(l);
+            filter.any_of.iter().any(|asked| set.compatible(builder.sets.get(*asked), |_| false).is_ok())
         });
-    by_labels && filter.tolerations.is_none_or(|t| ground.marks.tolerated(t, machine.taints))
+    by_labels && filter.tolerations.is_none_or(|t| builder.taint_table.tolerated(t, machine.taints))
 }
 
 /// A pod that is refused before solving.

@@ -8,31 +8,31 @@ use super::Objective;
 use super::hash::Map;
 use super::intern::SetId;
 use super::limits;
-use super::pod::{Class, Form};
+use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
+use super::price_index::{Amounts, DIMS, TypePriceIndex, amounts, minus, plus};
 use super::problem::Problem;
-use super::shop::{Amounts, DIMS, Shop, amounts, less, plus};
+use super::refill::{Bin, BinPacker, GroupedPod, HostRule, PodGroup, WAYS};
 use super::state::State;
-use super::topology::{Group, GroupId, Kind};
-use super::yard::{Bin, Rule, Sort, Sorted, WAYS, Yard};
+use super::topology::{Group, GroupId, GroupKind};
 use std::cmp::Reverse;
 
 /// Fewer machines than this are never filled anew together, and at most this many more.
-const FEWEST: usize = 2;
-const MORE: usize = 5;
+const GROUP_MIN: usize = 2;
+const GROUP_SIZES: usize = 5;
 /// Machines with more pods than this together are left alone: the few that have so many are well filled.
-const MANY_PODS: usize = 400;
+const PODS_MAX: usize = 400;
 /// How many comparisons of a pod with a machine take as long as one unit of work.
-const PER_WORK: u64 = 11;
+const COMPARISONS_PER_WORK: u64 = 11;
 /// After so many rounds without success, there is nothing left to find.
-const PATIENCE: usize = 4;
+const IDLE_ROUNDS_MAX: usize = 4;
 
 /// Repacks within `budget`, with claims charged for `keep` types each; says how much work that was.
 pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, keep: usize, objective: Objective, budget: u64) -> u64 {
     let mut by_set: Map<(usize, SetId), usize> = Map::default();
     let mut parts: Vec<((usize, SetId), Vec<usize>)> = Vec::new();
     for (at, claim) in st.claims.iter().enumerate() {
-        if claim.held.is_empty() && claim.ports.is_empty() && !claim.relaxed {
+        if claim.reservations.is_empty() && claim.ports.is_empty() && !claim.relaxed {
             let key = (claim.pool, claim.set);
             let part = *by_set.entry(key).or_insert_with(|| {
                 parts.push((key, Vec::new()));
@@ -61,17 +61,18 @@ pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, keep: usize, objectiv
 
 fn improve_part<const D: usize>(p: &mut Problem<'_>, st: &mut State, part: Part, claims: Vec<usize>, budget: u64) -> u64 {
     let Part { pool, set, objective, .. } = part;
-    let shop = Shop::<D>::open(p, pool, set);
-    let mut gather = Gather { p, shop: &shop, pool, set, sorts: Vec::new(), of: Map::default(), slot_of: Map::default() };
-    let held = claims.into_iter().filter_map(|at| gather.hold(st, at)).collect();
-    let (sorts, slots) = (gather.sorts, gather.slot_of.len());
-    let yard = Yard::new(&shop, &sorts, slots);
+    let price_index = TypePriceIndex::<D>::open(p, pool, set);
+    let mut builder =
+        GroupBuilder { p, price_index: &price_index, pool, set, pod_groups: Vec::new(), of: Map::default(), slot_of: Map::default() };
+    let open_claims = claims.into_iter().filter_map(|at| builder.open_claim(st, at)).collect();
+    let (pod_groups, slots) = (builder.pod_groups, builder.slot_of.len());
+    let packer = BinPacker::new(&price_index, &pod_groups, slots);
     let more = usize::from(p.pools[pool].node_limit.is_none());
-    let mut repacking = Repacking { p, st, part, held, yard, more };
+    let mut repacking = Repacking { p, st, part, open_claims, packer, more };
     let before = repacking.price();
     repacking.exchange(budget);
     if more > 0 && objective != Objective::Fewest {
-        repacking.spread_out(before);
+        repacking.divide_narrow_claims(before);
     }
     repacking.settle()
 }
@@ -86,10 +87,10 @@ struct Part {
 }
 
 /// A claim as a repacking sees it.
-struct Held<const D: usize> {
+struct OpenClaim<const D: usize> {
     /// Its number; those that are to be opened have none yet.
     claim: Option<usize>,
-    pods: Vec<Sorted>,
+    pods: Vec<GroupedPod>,
     need: Amounts<D>,
     /// What the NodePool's limits are charged with for it.
     charged: Amounts<D>,
@@ -108,56 +109,56 @@ struct Repacking<'r, 'a, const D: usize> {
     st: &'r mut State,
     part: Part,
     /// In the order of their claims, and then in that of opening.
-    held: Vec<Held<D>>,
-    yard: Yard<'r, D>,
+    open_claims: Vec<OpenClaim<D>>,
+    packer: BinPacker<'r, D>,
     /// How many machines more than before a group may need.
     more: usize,
 }
 
 impl<const D: usize> Repacking<'_, '_, D> {
     fn price(&self) -> u64 {
-        self.held.iter().map(|h| h.price).sum()
+        self.open_claims.iter().map(|h| h.price).sum()
     }
 
-    fn over(&self, budget: u64) -> bool {
-        self.yard.comparisons / PER_WORK >= budget
+    fn is_over(&self, budget: u64) -> bool {
+        self.packer.comparisons / COMPARISONS_PER_WORK >= budget
     }
 
     /// Fills group after group anew, until the budget is spent or nothing better is found.
     fn exchange(&mut self, budget: u64) {
         let mut dice = Dice(0x2545_F491_4F6C_DD1D);
-        let mut order: Vec<usize> = (0..self.held.len()).collect();
+        let mut order: Vec<usize> = (0..self.open_claims.len()).collect();
         let (mut round, mut idle) = (0, 0);
-        while idle < PATIENCE && !self.over(budget) {
-            order.retain(|n| !self.held[*n].pods.is_empty());
-            if order.len() < FEWEST {
+        while idle < IDLE_ROUNDS_MAX && !self.is_over(budget) {
+            order.retain(|n| !self.open_claims[*n].pods.is_empty());
+            if order.len() < GROUP_MIN {
                 break;
             }
             if round % 2 == 0 {
-                self.by_spare(&mut order);
-                dice.stir(&mut order, 24);
+                self.sort_by_spare(&mut order);
+                dice.shuffle(&mut order, 24);
             } else {
                 let all = order.len();
-                dice.stir(&mut order, all);
+                dice.shuffle(&mut order, all);
             }
-            let known = self.held.len();
+            let known = self.open_claims.len();
             let mut better = false;
-            for group in order.chunks(FEWEST + round % MORE) {
-                if self.over(budget) {
+            for group in order.chunks(GROUP_MIN + round % GROUP_SIZES) {
+                if self.is_over(budget) {
                     break;
                 }
                 better |= self.refill(group, round % WAYS) && self.accept(group);
             }
-            order.extend(known..self.held.len());
+            order.extend(known..self.open_claims.len());
             idle = if better { 0 } else { idle + 1 };
             round += 1;
         }
     }
 
     /// Those with the most to spare first, of equals the older.
-    fn by_spare(&self, order: &mut Vec<usize>) {
+    fn sort_by_spare(&self, order: &mut Vec<usize>) {
         // What is spare is no less than nothing, so its bits stand in its order.
-        let mut keyed: Vec<_> = order.iter().map(|n| (Reverse(self.held[*n].spare.to_bits()), *n)).collect();
+        let mut keyed: Vec<_> = order.iter().map(|n| (Reverse(self.open_claims[*n].spare.to_bits()), *n)).collect();
         keyed.sort_unstable();
         order.clear();
         order.extend(keyed.into_iter().map(|(_, n)| n));
@@ -165,20 +166,20 @@ impl<const D: usize> Repacking<'_, '_, D> {
 
     /// Divides machines that grew so large that few types are left for them: first those that become no dearer by it, then
     /// others, as long as all together cost no more than `before`.
-    fn spread_out(&mut self, before: u64) {
-        for n in 0..self.held.len() {
+    fn divide_narrow_claims(&mut self, before: u64) {
+        for n in 0..self.open_claims.len() {
             self.divide(n, 0);
         }
         let mut total = self.price();
-        for n in 0..self.held.len() {
+        for n in 0..self.open_claims.len() {
             let spare = before.saturating_sub(total);
             if spare == 0 {
                 break;
             }
-            let old = self.held[n].price;
-            let machines = self.held.len();
+            let old = self.open_claims[n].price;
+            let machines = self.open_claims.len();
             if let Some(new) = self.divide(n, spare) {
-                let besides = self.p.pools[self.part.pool].machine_cost.saturating_mul((self.held.len() - machines) as u64);
+                let besides = self.p.pools[self.part.pool].machine_cost.saturating_mul((self.open_claims.len() - machines) as u64);
                 total = (total - old).saturating_add(new.saturating_sub(besides));
             }
         }
@@ -187,65 +188,65 @@ impl<const D: usize> Repacking<'_, '_, D> {
     /// Divides a machine for which few types are left, if its pods cost at most `more` than now on the machines that they get;
     /// says what these cost.
     fn divide(&mut self, n: usize, more: u64) -> Option<u64> {
-        let (held, shop) = (&self.held[n], self.yard.shop);
-        if held.pods.len() <= 1 || shop.keeps(&held.need, held.at, shop.keep) {
+        let (open_claim, price_index) = (&self.open_claims[n], self.packer.price_index);
+        if open_claim.pods.len() <= 1 || price_index.keeps(&open_claim.need, open_claim.at, price_index.keep) {
             return None;
         }
         // More machines are what room to choose costs: only what they cost besides their price may come on top.
-        let (most, besides) = (held.price.saturating_add(more), self.p.pools[self.part.pool].machine_cost);
+        let (most, besides) = (open_claim.price.saturating_add(more), self.p.pools[self.part.pool].machine_cost);
         let extra = |machines: usize| besides.saturating_mul(machines as u64 - 1);
-        let price = self.fill(&[n], 0, usize::MAX, most.saturating_add(extra(self.held[n].pods.len())))?;
-        let within = price <= most.saturating_add(extra(self.yard.bins().len()));
+        let price = self.fill(&[n], 0, usize::MAX, most.saturating_add(extra(self.open_claims[n].pods.len())))?;
+        let within = price <= most.saturating_add(extra(self.packer.bins().len()));
         (within && self.accept(&[n])).then_some(price)
     }
 
     fn fill(&mut self, group: &[usize], way: usize, machines: usize, most: u64) -> Option<u64> {
-        self.yard.fill(group.iter().map(|n| &self.held[*n].pods[..]), way, machines, most)
+        self.packer.fill(group.iter().map(|n| &self.open_claims[*n].pods[..]), way, machines, most)
     }
 
     /// Fills the machines of `group` anew in thought; whether that is better than what they are.
     fn refill(&mut self, group: &[usize], way: usize) -> bool {
-        let held = || group.iter().map(|n| &self.held[*n]);
-        let pods: usize = held().map(|h| h.pods.len()).sum();
-        let spare: f64 = held().map(|h| h.spare).sum();
-        let before: u64 = held().map(|h| h.price).sum();
-        self.yard.comparisons += PER_WORK / 4;
-        let shop = self.yard.shop;
-        if group.len() < FEWEST || pods > MANY_PODS || spare < shop.step {
+        let members = || group.iter().map(|n| &self.open_claims[*n]);
+        let pods: usize = members().map(|h| h.pods.len()).sum();
+        let spare: f64 = members().map(|h| h.spare).sum();
+        let before: u64 = members().map(|h| h.price).sum();
+        self.packer.comparisons += COMPARISONS_PER_WORK / 4;
+        let price_index = self.packer.price_index;
+        if group.len() < GROUP_MIN || pods > PODS_MAX || spare < price_index.step {
             return false;
         }
         let Some(price) = self.fill(group, way, group.len() + self.more, before) else { return false };
-        let used = self.yard.bins().len();
+        let used = self.packer.bins().len();
         if price != before || used != group.len() {
             return price < before || used < group.len();
         }
         // As good: better if what is spare is together, where it can be of use.
         let together = |spare: f64| spare * spare;
-        let old: f64 = group.iter().map(|n| together(self.held[*n].spare)).sum();
-        let new: f64 = self.yard.bins().iter().map(|b| together(shop.value(&b.spare))).sum();
+        let old: f64 = group.iter().map(|n| together(self.open_claims[*n].spare)).sum();
+        let new: f64 = self.packer.bins().iter().map(|b| together(price_index.value(&b.spare))).sum();
         new > old * 1.01
     }
 
     /// Makes the claims what the yard found, unless the NodePool's limits or `minValues` are against it.
     fn accept(&mut self, group: &[usize]) -> bool {
-        let shop = self.yard.shop;
-        if self.yard.bins().iter().any(|bin| bin.pods.len() > 1 && !shop.keeps(&bin.need, bin.at, bin.keep)) {
+        let price_index = self.packer.price_index;
+        if self.packer.bins().iter().any(|bin| bin.pods.len() > 1 && !price_index.keeps(&bin.need, bin.at, bin.keep)) {
             return false;
         }
         let Some(charges) = self.charges() else { return false };
-        let before = sum(group.iter().map(|n| &self.held[*n].charged));
-        if !self.st.afford(self.part.pool, &before, &sum(charges.iter())) {
+        let before = sum(group.iter().map(|n| &self.open_claims[*n].charged));
+        if !self.st.swap_charges(self.part.pool, &before, &sum(charges.iter())) {
             return false;
         }
-        let bins = self.yard.bins();
+        let bins = self.packer.bins();
         for (n, (bin, charged)) in bins.iter().zip(charges).enumerate() {
             match group.get(n) {
-                Some(at) => self.held[*at].become_like(bin, charged, shop),
-                None => self.held.push(Held::of(None, bin, charged, shop)),
+                Some(at) => self.open_claims[*at].become_bin(bin, charged, price_index),
+                None => self.open_claims.push(OpenClaim::of(None, bin, charged, price_index)),
             }
         }
         for at in group.get(bins.len()..).unwrap_or_default() {
-            let emptied = &mut self.held[*at];
+            let emptied = &mut self.open_claims[*at];
             emptied.pods.clear();
             emptied.price = 0;
             if let Some(claim) = emptied.claim {
@@ -259,47 +260,47 @@ impl<const D: usize> Repacking<'_, '_, D> {
     /// What the NodePool's limits would be charged with for each machine of the yard; nothing if one misses `minValues`.
     fn charges(&mut self) -> Option<Vec<Amounts<D>>> {
         let Part { pool, set, keep, .. } = self.part;
-        let (p, shop) = (&mut *self.p, self.yard.shop);
+        let (p, price_index) = (&mut *self.p, self.packer.price_index);
         let view = p.view(p.pools[pool].catalog, set);
         let limited = p.pools[pool].is_limited();
         let catalog = &p.catalogs[p.pools[pool].catalog];
         let charge = |bin: &Bin<D>| {
             if view.min_values.is_empty() {
-                return Some(if limited { shop.largest(&bin.need, bin.at, keep) } else { [0; D] });
+                return Some(if limited { price_index.largest(&bin.need, bin.at, keep) } else { [0; D] });
             }
-            let types = shop.types(&bin.need);
+            let types = price_index.types(&bin.need);
             min_values_met(catalog, &view, &types).then(|| amounts(&limits::charge(p, pool, &view, &types, keep)))
         };
-        self.yard.bins().iter().map(charge).collect()
+        self.packer.bins().iter().map(charge).collect()
     }
 
     /// Writes down what became of the claims; says how much work all was.
     fn settle(self) -> u64 {
-        let (pool, shop, dims) = (self.part.pool, self.yard.shop, self.p.dims.len());
+        let (pool, price_index, dims) = (self.part.pool, self.packer.price_index, self.p.dims.len());
         let charged = if self.p.pools[pool].is_limited() { dims } else { 0 };
-        for held in self.held.into_iter().filter(|h| h.changed && !h.pods.is_empty()) {
-            let at = held.claim.unwrap_or_else(|| self.st.open(self.p, pool));
+        for open_claim in self.open_claims.into_iter().filter(|h| h.changed && !h.pods.is_empty()) {
+            let at = open_claim.claim.unwrap_or_else(|| self.st.open_claim(self.p, pool));
             let claim = &mut self.st.claims[at];
             claim.set = self.part.set;
-            claim.types = shop.types(&held.need);
-            claim.requests = held.need[..dims].to_vec();
-            claim.charged = held.charged[..charged].to_vec();
-            claim.pods = held.pods.into_iter().map(|(pod, _)| pod).collect();
+            claim.types = price_index.types(&open_claim.need);
+            claim.requests = open_claim.need[..dims].to_vec();
+            claim.charged = open_claim.charged[..charged].to_vec();
+            claim.pods = open_claim.pods.into_iter().map(|(pod, _)| pod).collect();
         }
-        self.yard.comparisons / PER_WORK
+        self.packer.comparisons / COMPARISONS_PER_WORK
     }
 }
 
-impl<const D: usize> Held<D> {
-    fn of(claim: Option<usize>, bin: &Bin<D>, charged: Amounts<D>, shop: &Shop<D>) -> Self {
-        let spare = shop.value(&bin.spare);
+impl<const D: usize> OpenClaim<D> {
+    fn of(claim: Option<usize>, bin: &Bin<D>, charged: Amounts<D>, price_index: &TypePriceIndex<D>) -> Self {
+        let spare = price_index.value(&bin.spare);
         Self { claim, pods: bin.pods.clone(), need: bin.need, charged, at: bin.at, price: bin.price, spare, changed: true }
     }
 
-    fn become_like(&mut self, bin: &Bin<D>, charged: Amounts<D>, shop: &Shop<D>) {
+    fn become_bin(&mut self, bin: &Bin<D>, charged: Amounts<D>, price_index: &TypePriceIndex<D>) {
         self.pods.clone_from(&bin.pods);
         (self.need, self.charged, self.at, self.price) = (bin.need, charged, bin.at, bin.price);
-        (self.spare, self.changed) = (shop.value(&bin.spare), true);
+        (self.spare, self.changed) = (price_index.value(&bin.spare), true);
     }
 }
 
@@ -319,7 +320,7 @@ impl Dice {
     }
 
     /// Moves each entry by up to `far` places or so.
-    fn stir<T>(&mut self, list: &mut [T], far: usize) {
+    fn shuffle<T>(&mut self, list: &mut [T], far: usize) {
         for at in 0..list.len() {
             let to = at + self.below(far.min(list.len() - at));
             list.swap(at, to);
@@ -328,85 +329,85 @@ impl Dice {
 }
 
 /// Finds out which pods are alike.
-struct Gather<'g, 'a, const D: usize> {
+struct GroupBuilder<'g, 'a, const D: usize> {
     p: &'g mut Problem<'a>,
-    shop: &'g Shop<D>,
+    price_index: &'g TypePriceIndex<D>,
     pool: usize,
     set: SetId,
-    sorts: Vec<Sort<D>>,
+    pod_groups: Vec<PodGroup<D>>,
     of: Map<(u32, usize), Option<u32>>,
     slot_of: Map<u32, usize>,
 }
 
-impl<const D: usize> Gather<'_, '_, D> {
+impl<const D: usize> GroupBuilder<'_, '_, D> {
     /// The claim, if all of its pods may move.
-    fn hold(&mut self, st: &State, claim: usize) -> Option<Held<D>> {
+    fn open_claim(&mut self, st: &State, claim: usize) -> Option<OpenClaim<D>> {
         let now = &st.claims[claim];
         let mut pods = Vec::with_capacity(now.pods.len());
         for pod in &now.pods {
-            pods.push((*pod, self.sort_of(*pod, st.form_of(*pod))?));
+            pods.push((*pod, self.group_of(*pod, st.relaxation_of(*pod))?));
         }
         let need = amounts(&now.requests);
-        let (at, price) = self.shop.place(&need)?;
-        let spare = self.shop.value(&less(&self.shop.net[at], &need));
-        Some(Held { claim: Some(claim), pods, need, charged: amounts(&now.charged), at, price, spare, changed: false })
+        let (at, price) = self.price_index.cheapest_for(&need)?;
+        let spare = self.price_index.value(&minus(&self.price_index.net[at], &need));
+        Some(OpenClaim { claim: Some(claim), pods, need, charged: amounts(&now.charged), at, price, spare, changed: false })
     }
 
     /// The number of the pod's sort; nothing if it must stay where it is.
-    fn sort_of(&mut self, pod: u32, form: usize) -> Option<u32> {
+    fn group_of(&mut self, pod: u32, relaxation: usize) -> Option<u32> {
         let class = self.p.class_of[pod as usize].0;
-        if let Some(known) = self.of.get(&(class, form)) {
+        if let Some(known) = self.of.get(&(class, relaxation)) {
             return *known;
         }
-        let found = self.sort(class, form).map(|sort| {
-            self.sorts.push(sort);
-            u32::try_from(self.sorts.len() - 1).expect("fewer than 2^32 sorts")
+        let found = self.build_group(class, relaxation).map(|pod_group| {
+            self.pod_groups.push(pod_group);
+            u32::try_from(self.pod_groups.len() - 1).expect("fewer than 2^32 groups of pods")
         });
-        self.of.insert((class, form), found);
+        self.of.insert((class, relaxation), found);
         found
     }
 
-    fn sort(&mut self, class: u32, form: usize) -> Option<Sort<D>> {
+    fn build_group(&mut self, class: u32, relaxation: usize) -> Option<PodGroup<D>> {
         let class = std::rc::Rc::clone(&self.p.classes[class as usize]);
-        let form = class.forms.get(form)?;
+        let relaxation = class.relaxations.get(relaxation)?;
         let fixed = !class.ports.is_empty() || !class.volumes.is_empty() || !class.places.is_empty();
-        if fixed || self.clings(&class, form) || self.p.merge(self.set, form.full, true) != Some(self.set) {
+        if fixed || self.is_pinned(&class, relaxation) || self.p.merge(self.set, relaxation.full, true) != Some(self.set) {
             return None;
         }
-        let rules = form.owned.iter().chain(&form.repelled_by).filter_map(|g| self.rule(*g, form)).collect::<Vec<_>>();
+        let rules = relaxation.owned.iter().chain(&relaxation.repelled_by).filter_map(|g| self.rule(*g, relaxation)).collect::<Vec<_>>();
         let counted: Vec<GroupId> = class.counted_by.iter().chain(&class.repels).copied().collect();
         let counted: Vec<GroupId> = counted.into_iter().filter(|g| self.counts_here(*g)).collect();
         let counts = counted.into_iter().map(|g| self.slot(g)).collect();
         let requests = amounts(&class.requests);
-        let alone = self.shop.place(&requests)?;
-        let keep = self.shop.keep.min(self.shop.count(&requests));
-        let value = self.shop.value(&requests);
-        let picky = if rules.iter().any(|r: &Rule| r.most == 0) { 1e12 } else { 0.0 };
-        let share = |d: usize| self.shop.unit[d] * requests[d] as f64;
+        let alone = self.price_index.cheapest_for(&requests)?;
+        let keep = self.price_index.keep.min(self.price_index.count(&requests));
+        let value = self.price_index.value(&requests);
+        let picky = if rules.iter().any(|r: &HostRule| r.most == 0) { 1e12 } else { 0.0 };
+        let share = |d: usize| self.price_index.unit[d] * requests[d] as f64;
         let size = [picky + value, picky + share(0) + value / 1e3, picky + share(1) + value / 1e3, value];
-        Some(Sort { requests, rules, counts, alone, keep, size })
+        Some(PodGroup { requests, rules, counts, alone, keep, size })
     }
 
     /// Whether some pod wants to be on one machine with this one, or this one with another.
-    fn clings(&self, class: &Class, form: &Form) -> bool {
+    fn is_pinned(&self, class: &Class, relaxation: &Relaxation) -> bool {
         let attracts = |g: &GroupId| {
             let group = &self.p.groups[g.0 as usize];
-            group.by_host && group.kind == Kind::Affinity
+            group.by_host && group.kind == GroupKind::Affinity
         };
-        form.owned.iter().any(attracts) || class.counted_by.iter().any(attracts)
+        relaxation.owned.iter().any(attracts) || class.counted_by.iter().any(attracts)
     }
 
-    fn rule(&mut self, id: GroupId, form: &Form) -> Option<Rule> {
+    fn rule(&mut self, id: GroupId, relaxation: &Relaxation) -> Option<HostRule> {
         let group: &Group = &self.p.groups[id.0 as usize];
         if !group.by_host {
             return None;
         }
-        let selects = i64::from(group.selects.has(form.labels));
+        let selects = i64::from(group.selects.has(relaxation.labels));
         let most = match group.kind {
-            Kind::Spread { max_skew, .. } => u32::try_from(max_skew - selects).unwrap_or(0),
-            Kind::Affinity | Kind::Anti | Kind::Inverse => 0,
+            GroupKind::Spread { max_skew, .. } => u32::try_from(max_skew - selects).unwrap_or(0),
+            GroupKind::Affinity | GroupKind::Anti | GroupKind::Inverse => 0,
         };
-        Some(Rule { slot: self.slot(id), most })
+        Some(HostRule { slot: self.slot(id), most })
     }
 
     fn slot(&mut self, id: GroupId) -> usize {

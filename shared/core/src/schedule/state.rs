@@ -7,7 +7,7 @@ use super::intern::SetId;
 use super::meter;
 use super::pod::{Class, TaintsId};
 use super::problem::Problem;
-use super::topology::{Counts, Kind};
+use super::topology::{Counts, GroupKind};
 use crate::pods::HostPort;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(crate) struct Claim {
     pub(crate) types: Bits,
     pub(crate) requests: Vec<i64>,
     pub(crate) ports: Vec<HostPort>,
-    pub(crate) held: Vec<usize>,
+    pub(crate) reservations: Vec<usize>,
     /// `minValues` were lowered when it was opened.
     pub(crate) relaxed: bool,
     /// By dimension, what its NodePool's limits are charged with, where that is revised as it grows.
@@ -40,7 +40,7 @@ pub(crate) struct Claim {
 
 /// Refusals that stand for the rest of the pass, for one form.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Dead {
+pub(crate) struct RefusalCache {
     pub(crate) machines: Bits,
     pub(crate) claims: Bits,
     pub(crate) pools: Bits,
@@ -64,9 +64,9 @@ pub(crate) struct State {
     pub(crate) node_limits: Vec<Option<i64>>,
     pub(crate) counts: Vec<Counts>,
     pub(crate) reserved_left: Vec<i64>,
-    pub(crate) dead: Map<usize, Dead>,
+    pub(crate) refusals: Map<usize, RefusalCache>,
     /// By pod: the form in which it was placed, where that is not the first.
-    form_of: Map<u32, u16>,
+    relaxation_of: Map<u32, u16>,
     /// Grows with every placement.
     pub(crate) version: u64,
 }
@@ -84,8 +84,8 @@ impl State {
             node_limits: p.pools.iter().map(|pool| pool.node_limit).collect(),
             counts: p.counts.clone(),
             reserved_left: p.reservations.left.clone(),
-            dead: Map::default(),
-            form_of: Map::default(),
+            refusals: Map::default(),
+            relaxation_of: Map::default(),
             version: 0,
         }
     }
@@ -107,16 +107,16 @@ impl State {
     }
 
     /// Which of the forms of its class a placed pod has.
-    pub(crate) fn form_of(&self, pod: u32) -> usize {
-        self.form_of.get(&pod).copied().unwrap_or(0).into()
+    pub(crate) fn relaxation_of(&self, pod: u32) -> usize {
+        self.relaxation_of.get(&pod).copied().unwrap_or(0).into()
     }
 
     /// Notes that the pod is placed in the n-th form of its class.
-    pub(crate) fn take_form(&mut self, pod: u32, n: usize) {
+    pub(crate) fn set_relaxation(&mut self, pod: u32, n: usize) {
         if n > 0 {
-            self.form_of.insert(pod, u16::try_from(n).expect("ladders are short"));
+            self.relaxation_of.insert(pod, u16::try_from(n).expect("few relaxations"));
         } else {
-            self.form_of.remove(&pod);
+            self.relaxation_of.remove(&pod);
         }
     }
 
@@ -141,7 +141,7 @@ impl State {
     }
 
     /// Opens a machine, still empty, and returns its number.
-    pub(crate) fn open(&mut self, p: &Problem<'_>, pool: usize) -> usize {
+    pub(crate) fn open_claim(&mut self, p: &Problem<'_>, pool: usize) -> usize {
         let dims = p.dims.len();
         self.claims.push(Claim {
             pool,
@@ -149,7 +149,7 @@ impl State {
             types: Bits::default(),
             requests: vec![0; dims],
             ports: Vec::new(),
-            held: Vec::new(),
+            reservations: Vec::new(),
             relaxed: false,
             charged: Vec::new(),
             pods: Vec::new(),
@@ -177,13 +177,13 @@ impl State {
 
     /// Puts a pod on a machine to be asked for.
     pub(crate) fn put_on_claim(&mut self, p: &Problem<'_>, at: usize, fit: Fit, class: &Class, pod: u32) {
-        for id in &fit.held {
-            if !self.claims[at].held.contains(id) {
+        for id in &fit.reservations {
+            if !self.claims[at].reservations.contains(id) {
                 self.reserved_left[*id] -= 1;
             }
         }
-        for id in &self.claims[at].held {
-            if !fit.held.contains(id) {
+        for id in &self.claims[at].reservations {
+            if !fit.reservations.contains(id) {
                 self.reserved_left[*id] += 1;
             }
         }
@@ -191,7 +191,7 @@ impl State {
         let claim = &mut self.claims[at];
         claim.set = fit.set;
         claim.types = fit.types;
-        claim.held = fit.held;
+        claim.reservations = fit.reservations;
         claim.relaxed |= fit.relaxed;
         for (sum, more) in claim.requests.iter_mut().zip(&class.requests) {
             *sum = sum.saturating_add(*more);
@@ -236,7 +236,7 @@ impl State {
     }
 
     /// Takes placed pods away again. Machines that nobody needs then are not asked for, which gives the others new numbers.
-    pub(crate) fn take_back(&mut self, p: &Problem<'_>, pods: &BTreeSet<u32>) {
+    pub(crate) fn unplace(&mut self, p: &Problem<'_>, pods: &BTreeSet<u32>) {
         let class_of = |pod: u32| std::rc::Rc::clone(&p.classes[p.class_of[pod as usize].0 as usize]);
         let mut less = Vec::new();
         for (m, now) in &mut self.changed {
@@ -256,16 +256,16 @@ impl State {
                 self.uncount(p, &class, self.claims[at].set, p.first_new_host + at);
             }
             if self.claims[at].pods.is_empty() {
-                self.give_up(at);
+                self.release_claim(at);
             }
         }
         self.claims.retain(|claim| !claim.pods.is_empty());
     }
 
     /// Gives back what an opened machine is charged with.
-    fn give_up(&mut self, at: usize) {
-        let Claim { pool, held, charged, .. } = &self.claims[at];
-        held.iter().for_each(|id| self.reserved_left[*id] += 1);
+    fn release_claim(&mut self, at: usize) {
+        let Claim { pool, reservations, charged, .. } = &self.claims[at];
+        reservations.iter().for_each(|id| self.reserved_left[*id] += 1);
         for (left, back) in self.limits[*pool].iter_mut().zip(charged) {
             *left = left.map(|n| n.saturating_add(*back));
         }
@@ -284,8 +284,10 @@ impl State {
             }
             let allowed = p.sets.get(set).get(&group.key);
             match group.kind {
-                Kind::Spread { .. } | Kind::Affinity => allowed.and_then(|a| a.single()).into_iter().for_each(|val| counts.take(*val)),
-                Kind::Anti | Kind::Inverse => {
+                GroupKind::Spread { .. } | GroupKind::Affinity => {
+                    allowed.and_then(|a| a.single()).into_iter().for_each(|val| counts.take(*val))
+                }
+                GroupKind::Anti | GroupKind::Inverse => {
                     allowed.and_then(|a| a.members()).into_iter().flatten().for_each(|val| counts.take(*val));
                 }
             }
@@ -309,12 +311,12 @@ impl State {
             }
             let Some(allowed) = reqs.get(&group.key) else { continue };
             match group.kind {
-                Kind::Spread { .. } | Kind::Affinity => {
+                GroupKind::Spread { .. } | GroupKind::Affinity => {
                     if let Some(only) = allowed.single() {
                         counts.add(*only, 1, &p.names);
                     }
                 }
-                Kind::Anti | Kind::Inverse => {
+                GroupKind::Anti | GroupKind::Inverse => {
                     for v in allowed.members().unwrap_or_default() {
                         counts.add(*v, 1, &p.names);
                     }

@@ -2,7 +2,7 @@
 
 use super::better::sold;
 use super::world::{World, Z, all, hard, instance_type, left, near, with};
-use crate::schedule::packing::{Candidate, entered, winner};
+use crate::schedule::packing::{Candidate, all_candidates, winner};
 use crate::schedule::problem;
 use crate::schedule::{MinValuesPolicy, Options, Packing, Plan};
 use serde_json::{Value, json};
@@ -153,10 +153,10 @@ fn a_packing_that_breaks_what_was_settled_does_not_win() {
     let won = |spoilt: usize| {
         world.ask(|input| {
             let mut problem = problem::build(input, &options);
-            let mut field = entered(&mut problem, &options);
-            assert!(field.len() > 1, "the other ways place as many pods");
-            field.iter_mut().take(spoilt).for_each(narrow);
-            winner(&mut problem, &Options { effort: 0, ..options.clone() }, field, &mut 0).map(|won| won.name)
+            let mut candidates = all_candidates(&mut problem, &options);
+            assert!(candidates.len() > 1, "the other ways place as many pods");
+            candidates.iter_mut().take(spoilt).for_each(narrow);
+            winner(&mut problem, &Options { effort: 0, ..options.clone() }, candidates, &mut 0).map(|won| won.name)
         })
     };
     assert_eq!(won(0), Some("first fit"), "of equals the reference's");

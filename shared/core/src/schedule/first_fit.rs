@@ -2,13 +2,13 @@
 
 use super::aim::{Aim, Aims};
 use super::bits::Bits;
-use super::fit::{self, Freedom, No, Target};
+use super::cheapest_fit::PriceCache;
+use super::fit::{self, ClaimTarget, FitError, PackingOptions};
 use super::meter::{self, Meter};
-use super::pod::{Class, Entry, Form};
+use super::pod::{Class, Entry, Relaxation};
 use super::problem::Problem;
-use super::state::{Dead, State};
-use super::thrift::Purse;
-use super::topology::Asked;
+use super::state::{RefusalCache, State};
+use super::topology::TopologyQuery;
 use super::{Options, Packing, order};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -18,14 +18,14 @@ use std::rc::Rc;
 pub(crate) struct Outcome {
     pub(crate) state: State,
     /// Pods without a place, in queue order, with whether it was reserved capacity that they wait for.
-    pub(crate) left: Vec<(Entry, Option<No>)>,
+    pub(crate) unplaced: Vec<(Entry, Option<FitError>)>,
     /// Pods that the budget left no time for.
-    pub(crate) unseen: Vec<Entry>,
+    pub(crate) unconsidered: Vec<Entry>,
     pub(crate) work: u64,
 }
 
 /// With more kinds of open machines than this, each machine is asked on its own.
-const MAX_SETS: usize = 64;
+const SETS_MAX: usize = 64;
 
 /// Which open machine takes a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,31 +42,31 @@ pub(crate) enum Choice {
 pub(crate) struct FirstFit<'s, 'a> {
     pub(crate) p: &'s mut Problem<'a>,
     pub(crate) options: &'s Options,
-    pub(crate) freedom: Freedom,
+    pub(crate) packing_options: PackingOptions,
     pub(crate) st: State,
     /// What the meter had counted before.
     started: u64,
     pub(crate) budget: u64,
     pub(crate) choice: Choice,
     /// What is known of the prices of open machines, for [`Choice::Cheapest`].
-    pub(crate) purse: Purse,
+    pub(crate) prices: PriceCache,
     /// What types machines are filled up to, for [`Choice::Aimed`].
     pub(crate) aims: Aims,
     /// Machines that exist and take pods.
     open_machines: Bits,
     /// Machines already asked for in the order in which the reference tries them, each after the pods that it has.
-    turns: Vec<(u64, usize)>,
+    karpenter_order: Vec<(u64, usize)>,
     /// By machine to be asked for: the most that one of its types has left.
-    left: Left,
+    headroom: HeadroomCache,
 }
 
 /// By machine to be asked for, the most that one of its types has left in each dimension: who asks for more need not look.
 #[derive(Debug, Default)]
-pub(crate) struct Left(Vec<i64>);
+pub(crate) struct HeadroomCache(Vec<i64>);
 
-impl Left {
+impl HeadroomCache {
     /// Whether there is certainly no room on machine `at`.
-    fn none_for(&self, at: usize, requests: &[i64]) -> bool {
+    fn rules_out(&self, at: usize, requests: &[i64]) -> bool {
         let dims = requests.len();
         let left = self.0.get(at * dims..(at + 1) * dims).unwrap_or_default();
         left.iter().zip(requests).any(|(left, want)| *want > 0 && want > left)
@@ -77,31 +77,31 @@ impl Left {
         let catalog = &p.catalogs[p.pools[claim.pool].catalog];
         self.0.resize(self.0.len().max((at + 1) * dims), i64::MAX);
         for (d, asked) in claim.requests.iter().enumerate() {
-            self.0[at * dims + d] = catalog.roomiest(d, &claim.types).saturating_sub(*asked);
+            self.0[at * dims + d] = catalog.most_allocatable(d, &claim.types).saturating_sub(*asked);
         }
     }
 }
 
 impl<'s, 'a> FirstFit<'s, 'a> {
-    pub(crate) fn new(p: &'s mut Problem<'a>, options: &'s Options, freedom: Freedom, choice: Choice, budget: u64) -> Self {
+    pub(crate) fn new(p: &'s mut Problem<'a>, options: &'s Options, packing_options: PackingOptions, choice: Choice, budget: u64) -> Self {
         let st = State::start(p);
         let mut open_machines = Bits::all(p.machines.len());
-        open_machines.drop_all(&p.gone);
+        open_machines.drop_all(&p.excluded);
         let started = p.meter.ticks();
         p.meter.spend(meter::MACHINE * p.machines.len());
         Self {
             p,
             options,
-            freedom,
+            packing_options,
             st,
             started,
             budget,
             choice,
-            purse: Purse::default(),
+            prices: PriceCache::default(),
             aims: Aims::default(),
             open_machines,
-            turns: Vec::new(),
-            left: Left::default(),
+            karpenter_order: Vec::new(),
+            headroom: HeadroomCache::default(),
         }
     }
 
@@ -117,19 +117,19 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     /// Tries every pod, again and again, until a whole round places nothing.
     pub(crate) fn run(mut self, queue: &[Entry]) -> Outcome {
         let mut waiting: VecDeque<Entry> = queue.iter().copied().collect();
-        self.keep_promises(&mut waiting);
+        self.place_promised(&mut waiting);
         let mut last_length = vec![usize::MAX; self.p.pods.len()];
-        let mut refusal: Vec<Option<No>> = vec![None; self.p.classes.len()];
+        let mut refusal: Vec<Option<FitError>> = vec![None; self.p.classes.len()];
         let mut failed_at = vec![u64::MAX; self.p.classes.len()];
         let mut untried = waiting.len();
-        let mut unseen = Vec::new();
+        let mut unconsidered = Vec::new();
         while let Some(entry) = waiting.front().copied() {
             if last_length[entry.pod] == waiting.len() {
                 break;
             }
             // At least one pod is considered, however small the budget.
             if self.work() >= self.budget && untried < queue.len() {
-                unseen = waiting.drain(..untried.min(waiting.len())).collect();
+                unconsidered = waiting.drain(..untried.min(waiting.len())).collect();
                 break;
             }
             waiting.pop_front();
@@ -142,22 +142,22 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             } else {
                 self.place(&class, u32::try_from(entry.pod).expect("fewer than 2^32 pods")).map_err(Some)
             };
-            if let Err(no) = result {
+            if let Err(error) = result {
                 failed_at[entry.class.0 as usize] = self.st.version;
-                refusal[entry.class.0 as usize] = no;
+                refusal[entry.class.0 as usize] = error;
                 waiting.push_back(entry);
                 last_length[entry.pod] = waiting.len();
             }
         }
         // Only of use while placing, and large.
-        self.st.dead.clear();
-        self.st.dead.shrink_to_fit();
-        let left = waiting.into_iter().map(|e| (e, refusal[e.class.0 as usize])).collect();
-        Outcome { left, unseen, work: self.p.meter.since(self.started), state: self.st }
+        self.st.refusals.clear();
+        self.st.refusals.shrink_to_fit();
+        let unplaced = waiting.into_iter().map(|e| (e, refusal[e.class.0 as usize])).collect();
+        Outcome { unplaced, unconsidered, work: self.p.meter.since(self.started), state: self.st }
     }
 
     /// Places the pods for which a machine is on its way there, as far as they fit, and takes them out of the queue.
-    fn keep_promises(&mut self, waiting: &mut VecDeque<Entry>) {
+    fn place_promised(&mut self, waiting: &mut VecDeque<Entry>) {
         let (nodes, options) = (self.p.state_nodes, self.options);
         if options.promised.is_empty() {
             return;
@@ -177,11 +177,11 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         let class = Rc::clone(&self.p.classes[entry.class.0 as usize]);
         let pod = u32::try_from(entry.pod).expect("fewer than 2^32 pods");
         self.meter().spend(meter::POD);
-        let forms = if class.resource_claims { &[] } else { &class.forms[..] };
-        for (n, form) in forms.iter().enumerate() {
-            if let Ok(set) = fit::machine(self.p, &self.st, m, &class, form) {
+        let relaxations = if class.resource_claims { &[] } else { &class.relaxations[..] };
+        for (n, relaxation) in relaxations.iter().enumerate() {
+            if let Ok(set) = fit::machine(self.p, &self.st, m, &class, relaxation) {
                 self.st.put_on_machine(self.p, m, set, &class, pod);
-                self.st.take_form(pod, n);
+                self.st.set_relaxation(pod, n);
                 return true;
             }
         }
@@ -189,84 +189,84 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     }
 
     /// Places one pod, dropping its wishes one by one.
-    pub(crate) fn place(&mut self, class: &Class, pod: u32) -> Result<(), No> {
+    pub(crate) fn place(&mut self, class: &Class, pod: u32) -> Result<(), FitError> {
         if class.resource_claims {
-            return Err(No::ForGood);
+            return Err(FitError::Permanent);
         }
-        let mut last = No::ForGood;
-        for (n, form) in class.forms.iter().enumerate() {
-            let asked = Asked { groups: &self.p.groups, counts: &self.st.counts, sets: &self.p.sets };
-            self.p.meter.spend(meter::GROUP * (form.owned.len() + 1));
-            if asked.hopeless(form) {
-                last = No::ForNow;
+        let mut last = FitError::Permanent;
+        for (n, relaxation) in class.relaxations.iter().enumerate() {
+            let asked = TopologyQuery { groups: &self.p.groups, counts: &self.st.counts, sets: &self.p.sets };
+            self.p.meter.spend(meter::GROUP * (relaxation.owned.len() + 1));
+            if asked.is_impossible(relaxation) {
+                last = FitError::Transient;
                 continue;
             }
-            match self.place_form(class, form, pod) {
+            match self.place_relaxed(class, relaxation, pod) {
                 Ok(()) => {
-                    self.st.take_form(pod, n);
+                    self.st.set_relaxation(pod, n);
                     return Ok(());
                 }
-                Err(no @ No::Reserved { .. }) => return Err(no),
-                Err(no) => last = no,
+                Err(error @ FitError::Reserved { .. }) => return Err(error),
+                Err(error) => last = error,
             }
         }
         Err(last)
     }
 
-    fn place_form(&mut self, class: &Class, form: &Form, pod: u32) -> Result<(), No> {
-        let mut dead = self.st.dead.remove(&form.id).unwrap_or_default();
-        let result = self.try_all(class, form, pod, &mut dead);
+    fn place_relaxed(&mut self, class: &Class, relaxation: &Relaxation, pod: u32) -> Result<(), FitError> {
+        let mut refusals = self.st.refusals.remove(&relaxation.id).unwrap_or_default();
+        let result = self.try_all(class, relaxation, pod, &mut refusals);
         if class.size > 1 || result.is_err() {
-            self.st.dead.insert(form.id, dead);
+            self.st.refusals.insert(relaxation.id, refusals);
         }
         result
     }
 
-    fn try_all(&mut self, class: &Class, form: &Form, pod: u32, dead: &mut Dead) -> Result<(), No> {
-        dead.machines.grow(self.p.machines.len());
+    fn try_all(&mut self, class: &Class, relaxation: &Relaxation, pod: u32, refusals: &mut RefusalCache) -> Result<(), FitError> {
+        refusals.machines.grow(self.p.machines.len());
         let mut from = 0;
         self.meter().spend(self.p.machines.len() / 64 / meter::WORDS);
-        while let Some(m) = self.open_machines.next_without(&dead.machines, None, from) {
+        while let Some(m) = self.open_machines.next_without(&refusals.machines, None, from) {
             from = m + 1;
-            match fit::machine(self.p, &self.st, m, class, form) {
+            match fit::machine(self.p, &self.st, m, class, relaxation) {
                 Ok(set) => {
                     self.st.put_on_machine(self.p, m, set, class, pod);
                     return Ok(());
                 }
-                Err(No::ForGood) => dead.machines.insert(m),
+                Err(FitError::Permanent) => refusals.machines.insert(m),
                 Err(_) => {}
             }
         }
-        dead.claims.grow(self.st.claims.len());
+        refusals.claims.grow(self.st.claims.len());
         let open = match self.choice {
-            Choice::FewestPods if self.options.packing == Packing::Reference => self.find_in_turn(class, form, dead),
-            Choice::FewestPods => self.find_open(class, form, dead),
-            Choice::Cheapest | Choice::Aimed(_) => self.find_cheapest(class, form, dead),
+            Choice::FewestPods if self.options.packing == Packing::Reference => self.find_in_karpenter_order(class, relaxation, refusals),
+            Choice::FewestPods => self.find_fewest_pods(class, relaxation, refusals),
+            Choice::Cheapest | Choice::Aimed(_) => self.find_cheapest(class, relaxation, refusals),
         };
         if let Some((at, fit)) = open {
             self.st.put_on_claim(self.p, at, fit, class, pod);
-            self.left.note(self.p, at, &self.st.claims[at]);
+            self.headroom.note(self.p, at, &self.st.claims[at]);
             self.recharge(at);
             self.remember_price(at);
             return Ok(());
         }
-        self.open_new(class, form, pod, dead)
+        self.open_new(class, relaxation, pod, refusals)
     }
 
     /// The first machine already asked for that takes the pod: fewest pods first, then the oldest.
-    fn find_open(&mut self, class: &Class, form: &Form, dead: &mut Dead) -> Option<(usize, fit::Fit)> {
-        let open_to = self.open_to(form);
+    fn find_fewest_pods(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, fit::Fit)> {
+        let open_by_topology = self.open_by_topology(relaxation);
         for count in 1..self.st.by_pods.len() {
             let mut from = 0;
             self.meter().spend(1 + self.st.claims.len() / 64 / meter::WORDS);
             while self.st.by_pods[count].0 > 0
-                && let Some(at) = self.st.by_pods[count].1.next_without(&dead.claims, open_to.as_ref(), from)
+                && let Some(at) = self.st.by_pods[count].1.next_without(&refusals.claims, open_by_topology.as_ref(), from)
             {
                 from = at + 1;
-                match self.fit_open(at, class, form) {
-                    Ok(fit) if self.freedom.keep > 0 && self.too_few(at, &fit) => {}
+                match self.fit_open(at, class, relaxation) {
+                    Ok(fit) if self.packing_options.keep > 0 && self.leaves_too_few_types(at, &fit) => {}
                     Ok(fit) => return Some((at, fit)),
-                    Err(No::ForGood) => dead.claims.insert(at),
+                    Err(FitError::Permanent) => refusals.claims.insert(at),
                     Err(_) => {}
                 }
             }
@@ -276,22 +276,27 @@ impl<'s, 'a> FirstFit<'s, 'a> {
 
     /// The same with the reference's ties: it sorts one list again and again, so that of two machines with as many pods the one
     /// that came to them later is ahead.
-    fn find_in_turn(&mut self, class: &Class, form: &Form, dead: &mut Dead) -> Option<(usize, fit::Fit)> {
-        let open_to = self.open_to(form);
-        self.turns.extend((self.turns.len()..self.st.claims.len()).map(|at| (0, at)));
-        for (pods, at) in &mut self.turns {
+    fn find_in_karpenter_order(
+        &mut self,
+        class: &Class,
+        relaxation: &Relaxation,
+        refusals: &mut RefusalCache,
+    ) -> Option<(usize, fit::Fit)> {
+        let open_by_topology = self.open_by_topology(relaxation);
+        self.karpenter_order.extend((self.karpenter_order.len()..self.st.claims.len()).map(|at| (0, at)));
+        for (pods, at) in &mut self.karpenter_order {
             *pods = self.st.claims[*at].pods.len() as u64;
         }
-        order::with_ties(&mut self.turns);
-        self.meter().spend(1 + self.turns.len() / meter::WORDS);
-        for turn in 0..self.turns.len() {
-            let at = self.turns[turn].1;
-            if dead.claims.has(at) || open_to.as_ref().is_some_and(|open| !open.has(at)) {
+        order::with_ties(&mut self.karpenter_order);
+        self.meter().spend(1 + self.karpenter_order.len() / meter::WORDS);
+        for nth in 0..self.karpenter_order.len() {
+            let at = self.karpenter_order[nth].1;
+            if refusals.claims.has(at) || open_by_topology.as_ref().is_some_and(|open| !open.has(at)) {
                 continue;
             }
-            match self.fit_open(at, class, form) {
+            match self.fit_open(at, class, relaxation) {
                 Ok(fit) => return Some((at, fit)),
-                Err(No::ForGood) => dead.claims.insert(at),
+                Err(FitError::Permanent) => refusals.claims.insert(at),
                 Err(_) => {}
             }
         }
@@ -299,54 +304,54 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     }
 
     /// Whether a claim would lose so many types that it becomes brittle.
-    pub(crate) fn too_few(&mut self, at: usize, fit: &fit::Fit) -> bool {
+    pub(crate) fn leaves_too_few_types(&mut self, at: usize, fit: &fit::Fit) -> bool {
         let catalog = self.p.pools[self.st.claims[at].pool].catalog;
         let view = self.p.view(catalog, fit.set);
-        let keep = super::limits::kept_types(self.p, catalog, &view);
+        let keep = super::limits::types_to_keep(self.p, catalog, &view);
         fit.types.count() < keep && self.st.claims[at].types.count() >= keep
     }
 
     /// The open machines in whose domains topology may let the pod; nothing where that does not tell them apart.
-    pub(crate) fn open_to(&self, form: &Form) -> Option<Bits> {
+    pub(crate) fn open_by_topology(&self, relaxation: &Relaxation) -> Option<Bits> {
         let by_key = |id: &super::topology::GroupId| !self.p.groups[id.0 as usize].by_host;
-        if self.st.by_set.len() > MAX_SETS || !form.owned.iter().chain(&form.repelled_by).any(by_key) {
+        if self.st.by_set.len() > SETS_MAX || !relaxation.owned.iter().chain(&relaxation.repelled_by).any(by_key) {
             return None;
         }
-        let asked = Asked { groups: &self.p.groups, counts: &self.st.counts, sets: &self.p.sets };
-        let groups = form.owned.len() + form.repelled_by.len();
+        let asked = TopologyQuery { groups: &self.p.groups, counts: &self.st.counts, sets: &self.p.sets };
+        let groups = relaxation.owned.len() + relaxation.repelled_by.len();
         self.meter().spend(self.st.by_set.len() * (groups * 2 * meter::GROUP + self.st.claims.len() / 64 / meter::WORDS));
         let mut out = Bits::default();
         for (set, claims) in &self.st.by_set {
-            if !asked.shut(form, *set) {
+            if !asked.is_closed(relaxation, *set) {
                 out.absorb(claims);
             }
         }
         Some(out)
     }
 
-    pub(crate) fn fit_open(&mut self, at: usize, class: &Class, form: &Form) -> Result<fit::Fit, No> {
-        self.meter().spend(meter::GLANCE);
-        if self.left.none_for(at, &class.requests) {
-            return Err(No::ForGood);
+    pub(crate) fn fit_open(&mut self, at: usize, class: &Class, relaxation: &Relaxation) -> Result<fit::Fit, FitError> {
+        self.meter().spend(meter::QUICK_CHECK);
+        if self.headroom.rules_out(at, &class.requests) {
+            return Err(FitError::Permanent);
         }
-        let affordable = if self.freedom.keep > 0 { self.st.affordable(self.p, at) } else { None };
+        let types_within_limits = if self.packing_options.keep > 0 { self.st.types_within_limits(self.p, at) } else { None };
         let claim = &self.st.claims[at];
-        let target = Target {
+        let target = ClaimTarget {
             pool: claim.pool,
             set: claim.set,
-            types: affordable.as_ref().unwrap_or(&claim.types),
+            types: types_within_limits.as_ref().unwrap_or(&claim.types),
             requests: &claim.requests,
             ports: &claim.ports,
-            held: &claim.held,
+            reservations: &claim.reservations,
             host: Some(self.p.first_new_host + at),
         };
-        fit::claim(self.p, &self.st, self.options, self.freedom, target, class, form)
+        fit::claim(self.p, &self.st, self.options, self.packing_options, target, class, relaxation)
     }
 
     /// Charges a claim anew where charges follow what claims become.
     fn recharge(&mut self, at: usize) {
-        if self.freedom.keep > 0 {
-            self.st.recharge(self.p, at, self.freedom.keep);
+        if self.packing_options.keep > 0 {
+            self.st.recharge(self.p, at, self.packing_options.keep);
         }
     }
 
@@ -365,32 +370,40 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         (!types.is_empty()).then_some(types)
     }
 
-    fn open_new(&mut self, class: &Class, form: &Form, pod: u32, dead: &mut Dead) -> Result<(), No> {
-        dead.pools.grow(self.p.pools.len());
-        let mut last = No::ForGood;
+    fn open_new(&mut self, class: &Class, relaxation: &Relaxation, pod: u32, refusals: &mut RefusalCache) -> Result<(), FitError> {
+        refusals.pools.grow(self.p.pools.len());
+        let mut last = FitError::Permanent;
         for pool in 0..self.p.pools.len() {
-            if dead.pools.has(pool) {
+            if refusals.pools.has(pool) {
                 continue;
             }
             let Some(types) = Self::within_limits(self.p, &self.st, pool) else { continue };
             let zeros = vec![0; self.p.dims.len()];
-            let target = Target { pool, set: self.p.pools[pool].set, types: &types, requests: &zeros, ports: &[], held: &[], host: None };
-            match fit::claim(self.p, &self.st, self.options, self.freedom, target, class, form) {
+            let target = ClaimTarget {
+                pool,
+                set: self.p.pools[pool].set,
+                types: &types,
+                requests: &zeros,
+                ports: &[],
+                reservations: &[],
+                host: None,
+            };
+            match fit::claim(self.p, &self.st, self.options, self.packing_options, target, class, relaxation) {
                 Ok(fit) => {
-                    let at = self.st.open(self.p, pool);
+                    let at = self.st.open_claim(self.p, pool);
                     self.st.put_on_claim(self.p, at, fit, class, pod);
-                    self.left.note(self.p, at, &self.st.claims[at]);
+                    self.headroom.note(self.p, at, &self.st.claims[at]);
                     self.st.count_node(pool);
-                    if self.freedom.keep == 0 {
+                    if self.packing_options.keep == 0 {
                         self.st.charge(self.p, at);
                     }
                     self.recharge(at);
                     self.remember_price(at);
                     return Ok(());
                 }
-                Err(No::ForGood) => dead.pools.insert(pool),
-                Err(no @ No::Reserved { .. }) => return Err(no),
-                Err(No::ForNow) => last = No::ForNow,
+                Err(FitError::Permanent) => refusals.pools.insert(pool),
+                Err(error @ FitError::Reserved { .. }) => return Err(error),
+                Err(FitError::Transient) => last = FitError::Transient,
             }
         }
         Err(last)

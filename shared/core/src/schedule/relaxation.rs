@@ -3,7 +3,7 @@
 use whittle_api::k8s::{PodSpec, Toleration};
 
 /// Longer ladders are cut: the last form then has no wishes left. Real pods have a handful.
-pub(crate) const MAX_FORMS: usize = 128;
+pub(crate) const RELAXATIONS_MAX: usize = 128;
 
 /// Drops one thing: the next alternative of the required node affinity, else the heaviest preference, else a soft spread
 /// constraint, else the objection to soft taints. Returns whether there was something to drop.
@@ -60,7 +60,7 @@ pub(crate) fn heaviest<T>(terms: &[T], weight: impl Fn(&T) -> i32) -> Option<usi
 }
 
 /// Drops every wish at once.
-pub(crate) fn without_wishes(spec: &mut PodSpec, soft_taints: bool) {
+pub(crate) fn drop_preferences(spec: &mut PodSpec, soft_taints: bool) {
     if let Some(affinity) = &mut spec.affinity {
         if let Some(node) = &mut affinity.node_affinity {
             node.preferred.clear();

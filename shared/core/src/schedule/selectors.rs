@@ -7,7 +7,7 @@ use super::bits::Bits;
 use super::hash::Map;
 use super::meter::{self, Meter};
 use super::pod::LabelsId;
-use super::topology::{Group, GroupId, Kind};
+use super::topology::{Group, GroupId, GroupKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use whittle_api::LabelSelector;
@@ -58,15 +58,15 @@ impl Selected {
 }
 
 /// By namespace, or of all namespaces.
-type In<'g> = Option<&'g str>;
+type InNamespace<'g> = Option<&'g str>;
 
 /// All label sets, by what selectors ask for.
 pub(crate) struct LabelIndex<'g> {
     sets: &'g [LabelSet],
     meter: &'g Meter,
-    all: Map<In<'g>, Vec<u32>>,
-    with_key: Map<(In<'g>, &'g str), Vec<u32>>,
-    with_value: Map<(In<'g>, &'g str, &'g str), Vec<u32>>,
+    all: Map<InNamespace<'g>, Vec<u32>>,
+    with_key: Map<(InNamespace<'g>, &'g str), Vec<u32>>,
+    with_value: Map<(InNamespace<'g>, &'g str, &'g str), Vec<u32>>,
 }
 
 impl<'g> LabelIndex<'g> {
@@ -108,7 +108,7 @@ impl<'g> LabelIndex<'g> {
     }
 
     /// Lists with all sets of `place` that the selector may select, by the requirement that leaves the fewest.
-    fn candidates<'i>(&'i self, selector: &'i LabelSelector, place: In<'i>) -> Vec<&'i [u32]> {
+    fn candidates<'i>(&'i self, selector: &'i LabelSelector, place: InNamespace<'i>) -> Vec<&'i [u32]> {
         fn list<'m, K: Eq + Hash>(map: &'m Map<K, Vec<u32>>, key: &K) -> &'m [u32] {
             map.get(key).map(Vec::as_slice).unwrap_or_default()
         }
@@ -126,7 +126,7 @@ impl<'g> LabelIndex<'g> {
 
 /// By label set, the groups that select it.
 #[derive(Debug, Default)]
-pub(crate) struct Selecting(Vec<Selectors>);
+pub(crate) struct SelectingGroups(Vec<Selectors>);
 
 /// The groups that select one label set: those that count it ascending, those that repel it in the order in which they refuse.
 #[derive(Clone, Debug, Default)]
@@ -135,7 +135,7 @@ pub(crate) struct Selectors {
     pub(crate) repelling: Vec<GroupId>,
 }
 
-impl Selecting {
+impl SelectingGroups {
     /// `sequence` names each of the groups once.
     pub(crate) fn of(groups: &[Group], sequence: &[GroupId]) -> Self {
         let mut out: Vec<Selectors> = Vec::new();
@@ -146,7 +146,7 @@ impl Selecting {
                     out.resize(labels + 1, Selectors::default());
                 }
                 let by = &mut out[labels];
-                if group.kind == Kind::Inverse { &mut by.repelling } else { &mut by.counting }.push(id);
+                if group.kind == GroupKind::Inverse { &mut by.repelling } else { &mut by.counting }.push(id);
             });
         }
         Self(out)

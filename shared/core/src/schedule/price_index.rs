@@ -9,11 +9,11 @@ use whittle_api::labels;
 /// More resources than this are not looked at: such problems are left as they are.
 pub(crate) const DIMS: usize = 12;
 /// CPU and memory come first, and nothing else has a price.
-const VALUED: usize = 2;
+const PRICED_DIMS: usize = 2;
 /// So many places are looked at one by one before the sets of places are asked.
-const NEAR: usize = 16;
+const LINEAR_SCAN_MAX: usize = 16;
 /// How far behind a place those are looked for that have at least as much of everything.
-const BEHIND: usize = 64;
+const COMMON_SCAN_MAX: usize = 64;
 
 /// Amounts by dimension, filled up with nothing: of a length that is known when it is compiled, since most of the time of an
 /// improvement goes into comparing them.
@@ -27,13 +27,13 @@ pub(crate) fn amounts<const D: usize>(list: &[i64]) -> Amounts<D> {
 }
 
 /// Whether there is as much of everything as is wanted.
-pub(crate) fn within<const D: usize>(want: &Amounts<D>, have: &Amounts<D>) -> bool {
+pub(crate) fn fits_in<const D: usize>(want: &Amounts<D>, have: &Amounts<D>) -> bool {
     // Without a branch for each: which of them is short cannot be guessed.
     want.iter().zip(have).fold(true, |fits, (want, have)| fits & (want <= have))
 }
 
 /// What is left of `have` after `taken`.
-pub(crate) fn less<const D: usize>(have: &Amounts<D>, taken: &Amounts<D>) -> Amounts<D> {
+pub(crate) fn minus<const D: usize>(have: &Amounts<D>, taken: &Amounts<D>) -> Amounts<D> {
     std::array::from_fn(|d| have[d] - taken[d])
 }
 
@@ -49,13 +49,13 @@ pub(crate) struct Bounds {
     pub(crate) from: usize,
     /// What the type may cost.
     pub(crate) most: u64,
-    /// How many types must have the room; no more than [`Shop::keep`].
+    /// How many types must have the room; no more than [`TypePriceIndex::keep`].
     pub(crate) keep: usize,
 }
 
 /// Types in the order of their prices, with what they have for pods.
 #[derive(Debug)]
-pub(crate) struct Shop<const D: usize> {
+pub(crate) struct TypePriceIndex<const D: usize> {
     /// By place in the price order: number of the type.
     ranked: Vec<usize>,
     /// With what a machine costs besides.
@@ -68,7 +68,7 @@ pub(crate) struct Shop<const D: usize> {
     common: Vec<bool>,
     steps: [Steps; D],
     /// What a unit of CPU and of memory is worth, in billionths of a dollar per hour.
-    pub(crate) unit: [f64; VALUED],
+    pub(crate) unit: [f64; PRICED_DIMS],
     /// The smallest difference between two prices.
     pub(crate) step: f64,
     /// How many types a machine should keep.
@@ -83,7 +83,7 @@ struct Steps {
     places: Vec<Bits>,
 }
 
-impl<const D: usize> Shop<D> {
+impl<const D: usize> TypePriceIndex<D> {
     /// The types that `set` leaves of the pool's, with their prices.
     pub(crate) fn open(p: &mut Problem<'_>, pool: usize, set: SetId) -> Self {
         let view = p.view(p.pools[pool].catalog, set);
@@ -100,7 +100,7 @@ impl<const D: usize> Shop<D> {
         // A type that cannot even hold its daemons holds nobody.
         let holding = view.by_price(&types).map(|t| (t, left(t))).filter(|(_, net)| net.iter().all(|n| *n >= 0));
         let (ranked, net): (Vec<usize>, Vec<Amounts<D>>) = holding.unzip();
-        let keep = limits::kept_types(p, pool.catalog, &view);
+        let keep = limits::types_to_keep(p, pool.catalog, &view);
         let price = ranked.iter().map(|t| view.price[*t].saturating_add(pool.machine_cost)).collect();
         let bulk = ranked.iter().map(|t| amounts(&catalog.capacity[*t])).collect();
         Self::of(ranked, price, net, bulk, keep, catalog.len())
@@ -124,24 +124,24 @@ impl<const D: usize> Shop<D> {
     }
 
     /// The place in the price order, and the price, of the cheapest type with room for `need`.
-    pub(crate) fn place(&self, need: &Amounts<D>) -> Option<(usize, u64)> {
-        self.place_within(need, &Bounds { from: 0, most: u64::MAX, keep: 1 })
+    pub(crate) fn cheapest_for(&self, need: &Amounts<D>) -> Option<(usize, u64)> {
+        self.cheapest_within(need, &Bounds { from: 0, most: u64::MAX, keep: 1 })
     }
 
     /// The same, within bounds.
-    pub(crate) fn place_within(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<(usize, u64)> {
+    pub(crate) fn cheapest_within(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<(usize, u64)> {
         let at = self.cheapest(need, bounds)?;
         self.keeps(need, at, bounds.keep).then(|| (at, self.price[at]))
     }
 
     /// The first place with room.
     fn cheapest(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<usize> {
-        let far = self.net.len().min(bounds.from + NEAR);
+        let far = self.net.len().min(bounds.from + LINEAR_SCAN_MAX);
         for at in bounds.from..far {
             if self.price[at] > bounds.most {
                 return None;
             }
-            if within(need, &self.net[at]) {
+            if fits_in(need, &self.net[at]) {
                 return Some(at);
             }
         }
@@ -250,13 +250,13 @@ impl Steps {
 
 /// Whether `keep` of the types that are listed here, the cheapest first, have at least what the first has.
 fn common<const D: usize>(net: &[Amounts<D>], keep: usize) -> bool {
-    let behind = net.iter().take(BEHIND);
-    behind.filter(|more| within(&net[0], more)).take(keep).count() == keep
+    let behind = net.iter().take(COMMON_SCAN_MAX);
+    behind.filter(|more| fits_in(&net[0], more)).take(keep).count() == keep
 }
 
 /// What a unit of each dimension is worth: half of the CPU's price by CPU alone, and likewise for memory; others nothing,
 /// since what is scarce there rules types out rather than making them dearer by degrees.
-fn units<const D: usize>(price: &[u64], net: &[Amounts<D>]) -> [f64; VALUED] {
+fn units<const D: usize>(price: &[u64], net: &[Amounts<D>]) -> [f64; PRICED_DIMS] {
     std::array::from_fn(|d| {
         let each = price.iter().zip(net).filter(|(_, net)| net[d] > 0).map(|(price, net)| *price as f64 / net[d] as f64);
         each.min_by(f64::total_cmp).unwrap_or(0.0) / 2.0
@@ -264,7 +264,7 @@ fn units<const D: usize>(price: &[u64], net: &[Amounts<D>]) -> [f64; VALUED] {
 }
 
 /// Whether machines of these kinds of offerings may be spot machines.
-pub(crate) fn may_be_spot(kinds: &[super::catalog::OfferKind], at: &[usize]) -> bool {
+pub(crate) fn allows_spot(kinds: &[super::catalog::OfferingKind], at: &[usize]) -> bool {
     at.iter().any(|k| kinds[*k].capacity_type == labels::CAPACITY_SPOT)
 }
 
@@ -274,11 +274,11 @@ mod tests {
     use proptest::prelude::*;
 
     /// Types with these amounts, three of each price; the number of each is its place counted from the end.
-    fn shop(net: &[Amounts<4>], keep: usize) -> Shop<4> {
+    fn price_index(net: &[Amounts<4>], keep: usize) -> TypePriceIndex<4> {
         let ranked = (0..net.len()).rev().collect();
         let price = (0..net.len() as u64).map(|n| 100 + n / 3 * 10).collect();
         let bulk = net.iter().map(|net| net.map(|n| n + 1)).collect();
-        Shop::of(ranked, price, net.to_vec(), bulk, keep, net.len())
+        TypePriceIndex::of(ranked, price, net.to_vec(), bulk, keep, net.len())
     }
 
     fn some(most: i64) -> impl Strategy<Value = Amounts<4>> {
@@ -294,21 +294,21 @@ mod tests {
             asked in 1_usize..16,
             most in 0_u64..800,
         ) {
-            let shop = shop(&net, keep);
-            let room: Vec<usize> = (0..net.len()).filter(|at| within(&need, &net[*at])).collect();
+            let price_index = price_index(&net, keep);
+            let room: Vec<usize> = (0..net.len()).filter(|at| fits_in(&need, &net[*at])).collect();
             let first = room.first().copied();
             let (from, asked) = (first.unwrap_or(0), asked.min(keep));
             for from in [0, from / 2, from] {
-                let found = shop.place_within(&need, &Bounds { from, most, keep: asked });
+                let found = price_index.cheapest_within(&need, &Bounds { from, most, keep: asked });
                 let expected = first.map(|at| (at, 100 + at as u64 / 3 * 10)).filter(|(_, price)| *price <= most && room.len() >= asked);
                 prop_assert_eq!(found, expected);
             }
-            prop_assert_eq!(shop.count(&need), room.len());
-            prop_assert_eq!(shop.types(&need).iter().collect::<Vec<_>>(), room.iter().rev().map(|at| net.len() - 1 - at).collect::<Vec<_>>());
+            prop_assert_eq!(price_index.count(&need), room.len());
+            prop_assert_eq!(price_index.types(&need).iter().collect::<Vec<_>>(), room.iter().rev().map(|at| net.len() - 1 - at).collect::<Vec<_>>());
             if let Some(at) = first {
                 let largest = |d: usize| room.iter().take(asked).map(|at| net[*at][d] + 1).max().unwrap_or(0);
-                prop_assert_eq!(shop.largest(&need, at, asked), std::array::from_fn(largest));
-                prop_assert_eq!(shop.keeps(&need, at, asked), room.len() >= asked);
+                prop_assert_eq!(price_index.largest(&need, at, asked), std::array::from_fn(largest));
+                prop_assert_eq!(price_index.keeps(&need, at, asked), room.len() >= asked);
             }
         }
     }

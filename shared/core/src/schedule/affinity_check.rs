@@ -1,18 +1,18 @@
 //! Required affinity where all pods have ended up. A pod that its own term selects may be the first of its kind anywhere; what
 //! is placed after it may make that wrong, since whoever binds the pods may take them in another order.
 
+use super::first_fit::Outcome;
 use super::hash::Map;
 use super::intern::{Key, SetId, Val};
-use super::place::Outcome;
 use super::pod::Class;
 use super::problem::Problem;
 use super::state::State;
-use super::topology::{GroupId, Kind};
+use super::topology::{GroupId, GroupKind};
 use std::collections::BTreeSet;
 
 /// A machine, old or new, that got pods.
 #[derive(Clone, Copy)]
-struct Place {
+struct PodHost {
     host: usize,
     set: SetId,
     /// It does not exist yet: its type's labels are still to come.
@@ -28,20 +28,20 @@ enum Domain<'s> {
 }
 
 /// Who is where, as far as somebody seeks them.
-struct Census<'p, 'a> {
+struct AffinityCensus<'p, 'a> {
     p: &'p Problem<'a>,
     /// By affinity group that some placed pod must not miss.
-    sums: Map<GroupId, Sum>,
+    sums: Map<GroupId, GroupSum>,
     placed: Map<(GroupId, usize), u32>,
-    types: TypesLeave,
+    types: TypeValues,
 }
 
 /// By machine that does not exist yet, and label key: what its types leave of the values that it asks for.
-type TypesLeave = Map<(usize, Key), Vec<Val>>;
+type TypeValues = Map<(usize, Key), Vec<Val>>;
 
 /// The pods that one group counts: those that were there before, and those that were placed.
 #[derive(Clone, Default)]
-struct Sum {
+struct GroupSum {
     all: u32,
     /// By value of the group's key: pods that are there for certain.
     settled: Vec<(Val, u32)>,
@@ -51,55 +51,55 @@ struct Sum {
 
 /// The placed pods, by position, that required affinity forbids to be where they are.
 pub(crate) fn misplaced(p: &Problem<'_>, st: &State) -> BTreeSet<u32> {
-    if !p.groups.iter().any(|group| group.kind == Kind::Affinity) {
+    if !p.groups.iter().any(|group| group.kind == GroupKind::Affinity) {
         return BTreeSet::new();
     }
-    let census = Census::take(p, st);
+    let counts = AffinityCensus::take(p, st);
     let mut out = BTreeSet::new();
-    if !census.sums.is_empty() {
+    if !counts.sums.is_empty() {
         for (place, pods) in places(p, st) {
-            out.extend(pods.iter().filter(|pod| !census.content(**pod, place, st)));
+            out.extend(pods.iter().filter(|pod| !counts.is_satisfied(**pod, place, st)));
         }
     }
     out
 }
 
 /// Leaves out again who is misplaced, but for `tolerated`, and whoever leaned on them. Says who is misplaced still.
-pub(crate) fn send_back(p: &Problem<'_>, outcome: &mut Outcome, tolerated: &BTreeSet<u32>) -> BTreeSet<u32> {
+pub(crate) fn unplace_misplaced(p: &Problem<'_>, outcome: &mut Outcome, tolerated: &BTreeSet<u32>) -> BTreeSet<u32> {
     loop {
         let all = misplaced(p, &outcome.state);
         let wrong: BTreeSet<u32> = all.difference(tolerated).copied().collect();
         if wrong.is_empty() {
             return all;
         }
-        outcome.state.take_back(p, &wrong);
+        outcome.state.unplace(p, &wrong);
         let waiting = p.queue.iter().filter(|entry| u32::try_from(entry.pod).is_ok_and(|pod| wrong.contains(&pod)));
-        outcome.left.extend(waiting.map(|entry| (*entry, None)));
+        outcome.unplaced.extend(waiting.map(|entry| (*entry, None)));
     }
 }
 
-fn places<'s>(p: &'s Problem<'_>, st: &'s State) -> impl Iterator<Item = (Place, &'s [u32])> {
-    let old = st.filled().map(|(m, now)| (Place { host: p.machines[m].host, set: now.set, planned: false }, &now.pods[..]));
+fn places<'s>(p: &'s Problem<'_>, st: &'s State) -> impl Iterator<Item = (PodHost, &'s [u32])> {
+    let old = st.filled().map(|(m, now)| (PodHost { host: p.machines[m].host, set: now.set, planned: false }, &now.pods[..]));
     let new = st.claims.iter().enumerate();
-    old.chain(new.map(|(at, claim)| (Place { host: p.first_new_host + at, set: claim.set, planned: true }, &claim.pods[..])))
+    old.chain(new.map(|(at, claim)| (PodHost { host: p.first_new_host + at, set: claim.set, planned: true }, &claim.pods[..])))
 }
 
 /// The groups of those that the pod must be near, whatever wishes it gave up.
-fn seeks<'c>(p: &'c Problem<'_>, class: &'c Class) -> impl Iterator<Item = GroupId> + 'c {
-    let owned = class.forms.last().into_iter().flat_map(|form| &form.owned).copied();
-    owned.filter(|id| p.groups[id.0 as usize].kind == Kind::Affinity)
+fn required_affinity<'c>(p: &'c Problem<'_>, class: &'c Class) -> impl Iterator<Item = GroupId> + 'c {
+    let owned = class.relaxations.last().into_iter().flat_map(|relaxation| &relaxation.owned).copied();
+    owned.filter(|id| p.groups[id.0 as usize].kind == GroupKind::Affinity)
 }
 
-impl<'p, 'a> Census<'p, 'a> {
+impl<'p, 'a> AffinityCensus<'p, 'a> {
     fn take(p: &'p Problem<'a>, st: &State) -> Self {
         let mut out = Self { p, sums: Map::default(), placed: Map::default(), types: Map::default() };
         for pod in places(p, st).flat_map(|(_, pods)| pods) {
-            for id in seeks(p, class_of(p, *pod)) {
-                out.sums.entry(id).or_insert_with(|| Sum::before(p, id));
+            for id in required_affinity(p, class_of(p, *pod)) {
+                out.sums.entry(id).or_insert_with(|| GroupSum::before(p, id));
             }
         }
         if !out.sums.is_empty() {
-            out.look_at_types(st);
+            out.collect_type_values(st);
             for (place, pods) in places(p, st) {
                 pods.iter().for_each(|pod| out.count(class_of(p, *pod), place));
             }
@@ -107,7 +107,7 @@ impl<'p, 'a> Census<'p, 'a> {
         out
     }
 
-    fn look_at_types(&mut self, st: &State) {
+    fn collect_type_values(&mut self, st: &State) {
         let p = self.p;
         let groups = self.sums.keys().map(|id| &p.groups[id.0 as usize]).filter(|group| !group.by_host);
         let keys: BTreeSet<Key> = groups.map(|group| group.key).collect();
@@ -123,7 +123,7 @@ impl<'p, 'a> Census<'p, 'a> {
         }
     }
 
-    fn count(&mut self, class: &Class, place: Place) {
+    fn count(&mut self, class: &Class, place: PodHost) {
         for id in &class.counted_by {
             let Some(sum) = self.sums.get_mut(id) else { continue };
             *self.placed.entry((*id, place.host)).or_default() += 1;
@@ -136,9 +136,9 @@ impl<'p, 'a> Census<'p, 'a> {
     }
 
     /// Whether the pod has the company that it must have.
-    fn content(&self, pod: u32, place: Place, st: &State) -> bool {
+    fn is_satisfied(&self, pod: u32, place: PodHost, st: &State) -> bool {
         let class = class_of(self.p, pod);
-        seeks(self.p, class).all(|id| {
+        required_affinity(self.p, class).all(|id| {
             let group = &self.p.groups[id.0 as usize];
             let own = u32::from(group.selects.has(class.labels));
             let before = self.p.counts[id.0 as usize].hosts.of(place.host);
@@ -148,17 +148,17 @@ impl<'p, 'a> Census<'p, 'a> {
                 // The first of a kind that attracts itself may go anywhere.
                 return beside || (own == 1 && sum.all == own);
             }
-            let strict = class.forms[st.form_of(pod)].strict;
+            let strict = class.relaxations[st.relaxation_of(pod)].strict;
             let reach = |val: &Val| self.p.sets.get(strict).get(&group.key).is_none_or(|asked| asked.has(val));
             match domain(self.p, &self.types, place, group.key) {
                 Domain::Nowhere => false,
-                here => beside || sum.certainly_in(&here, own) || (own == 1 && sum.without_one(here).nobody(reach)),
+                here => beside || sum.certainly_in(&here, own) || (own == 1 && sum.without_one(here).is_empty(reach)),
             }
         })
     }
 }
 
-impl Sum {
+impl GroupSum {
     fn before(p: &Problem<'_>, id: GroupId) -> Self {
         let counts = &p.counts[id.0 as usize];
         let settled: Vec<(Val, u32)> = counts.domains.iter().filter(|(_, n)| *n > 0).copied().collect();
@@ -193,7 +193,7 @@ impl Sum {
     }
 
     /// Whether nobody is, or may be, within reach.
-    fn nobody(&self, reach: impl Fn(&Val) -> bool) -> bool {
+    fn is_empty(&self, reach: impl Fn(&Val) -> bool) -> bool {
         let settled = self.settled.iter().any(|(val, n)| *n > 0 && reach(val));
         !settled && !self.open.iter().any(|(val, n)| *n > 0 && val.as_ref().is_none_or(&reach))
     }
@@ -212,7 +212,7 @@ fn class_of<'p>(p: &'p Problem<'_>, pod: u32) -> &'p Class {
     &p.classes[p.class_of[pod as usize].0 as usize]
 }
 
-fn domain<'p>(p: &'p Problem<'_>, types: &'p TypesLeave, place: Place, key: Key) -> Domain<'p> {
+fn domain<'p>(p: &'p Problem<'_>, types: &'p TypeValues, place: PodHost, key: Key) -> Domain<'p> {
     if let Some(left) = types.get(&(place.host, key)) {
         return Domain::In(left);
     }

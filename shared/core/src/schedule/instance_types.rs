@@ -1,6 +1,6 @@
 //! What a NodePool can buy, with what follows from that alone: worked out once, however many decisions look at it.
 
-use super::stock::Stock;
+use super::catalog_index::CatalogIndex;
 use crate::disruption::Asked;
 use std::fmt;
 use std::ops::Deref;
@@ -12,21 +12,21 @@ use whittle_api::catalog::InstanceType;
 #[derive(Clone, Default)]
 pub struct Assortment {
     types: Vec<InstanceType>,
-    stock: OnceLock<Arc<Stock>>,
+    index: OnceLock<Arc<CatalogIndex>>,
     asked: OnceLock<Arc<Asked>>,
 }
 
 impl Assortment {
     /// The types, to be changed.
     pub fn change(&mut self) -> &mut Vec<InstanceType> {
-        self.stock.take();
+        self.index.take();
         self.asked.take();
         &mut self.types
     }
 
     /// The type of a name.
     pub(crate) fn find(&self, name: &str) -> Option<&InstanceType> {
-        self.types.get(self.stock().position(name, &self.types)?)
+        self.types.get(self.index().position(name, &self.types)?)
     }
 
     /// What the offerings of the types ask for.
@@ -35,8 +35,8 @@ impl Assortment {
     }
 
     /// The types as the solver tries them, in numbers.
-    pub(crate) fn stock(&self) -> &Arc<Stock> {
-        self.stock.get_or_init(|| Arc::new(Stock::of(&self.types)))
+    pub(crate) fn index(&self) -> &Arc<CatalogIndex> {
+        self.index.get_or_init(|| Arc::new(CatalogIndex::of(&self.types)))
     }
 }
 
@@ -85,10 +85,10 @@ mod tests {
     #[test]
     fn what_was_worked_out_is_kept_until_the_types_change() {
         let mut types: Assortment = [2, 3].map(of_cores).into_iter().collect();
-        let before = Arc::clone(types.stock());
-        assert!(Arc::ptr_eq(&before, types.stock()) && Arc::ptr_eq(&before, types.clone().stock()));
+        let before = Arc::clone(types.index());
+        assert!(Arc::ptr_eq(&before, types.index()) && Arc::ptr_eq(&before, types.clone().index()));
         types.change()[0].capacity.set("cpu", Quantity::from_units(4));
-        assert!(!Arc::ptr_eq(&before, types.stock()));
-        assert_eq!(types.stock().capacity("cpu"), [4_000, 3_000], "by name, as nothing has a price");
+        assert!(!Arc::ptr_eq(&before, types.index()));
+        assert_eq!(types.index().capacity("cpu"), [4_000, 3_000], "by name, as nothing has a price");
     }
 }

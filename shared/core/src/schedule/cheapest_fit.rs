@@ -2,21 +2,21 @@
 
 use super::bits::Bits;
 use super::catalog::NO_PRICE;
-use super::fit::{self, Fit, No, Target};
+use super::first_fit::{Choice, FirstFit};
+use super::fit::{self, ClaimTarget, Fit, FitError};
 use super::hash::Map;
 use super::meter;
-use super::place::{Choice, FirstFit};
-use super::pod::{Class, Form};
-use super::state::Dead;
+use super::pod::{Class, Relaxation};
+use super::state::RefusalCache;
 
 /// How many open machines with room to spare are glanced at per pod; with more, a rolling window sees all in turn.
-const GLANCES: usize = 256;
+const QUICK_CHECKS_MAX: usize = 256;
 /// How many of them are looked at closely when none has room to spare.
-const LOOKS: usize = 12;
+const FULL_CHECKS_MAX: usize = 12;
 
 /// What is known of the prices of open machines.
 #[derive(Debug, Default)]
-pub(crate) struct Purse {
+pub(crate) struct PriceCache {
     /// By claim: the price of its cheapest type.
     price: Vec<u64>,
     /// By claim: what its cheapest type has left, one stretch of dimensions after the other.
@@ -28,7 +28,7 @@ pub(crate) struct Purse {
     /// By form: where to go on looking.
     window: Map<usize, usize>,
     /// By form: the price of a machine of its own.
-    alone: Map<usize, u64>,
+    price_alone: Map<usize, u64>,
 }
 
 impl FirstFit<'_, '_> {
@@ -49,100 +49,100 @@ impl FirstFit<'_, '_> {
         let (cheapest, price) = aimed.or_else(|| view.cheapest(&claim.types)).unwrap_or((0, NO_PRICE));
         let daemons = self.p.pools[pool].daemons.iter().find(|g| g.types.has(cheapest));
         let dims = claim.requests.len();
-        if self.purse.least.is_empty() {
-            self.purse.least = (0..dims).map(|d| self.p.classes.iter().map(|c| c.requests[d]).min().unwrap_or(0)).collect();
+        if self.prices.least.is_empty() {
+            self.prices.least = (0..dims).map(|d| self.p.classes.iter().map(|c| c.requests[d]).min().unwrap_or(0)).collect();
         }
-        if self.purse.price.len() <= at {
-            self.purse.price.resize(at + 1, NO_PRICE);
-            self.purse.spare.resize((at + 1) * dims, 0);
-            self.purse.full.grow(at + 1);
+        if self.prices.price.len() <= at {
+            self.prices.price.resize(at + 1, NO_PRICE);
+            self.prices.spare.resize((at + 1) * dims, 0);
+            self.prices.full.grow(at + 1);
         }
-        self.purse.price[at] = price;
+        self.prices.price[at] = price;
         let mut full = false;
         for d in 0..dims {
             let left = catalog.allocatable[cheapest][d] - claim.requests[d] - daemons.map_or(0, |g| g.overhead[d]);
-            self.purse.spare[at * dims + d] = left;
-            full |= left < self.purse.least[d];
+            self.prices.spare[at * dims + d] = left;
+            full |= left < self.prices.least[d];
         }
         if full {
-            self.purse.full.insert(at);
+            self.prices.full.insert(at);
         } else {
-            self.purse.full.remove(at);
+            self.prices.full.remove(at);
         }
     }
 
     /// The open machine that becomes least dearer with the pod; nothing when a new one is cheaper.
-    pub(crate) fn find_cheapest(&mut self, class: &Class, form: &Form, dead: &mut Dead) -> Option<(usize, Fit)> {
+    pub(crate) fn find_cheapest(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, Fit)> {
         let open = self.st.claims.len();
         if open == 0 {
             return None;
         }
         let dims = self.p.dims.len();
-        let start = self.purse.window.get(&form.id).copied().unwrap_or(0) % open;
-        let open_to = self.open_to(form);
+        let start = self.prices.window.get(&relaxation.id).copied().unwrap_or(0) % open;
+        let open_by_topology = self.open_by_topology(relaxation);
         let mut tight: Vec<(i64, usize)> = Vec::new();
-        let mut looks = 0;
+        let mut full_checks = 0;
         let mut best: Option<(u64, i64, usize, Fit)> = None;
         self.p.meter.spend(meter::POD + open / 64 / meter::WORDS * 4);
-        let mut out = dead.claims.clone();
-        out.absorb(&self.purse.full);
+        let mut out = refusals.claims.clone();
+        out.absorb(&self.prices.full);
         let mut window = Window { from: start, start, wrapped: false };
         let mut at = start;
-        for _ in 0..GLANCES {
-            self.p.meter.spend(meter::GLANCE);
-            let Some(next) = window.next(&self.st.all, &out, open_to.as_ref()) else { break };
+        for _ in 0..QUICK_CHECKS_MAX {
+            self.p.meter.spend(meter::QUICK_CHECK);
+            let Some(next) = window.next(&self.st.all, &out, open_by_topology.as_ref()) else { break };
             at = next;
-            if let Some(left) = slack(&self.purse.spare[at * dims..(at + 1) * dims], &class.requests) {
+            if let Some(left) = slack(&self.prices.spare[at * dims..(at + 1) * dims], &class.requests) {
                 tight.push((left, at));
-                if tight.len() >= LOOKS / 2 {
+                if tight.len() >= FULL_CHECKS_MAX / 2 {
                     break;
                 }
             }
         }
         tight.sort_unstable();
         for (left, at) in tight {
-            if let Some((dearer, fit)) = self.look(at, class, form, dead)
-                && best.as_ref().is_none_or(|b| (dearer, left, at) < (b.0, b.1, b.2))
+            if let Some((added_price, fit)) = self.added_price(at, class, relaxation, refusals)
+                && best.as_ref().is_none_or(|b| (added_price, left, at) < (b.0, b.1, b.2))
             {
-                let free = dearer == 0;
-                best = Some((dearer, left, at, fit));
+                let free = added_price == 0;
+                best = Some((added_price, left, at, fit));
                 if free {
                     break;
                 }
             }
-            looks += 1;
+            full_checks += 1;
         }
         if best.as_ref().is_none_or(|b| b.0 > 0) {
             let mut window = Window { from: start, start, wrapped: false };
-            while looks < LOOKS {
-                let Some(at) = window.next(&self.st.all, &dead.claims, open_to.as_ref()) else { break };
-                looks += 1;
-                if let Some((dearer, fit)) = self.look(at, class, form, dead)
-                    && best.as_ref().is_none_or(|b| (dearer, at) < (b.0, b.2))
+            while full_checks < FULL_CHECKS_MAX {
+                let Some(at) = window.next(&self.st.all, &refusals.claims, open_by_topology.as_ref()) else { break };
+                full_checks += 1;
+                if let Some((added_price, fit)) = self.added_price(at, class, relaxation, refusals)
+                    && best.as_ref().is_none_or(|b| (added_price, at) < (b.0, b.2))
                 {
-                    best = Some((dearer, i64::MAX, at, fit));
+                    best = Some((added_price, i64::MAX, at, fit));
                 }
             }
         }
-        self.purse.window.insert(form.id, best.as_ref().map_or(at, |b| b.2));
-        let (dearer, _, at, fit) = best?;
-        (dearer <= self.alone(class, form)).then_some((at, fit))
+        self.prices.window.insert(relaxation.id, best.as_ref().map_or(at, |b| b.2));
+        let (added_price, _, at, fit) = best?;
+        (added_price <= self.price_alone(class, relaxation)).then_some((at, fit))
     }
 
     /// How much dearer an open machine would become.
-    fn look(&mut self, at: usize, class: &Class, form: &Form, dead: &mut Dead) -> Option<(u64, Fit)> {
-        match self.fit_open(at, class, form) {
+    fn added_price(&mut self, at: usize, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(u64, Fit)> {
+        match self.fit_open(at, class, relaxation) {
             Ok(fit) => {
                 let catalog = self.p.pools[self.st.claims[at].pool].catalog;
                 let view = self.p.view(catalog, fit.set);
                 let (_, price) = view.cheapest(&fit.types)?;
-                if self.too_few(at, &fit) {
+                if self.leaves_too_few_types(at, &fit) {
                     return None;
                 }
-                Some((price.saturating_sub(self.purse.price[at]), fit))
+                Some((price.saturating_sub(self.prices.price[at]), fit))
             }
-            Err(No::ForGood) => {
-                dead.claims.insert(at);
+            Err(FitError::Permanent) => {
+                refusals.claims.insert(at);
                 None
             }
             Err(_) => None,
@@ -150,26 +150,26 @@ impl FirstFit<'_, '_> {
     }
 
     /// The price of a machine for this pod alone, as far as is known: it only guides, it decides nothing.
-    fn alone(&mut self, class: &Class, form: &Form) -> u64 {
-        if let Some(price) = self.purse.alone.get(&form.id) {
+    fn price_alone(&mut self, class: &Class, relaxation: &Relaxation) -> u64 {
+        if let Some(price) = self.prices.price_alone.get(&relaxation.id) {
             return *price;
         }
         let mut price = NO_PRICE;
         for pool in 0..self.p.pools.len() {
             let Some(types) = Self::within_limits(self.p, &self.st, pool) else { continue };
-            if let Some(found) = self.price_on(pool, &types, class, form) {
+            if let Some(found) = self.price_on(pool, &types, class, relaxation) {
                 price = found;
                 break;
             }
         }
-        self.purse.alone.insert(form.id, price);
+        self.prices.price_alone.insert(relaxation.id, price);
         price
     }
 
-    fn price_on(&mut self, pool: usize, types: &Bits, class: &Class, form: &Form) -> Option<u64> {
+    fn price_on(&mut self, pool: usize, types: &Bits, class: &Class, relaxation: &Relaxation) -> Option<u64> {
         let zeros = vec![0; self.p.dims.len()];
-        let target = Target { pool, set: self.p.pools[pool].set, types, requests: &zeros, ports: &[], held: &[], host: None };
-        let fit = fit::claim(self.p, &self.st, self.options, self.freedom, target, class, form).ok()?;
+        let target = ClaimTarget { pool, set: self.p.pools[pool].set, types, requests: &zeros, ports: &[], reservations: &[], host: None };
+        let fit = fit::claim(self.p, &self.st, self.options, self.packing_options, target, class, relaxation).ok()?;
         let view = self.p.view(self.p.pools[pool].catalog, fit.set);
         view.cheapest(&fit.types).map(|(_, price)| price.saturating_add(self.p.pools[pool].machine_cost))
     }

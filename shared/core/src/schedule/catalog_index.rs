@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog::NO_PRICE;
 use super::hash::Map;
-use super::intern::{Key, Names, Set, Val, Vals, Words};
+use super::intern::{Key, NameTable, Names, Set, Val, Vals};
 use crate::requirements;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use whittle_api::labels;
 
 /// A list of types, in the order in which the solver tries them: by ascending base price, then name.
 #[derive(Debug)]
-pub(crate) struct Stock {
+pub(crate) struct CatalogIndex {
     /// The label keys and values of the list. Numbers below are of these.
-    pub(crate) words: Arc<Words>,
+    pub(crate) name_table: Arc<NameTable>,
     pub(crate) names: Arc<[String]>,
     /// By type: its place in the list that it came from.
     pub(crate) place: Arc<[usize]>,
@@ -22,7 +22,7 @@ pub(crate) struct Stock {
     /// Places in the list, by name.
     by_name: Vec<usize>,
     pub(crate) by_key: Arc<ByKey>,
-    pub(crate) kinds: Vec<Kind>,
+    pub(crate) kinds: Vec<SharedOfferingKind>,
     /// Reservations as they first occur, with the machines that the offering says which says the least.
     pub(crate) reservations: Vec<(String, i64)>,
     /// Keys of labels that the types define.
@@ -34,7 +34,7 @@ pub(crate) struct Stock {
 
 /// Offerings with equal requirements, over all types.
 #[derive(Clone, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct SharedOfferingKind {
     pub(crate) set: Set,
     pub(crate) capacity_type: String,
     pub(crate) zone: String,
@@ -153,7 +153,7 @@ impl ByKey {
     }
 }
 
-impl Stock {
+impl CatalogIndex {
     pub(crate) fn of(types: &[InstanceType]) -> Self {
         let base = |t: &InstanceType| t.offerings.iter().filter(|o| o.available).map(|o| o.price).min();
         let mut place: Vec<usize> = (0..types.len()).collect();
@@ -175,7 +175,7 @@ impl Stock {
             label_keys: label_keys.into_iter().map(str::to_owned).collect(),
             resources: resources(&order),
             nothing: Resource::of(vec![0; types.len()], vec![0; types.len()]),
-            words: Arc::new(names.into_words()),
+            name_table: Arc::new(names.into_table()),
         }
     }
 
@@ -217,7 +217,7 @@ fn by_name(types: &[InstanceType]) -> Vec<usize> {
 }
 
 /// The kinds of offerings as they first occur, and the reservations among them.
-fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<Kind>, Vec<(String, i64)>) {
+fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<SharedOfferingKind>, Vec<(String, i64)>) {
     struct Draft<'t> {
         set: Set,
         first: &'t Offering,
@@ -250,7 +250,7 @@ fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<Kind>, Vec<(String,
             }
         }
     }
-    let kinds = drafts.into_iter().map(|draft| Kind {
+    let kinds = drafts.into_iter().map(|draft| SharedOfferingKind {
         set: draft.set,
         capacity_type: draft.first.capacity_type().to_owned(),
         zone: draft.first.zone().to_owned(),
@@ -320,11 +320,12 @@ mod tests {
     #[test]
     fn a_list_says_the_same_in_its_own_numbers_and_in_those_of_another() {
         let lists = [
-            Stock::of(&[instance_type("a2", &["x", "y"], 2), instance_type("a4", &["y"], 4)]),
-            Stock::of(&[instance_type("b4", &["z"], 4), instance_type("b2", &["y", "x"], 2)]),
+            CatalogIndex::of(&[instance_type("a2", &["x", "y"], 2), instance_type("a4", &["y"], 4)]),
+            CatalogIndex::of(&[instance_type("b4", &["z"], 4), instance_type("b2", &["y", "x"], 2)]),
         ];
         for (base, other) in [(0, 1), (1, 0)] {
-            let (mut names, mut reservations, mut dims) = (Names::based_on(&lists[base].words), Reservations::default(), Dims::default());
+            let (mut names, mut reservations, mut dims) =
+                (Names::based_on(&lists[base].name_table), Reservations::default(), Dims::default());
             dims.of("cpu");
             let mut catalogs = [base, other].map(|at| Catalog::of(&lists[at], &mut names, &dims, &mut reservations));
             if base == 1 {
