@@ -29,7 +29,7 @@ enum Domain<'s> {
 
 /// Who is where, as far as somebody seeks them.
 struct AffinityCensus<'p, 'a> {
-    p: &'p Problem<'a>,
+    problem: &'p Problem<'a>,
     /// By affinity group that some placed pod must not miss.
     sums: Map<GroupId, GroupSum>,
     placed: Map<(GroupId, usize), u32>,
@@ -50,74 +50,76 @@ struct GroupSum {
 }
 
 /// The placed pods, by position, that required affinity forbids to be where they are.
-pub(crate) fn misplaced(p: &Problem<'_>, st: &State) -> BTreeSet<u32> {
-    if !p.groups.iter().any(|group| group.kind == GroupKind::Affinity) {
+pub(crate) fn misplaced(problem: &Problem<'_>, state: &State) -> BTreeSet<u32> {
+    if !problem.groups.iter().any(|group| group.kind == GroupKind::Affinity) {
         return BTreeSet::new();
     }
-    let counts = AffinityCensus::take(p, st);
+    let counts = AffinityCensus::take(problem, state);
     let mut out = BTreeSet::new();
     if !counts.sums.is_empty() {
-        for (place, pods) in places(p, st) {
-            out.extend(pods.iter().filter(|pod| !counts.is_satisfied(**pod, place, st)));
+        for (place, pods) in places(problem, state) {
+            out.extend(pods.iter().filter(|pod| !counts.is_satisfied(**pod, place, state)));
         }
     }
     out
 }
 
 /// Leaves out again who is misplaced, but for `tolerated`, and whoever leaned on them. Says who is misplaced still.
-pub(crate) fn unplace_misplaced(p: &Problem<'_>, outcome: &mut Outcome, tolerated: &BTreeSet<u32>) -> BTreeSet<u32> {
+pub(crate) fn unplace_misplaced(problem: &Problem<'_>, outcome: &mut Outcome, tolerated: &BTreeSet<u32>) -> BTreeSet<u32> {
     loop {
-        let all = misplaced(p, &outcome.state);
+        let all = misplaced(problem, &outcome.state);
         let wrong: BTreeSet<u32> = all.difference(tolerated).copied().collect();
         if wrong.is_empty() {
             return all;
         }
-        outcome.state.unplace(p, &wrong);
-        let waiting = p.queue.iter().filter(|entry| u32::try_from(entry.pod).is_ok_and(|pod| wrong.contains(&pod)));
+        outcome.state.unplace(problem, &wrong);
+        let waiting = problem.queue.iter().filter(|entry| u32::try_from(entry.pod).is_ok_and(|pod| wrong.contains(&pod)));
         outcome.unplaced.extend(waiting.map(|entry| (*entry, None)));
     }
 }
 
-fn places<'s>(p: &'s Problem<'_>, st: &'s State) -> impl Iterator<Item = (PodHost, &'s [u32])> {
-    let old = st.filled().map(|(m, now)| (PodHost { host: p.machines[m].host, set: now.set, planned: false }, &now.pods[..]));
-    let new = st.claims.iter().enumerate();
-    old.chain(new.map(|(at, claim)| (PodHost { host: p.first_new_host + at, set: claim.set, planned: true }, &claim.pods[..])))
+fn places<'s>(problem: &'s Problem<'_>, state: &'s State) -> impl Iterator<Item = (PodHost, &'s [u32])> {
+    let old = state
+        .filled()
+        .map(|(machine, now)| (PodHost { host: problem.machines[machine].host, set: now.set, planned: false }, &now.pods[..]));
+    let new = state.claims.iter().enumerate();
+    old.chain(new.map(|(at, claim)| (PodHost { host: problem.first_new_host + at, set: claim.set, planned: true }, &claim.pods[..])))
 }
 
 /// The groups of those that the pod must be near, whatever wishes it gave up.
-fn required_affinity<'c>(p: &'c Problem<'_>, class: &'c Class) -> impl Iterator<Item = GroupId> + 'c {
+fn required_affinity<'c>(problem: &'c Problem<'_>, class: &'c Class) -> impl Iterator<Item = GroupId> + 'c {
     let owned = class.relaxations.last().into_iter().flat_map(|relaxation| &relaxation.owned).copied();
-    owned.filter(|id| p.groups[id.0 as usize].kind == GroupKind::Affinity)
+    owned.filter(|id| problem.groups[id.0 as usize].kind == GroupKind::Affinity)
 }
 
 impl<'p, 'a> AffinityCensus<'p, 'a> {
-    fn take(p: &'p Problem<'a>, st: &State) -> Self {
-        let mut out = Self { p, sums: Map::default(), placed: Map::default(), types: Map::default() };
-        for pod in places(p, st).flat_map(|(_, pods)| pods) {
-            for id in required_affinity(p, class_of(p, *pod)) {
-                out.sums.entry(id).or_insert_with(|| GroupSum::before(p, id));
+    fn take(problem: &'p Problem<'a>, state: &State) -> Self {
+        let mut out = Self { problem, sums: Map::default(), placed: Map::default(), types: Map::default() };
+        for pod in places(problem, state).flat_map(|(_, pods)| pods) {
+            for id in required_affinity(problem, class_of(problem, *pod)) {
+                out.sums.entry(id).or_insert_with(|| GroupSum::before(problem, id));
             }
         }
         if !out.sums.is_empty() {
-            out.collect_type_values(st);
-            for (place, pods) in places(p, st) {
-                pods.iter().for_each(|pod| out.count(class_of(p, *pod), place));
+            out.collect_type_values(state);
+            for (place, pods) in places(problem, state) {
+                pods.iter().for_each(|pod| out.count(class_of(problem, *pod), place));
             }
         }
         out
     }
 
-    fn collect_type_values(&mut self, st: &State) {
-        let p = self.p;
-        let groups = self.sums.keys().map(|id| &p.groups[id.0 as usize]).filter(|group| !group.by_host);
+    fn collect_type_values(&mut self, state: &State) {
+        let problem = self.problem;
+        let groups = self.sums.keys().map(|id| &problem.groups[id.0 as usize]).filter(|group| !group.by_host);
         let keys: BTreeSet<Key> = groups.map(|group| group.key).collect();
-        for (at, claim) in st.claims.iter().enumerate() {
+        for (at, claim) in state.claims.iter().enumerate() {
             for key in &keys {
-                let asked = p.sets.get(claim.set).get(key);
-                let Some(mut vals) = p.catalogs[p.pools[claim.pool].catalog].values(*key, &claim.types) else { continue };
+                let asked = problem.sets.get(claim.set).get(key);
+                let Some(mut vals) = problem.catalogs[problem.pools[claim.pool].catalog].values(*key, &claim.types) else { continue };
                 vals.retain(|val| asked.is_none_or(|asked| asked.has(val)));
                 if !vals.is_empty() {
-                    self.types.insert((p.first_new_host + at, *key), vals);
+                    self.types.insert((problem.first_new_host + at, *key), vals);
                 }
             }
         }
@@ -128,29 +130,29 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
             let Some(sum) = self.sums.get_mut(id) else { continue };
             *self.placed.entry((*id, place.host)).or_default() += 1;
             sum.all += 1;
-            let group = &self.p.groups[id.0 as usize];
+            let group = &self.problem.groups[id.0 as usize];
             if !group.by_host {
-                sum.each(domain(self.p, &self.types, place, group.key), |n| *n += 1);
+                sum.each(domain(self.problem, &self.types, place, group.key), |n| *n += 1);
             }
         }
     }
 
     /// Whether the pod has the company that it must have.
-    fn is_satisfied(&self, pod: u32, place: PodHost, st: &State) -> bool {
-        let class = class_of(self.p, pod);
-        required_affinity(self.p, class).all(|id| {
-            let group = &self.p.groups[id.0 as usize];
+    fn is_satisfied(&self, pod: u32, place: PodHost, state: &State) -> bool {
+        let class = class_of(self.problem, pod);
+        required_affinity(self.problem, class).all(|id| {
+            let group = &self.problem.groups[id.0 as usize];
             let own = u32::from(group.selects.has(class.labels));
-            let before = self.p.counts[id.0 as usize].hosts.of(place.host);
+            let before = self.problem.counts[id.0 as usize].hosts.of(place.host);
             let beside = before + self.placed.get(&(id, place.host)).copied().unwrap_or(0) > own;
             let sum = &self.sums[&id];
             if group.by_host {
                 // The first of a kind that attracts itself may go anywhere.
                 return beside || (own == 1 && sum.all == own);
             }
-            let strict = class.relaxations[st.relaxation_of(pod)].strict;
-            let reach = |val: &Val| self.p.sets.get(strict).get(&group.key).is_none_or(|asked| asked.has(val));
-            match domain(self.p, &self.types, place, group.key) {
+            let strict = class.relaxations[state.relaxation_of(pod)].strict;
+            let reach = |val: &Val| self.problem.sets.get(strict).get(&group.key).is_none_or(|asked| asked.has(val));
+            match domain(self.problem, &self.types, place, group.key) {
                 Domain::Nowhere => false,
                 here => beside || sum.certainly_in(&here, own) || (own == 1 && sum.without_one(here).is_empty(reach)),
             }
@@ -159,8 +161,8 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
 }
 
 impl GroupSum {
-    fn before(p: &Problem<'_>, id: GroupId) -> Self {
-        let counts = &p.counts[id.0 as usize];
+    fn before(problem: &Problem<'_>, id: GroupId) -> Self {
+        let counts = &problem.counts[id.0 as usize];
         let settled: Vec<(Val, u32)> = counts.domains.iter().filter(|(_, n)| *n > 0).copied().collect();
         let all = counts.hosts.total() + settled.iter().map(|(_, n)| n).sum::<u32>();
         Self { all, settled, open: Vec::new() }
@@ -208,19 +210,19 @@ fn entry<K: PartialEq>(list: &mut Vec<(K, u32)>, key: K) -> &mut u32 {
     &mut list[at].1
 }
 
-fn class_of<'p>(p: &'p Problem<'_>, pod: u32) -> &'p Class {
-    &p.classes[p.class_of[pod as usize].0 as usize]
+fn class_of<'p>(problem: &'p Problem<'_>, pod: u32) -> &'p Class {
+    &problem.classes[problem.class_of[pod as usize].0 as usize]
 }
 
-fn domain<'p>(p: &'p Problem<'_>, types: &'p TypeValues, place: PodHost, key: Key) -> Domain<'p> {
+fn domain<'p>(problem: &'p Problem<'_>, types: &'p TypeValues, place: PodHost, key: Key) -> Domain<'p> {
     if let Some(left) = types.get(&(place.host, key)) {
         return Domain::In(left);
     }
-    match p.sets.get(place.set).get(&key) {
+    match problem.sets.get(place.set).get(&key) {
         Some(allowed) => {
             allowed.members().map_or(Domain::Anywhere, |vals| if vals.is_empty() { Domain::Nowhere } else { Domain::In(vals) })
         }
-        None if place.planned && p.well_known.contains(&key) => Domain::Anywhere,
+        None if place.planned && problem.well_known.contains(&key) => Domain::Anywhere,
         None => Domain::Nowhere,
     }
 }

@@ -36,43 +36,44 @@ pub(crate) struct Aims {
 
 impl Aims {
     /// The types that a machine of the NodePool with these requirements is best filled up to, the best first.
-    pub(crate) fn of(&mut self, p: &Problem<'_>, aim: Aim, pool: usize, set: SetId, view: &View) -> impl Iterator<Item = usize> {
+    pub(crate) fn of(&mut self, problem: &Problem<'_>, aim: Aim, pool: usize, set: SetId, view: &View) -> impl Iterator<Item = usize> {
         if self.asked.is_empty() {
-            self.asked = asked(p);
+            self.asked = asked(problem);
         }
         let asked = &self.asked;
-        self.by_set.entry((pool, set)).or_insert_with(|| ranked(p, aim, pool, view, asked)).iter().copied()
+        self.by_set.entry((pool, set)).or_insert_with(|| ranked(problem, aim, pool, view, asked)).iter().copied()
     }
 }
 
-fn asked(p: &Problem<'_>) -> Vec<i128> {
-    let mut out = vec![0; p.dims.len()];
-    for entry in &p.queue {
-        let requests = &p.classes[entry.class.0 as usize].requests;
+fn asked(problem: &Problem<'_>) -> Vec<i128> {
+    let mut out = vec![0; problem.dims.len()];
+    for entry in &problem.queue {
+        let requests = &problem.classes[entry.class.0 as usize].requests;
         out.iter_mut().zip(requests).for_each(|(sum, amount)| *sum += i128::from(*amount));
     }
     out
 }
 
-fn ranked(p: &Problem<'_>, aim: Aim, pool: usize, view: &View, asked: &[i128]) -> Vec<usize> {
-    let pool = &p.pools[pool];
-    let catalog = &p.catalogs[pool.catalog];
+fn ranked(problem: &Problem<'_>, aim: Aim, pool: usize, view: &View, asked: &[i128]) -> Vec<usize> {
+    let pool = &problem.pools[pool];
+    let catalog = &problem.catalogs[pool.catalog];
     let mut usable = pool.types.clone();
     usable.keep(&view.usable);
-    let keep = limits::types_to_keep(p, pool.catalog, view).min(usable.count());
-    p.meter.spend(meter::NARROW + usable.count() * asked.len() * catalog.len() / 64 / meter::WORDS);
+    let keep = limits::types_to_keep(problem, pool.catalog, view).min(usable.count());
+    problem.meter.spend(meter::NARROW + usable.count() * asked.len() * catalog.len() / 64 / meter::WORDS);
     let mut scored: Vec<(bool, f64, usize)> = Vec::new();
     for t in usable.iter().filter(|t| view.price[*t] != NO_PRICE) {
         let daemons = pool.daemons.iter().find(|group| group.types.has(t));
-        let taken = |d: usize| daemons.map_or(0, |group| group.overhead[d]);
-        let room = |d: usize| catalog.allocatable[t][d] - taken(d);
-        let part = |d: usize| room(d) as f64 / asked[d] as f64;
-        let part = (0..asked.len()).filter(|d| asked[*d] > 0).map(part).fold(f64::MAX, f64::min);
+        let taken = |dim: usize| daemons.map_or(0, |group| group.overhead[dim]);
+        let room = |dim: usize| catalog.allocatable[t][dim] - taken(dim);
+        let part = |dim: usize| room(dim) as f64 / asked[dim] as f64;
+        let part = (0..asked.len()).filter(|dim| asked[*dim] > 0).map(part).fold(f64::MAX, f64::min);
         if part <= 0.0 {
             continue;
         }
         let alike = |tenths: i64| {
-            let filled: Vec<i64> = (0..asked.len()).map(|d| if asked[d] > 0 { room(d) / 10 * tenths + taken(d) } else { 0 }).collect();
+            let filled: Vec<i64> =
+                (0..asked.len()).map(|dim| if asked[dim] > 0 { room(dim) / 10 * tenths + taken(dim) } else { 0 }).collect();
             let mut as_large: Bits = usable.clone();
             catalog.keep_fitting(&filled, &mut as_large);
             as_large.count()

@@ -16,16 +16,16 @@ const PARTS: u32 = 8;
 const STEPS: u32 = 16;
 
 /// The bound for the pods that `outcome` puts on new machines, of prices alone or with what machines cost besides.
-pub(crate) fn lower_bound(p: &mut Problem<'_>, outcome: &Outcome, besides: bool) -> Price {
-    let mut sums = vec![0.0; p.dims.len()];
+pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, besides: bool) -> Price {
+    let mut sums = vec![0.0; problem.dims.len()];
     for claim in &outcome.state.claims {
         for (sum, amount) in sums.iter_mut().zip(&claim.requests) {
             *sum += *amount as f64;
         }
     }
-    let machines = fewest_machines(p, outcome) as f64;
-    let asked: Vec<usize> = (0..sums.len()).filter(|d| sums[*d] > 0.0).collect();
-    let types = undercut(types(p, besides), &asked);
+    let machines = fewest_machines(problem, outcome) as f64;
+    let asked: Vec<usize> = (0..sums.len()).filter(|dim| sums[*dim] > 0.0).collect();
+    let types = undercut(types(problem, besides), &asked);
     let cheapest = types.iter().map(|(price, _)| *price).fold(f64::MAX, f64::min);
     let mut best: f64 = 0.0;
     for (n, a) in asked.iter().enumerate() {
@@ -52,7 +52,7 @@ pub(crate) fn lower_bound(p: &mut Problem<'_>, outcome: &Outcome, besides: bool)
 fn undercut(types: BTreeSet<(u64, Vec<i64>)>, asked: &[usize]) -> Vec<(f64, Vec<i64>)> {
     let mut kept: Vec<(u64, Vec<i64>)> = Vec::new();
     for (price, has) in types {
-        if kept.iter().all(|(_, other)| asked.iter().any(|d| other[*d] < has[*d])) {
+        if kept.iter().all(|(_, other)| asked.iter().any(|dim| other[*dim] < has[*dim])) {
             kept.push((price, has));
         }
     }
@@ -61,15 +61,16 @@ fn undercut(types: BTreeSet<(u64, Vec<i64>)>, asked: &[usize]) -> Vec<(f64, Vec<
 
 /// Price, with what a machine costs besides if that is asked for, and room for pods, of every type that some NodePool can buy; equal ones
 /// once, cheapest first.
-fn types(p: &mut Problem<'_>, besides: bool) -> BTreeSet<(u64, Vec<i64>)> {
+fn types(problem: &mut Problem<'_>, besides: bool) -> BTreeSet<(u64, Vec<i64>)> {
     let mut out = BTreeSet::new();
-    for at in 0..p.pools.len() {
-        let view = p.view(p.pools[at].catalog, p.pools[at].set);
-        let pool = &p.pools[at];
-        let catalog = &p.catalogs[pool.catalog];
+    for at in 0..problem.pools.len() {
+        let view = problem.view(problem.pools[at].catalog, problem.pools[at].set);
+        let pool = &problem.pools[at];
+        let catalog = &problem.catalogs[pool.catalog];
         for t in pool.types.iter().filter(|t| view.price[*t] != NO_PRICE) {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
-            let has = catalog.allocatable[t].iter().enumerate().map(|(d, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[d])).max(0));
+            let has =
+                catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[dim])).max(0));
             let besides = if besides { pool.machine_cost } else { 0 };
             out.insert((view.price[t] + besides, has.collect()));
         }
@@ -78,16 +79,16 @@ fn types(p: &mut Problem<'_>, besides: bool) -> BTreeSet<(u64, Vec<i64>)> {
 }
 
 /// How many machines the placed pods need at least, since some of them may not share one.
-pub(crate) fn fewest_machines(p: &Problem<'_>, outcome: &Outcome) -> usize {
+pub(crate) fn fewest_machines(problem: &Problem<'_>, outcome: &Outcome) -> usize {
     let mut members: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
     let mut any = 0;
     for pod in outcome.state.claims.iter().flat_map(|c| &c.pods) {
         any = 1;
-        let class = &p.classes[p.class_of[*pod as usize].0 as usize];
+        let class = &problem.classes[problem.class_of[*pod as usize].0 as usize];
         // Without wishes: those may be given up.
         let Some(relaxation) = class.relaxations.last() else { continue };
         for id in &relaxation.owned {
-            let group = &p.groups[id.0 as usize];
+            let group = &problem.groups[id.0 as usize];
             if !group.by_host || !group.selects.has(relaxation.labels) {
                 continue;
             }

@@ -153,9 +153,9 @@ impl Catalog {
         }
     }
 
-    /// Keeps in `types` those whose machines are no larger than `most` in dimension `d`.
-    pub(crate) fn keep_no_larger(&self, d: usize, most: i64, types: &mut Bits) {
-        let steps = &self.bulk[d];
+    /// Keeps in `types` those whose machines are no larger than `most` in dimension `dim`.
+    pub(crate) fn keep_no_larger(&self, dim: usize, most: i64, types: &mut Bits) {
+        let steps = &self.bulk[dim];
         match steps.at.partition_point(|step| *step <= most) {
             0 => types.clear(),
             at if at == steps.at.len() => {}
@@ -163,9 +163,9 @@ impl Catalog {
         }
     }
 
-    /// The most that one of `types` has for pods, in dimension `d`.
-    pub(crate) fn most_allocatable(&self, d: usize, types: &Bits) -> i64 {
-        let steps = &self.room[d];
+    /// The most that one of `types` has for pods, in dimension `dim`.
+    pub(crate) fn most_allocatable(&self, dim: usize, types: &Bits) -> i64 {
+        let steps = &self.room[dim];
         if let Some(most) = steps.at.last().filter(|_| steps.types[steps.at.len() - 1].meets(types)) {
             return *most; // as with most machines that may yet become anything
         }
@@ -174,18 +174,18 @@ impl Catalog {
         at.checked_sub(1).map_or(0, |at| steps.at[at])
     }
 
-    /// The largest machine of all, in dimension `d`.
-    pub(crate) fn top(&self, d: usize) -> i64 {
-        self.bulk[d].at.last().copied().unwrap_or(0)
+    /// The largest machine of all, in dimension `dim`.
+    pub(crate) fn top(&self, dim: usize) -> i64 {
+        self.bulk[dim].at.last().copied().unwrap_or(0)
     }
 
-    /// The largest machine that one of `types` is, in dimension `d`.
-    pub(crate) fn largest(&self, d: usize, types: &Bits) -> i64 {
-        let steps = &self.bulk[d];
+    /// The largest machine that one of `types` is, in dimension `dim`.
+    pub(crate) fn largest(&self, dim: usize, types: &Bits) -> i64 {
+        let steps = &self.bulk[dim];
         if let [.., before, _] = &steps.types[..]
             && !types.within(before)
         {
-            return self.top(d);
+            return self.top(dim);
         }
         // The first step that holds all of them.
         let at = steps.types.partition_point(|upto| !types.within(upto));

@@ -37,20 +37,20 @@ impl FirstFit<'_, '_> {
         if self.choice == Choice::FewestPods {
             return;
         }
-        let (pool, set) = (self.st.claims[at].pool, self.st.claims[at].set);
-        let view = self.p.view(self.p.pools[pool].catalog, set);
-        let claim = &self.st.claims[at];
-        let catalog = &self.p.catalogs[self.p.pools[pool].catalog];
+        let (pool, set) = (self.state.claims[at].pool, self.state.claims[at].set);
+        let view = self.problem.view(self.problem.pools[pool].catalog, set);
+        let claim = &self.state.claims[at];
+        let catalog = &self.problem.catalogs[self.problem.pools[pool].catalog];
         let aimed = match self.choice {
-            Choice::Aimed(aim) => self.aims.of(self.p, aim, pool, set, &view).find(|t| claim.types.has(*t)),
+            Choice::Aimed(aim) => self.aims.of(self.problem, aim, pool, set, &view).find(|t| claim.types.has(*t)),
             Choice::FewestPods | Choice::Cheapest => None,
         };
         let aimed = aimed.map(|t| (t, view.price[t]));
         let (cheapest, price) = aimed.or_else(|| view.cheapest(&claim.types)).unwrap_or((0, NO_PRICE));
-        let daemons = self.p.pools[pool].daemons.iter().find(|g| g.types.has(cheapest));
+        let daemons = self.problem.pools[pool].daemons.iter().find(|g| g.types.has(cheapest));
         let dims = claim.requests.len();
         if self.prices.least.is_empty() {
-            self.prices.least = (0..dims).map(|d| self.p.classes.iter().map(|c| c.requests[d]).min().unwrap_or(0)).collect();
+            self.prices.least = (0..dims).map(|dim| self.problem.classes.iter().map(|c| c.requests[dim]).min().unwrap_or(0)).collect();
         }
         if self.prices.price.len() <= at {
             self.prices.price.resize(at + 1, NO_PRICE);
@@ -59,10 +59,10 @@ impl FirstFit<'_, '_> {
         }
         self.prices.price[at] = price;
         let mut full = false;
-        for d in 0..dims {
-            let left = catalog.allocatable[cheapest][d] - claim.requests[d] - daemons.map_or(0, |g| g.overhead[d]);
-            self.prices.spare[at * dims + d] = left;
-            full |= left < self.prices.least[d];
+        for dim in 0..dims {
+            let left = catalog.allocatable[cheapest][dim] - claim.requests[dim] - daemons.map_or(0, |g| g.overhead[dim]);
+            self.prices.spare[at * dims + dim] = left;
+            full |= left < self.prices.least[dim];
         }
         if full {
             self.prices.full.insert(at);
@@ -73,24 +73,24 @@ impl FirstFit<'_, '_> {
 
     /// The open machine that becomes least dearer with the pod; nothing when a new one is cheaper.
     pub(crate) fn find_cheapest(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, Fit)> {
-        let open = self.st.claims.len();
+        let open = self.state.claims.len();
         if open == 0 {
             return None;
         }
-        let dims = self.p.dims.len();
+        let dims = self.problem.dims.len();
         let start = self.prices.window.get(&relaxation.id).copied().unwrap_or(0) % open;
         let open_by_topology = self.open_by_topology(relaxation);
         let mut tight: Vec<(i64, usize)> = Vec::new();
         let mut full_checks = 0;
         let mut best: Option<(u64, i64, usize, Fit)> = None;
-        self.p.meter.spend(meter::POD + open / 64 / meter::WORDS * 4);
+        self.problem.meter.spend(meter::POD + open / 64 / meter::WORDS * 4);
         let mut out = refusals.claims.clone();
         out.absorb(&self.prices.full);
         let mut window = Window { from: start, start, wrapped: false };
         let mut at = start;
         for _ in 0..QUICK_CHECKS_MAX {
-            self.p.meter.spend(meter::QUICK_CHECK);
-            let Some(next) = window.next(&self.st.all, &out, open_by_topology.as_ref()) else { break };
+            self.problem.meter.spend(meter::QUICK_CHECK);
+            let Some(next) = window.next(&self.state.all, &out, open_by_topology.as_ref()) else { break };
             at = next;
             if let Some(left) = slack(&self.prices.spare[at * dims..(at + 1) * dims], &class.requests) {
                 tight.push((left, at));
@@ -115,7 +115,7 @@ impl FirstFit<'_, '_> {
         if best.as_ref().is_none_or(|b| b.0 > 0) {
             let mut window = Window { from: start, start, wrapped: false };
             while full_checks < FULL_CHECKS_MAX {
-                let Some(at) = window.next(&self.st.all, &refusals.claims, open_by_topology.as_ref()) else { break };
+                let Some(at) = window.next(&self.state.all, &refusals.claims, open_by_topology.as_ref()) else { break };
                 full_checks += 1;
                 if let Some((added_price, fit)) = self.added_price(at, class, relaxation, refusals)
                     && best.as_ref().is_none_or(|b| (added_price, at) < (b.0, b.2))
@@ -133,8 +133,8 @@ impl FirstFit<'_, '_> {
     fn added_price(&mut self, at: usize, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(u64, Fit)> {
         match self.fit_open(at, class, relaxation) {
             Ok(fit) => {
-                let catalog = self.p.pools[self.st.claims[at].pool].catalog;
-                let view = self.p.view(catalog, fit.set);
+                let catalog = self.problem.pools[self.state.claims[at].pool].catalog;
+                let view = self.problem.view(catalog, fit.set);
                 let (_, price) = view.cheapest(&fit.types)?;
                 if self.leaves_too_few_types(at, &fit) {
                     return None;
@@ -155,8 +155,8 @@ impl FirstFit<'_, '_> {
             return *price;
         }
         let mut price = NO_PRICE;
-        for pool in 0..self.p.pools.len() {
-            let Some(types) = Self::within_limits(self.p, &self.st, pool) else { continue };
+        for pool in 0..self.problem.pools.len() {
+            let Some(types) = Self::within_limits(self.problem, &self.state, pool) else { continue };
             if let Some(found) = self.price_on(pool, &types, class, relaxation) {
                 price = found;
                 break;
@@ -167,11 +167,12 @@ impl FirstFit<'_, '_> {
     }
 
     fn price_on(&mut self, pool: usize, types: &Bits, class: &Class, relaxation: &Relaxation) -> Option<u64> {
-        let zeros = vec![0; self.p.dims.len()];
-        let target = ClaimTarget { pool, set: self.p.pools[pool].set, types, requests: &zeros, ports: &[], reservations: &[], host: None };
-        let fit = fit::claim(self.p, &self.st, self.options, self.packing_options, target, class, relaxation).ok()?;
-        let view = self.p.view(self.p.pools[pool].catalog, fit.set);
-        view.cheapest(&fit.types).map(|(_, price)| price.saturating_add(self.p.pools[pool].machine_cost))
+        let zeros = vec![0; self.problem.dims.len()];
+        let target =
+            ClaimTarget { pool, set: self.problem.pools[pool].set, types, requests: &zeros, ports: &[], reservations: &[], host: None };
+        let fit = fit::check_claim(self.problem, &self.state, self.options, self.packing_options, target, class, relaxation).ok()?;
+        let view = self.problem.view(self.problem.pools[pool].catalog, fit.set);
+        view.cheapest(&fit.types).map(|(_, price)| price.saturating_add(self.problem.pools[pool].machine_cost))
     }
 }
 

@@ -22,7 +22,7 @@ use whittle_units::{Quantity, Resources};
 const REASONS_MAX: usize = 20_000;
 
 /// The reason of each pod that was left, by its position. Pods of a class share theirs.
-pub(crate) fn reasons(p: &mut Problem<'_>, outcome: &Outcome, unusable: &[PoolSays]) -> Vec<(usize, Reason)> {
+pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[PoolSays]) -> Vec<(usize, Reason)> {
     let mut known: BTreeMap<(ClassId, bool), Reason> = BTreeMap::new();
     let mut out = Vec::with_capacity(outcome.unplaced.len());
     let mut explained = 0;
@@ -31,9 +31,9 @@ pub(crate) fn reasons(p: &mut Problem<'_>, outcome: &Outcome, unusable: &[PoolSa
         let reason = match known.get(&(entry.class, reserved)) {
             Some(reason) => reason.clone(),
             None => {
-                let class = Rc::clone(&p.classes[entry.class.0 as usize]);
-                let pools = if explained < REASONS_MAX { p.pools.len() } else { 1 };
-                let reason = reason(p, &outcome.state, &class, *error, unusable, pools);
+                let class = Rc::clone(&problem.classes[entry.class.0 as usize]);
+                let pools = if explained < REASONS_MAX { problem.pools.len() } else { 1 };
+                let reason = reason(problem, &outcome.state, &class, *error, unusable, pools);
                 explained += if let Reason::Pools(rejections) = &reason { rejections.len() } else { 1 };
                 known.insert((entry.class, reserved), reason.clone());
                 reason
@@ -45,21 +45,21 @@ pub(crate) fn reasons(p: &mut Problem<'_>, outcome: &Outcome, unusable: &[PoolSa
 }
 
 /// Why nothing can be bought for some NodePools: their own requirements, held against no pod at all.
-pub(crate) fn unusable_pools(p: &mut Problem<'_>) -> Vec<PoolSays> {
-    let unusable = p.unusable_pools.clone();
-    unusable.iter().map(|pool| explain_unusable(p, pool)).collect()
+pub(crate) fn unusable_pools(problem: &mut Problem<'_>) -> Vec<PoolSays> {
+    let unusable = problem.unusable_pools.clone();
+    unusable.iter().map(|pool| explain_unusable(problem, pool)).collect()
 }
 
-fn explain_unusable(p: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolSays {
+fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolSays {
     let node_pool = pool.source.metadata.name.clone();
     let Some((at, set, _)) = pool.offered else {
         let class = &pool.source.spec.template.spec.node_class_ref;
         let cause = Cause::NothingOffered { node_class: format!("{} {:?}", class.kind, class.name) };
         return PoolSays { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
     };
-    let view = p.view(at, set);
-    let all = Bits::all(p.catalogs[at].len());
-    let requirements = p.names.spell(p.sets.get(set));
+    let view = problem.view(at, set);
+    let all = Bits::all(problem.catalogs[at].len());
+    let requirements = problem.names.spell(problem.sets.get(set));
     let cause = if view.usable.is_empty() {
         let flags: Vec<(bool, bool, bool)> = all.iter().map(|t| (view.met.has(t), true, view.offered.has(t))).collect();
         Cause::InstanceTypes {
@@ -70,18 +70,18 @@ fn explain_unusable(p: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolSays {
             port: None,
         }
     } else {
-        let catalog = &p.catalogs[at];
+        let catalog = &problem.catalogs[at];
         let short = view.min_values.iter().filter(|(key, wanted)| catalog.distinct(*key, &view.usable) < *wanted);
-        let labels = short.map(|(key, _)| p.names.key_name(*key).to_owned()).collect();
+        let labels = short.map(|(key, _)| problem.names.key_name(*key).to_owned()).collect();
         Cause::MinValues { labels, requirements, resources: Resources::new() }
     };
-    let ruled_out = ruled_out(p, at, set, &all, &all, &view.offered);
+    let ruled_out = ruled_out(problem, at, set, &all, &all, &view.offered);
     PoolSays { node_pool, cause, ruled_out, nearest: None, limits: Vec::new() }
 }
 
 /// Why no NodePool has a place for the pods of a class, in the words of the first `pools` of them.
-fn reason(p: &mut Problem<'_>, st: &State, class: &Class, error: Option<FitError>, unusable: &[PoolSays], pools: usize) -> Reason {
-    if !p.any_pool {
+fn reason(problem: &mut Problem<'_>, state: &State, class: &Class, error: Option<FitError>, unusable: &[PoolSays], pools: usize) -> Reason {
+    if !problem.any_pool {
         return Reason::NoNodePools;
     }
     if class.resource_claims {
@@ -92,63 +92,63 @@ fn reason(p: &mut Problem<'_>, st: &State, class: &Class, error: Option<FitError
         Some(FitError::Reserved { lost: false }) => return Reason::Reserved(Cause::ReservedUnavailable),
         _ => {}
     }
-    if p.pools.is_empty() {
+    if problem.pools.is_empty() {
         return Reason::NoTemplates(unusable.to_vec());
     }
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
-    let unusable = if pools < p.pools.len() { &[] } else { unusable };
-    let explained = (0..p.pools.len().min(pools)).map(|pool| {
-        explain_pool(p, st, class, relaxation, pool).unwrap_or_else(|| {
-            let node_pool = p.pools[pool].source.metadata.name.clone();
-            PoolSays { cause: resolved_since(st, pool, &node_pool), node_pool, ruled_out: Vec::new(), nearest: None, limits: Vec::new() }
+    let unusable = if pools < problem.pools.len() { &[] } else { unusable };
+    let explained = (0..problem.pools.len().min(pools)).map(|pool| {
+        explain_pool(problem, state, class, relaxation, pool).unwrap_or_else(|| {
+            let node_pool = problem.pools[pool].source.metadata.name.clone();
+            PoolSays { cause: resolved_since(state, pool, &node_pool), node_pool, ruled_out: Vec::new(), nearest: None, limits: Vec::new() }
         })
     });
     Reason::Pools(explained.chain(unusable.iter().cloned()).collect())
 }
 
 /// What a NodePool had against a pod that it could have a machine for as things stand at the end of the pass.
-fn resolved_since(st: &State, pool: usize, node_pool: &str) -> Cause {
-    let has_limits = st.node_limits[pool].is_some() || st.limits[pool].iter().any(Option::is_some);
+fn resolved_since(state: &State, pool: usize, node_pool: &str) -> Cause {
+    let has_limits = state.node_limits[pool].is_some() || state.limits[pool].iter().any(Option::is_some);
     if has_limits { Cause::LimitsExceeded { node_pool: node_pool.to_owned() } } else { Cause::TurnPassed }
 }
 
 /// What a NodePool has against a machine for the pod alone, as things stand; nothing if it could have one.
-fn explain_pool(p: &mut Problem<'_>, st: &State, class: &Class, relaxation: &Relaxation, pool: usize) -> Option<PoolSays> {
-    let node_pool = p.pools[pool].source.metadata.name.clone();
+fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxation: &Relaxation, pool: usize) -> Option<PoolSays> {
+    let node_pool = problem.pools[pool].source.metadata.name.clone();
     let plain = |cause| PoolSays { node_pool: node_pool.clone(), cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
-    if st.node_limits[pool].is_some_and(|left| left < 1000) {
+    if state.node_limits[pool].is_some_and(|left| left < 1000) {
         return Some(plain(Cause::NodeLimit { node_pool: node_pool.clone() }));
     }
-    let Some(types) = FirstFit::within_limits(p, st, pool) else {
+    let Some(types) = FirstFit::within_limits(problem, state, pool) else {
         return Some(plain(Cause::LimitsExceeded { node_pool: node_pool.clone() }));
     };
-    let tolerations = &p.taint_table.tolerations[relaxation.tolerations.0 as usize];
-    let untolerated = pods::untolerated(tolerations, &p.taint_table.taints[p.pools[pool].taints.0 as usize]);
+    let tolerations = &problem.taint_table.tolerations[relaxation.tolerations.0 as usize];
+    let untolerated = pods::untolerated(tolerations, &problem.taint_table.taints[problem.pools[pool].taints.0 as usize]);
     if !untolerated.is_empty() {
         return Some(plain(Cause::Taints(untolerated)));
     }
-    let template = p.pools[pool].set;
-    if let Err(cause) = check_compatible(p, template, relaxation.full, relaxation.host.as_ref()) {
+    let template = problem.pools[pool].set;
+    if let Err(cause) = check_compatible(problem, template, relaxation.full, relaxation.host.as_ref()) {
         return Some(plain(cause));
     }
-    let merged = p.merge(template, relaxation.full, true).unwrap_or(template);
+    let merged = problem.merge(template, relaxation.full, true).unwrap_or(template);
     let mut cause = None;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
         if let Some(place) = class.places.get(at) {
-            if let Err(inner) = check_compatible(p, merged, place.set, place.host.as_ref()) {
+            if let Err(inner) = check_compatible(problem, merged, place.set, place.host.as_ref()) {
                 cause = Some(plain(Cause::Volumes(Box::new(inner))));
                 continue;
             }
-            set = p.merge(merged, place.set, true).unwrap_or(merged);
+            set = problem.merge(merged, place.set, true).unwrap_or(merged);
         }
-        match in_topology(p, st, relaxation, set) {
+        match in_topology(problem, state, relaxation, set) {
             Err(topology) => cause = Some(plain(topology)),
             Ok(set) => {
-                let (found, ruled_out, nearest) = explain_types(p, class, pool, &types, set)?;
-                let all = p.pools[pool].types.clone();
-                let limited = types.count() < all.count() && explain_types(p, class, pool, &all, set).is_none();
-                let limits = if limited { limits_left(p, st, pool) } else { Vec::new() };
+                let (found, ruled_out, nearest) = explain_types(problem, class, pool, &types, set)?;
+                let all = problem.pools[pool].types.clone();
+                let limited = types.count() < all.count() && explain_types(problem, class, pool, &all, set).is_none();
+                let limits = if limited { limits_left(problem, state, pool) } else { Vec::new() };
                 cause = Some(PoolSays { node_pool: node_pool.clone(), cause: found, ruled_out, nearest, limits });
             }
         }
@@ -157,45 +157,45 @@ fn explain_pool(p: &mut Problem<'_>, st: &State, class: &Class, relaxation: &Rel
 }
 
 /// What each limit of the pool that excludes instance types still allows.
-fn limits_left(p: &Problem<'_>, st: &State, pool: usize) -> Vec<LimitLeft> {
-    let catalog = &p.catalogs[p.pools[pool].catalog];
-    let all = &p.pools[pool].types;
-    let left = st.limits[pool].iter().enumerate().filter_map(|(d, left)| Some((d, (*left)?)));
-    let excluding = left.map(|(d, left)| {
+fn limits_left(problem: &Problem<'_>, state: &State, pool: usize) -> Vec<LimitLeft> {
+    let catalog = &problem.catalogs[problem.pools[pool].catalog];
+    let all = &problem.pools[pool].types;
+    let left = state.limits[pool].iter().enumerate().filter_map(|(dim, left)| Some((dim, (*left)?)));
+    let excluding = left.map(|(dim, left)| {
         let mut kept = all.clone();
-        catalog.keep_no_larger(d, left, &mut kept);
-        LimitLeft { resource: p.dims.names[d].clone(), left: Quantity::from_milli(left), types: all.count() - kept.count() }
+        catalog.keep_no_larger(dim, left, &mut kept);
+        LimitLeft { resource: problem.dims.names[dim].clone(), left: Quantity::from_milli(left), types: all.count() - kept.count() }
     });
     excluding.filter(|limit| limit.types > 0).collect()
 }
 
 /// What the NodePools that come before `pool` have against the pod. Held against the least wishful form of the pod: what
 /// a wish alone rules out is none of the pool's doing.
-pub(crate) fn passed_over(p: &mut Problem<'_>, st: &State, class: &Class, pool: usize) -> Vec<PoolSays> {
+pub(crate) fn passed_over(problem: &mut Problem<'_>, state: &State, class: &Class, pool: usize) -> Vec<PoolSays> {
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
-    (0..pool).filter_map(|earlier| explain_pool(p, st, class, relaxation, earlier)).collect()
+    (0..pool).filter_map(|earlier| explain_pool(problem, state, class, relaxation, earlier)).collect()
 }
 
 /// Whether the offering side can serve the asking one, with words for why not.
-fn check_compatible(p: &Problem<'_>, offered: SetId, asked: SetId, host: Option<&Vals>) -> Result<(), Cause> {
-    let (a, b) = (p.sets.get(offered), p.sets.get(asked));
-    let words = |set: &Set, key| set.get(key).map_or_else(|| "Exists".to_owned(), |v| p.names.spell_vals(v).text());
+fn check_compatible(problem: &Problem<'_>, offered: SetId, asked: SetId, host: Option<&Vals>) -> Result<(), Cause> {
+    let (a, b) = (problem.sets.get(offered), problem.sets.get(asked));
+    let words = |set: &Set, key| set.get(key).map_or_else(|| "Exists".to_owned(), |v| problem.names.spell_vals(v).text());
     let is_negated = |k: &super::intern::Key| b.get(k).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
-    if let Err(conflict) = a.compatible(b, |k| p.well_known.contains(k) || is_negated(k)) {
+    if let Err(conflict) = a.compatible(b, |k| problem.well_known.contains(k) || is_negated(k)) {
         return Err(match conflict {
             Conflict::Undefined(key) => {
-                let key = p.names.key_name(key).to_owned();
-                let meant = probably_meant(p, a, &key);
+                let key = problem.names.key_name(key).to_owned();
+                let meant = probably_meant(problem, a, &key);
                 Cause::UndefinedLabel { key, meant }
             }
             Conflict::Disjoint(keys) => {
-                Cause::Disjoint(keys.iter().map(|k| (p.names.key_name(*k).to_owned(), words(b, k), words(a, k))).collect())
+                Cause::Disjoint(keys.iter().map(|k| (problem.names.key_name(*k).to_owned(), words(b, k), words(a, k))).collect())
             }
         });
     }
     match host {
         Some(wish) if !matches!(wish.operator(), Operator::Exists | Operator::NotIn) => {
-            let asked = p.names.spell_vals(wish).text();
+            let asked = problem.names.spell_vals(wish).text();
             Err(Cause::Disjoint(vec![(labels::HOSTNAME.to_owned(), asked, "of a new node".to_owned())]))
         }
         _ => Ok(()),
@@ -203,46 +203,47 @@ fn check_compatible(p: &Problem<'_>, offered: SetId, asked: SetId, host: Option<
 }
 
 /// The label whose name looks like `key`: one that contains it, or ends like it; best one with the very same last part.
-fn probably_meant(p: &Problem<'_>, offered: &Set, key: &str) -> Option<String> {
+fn probably_meant(problem: &Problem<'_>, offered: &Set, key: &str) -> Option<String> {
     let tail = key.split_once('/').map_or(key, |(_, tail)| tail);
     let looks = |name: &str| name.contains(key) || name.ends_with(tail);
-    let mut known: Vec<&str> = p.well_known.iter().map(|k| p.names.key_name(*k)).collect();
+    let mut known: Vec<&str> = problem.well_known.iter().map(|k| problem.names.key_name(*k)).collect();
     known.sort_unstable_by_key(|name| (name.split_once('/').is_none_or(|(_, last)| last != tail), *name));
-    let own = offered.iter().map(|(k, _)| p.names.key_name(*k));
+    let own = offered.iter().map(|(k, _)| problem.names.key_name(*k));
     known.into_iter().chain(own).find(|name| looks(name)).map(str::to_owned)
 }
 
 /// The requirements after topology, or the group that refuses.
-fn in_topology(p: &mut Problem<'_>, st: &State, relaxation: &Relaxation, set: SetId) -> Result<SetId, Cause> {
+fn in_topology(problem: &mut Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId) -> Result<SetId, Cause> {
     let mut allowed_domains: Vec<AllowedDomains> = Vec::new();
-    let asked = TopologyQuery { groups: &p.groups, counts: &st.counts, sets: &p.sets };
+    let asked = TopologyQuery { groups: &problem.groups, counts: &state.counts, sets: &problem.sets };
     if let Err(refused) = asked.check(relaxation, TopologyTarget { host: None, set }, &mut allowed_domains) {
-        return Err(topology_cause(p, st, relaxation, set, refused.group));
+        return Err(topology_cause(problem, state, relaxation, set, refused.group));
     }
     let mut out = set;
     for domains in &allowed_domains {
-        if p.sets.get(set).get(&domains.key).is_none() && !p.well_known.contains(&domains.key) {
-            let key = p.names.key_name(domains.key).to_owned();
-            return Err(Cause::UndefinedLabel { meant: probably_meant(p, p.sets.get(set), &key), key });
+        if problem.sets.get(set).get(&domains.key).is_none() && !problem.well_known.contains(&domains.key) {
+            let key = problem.names.key_name(domains.key).to_owned();
+            return Err(Cause::UndefinedLabel { meant: probably_meant(problem, problem.sets.get(set), &key), key });
         }
         let allowed = if domains.pick { Allowed::one(domains.vals[0]) } else { Allowed::one_of(domains.vals.iter().copied()) };
-        out = p.sets.narrow(out, domains.key, &allowed);
+        out = problem.sets.narrow(out, domains.key, &allowed);
     }
     Ok(out)
 }
 
-fn topology_cause(p: &Problem<'_>, st: &State, relaxation: &Relaxation, set: SetId, id: GroupId) -> Cause {
-    let group = &p.groups[id.0 as usize];
-    let counts = &st.counts[id.0 as usize];
-    let words = |set: SetId| p.sets.get(set).get(&group.key).map_or_else(|| "Exists".to_owned(), |v| p.names.spell_vals(v).text());
+fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId, id: GroupId) -> Cause {
+    let group = &problem.groups[id.0 as usize];
+    let counts = &state.counts[id.0 as usize];
+    let words =
+        |set: SetId| problem.sets.get(set).get(&group.key).map_or_else(|| "Exists".to_owned(), |v| problem.names.spell_vals(v).text());
     Cause::Topology {
         kind: match group.kind {
             GroupKind::Spread { .. } => "topology spread",
             GroupKind::Affinity => "pod affinity",
             GroupKind::Anti | GroupKind::Inverse => "pod anti-affinity",
         },
-        key: p.names.key_name(group.key).to_owned(),
-        counts: counts.domains.iter().map(|(v, n)| (p.names.val_name(*v).to_owned(), *n)).collect(),
+        key: problem.names.key_name(group.key).to_owned(),
+        counts: counts.domains.iter().map(|(v, n)| (problem.names.val_name(*v).to_owned(), *n)).collect(),
         pod_domains: words(relaxation.strict),
         node_domains: words(set),
     }
@@ -250,25 +251,25 @@ fn topology_cause(p: &Problem<'_>, st: &State, relaxation: &Relaxation, set: Set
 
 /// What the instance types lack, how many each constraint rules out, and how near the nearest came; nothing if some do.
 fn explain_types(
-    p: &mut Problem<'_>,
+    problem: &mut Problem<'_>,
     class: &Class,
     pool: usize,
     types: &Bits,
     set: SetId,
 ) -> Option<(Cause, Vec<RuledOut>, Option<NearestMiss>)> {
-    let at = p.pools[pool].catalog;
-    let view = p.view(at, set);
-    let asked = DaemonFit::of(p, class, pool, types);
-    let catalog = &p.catalogs[at];
+    let at = problem.pools[pool].catalog;
+    let view = problem.view(at, set);
+    let asked = DaemonFit::of(problem, class, pool, types);
+    let catalog = &problem.catalogs[at];
     let mut both = asked.fitting.clone();
     both.keep(&view.usable);
-    let requirements = p.names.spell(p.sets.get(set));
+    let requirements = problem.names.spell(problem.sets.get(set));
     let resources = class.asks.clone();
     let short: Vec<String> = view
         .min_values
         .iter()
         .filter(|(key, wanted)| catalog.distinct(*key, &both) < *wanted)
-        .map(|(key, _)| p.names.key_name(*key).to_owned())
+        .map(|(key, _)| problem.names.key_name(*key).to_owned())
         .collect();
     if !both.is_empty() {
         let unmet = !short.is_empty();
@@ -279,8 +280,8 @@ fn explain_types(
     let flags: Vec<(bool, bool, bool)> =
         looked_at.iter().map(|t| (view.met.has(*t), asked.fitting.has(*t), view.offered.has(*t))).collect();
     let finding = finding(&flags, class.asks.get("cpu"));
-    let nearest = asked.nearest_miss(p, class, &view.usable, at);
-    let mut ruled_out = ruled_out(p, at, set, types, &asked.room, &view.offered);
+    let nearest = asked.nearest_miss(problem, class, &view.usable, at);
+    let mut ruled_out = ruled_out(problem, at, set, types, &asked.room, &view.offered);
     let port = asked.port.map(|(wanted, taken)| PortTaken {
         wanted: wanted.to_string(),
         taken: taken.to_string(),
@@ -310,12 +311,12 @@ struct DaemonFit {
 }
 
 impl DaemonFit {
-    fn of(p: &Problem<'_>, class: &Class, pool: usize, types: &Bits) -> Self {
-        let catalog = &p.catalogs[p.pools[pool].catalog];
+    fn of(problem: &Problem<'_>, class: &Class, pool: usize, types: &Bits) -> Self {
+        let catalog = &problem.catalogs[problem.pools[pool].catalog];
         let none = || Bits::none(catalog.len());
         let mut out = Self { clashing: none(), port: None, room: none(), fitting: none(), groups: Vec::new(), daemons: Resources::new() };
         let mut least: Option<Resources> = None;
-        for group in &p.pools[pool].daemons {
+        for group in &problem.pools[pool].daemons {
             let mut some = types.clone();
             some.keep(&group.types);
             if some.is_empty() {
@@ -340,18 +341,18 @@ impl DaemonFit {
     }
 
     /// The resource of which even the largest type that is allowed otherwise has too little.
-    fn nearest_miss(&self, p: &Problem<'_>, class: &Class, usable: &Bits, catalog: usize) -> Option<NearestMiss> {
-        let catalog = &p.catalogs[catalog];
-        for (d, wanted) in class.requests.iter().enumerate().filter(|(_, n)| **n > 0) {
-            let net = |t: usize, over: &[i64]| catalog.allocatable[t][d].saturating_sub(over[d]);
+    fn nearest_miss(&self, problem: &Problem<'_>, class: &Class, usable: &Bits, catalog: usize) -> Option<NearestMiss> {
+        let catalog = &problem.catalogs[catalog];
+        for (dim, wanted) in class.requests.iter().enumerate().filter(|(_, n)| **n > 0) {
+            let net = |t: usize, over: &[i64]| catalog.allocatable[t][dim].saturating_sub(over[dim]);
             let candidates = self.groups.iter().flat_map(|(types, over)| types.iter().map(move |t| (t, over)));
             let allowed = candidates.filter(|(t, _)| usable.has(*t) && !self.clashing.has(*t));
             let (largest, over) = allowed.max_by_key(|(t, over)| (net(*t, over), std::cmp::Reverse(&catalog.names[*t])))?;
             if net(largest, over) < *wanted {
                 return Some(NearestMiss {
-                    resource: p.dims.names[d].clone(),
-                    needed: Quantity::from_milli(wanted.saturating_add(over[d])),
-                    largest: Quantity::from_milli(catalog.allocatable[largest][d]),
+                    resource: problem.dims.names[dim].clone(),
+                    needed: Quantity::from_milli(wanted.saturating_add(over[dim])),
+                    largest: Quantity::from_milli(catalog.allocatable[largest][dim]),
                     instance_type: catalog.names[largest].clone(),
                 });
             }
@@ -384,15 +385,15 @@ fn finding(flags: &[(bool, bool, bool)], cpu: Quantity) -> Finding {
     }
 }
 
-fn ruled_out(p: &mut Problem<'_>, catalog: usize, set: SetId, types: &Bits, fitting: &Bits, offered: &Bits) -> Vec<RuledOut> {
-    let all = p.catalogs[catalog].len();
+fn ruled_out(problem: &mut Problem<'_>, catalog: usize, set: SetId, types: &Bits, fitting: &Bits, offered: &Bits) -> Vec<RuledOut> {
+    let all = problem.catalogs[catalog].len();
     let of = types.count();
     let mut out = Vec::new();
-    let entries: Vec<_> = p.sets.get(set).iter().map(|(k, v)| (*k, v.clone().with_min_values(None))).collect();
+    let entries: Vec<_> = problem.sets.get(set).iter().map(|(k, v)| (*k, v.clone().with_min_values(None))).collect();
     for (key, allowed) in entries {
-        let left = p.catalogs[catalog].agreeing_count(key, &allowed);
+        let left = problem.catalogs[catalog].agreeing_count(key, &allowed);
         if left < all {
-            let constraint = format!("{} {}", p.names.key_name(key), p.names.spell_vals(&allowed));
+            let constraint = format!("{} {}", problem.names.key_name(key), problem.names.spell_vals(&allowed));
             out.push(RuledOut { constraint, types: all - left, of: all });
         }
     }

@@ -46,44 +46,45 @@ struct Spelled {
 }
 
 /// Spells out a solve.
-pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Plan {
-    let mut out = Plan { pods: p.queue.len() + p.refused.len(), work: outcome.work, ..Plan::default() };
-    out.left_out.append(&mut p.refused.clone());
+pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Plan {
+    let mut out = Plan { pods: problem.queue.len() + problem.refused.len(), work: outcome.work, ..Plan::default() };
+    out.left_out.append(&mut problem.refused.clone());
     // Claims for equal pods were refused alike.
     let mut passed: BTreeMap<(ClassId, usize), Vec<PoolSays>> = BTreeMap::new();
     let mut known: Map<ClaimKey, Spelled> = Map::default();
-    for claim in in_order(p, &outcome.state.claims) {
+    for claim in in_order(problem, &outcome.state.claims) {
         let key = (claim.pool, claim.set, claim.types.clone(), claim.reservations.clone(), claim.relaxed);
         let spelled = known.entry(key).or_insert_with(|| {
-            let last = finalize(p, options, claim);
-            Spelled { claim: new_claim(p, claim, &last), short: last.short }
+            let last = finalize(problem, options, claim);
+            Spelled { claim: new_claim(problem, claim, &last), short: last.short }
         });
         if spelled.short.is_empty() {
-            let mut new = with_pods(p, claim, spelled.claim.clone());
+            let mut new = with_pods(problem, claim, spelled.claim.clone());
             // The first NodePool was passed over by nobody, and simulations explain nothing.
             if let (1.., Some(first), None) = (claim.pool, claim.pods.first(), &options.simulation) {
-                let id = p.class_of[*first as usize];
-                let class = Rc::clone(&p.classes[id.0 as usize]);
-                let says = passed.entry((id, claim.pool)).or_insert_with(|| explain::passed_over(p, &outcome.state, &class, claim.pool));
+                let id = problem.class_of[*first as usize];
+                let class = Rc::clone(&problem.classes[id.0 as usize]);
+                let says =
+                    passed.entry((id, claim.pool)).or_insert_with(|| explain::passed_over(problem, &outcome.state, &class, claim.pool));
                 new.why.passed_over.clone_from(says);
             }
             out.claims.push(new);
         } else {
-            let node_pool = p.pools[claim.pool].source.metadata.name.clone();
+            let node_pool = problem.pools[claim.pool].source.metadata.name.clone();
             let reason = Reason::Truncated { node_pool, labels: spelled.short.clone() };
-            out.left_out.extend(claim.pods.iter().map(|pod| left_out(p, *pod, reason.clone())));
+            out.left_out.extend(claim.pods.iter().map(|pod| left_out(problem, *pod, reason.clone())));
         }
     }
     // Few questions ask, and a cluster has many nodes.
     let leaves_anyway: LazyCell<BTreeSet<&str>, _> = LazyCell::new(|| {
-        let going = p.state_nodes.iter().filter(|node| node.marked_for_deletion);
+        let going = problem.state_nodes.iter().filter(|node| node.marked_for_deletion);
         going.filter_map(|node| Some(node.node.as_ref()?.metadata.name.as_str())).collect()
     });
-    for (m, now) in outcome.state.filled() {
-        let node = &p.state_nodes[p.machines[m].host];
+    for (machine, now) in outcome.state.filled() {
+        let node = &problem.state_nodes[problem.machines[machine].host];
         // In a simulation only pods that have to leave anyway wait for a node that has not initialized.
         let waits = |pod: &Pod| options.simulation.is_none() || node.initialized() || leaves_anyway.contains(pod.spec.node_name.as_str());
-        let (kept, refused): (Vec<&Pod>, Vec<&Pod>) = now.pods.iter().map(|n| p.pods[*n as usize]).partition(|pod| waits(pod));
+        let (kept, refused): (Vec<&Pod>, Vec<&Pod>) = now.pods.iter().map(|n| problem.pods[*n as usize]).partition(|pod| waits(pod));
         let reason = Reason::Uninitialized { node: node.name().to_owned() };
         out.left_out.extend(refused.into_iter().map(|pod| LeftOut { pod: PodRef::of(pod), reason: reason.clone() }));
         let mut pods: Vec<PodRef> = kept.into_iter().map(PodRef::of).collect();
@@ -93,22 +94,24 @@ pub(crate) fn plan(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) ->
         }
     }
     if options.simulation.is_some() {
-        out.apart = affinity_check::misplaced(p, &outcome.state).into_iter().map(|pod| PodRef::of(p.pods[pod as usize])).collect();
+        out.apart =
+            affinity_check::misplaced(problem, &outcome.state).into_iter().map(|pod| PodRef::of(problem.pods[pod as usize])).collect();
     }
-    out.empty_pools = explain::unusable_pools(p);
-    let reasons = explain::reasons(p, outcome, &out.empty_pools);
-    out.left_out.extend(reasons.into_iter().map(|(pod, reason)| left_out(p, u32::try_from(pod).unwrap_or(u32::MAX), reason)));
-    out.left_out.extend(outcome.unconsidered.iter().map(|e| LeftOut { pod: PodRef::of(p.pods[e.pod]), reason: Reason::OutOfBudget }));
+    out.empty_pools = explain::unusable_pools(problem);
+    let reasons = explain::reasons(problem, outcome, &out.empty_pools);
+    out.left_out.extend(reasons.into_iter().map(|(pod, reason)| left_out(problem, u32::try_from(pod).unwrap_or(u32::MAX), reason)));
+    out.left_out
+        .extend(outcome.unconsidered.iter().map(|entry| LeftOut { pod: PodRef::of(problem.pods[entry.pod]), reason: Reason::OutOfBudget }));
     out.placements.sort_by(|a, b| a.node.cmp(&b.node));
     out.left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
     out
 }
 
 /// By NodePool, then by first pod.
-fn in_order<'c>(p: &Problem<'_>, claims: &'c [Claim]) -> Vec<&'c Claim> {
+fn in_order<'c>(problem: &Problem<'_>, claims: &'c [Claim]) -> Vec<&'c Claim> {
     let key = |claim: &Claim| {
-        let first = claim.pods.iter().map(|pod| by_name(p.pods[*pod as usize])).min();
-        (p.pools[claim.pool].source.metadata.name.as_str(), first)
+        let first = claim.pods.iter().map(|pod| by_name(problem.pods[*pod as usize])).min();
+        (problem.pools[claim.pool].source.metadata.name.as_str(), first)
     };
     let mut out: Vec<_> = claims.iter().map(|claim| (key(claim), claim)).collect();
     out.sort_by_key(|(key, _)| *key);
@@ -120,25 +123,25 @@ fn by_name(pod: &Pod) -> (&str, &str, &str) {
     (&pod.metadata.namespace, &pod.metadata.name, &pod.metadata.uid)
 }
 
-fn left_out(p: &Problem<'_>, pod: u32, reason: Reason) -> LeftOut {
-    LeftOut { pod: PodRef::of(p.pods[pod as usize]), reason }
+fn left_out(problem: &Problem<'_>, pod: u32, reason: Reason) -> LeftOut {
+    LeftOut { pod: PodRef::of(problem.pods[pod as usize]), reason }
 }
 
-fn finalize(p: &mut Problem<'_>, options: &Options, claim: &Claim) -> Final {
-    let mut set = p.sets.get(claim.set).clone();
+fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> Final {
+    let mut set = problem.sets.get(claim.set).clone();
     if !claim.reservations.is_empty() {
-        set.replace(p.key.capacity_type, Allowed::one(p.key.reserved));
-        let ids: Vec<String> = claim.reservations.iter().map(|h| p.reservations.ids[*h].clone()).collect();
-        let ids: Vec<_> = ids.iter().map(|id| p.names.val(id)).collect();
-        set.add(p.key.reservation, Allowed::one_of(ids));
+        set.replace(problem.key.capacity_type, Allowed::one(problem.key.reserved));
+        let ids: Vec<String> = claim.reservations.iter().map(|h| problem.reservations.ids[*h].clone()).collect();
+        let ids: Vec<_> = ids.iter().map(|id| problem.names.val(id)).collect();
+        set.add(problem.key.reservation, Allowed::one_of(ids));
     }
-    let set = p.sets.id(set);
-    let catalog_at = p.pools[claim.pool].catalog;
-    let view = p.view(catalog_at, set);
-    let catalog = &p.catalogs[catalog_at];
+    let set = problem.sets.id(set);
+    let catalog_at = problem.pools[claim.pool].catalog;
+    let view = problem.view(catalog_at, set);
+    let catalog = &problem.catalogs[catalog_at];
     let mut priced: Vec<(u64, usize)> = Vec::new();
     // Ties keep the order of the groups: the reference's is random, this one goes with the smaller daemon share.
-    let mut groups: Vec<_> = p.pools[claim.pool].daemons.iter().collect();
+    let mut groups: Vec<_> = problem.pools[claim.pool].daemons.iter().collect();
     groups.sort_by(|a, b| b.overhead.cmp(&a.overhead));
     for group in groups {
         let mut listed: Vec<usize> = group.types.iter().filter(|t| claim.types.has(*t)).collect();
@@ -154,17 +157,17 @@ fn finalize(p: &mut Problem<'_>, options: &Options, claim: &Claim) -> Final {
             let mut kept = Bits::none(catalog.len());
             types.iter().for_each(|t| kept.insert(*t));
             let missed = view.min_values.iter().filter(|(key, wanted)| catalog.distinct(*key, &kept) < *wanted);
-            short = missed.map(|(key, _)| p.names.key_name(*key).to_owned()).collect();
+            short = missed.map(|(key, _)| problem.names.key_name(*key).to_owned()).collect();
         }
     }
     Final { set, types, short }
 }
 
 /// Capacity types, and the number, of the available offerings that a claim could be launched from.
-fn offerings(p: &Problem<'_>, catalog: usize, view: &View, types: &[usize]) -> (BTreeSet<String>, usize) {
+fn offerings(problem: &Problem<'_>, catalog: usize, view: &View, types: &[usize]) -> (BTreeSet<String>, usize) {
     let mut capacity_types = BTreeSet::new();
     let mut count = 0;
-    for kind in view.kinds.iter().map(|k| &p.catalogs[catalog].kinds[*k]) {
+    for kind in view.kinds.iter().map(|k| &problem.catalogs[catalog].kinds[*k]) {
         let here = types.iter().filter(|t| kind.available.has(**t)).count();
         if here > 0 {
             capacity_types.insert(kind.capacity_type.clone());
@@ -174,21 +177,21 @@ fn offerings(p: &Problem<'_>, catalog: usize, view: &View, types: &[usize]) -> (
     (capacity_types, count)
 }
 
-fn with_pods(p: &Problem<'_>, claim: &Claim, mut out: NewClaim) -> NewClaim {
+fn with_pods(problem: &Problem<'_>, claim: &Claim, mut out: NewClaim) -> NewClaim {
     for pod in &claim.pods {
-        out.requests.add(&p.classes[p.class_of[*pod as usize].0 as usize].asks);
+        out.requests.add(&problem.classes[problem.class_of[*pod as usize].0 as usize].asks);
     }
-    let mut pods: Vec<&Pod> = claim.pods.iter().map(|n| p.pods[*n as usize]).collect();
+    let mut pods: Vec<&Pod> = claim.pods.iter().map(|n| problem.pods[*n as usize]).collect();
     pods.sort_by_key(|pod| by_name(pod));
     out.pods = pods.into_iter().map(PodRef::of).collect();
     out
 }
 
-fn new_claim(p: &mut Problem<'_>, claim: &Claim, last: &Final) -> NewClaim {
-    let catalog_at = p.pools[claim.pool].catalog;
-    let view = p.view(catalog_at, last.set);
-    let (capacity_types, offerings) = offerings(p, catalog_at, &view, &last.types);
-    let mut reqs = p.names.spell(p.sets.get(last.set));
+fn new_claim(problem: &mut Problem<'_>, claim: &Claim, last: &Final) -> NewClaim {
+    let catalog_at = problem.pools[claim.pool].catalog;
+    let view = problem.view(catalog_at, last.set);
+    let (capacity_types, offerings) = offerings(problem, catalog_at, &view, &last.types);
+    let mut reqs = problem.names.spell(problem.sets.get(last.set));
     for only_while_scheduling in [labels::REGISTERED, labels::INITIALIZED] {
         reqs.remove(only_while_scheduling);
     }
@@ -196,14 +199,14 @@ fn new_claim(p: &mut Problem<'_>, claim: &Claim, last: &Final) -> NewClaim {
         reqs.add(labels::CAPACITY_TYPE.to_owned(), Allowed::one_of(capacity_types));
     }
     let instance_types = reqs.remove(labels::INSTANCE_TYPE);
-    let pool = &p.pools[claim.pool];
+    let pool = &problem.pools[claim.pool];
     let spec = &pool.source.spec.template.spec;
     let cheapest = last.types.first().map_or(NO_PRICE, |t| view.price[*t]);
     NewClaim {
         node_pool: pool.source.metadata.name.clone(),
-        instance_types: last.types.iter().map(|t| p.catalogs[catalog_at].names[*t].clone()).collect(),
+        instance_types: last.types.iter().map(|t| problem.catalogs[catalog_at].names[*t].clone()).collect(),
         instance_type_min_values: instance_types.and_then(|a| a.min_values()),
-        labels: claim_labels(p, claim.pool, &reqs),
+        labels: claim_labels(problem, claim.pool, &reqs),
         annotations: annotations(pool.source, claim.relaxed),
         requirements: reqs.to_api(),
         taints: spec.taints.clone(),
@@ -211,19 +214,19 @@ fn new_claim(p: &mut Problem<'_>, claim: &Claim, last: &Final) -> NewClaim {
         node_class_ref: spec.node_class_ref.clone(),
         expire_after: spec.expire_after.clone(),
         termination_grace_period: spec.termination_grace_period.clone(),
-        requests: daemons(p, claim, &last.types),
+        requests: daemons(problem, claim, &last.types),
         pods: Vec::new(),
         cheapest_price: Price::from_nanos(if cheapest == NO_PRICE { 0 } else { cheapest }),
         offerings,
-        why: why(p, claim, last, &view),
+        why: why(problem, claim, last, &view),
     }
 }
 
 /// Template labels, and one value for each custom key that the claim leaves open.
-fn claim_labels(p: &Problem<'_>, pool: usize, reqs: &Requirements) -> BTreeMap<String, String> {
-    let mut out = p.pools[pool].labels.clone();
+fn claim_labels(problem: &Problem<'_>, pool: usize, reqs: &Requirements) -> BTreeMap<String, String> {
+    let mut out = problem.pools[pool].labels.clone();
     for (key, allowed) in reqs.iter() {
-        let known = p.names.known_key(key).is_some_and(|k| p.well_known.contains(&k));
+        let known = problem.names.known_key(key).is_some_and(|k| problem.well_known.contains(&k));
         if known || out.contains_key(key) || pods::is_restricted(key, |_| false) {
             continue;
         }
@@ -252,8 +255,8 @@ fn annotations(pool: &whittle_api::karpenter::NodePool, relaxed: bool) -> BTreeM
 }
 
 /// The least that daemons will take on any of its types.
-fn daemons(p: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
-    let groups = p.pools[claim.pool].daemons.iter().filter(|g| types.iter().any(|t| g.types.has(*t)));
+fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
+    let groups = problem.pools[claim.pool].daemons.iter().filter(|g| types.iter().any(|t| g.types.has(*t)));
     let mut least: Option<Resources> = None;
     for group in groups {
         least = Some(match least {
@@ -266,8 +269,8 @@ fn daemons(p: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
     least.unwrap_or_default()
 }
 
-fn why(p: &Problem<'_>, claim: &Claim, last: &Final, view: &View) -> ClaimWhy {
-    let catalog = &p.catalogs[p.pools[claim.pool].catalog];
+fn why(problem: &Problem<'_>, claim: &Claim, last: &Final, view: &View) -> ClaimWhy {
+    let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
     let priced = |t: &usize| (view.price[*t] != NO_PRICE).then(|| Price::from_nanos(view.price[*t]));
     // The two cheapest of all offerings are among those of the two cheapest types; of equals by zone, then capacity type.
     let mut offers: Vec<(u64, &str, &str, &str)> = Vec::new();
@@ -287,13 +290,13 @@ fn why(p: &Problem<'_>, claim: &Claim, last: &Final, view: &View) -> ClaimWhy {
     };
     let (cheapest, next_offer) = (offer(0), offer(1));
     let next_best = last.types.get(1).and_then(|t| Some((catalog.names[*t].clone(), priced(t)?)));
-    let template: &Set = p.sets.get(p.pools[claim.pool].set);
-    let narrowed = p
+    let template: &Set = problem.sets.get(problem.pools[claim.pool].set);
+    let narrowed = problem
         .sets
         .get(last.set)
         .iter()
         .filter(|(key, allowed)| template.get(*key) != Some(*allowed))
-        .map(|(key, allowed)| format!("{} {}", p.names.key_name(*key), p.names.spell_vals(allowed)))
+        .map(|(key, allowed)| format!("{} {}", problem.names.key_name(*key), problem.names.spell_vals(allowed)))
         .collect();
     ClaimWhy { passed_over: Vec::new(), cheapest, next_offer, next_best, narrowed }
 }

@@ -40,10 +40,10 @@ pub(crate) enum Choice {
 
 /// One run over the queue.
 pub(crate) struct FirstFit<'s, 'a> {
-    pub(crate) p: &'s mut Problem<'a>,
+    pub(crate) problem: &'s mut Problem<'a>,
     pub(crate) options: &'s Options,
     pub(crate) packing_options: PackingOptions,
-    pub(crate) st: State,
+    pub(crate) state: State,
     /// What the meter had counted before.
     started: u64,
     pub(crate) budget: u64,
@@ -72,28 +72,34 @@ impl HeadroomCache {
         left.iter().zip(requests).any(|(left, want)| *want > 0 && want > left)
     }
 
-    fn note(&mut self, p: &Problem<'_>, at: usize, claim: &super::state::Claim) {
+    fn note(&mut self, problem: &Problem<'_>, at: usize, claim: &super::state::Claim) {
         let dims = claim.requests.len();
-        let catalog = &p.catalogs[p.pools[claim.pool].catalog];
+        let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
         self.0.resize(self.0.len().max((at + 1) * dims), i64::MAX);
-        for (d, asked) in claim.requests.iter().enumerate() {
-            self.0[at * dims + d] = catalog.most_allocatable(d, &claim.types).saturating_sub(*asked);
+        for (dim, asked) in claim.requests.iter().enumerate() {
+            self.0[at * dims + dim] = catalog.most_allocatable(dim, &claim.types).saturating_sub(*asked);
         }
     }
 }
 
 impl<'s, 'a> FirstFit<'s, 'a> {
-    pub(crate) fn new(p: &'s mut Problem<'a>, options: &'s Options, packing_options: PackingOptions, choice: Choice, budget: u64) -> Self {
-        let st = State::start(p);
-        let mut open_machines = Bits::all(p.machines.len());
-        open_machines.drop_all(&p.excluded);
-        let started = p.meter.ticks();
-        p.meter.spend(meter::MACHINE * p.machines.len());
+    pub(crate) fn new(
+        problem: &'s mut Problem<'a>,
+        options: &'s Options,
+        packing_options: PackingOptions,
+        choice: Choice,
+        budget: u64,
+    ) -> Self {
+        let state = State::start(problem);
+        let mut open_machines = Bits::all(problem.machines.len());
+        open_machines.drop_all(&problem.excluded);
+        let started = problem.meter.ticks();
+        problem.meter.spend(meter::MACHINE * problem.machines.len());
         Self {
-            p,
+            problem,
             options,
             packing_options,
-            st,
+            state,
             started,
             budget,
             choice,
@@ -106,7 +112,7 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     }
 
     fn meter(&self) -> &Meter {
-        &self.p.meter
+        &self.problem.meter
     }
 
     /// Units of work so far.
@@ -118,9 +124,9 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     pub(crate) fn run(mut self, queue: &[Entry]) -> Outcome {
         let mut waiting: VecDeque<Entry> = queue.iter().copied().collect();
         self.place_promised(&mut waiting);
-        let mut last_length = vec![usize::MAX; self.p.pods.len()];
-        let mut refusal: Vec<Option<FitError>> = vec![None; self.p.classes.len()];
-        let mut failed_at = vec![u64::MAX; self.p.classes.len()];
+        let mut last_length = vec![usize::MAX; self.problem.pods.len()];
+        let mut refusal: Vec<Option<FitError>> = vec![None; self.problem.classes.len()];
+        let mut failed_at = vec![u64::MAX; self.problem.classes.len()];
         let mut untried = waiting.len();
         let mut unconsidered = Vec::new();
         while let Some(entry) = waiting.front().copied() {
@@ -135,53 +141,54 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             waiting.pop_front();
             self.meter().spend(meter::POD);
             untried = untried.saturating_sub(1);
-            let class = self.p.classes[entry.class.0 as usize].clone();
-            let result = if failed_at[entry.class.0 as usize] == self.st.version {
+            let class = self.problem.classes[entry.class.0 as usize].clone();
+            let result = if failed_at[entry.class.0 as usize] == self.state.version {
                 // Pods of a class fail alike while nothing is placed.
                 Err(refusal[entry.class.0 as usize])
             } else {
                 self.place(&class, u32::try_from(entry.pod).expect("fewer than 2^32 pods")).map_err(Some)
             };
             if let Err(error) = result {
-                failed_at[entry.class.0 as usize] = self.st.version;
+                failed_at[entry.class.0 as usize] = self.state.version;
                 refusal[entry.class.0 as usize] = error;
                 waiting.push_back(entry);
                 last_length[entry.pod] = waiting.len();
             }
         }
         // Only of use while placing, and large.
-        self.st.refusals.clear();
-        self.st.refusals.shrink_to_fit();
-        let unplaced = waiting.into_iter().map(|e| (e, refusal[e.class.0 as usize])).collect();
-        Outcome { unplaced, unconsidered, work: self.p.meter.since(self.started), state: self.st }
+        self.state.refusals.clear();
+        self.state.refusals.shrink_to_fit();
+        let unplaced = waiting.into_iter().map(|entry| (entry, refusal[entry.class.0 as usize])).collect();
+        Outcome { unplaced, unconsidered, work: self.problem.meter.since(self.started), state: self.state }
     }
 
     /// Places the pods for which a machine is on its way there, as far as they fit, and takes them out of the queue.
     fn place_promised(&mut self, waiting: &mut VecDeque<Entry>) {
-        let (nodes, options) = (self.p.state_nodes, self.options);
+        let (nodes, options) = (self.problem.state_nodes, self.options);
         if options.promised.is_empty() {
             return;
         }
         let claim = |host: usize| nodes[host].claim.as_ref().map(|claim| claim.metadata.name.as_str());
-        let open = (0..self.p.machines.len()).filter(|m| self.open_machines.has(*m));
-        let coming: BTreeMap<&str, usize> = open.filter_map(|m| Some((claim(self.p.machines[m].host)?, m))).collect();
+        let open = (0..self.problem.machines.len()).filter(|machine| self.open_machines.has(*machine));
+        let coming: BTreeMap<&str, usize> =
+            open.filter_map(|machine| Some((claim(self.problem.machines[machine].host)?, machine))).collect();
         waiting.retain(|entry| {
-            let promised = options.promised.get(&self.p.pods[entry.pod].metadata.uid);
+            let promised = options.promised.get(&self.problem.pods[entry.pod].metadata.uid);
             let machine = promised.and_then(|claim| coming.get(claim.as_str()));
-            !machine.is_some_and(|m| self.place_on_machine(*m, *entry))
+            !machine.is_some_and(|machine| self.place_on_machine(*machine, *entry))
         });
     }
 
     /// Whether the machine takes the pod, with as many of its wishes as it can.
-    fn place_on_machine(&mut self, m: usize, entry: Entry) -> bool {
-        let class = Rc::clone(&self.p.classes[entry.class.0 as usize]);
+    fn place_on_machine(&mut self, machine: usize, entry: Entry) -> bool {
+        let class = Rc::clone(&self.problem.classes[entry.class.0 as usize]);
         let pod = u32::try_from(entry.pod).expect("fewer than 2^32 pods");
         self.meter().spend(meter::POD);
         let relaxations = if class.resource_claims { &[] } else { &class.relaxations[..] };
         for (n, relaxation) in relaxations.iter().enumerate() {
-            if let Ok(set) = fit::machine(self.p, &self.st, m, &class, relaxation) {
-                self.st.put_on_machine(self.p, m, set, &class, pod);
-                self.st.set_relaxation(pod, n);
+            if let Ok(set) = fit::check_machine(self.problem, &self.state, machine, &class, relaxation) {
+                self.state.put_on_machine(self.problem, machine, set, &class, pod);
+                self.state.set_relaxation(pod, n);
                 return true;
             }
         }
@@ -195,15 +202,15 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         }
         let mut last = FitError::Permanent;
         for (n, relaxation) in class.relaxations.iter().enumerate() {
-            let asked = TopologyQuery { groups: &self.p.groups, counts: &self.st.counts, sets: &self.p.sets };
-            self.p.meter.spend(meter::GROUP * (relaxation.owned.len() + 1));
+            let asked = TopologyQuery { groups: &self.problem.groups, counts: &self.state.counts, sets: &self.problem.sets };
+            self.problem.meter.spend(meter::GROUP * (relaxation.owned.len() + 1));
             if asked.is_impossible(relaxation) {
                 last = FitError::Transient;
                 continue;
             }
             match self.place_relaxed(class, relaxation, pod) {
                 Ok(()) => {
-                    self.st.set_relaxation(pod, n);
+                    self.state.set_relaxation(pod, n);
                     return Ok(());
                 }
                 Err(error @ FitError::Reserved { .. }) => return Err(error),
@@ -214,38 +221,38 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     }
 
     fn place_relaxed(&mut self, class: &Class, relaxation: &Relaxation, pod: u32) -> Result<(), FitError> {
-        let mut refusals = self.st.refusals.remove(&relaxation.id).unwrap_or_default();
+        let mut refusals = self.state.refusals.remove(&relaxation.id).unwrap_or_default();
         let result = self.try_all(class, relaxation, pod, &mut refusals);
         if class.size > 1 || result.is_err() {
-            self.st.refusals.insert(relaxation.id, refusals);
+            self.state.refusals.insert(relaxation.id, refusals);
         }
         result
     }
 
     fn try_all(&mut self, class: &Class, relaxation: &Relaxation, pod: u32, refusals: &mut RefusalCache) -> Result<(), FitError> {
-        refusals.machines.grow(self.p.machines.len());
+        refusals.machines.grow(self.problem.machines.len());
         let mut from = 0;
-        self.meter().spend(self.p.machines.len() / 64 / meter::WORDS);
-        while let Some(m) = self.open_machines.next_without(&refusals.machines, None, from) {
-            from = m + 1;
-            match fit::machine(self.p, &self.st, m, class, relaxation) {
+        self.meter().spend(self.problem.machines.len() / 64 / meter::WORDS);
+        while let Some(machine) = self.open_machines.next_without(&refusals.machines, None, from) {
+            from = machine + 1;
+            match fit::check_machine(self.problem, &self.state, machine, class, relaxation) {
                 Ok(set) => {
-                    self.st.put_on_machine(self.p, m, set, class, pod);
+                    self.state.put_on_machine(self.problem, machine, set, class, pod);
                     return Ok(());
                 }
-                Err(FitError::Permanent) => refusals.machines.insert(m),
+                Err(FitError::Permanent) => refusals.machines.insert(machine),
                 Err(_) => {}
             }
         }
-        refusals.claims.grow(self.st.claims.len());
+        refusals.claims.grow(self.state.claims.len());
         let open = match self.choice {
             Choice::FewestPods if self.options.packing == Packing::Reference => self.find_in_karpenter_order(class, relaxation, refusals),
             Choice::FewestPods => self.find_fewest_pods(class, relaxation, refusals),
             Choice::Cheapest | Choice::Aimed(_) => self.find_cheapest(class, relaxation, refusals),
         };
         if let Some((at, fit)) = open {
-            self.st.put_on_claim(self.p, at, fit, class, pod);
-            self.headroom.note(self.p, at, &self.st.claims[at]);
+            self.state.put_on_claim(self.problem, at, fit, class, pod);
+            self.headroom.note(self.problem, at, &self.state.claims[at]);
             self.recharge(at);
             self.remember_price(at);
             return Ok(());
@@ -256,11 +263,11 @@ impl<'s, 'a> FirstFit<'s, 'a> {
     /// The first machine already asked for that takes the pod: fewest pods first, then the oldest.
     fn find_fewest_pods(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, fit::Fit)> {
         let open_by_topology = self.open_by_topology(relaxation);
-        for count in 1..self.st.by_pods.len() {
+        for count in 1..self.state.by_pods.len() {
             let mut from = 0;
-            self.meter().spend(1 + self.st.claims.len() / 64 / meter::WORDS);
-            while self.st.by_pods[count].0 > 0
-                && let Some(at) = self.st.by_pods[count].1.next_without(&refusals.claims, open_by_topology.as_ref(), from)
+            self.meter().spend(1 + self.state.claims.len() / 64 / meter::WORDS);
+            while self.state.by_pods[count].0 > 0
+                && let Some(at) = self.state.by_pods[count].1.next_without(&refusals.claims, open_by_topology.as_ref(), from)
             {
                 from = at + 1;
                 match self.fit_open(at, class, relaxation) {
@@ -283,9 +290,9 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         refusals: &mut RefusalCache,
     ) -> Option<(usize, fit::Fit)> {
         let open_by_topology = self.open_by_topology(relaxation);
-        self.karpenter_order.extend((self.karpenter_order.len()..self.st.claims.len()).map(|at| (0, at)));
+        self.karpenter_order.extend((self.karpenter_order.len()..self.state.claims.len()).map(|at| (0, at)));
         for (pods, at) in &mut self.karpenter_order {
-            *pods = self.st.claims[*at].pods.len() as u64;
+            *pods = self.state.claims[*at].pods.len() as u64;
         }
         order::with_ties(&mut self.karpenter_order);
         self.meter().spend(1 + self.karpenter_order.len() / meter::WORDS);
@@ -305,23 +312,23 @@ impl<'s, 'a> FirstFit<'s, 'a> {
 
     /// Whether a claim would lose so many types that it becomes brittle.
     pub(crate) fn leaves_too_few_types(&mut self, at: usize, fit: &fit::Fit) -> bool {
-        let catalog = self.p.pools[self.st.claims[at].pool].catalog;
-        let view = self.p.view(catalog, fit.set);
-        let keep = super::limits::types_to_keep(self.p, catalog, &view);
-        fit.types.count() < keep && self.st.claims[at].types.count() >= keep
+        let catalog = self.problem.pools[self.state.claims[at].pool].catalog;
+        let view = self.problem.view(catalog, fit.set);
+        let keep = super::limits::types_to_keep(self.problem, catalog, &view);
+        fit.types.count() < keep && self.state.claims[at].types.count() >= keep
     }
 
     /// The open machines in whose domains topology may let the pod; nothing where that does not tell them apart.
     pub(crate) fn open_by_topology(&self, relaxation: &Relaxation) -> Option<Bits> {
-        let by_key = |id: &super::topology::GroupId| !self.p.groups[id.0 as usize].by_host;
-        if self.st.by_set.len() > SETS_MAX || !relaxation.owned.iter().chain(&relaxation.repelled_by).any(by_key) {
+        let by_key = |id: &super::topology::GroupId| !self.problem.groups[id.0 as usize].by_host;
+        if self.state.by_set.len() > SETS_MAX || !relaxation.owned.iter().chain(&relaxation.repelled_by).any(by_key) {
             return None;
         }
-        let asked = TopologyQuery { groups: &self.p.groups, counts: &self.st.counts, sets: &self.p.sets };
+        let asked = TopologyQuery { groups: &self.problem.groups, counts: &self.state.counts, sets: &self.problem.sets };
         let groups = relaxation.owned.len() + relaxation.repelled_by.len();
-        self.meter().spend(self.st.by_set.len() * (groups * 2 * meter::GROUP + self.st.claims.len() / 64 / meter::WORDS));
+        self.meter().spend(self.state.by_set.len() * (groups * 2 * meter::GROUP + self.state.claims.len() / 64 / meter::WORDS));
         let mut out = Bits::default();
-        for (set, claims) in &self.st.by_set {
+        for (set, claims) in &self.state.by_set {
             if !asked.is_closed(relaxation, *set) {
                 out.absorb(claims);
             }
@@ -334,8 +341,8 @@ impl<'s, 'a> FirstFit<'s, 'a> {
         if self.headroom.rules_out(at, &class.requests) {
             return Err(FitError::Permanent);
         }
-        let types_within_limits = if self.packing_options.keep > 0 { self.st.types_within_limits(self.p, at) } else { None };
-        let claim = &self.st.claims[at];
+        let types_within_limits = if self.packing_options.keep > 0 { self.state.types_within_limits(self.problem, at) } else { None };
+        let claim = &self.state.claims[at];
         let target = ClaimTarget {
             pool: claim.pool,
             set: claim.set,
@@ -343,59 +350,59 @@ impl<'s, 'a> FirstFit<'s, 'a> {
             requests: &claim.requests,
             ports: &claim.ports,
             reservations: &claim.reservations,
-            host: Some(self.p.first_new_host + at),
+            host: Some(self.problem.first_new_host + at),
         };
-        fit::claim(self.p, &self.st, self.options, self.packing_options, target, class, relaxation)
+        fit::check_claim(self.problem, &self.state, self.options, self.packing_options, target, class, relaxation)
     }
 
     /// Charges a claim anew where charges follow what claims become.
     fn recharge(&mut self, at: usize) {
         if self.packing_options.keep > 0 {
-            self.st.recharge(self.p, at, self.packing_options.keep);
+            self.state.recharge(self.problem, at, self.packing_options.keep);
         }
     }
 
     /// Types of a pool that its limits still allow; nothing when no more machines are allowed.
-    pub(crate) fn within_limits(p: &Problem<'_>, st: &State, pool: usize) -> Option<Bits> {
-        if st.node_limits[pool].is_some_and(|left| left < 1000) {
+    pub(crate) fn within_limits(problem: &Problem<'_>, state: &State, pool: usize) -> Option<Bits> {
+        if state.node_limits[pool].is_some_and(|left| left < 1000) {
             return None;
         }
-        let mut types = p.pools[pool].types.clone();
-        let catalog = &p.catalogs[p.pools[pool].catalog];
-        for (d, left) in st.limits[pool].iter().enumerate() {
+        let mut types = problem.pools[pool].types.clone();
+        let catalog = &problem.catalogs[problem.pools[pool].catalog];
+        for (dim, left) in state.limits[pool].iter().enumerate() {
             if let Some(left) = left {
-                catalog.keep_no_larger(d, *left, &mut types);
+                catalog.keep_no_larger(dim, *left, &mut types);
             }
         }
         (!types.is_empty()).then_some(types)
     }
 
     fn open_new(&mut self, class: &Class, relaxation: &Relaxation, pod: u32, refusals: &mut RefusalCache) -> Result<(), FitError> {
-        refusals.pools.grow(self.p.pools.len());
+        refusals.pools.grow(self.problem.pools.len());
         let mut last = FitError::Permanent;
-        for pool in 0..self.p.pools.len() {
+        for pool in 0..self.problem.pools.len() {
             if refusals.pools.has(pool) {
                 continue;
             }
-            let Some(types) = Self::within_limits(self.p, &self.st, pool) else { continue };
-            let zeros = vec![0; self.p.dims.len()];
+            let Some(types) = Self::within_limits(self.problem, &self.state, pool) else { continue };
+            let zeros = vec![0; self.problem.dims.len()];
             let target = ClaimTarget {
                 pool,
-                set: self.p.pools[pool].set,
+                set: self.problem.pools[pool].set,
                 types: &types,
                 requests: &zeros,
                 ports: &[],
                 reservations: &[],
                 host: None,
             };
-            match fit::claim(self.p, &self.st, self.options, self.packing_options, target, class, relaxation) {
+            match fit::check_claim(self.problem, &self.state, self.options, self.packing_options, target, class, relaxation) {
                 Ok(fit) => {
-                    let at = self.st.open_claim(self.p, pool);
-                    self.st.put_on_claim(self.p, at, fit, class, pod);
-                    self.headroom.note(self.p, at, &self.st.claims[at]);
-                    self.st.count_node(pool);
+                    let at = self.state.open_claim(self.problem, pool);
+                    self.state.put_on_claim(self.problem, at, fit, class, pod);
+                    self.headroom.note(self.problem, at, &self.state.claims[at]);
+                    self.state.count_node(pool);
                     if self.packing_options.keep == 0 {
-                        self.st.charge(self.p, at);
+                        self.state.charge(self.problem, at);
                     }
                     self.recharge(at);
                     self.remember_price(at);

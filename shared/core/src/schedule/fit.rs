@@ -79,17 +79,23 @@ impl PackingOptions {
 }
 
 /// Whether the pod fits a machine that exists; its requirements with the pod's if so.
-pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, relaxation: &Relaxation) -> Result<SetId, FitError> {
-    let now = st.machine(p, m);
-    p.meter.spend(meter::MACHINE);
+pub(crate) fn check_machine(
+    problem: &mut Problem<'_>,
+    state: &State,
+    machine_index: usize,
+    class: &Class,
+    relaxation: &Relaxation,
+) -> Result<SetId, FitError> {
+    let now = state.machine(problem, machine_index);
+    problem.meter.spend(meter::MACHINE);
     for (have, want) in now.remaining.iter().zip(&class.requests) {
         if *want > 0 && want > have {
             return Err(FitError::Permanent);
         }
     }
-    p.meter.spend(meter::MACHINE_CLOSER);
-    let machine = &p.machines[m];
-    if !p.tolerated(relaxation.tolerations, machine.taints)
+    problem.meter.spend(meter::MACHINE_CLOSER);
+    let machine = &problem.machines[machine_index];
+    if !problem.tolerated(relaxation.tolerations, machine.taints)
         || (machine.spared && class.avoids_spared)
         || over_attach_limit(machine, now, class)
     {
@@ -102,7 +108,7 @@ pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, 
     if !hostname_matches(relaxation.host.as_ref(), hostname) {
         return Err(FitError::Permanent);
     }
-    let Some(merged) = p.merge(own, relaxation.full, false) else { return Err(FitError::Permanent) };
+    let Some(merged) = problem.merge(own, relaxation.full, false) else { return Err(FitError::Permanent) };
     let mut error = FitError::Permanent;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
@@ -110,11 +116,11 @@ pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, 
             if !hostname_matches(place.host.as_ref(), hostname) {
                 continue;
             }
-            let Some(narrowed) = p.merge(merged, place.set, false) else { continue };
+            let Some(narrowed) = problem.merge(merged, place.set, false) else { continue };
             set = narrowed;
         }
         let mut allowed_domains = Vec::new();
-        match check_topology(p, st, relaxation, TopologyTarget { host: Some(host), set }, &mut allowed_domains) {
+        match check_topology(problem, state, relaxation, TopologyTarget { host: Some(host), set }, &mut allowed_domains) {
             Ok(()) => {}
             Err(refused) if refused.permanent => continue,
             Err(_) => {
@@ -122,7 +128,7 @@ pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, 
                 continue;
             }
         }
-        if let Some(set) = settle_on_machine(p, relaxation, set, &allowed_domains) {
+        if let Some(set) = settle_on_machine(problem, relaxation, set, &allowed_domains) {
             return Ok(set);
         }
         error = FitError::Transient;
@@ -131,24 +137,29 @@ pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, 
 }
 
 /// Narrows an existing machine's requirements to what topology leaves; nothing if it lacks a key.
-fn settle_on_machine(p: &mut Problem<'_>, relaxation: &Relaxation, mut set: SetId, allowed_domains: &[AllowedDomains]) -> Option<SetId> {
+fn settle_on_machine(
+    problem: &mut Problem<'_>,
+    relaxation: &Relaxation,
+    mut set: SetId,
+    allowed_domains: &[AllowedDomains],
+) -> Option<SetId> {
     for domains in allowed_domains {
-        if p.sets.get(set).get(&domains.key).is_none() {
+        if problem.sets.get(set).get(&domains.key).is_none() {
             // Where the label is missing nobody is in the way. The reference sees that if the pod itself speaks of the label.
-            if p.sets.get(relaxation.full).get(&domains.key).is_some() && only_repelled(p, relaxation, domains.key) {
+            if problem.sets.get(relaxation.full).get(&domains.key).is_some() && only_repelled(problem, relaxation, domains.key) {
                 continue;
             }
             return None;
         }
         let allowed = Allowed::one_of(domains.vals[..if domains.pick { 1 } else { domains.vals.len() }].iter().copied());
-        set = p.sets.narrow(set, domains.key, &allowed);
+        set = problem.sets.narrow(set, domains.key, &allowed);
     }
     Some(set)
 }
 
 /// Whether all that a pod has to do with others over `key` is to stay apart.
-fn only_repelled(p: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
-    let groups = relaxation.owned.iter().chain(&relaxation.repelled_by).map(|g| &p.groups[g.0 as usize]);
+fn only_repelled(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
+    let groups = relaxation.owned.iter().chain(&relaxation.repelled_by).map(|g| &problem.groups[g.0 as usize]);
     groups
         .filter(|group| group.key == key)
         .all(|group| matches!(group.kind, super::topology::GroupKind::Anti | super::topology::GroupKind::Inverse))
@@ -176,8 +187,8 @@ pub(crate) fn allows_unnamed_host(wanted: Option<&Vals>) -> bool {
 }
 
 fn check_topology(
-    p: &Problem<'_>,
-    st: &State,
+    problem: &Problem<'_>,
+    state: &State,
     relaxation: &Relaxation,
     target: TopologyTarget,
     allowed_domains: &mut Vec<AllowedDomains>,
@@ -186,46 +197,46 @@ fn check_topology(
         allowed_domains.clear();
         return Ok(());
     }
-    let domains = |g: &super::topology::GroupId| st.counts[g.0 as usize].domains.len();
+    let domains = |g: &super::topology::GroupId| state.counts[g.0 as usize].domains.len();
     let groups = relaxation.owned.iter().chain(&relaxation.repelled_by);
-    p.meter.spend(groups.map(|g| meter::GROUP + 2 * domains(g)).sum());
-    TopologyQuery { groups: &p.groups, counts: &st.counts, sets: &p.sets }.check(relaxation, target, allowed_domains)
+    problem.meter.spend(groups.map(|g| meter::GROUP + 2 * domains(g)).sum());
+    TopologyQuery { groups: &problem.groups, counts: &state.counts, sets: &problem.sets }.check(relaxation, target, allowed_domains)
 }
 
 /// Whether the pod fits a new machine. `lower` allows lowering `minValues`.
-pub(crate) fn claim(
-    p: &mut Problem<'_>,
-    st: &State,
+pub(crate) fn check_claim(
+    problem: &mut Problem<'_>,
+    state: &State,
     options: &Options,
     packing_options: PackingOptions,
-    t: ClaimTarget<'_>,
+    target: ClaimTarget<'_>,
     class: &Class,
     relaxation: &Relaxation,
 ) -> Result<Fit, FitError> {
     let mut fitting = Bits::default();
-    p.meter.spend(meter::CLAIM + p.pools[t.pool].daemons.len() * meter::DAEMONS);
-    room(p, &t, class, &mut fitting);
+    problem.meter.spend(meter::CLAIM + problem.pools[target.pool].daemons.len() * meter::DAEMONS);
+    room(problem, &target, class, &mut fitting);
     if fitting.is_empty() {
         return Err(FitError::Permanent);
     }
-    if !p.tolerated(relaxation.tolerations, p.pools[t.pool].taints) || !allows_unnamed_host(relaxation.host.as_ref()) {
+    if !problem.tolerated(relaxation.tolerations, problem.pools[target.pool].taints) || !allows_unnamed_host(relaxation.host.as_ref()) {
         return Err(FitError::Permanent);
     }
-    let Some(merged) = p.merge(t.set, relaxation.full, true) else { return Err(disagrees(p, &t, relaxation.full)) };
+    let Some(merged) = problem.merge(target.set, relaxation.full, true) else { return Err(disagrees(problem, &target, relaxation.full)) };
     let mut error = FitError::Permanent;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
         if let Some(place) = class.places.get(at) {
-            let narrowed = p.merge(merged, place.set, true).filter(|_| allows_unnamed_host(place.host.as_ref()));
+            let narrowed = problem.merge(merged, place.set, true).filter(|_| allows_unnamed_host(place.host.as_ref()));
             let Some(narrowed) = narrowed else {
                 if error == FitError::Permanent {
-                    error = disagrees(p, &t, place.set);
+                    error = disagrees(problem, &target, place.set);
                 }
                 continue;
             };
             set = narrowed;
         }
-        match in_place(p, st, options, packing_options, &t, relaxation, set, &fitting) {
+        match in_place(problem, state, options, packing_options, &target, relaxation, set, &fitting) {
             Ok(fit) => return Ok(fit),
             Err(FitError::Permanent) => {}
             Err(other) => error = other,
@@ -235,23 +246,24 @@ pub(crate) fn claim(
 }
 
 /// For how long requirements disagree: a machine to be asked for may yet get a label that its NodePool does not define.
-fn disagrees(p: &Problem<'_>, t: &ClaimTarget<'_>, asked: SetId) -> FitError {
-    let may_come = |key: &Key| p.negated_custom_keys.contains(key) && p.sets.get(t.set).get(key).is_none();
-    let comes = t.host.is_some() && !p.negated_custom_keys.is_empty() && p.sets.get(asked).iter().any(|(key, _)| may_come(key));
+fn disagrees(problem: &Problem<'_>, target: &ClaimTarget<'_>, asked: SetId) -> FitError {
+    let may_come = |key: &Key| problem.negated_custom_keys.contains(key) && problem.sets.get(target.set).get(key).is_none();
+    let comes =
+        target.host.is_some() && !problem.negated_custom_keys.is_empty() && problem.sets.get(asked).iter().any(|(key, _)| may_come(key));
     if comes { FitError::Transient } else { FitError::Permanent }
 }
 
 /// Types of the target with room for its pods, the new one, and their daemons, whose ports do not clash.
-fn room(p: &Problem<'_>, t: &ClaimTarget<'_>, class: &Class, out: &mut Bits) {
-    let pool = &p.pools[t.pool];
-    let catalog = &p.catalogs[pool.catalog];
-    if class.ports.iter().any(|want| t.ports.iter().any(|taken| want.clashes(taken))) {
+fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mut Bits) {
+    let pool = &problem.pools[target.pool];
+    let catalog = &problem.catalogs[pool.catalog];
+    if class.ports.iter().any(|want| target.ports.iter().any(|taken| want.clashes(taken))) {
         *out = Bits::none(catalog.len());
         return;
     }
     let mut need: [i64; 8] = [0; 8];
     let mut spill: Vec<i64> = Vec::new();
-    let dims = t.requests.len();
+    let dims = target.requests.len();
     let need: &mut [i64] = if dims <= 8 {
         &mut need[..dims]
     } else {
@@ -270,13 +282,13 @@ fn room(p: &Problem<'_>, t: &ClaimTarget<'_>, class: &Class, out: &mut Bits) {
             continue;
         }
         for (d, n) in need.iter_mut().enumerate() {
-            *n = t.requests[d].saturating_add(class.requests[d]).saturating_add(group.overhead[d]);
+            *n = target.requests[d].saturating_add(class.requests[d]).saturating_add(group.overhead[d]);
         }
         if one {
-            out.copy_from(t.types);
+            out.copy_from(target.types);
             catalog.keep_fitting(need, out);
         } else {
-            let mut some = t.types.clone();
+            let mut some = target.types.clone();
             some.keep(&group.types);
             catalog.keep_fitting(need, &mut some);
             out.unite(&some);
@@ -286,39 +298,39 @@ fn room(p: &Problem<'_>, t: &ClaimTarget<'_>, class: &Class, out: &mut Bits) {
 
 #[expect(clippy::too_many_arguments, reason = "one step of claim(), which holds the loop over volume alternatives")]
 fn in_place(
-    p: &mut Problem<'_>,
-    st: &State,
+    problem: &mut Problem<'_>,
+    state: &State,
     options: &Options,
     packing_options: PackingOptions,
-    t: &ClaimTarget<'_>,
+    target: &ClaimTarget<'_>,
     relaxation: &Relaxation,
     set: SetId,
     fitting: &Bits,
 ) -> Result<Fit, FitError> {
     let mut allowed_domains = Vec::new();
-    if let Err(refused) = check_topology(p, st, relaxation, TopologyTarget { host: t.host, set }, &mut allowed_domains) {
+    if let Err(refused) = check_topology(problem, state, relaxation, TopologyTarget { host: target.host, set }, &mut allowed_domains) {
         return Err(if refused.permanent { FitError::Permanent } else { FitError::Transient });
     }
     if allowed_domains.is_empty() {
-        return with_set(p, st, options, packing_options, t, set, fitting);
+        return with_set(problem, state, options, packing_options, target, set, fitting);
     }
     for domains in &mut allowed_domains {
-        let defined = p.sets.get(set).get(&domains.key).is_some() || p.well_known.contains(&domains.key);
+        let defined = problem.sets.get(set).get(&domains.key).is_some() || problem.well_known.contains(&domains.key);
         if !defined {
-            return Err(if t.host.is_some() && p.negated_custom_keys.contains(&domains.key) {
+            return Err(if target.host.is_some() && problem.negated_custom_keys.contains(&domains.key) {
                 FitError::Transient
             } else {
                 FitError::Permanent
             });
         }
-        if packing_options.pin && !domains.pick && domains.vals.len() > 1 && owns_repulsion(p, relaxation, domains.key) {
+        if packing_options.pin && !domains.pick && domains.vals.len() > 1 && owns_repulsion(problem, relaxation, domains.key) {
             domains.pick = true;
         }
     }
     let volatile = relaxation.volatile;
     let mut error = FitError::Permanent;
-    for narrowed in combinations(p, packing_options, t, set, &allowed_domains, fitting) {
-        match with_set(p, st, options, packing_options, t, narrowed, fitting) {
+    for narrowed in combinations(problem, packing_options, target, set, &allowed_domains, fitting) {
+        match with_set(problem, state, options, packing_options, target, narrowed, fitting) {
             Ok(fit) => return Ok(fit),
             Err(FitError::Permanent) if volatile => error = FitError::Transient,
             Err(other) => error = other,
@@ -329,9 +341,9 @@ fn in_place(
 
 /// `set` narrowed to each combination of domains that may be tried, in the order in which they are.
 fn combinations(
-    p: &mut Problem<'_>,
+    problem: &mut Problem<'_>,
     packing_options: PackingOptions,
-    t: &ClaimTarget<'_>,
+    target: &ClaimTarget<'_>,
     set: SetId,
     allowed_domains: &[AllowedDomains],
     fitting: &Bits,
@@ -344,7 +356,7 @@ fn combinations(
     };
     let tries = allowed_domains.iter().map(open).fold(1, usize::saturating_mul).min(TRIES_MAX);
     let mut out = Vec::with_capacity(tries);
-    p.meter.spend(meter::NARROW * tries * allowed_domains.len());
+    problem.meter.spend(meter::NARROW * tries * allowed_domains.len());
     for attempt in 0..tries {
         let (mut narrowed, mut rest, mut worse) = (set, attempt, 0);
         for domains in allowed_domains {
@@ -356,39 +368,39 @@ fn combinations(
             } else {
                 Allowed::one_of(domains.vals.iter().copied())
             };
-            narrowed = p.sets.narrow(narrowed, domains.key, &allowed);
+            narrowed = problem.sets.narrow(narrowed, domains.key, &allowed);
         }
         out.push((worse, narrowed));
     }
     if packing_options.scarce && out.len() > 1 {
-        let catalog = p.pools[t.pool].catalog;
+        let catalog = problem.pools[target.pool].catalog;
         out.sort_by_cached_key(|(worse, narrowed)| {
-            let view = p.view(catalog, *narrowed);
-            let kinds = view.kinds.iter().map(|k| &p.catalogs[catalog].kinds[*k]);
+            let view = problem.view(catalog, *narrowed);
+            let kinds = view.kinds.iter().map(|k| &problem.catalogs[catalog].kinds[*k]);
             (*worse, kinds.map(|kind| kind.available.shared(fitting)).sum::<usize>())
         });
     }
     out.into_iter().map(|(_, narrowed)| narrowed).collect()
 }
 
-fn owns_repulsion(p: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
+fn owns_repulsion(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
     relaxation.owned.iter().any(|g| {
-        let group = &p.groups[g.0 as usize];
+        let group = &problem.groups[g.0 as usize];
         group.kind == super::topology::GroupKind::Anti && group.key == key
     })
 }
 
 /// With all requirements settled: types, `minValues`, reservations.
 fn with_set(
-    p: &mut Problem<'_>,
-    st: &State,
+    problem: &mut Problem<'_>,
+    state: &State,
     options: &Options,
     packing_options: PackingOptions,
-    t: &ClaimTarget<'_>,
+    target: &ClaimTarget<'_>,
     set: SetId,
     fitting: &Bits,
 ) -> Result<Fit, FitError> {
-    let view = p.view(p.pools[t.pool].catalog, set);
+    let view = problem.view(problem.pools[target.pool].catalog, set);
     let mut types = fitting.clone();
     types.keep(&view.usable);
     if types.is_empty() {
@@ -396,22 +408,22 @@ fn with_set(
     }
     let mut fit = Fit { set, types, reservations: Vec::new(), relaxed: false };
     if !view.min_values.is_empty() {
-        let lower = t.host.is_none() && options.min_values == MinValuesPolicy::BestEffort;
-        settle_min_values(p, t, &view, lower, &mut fit)?;
+        let lower = target.host.is_none() && options.min_values == MinValuesPolicy::BestEffort;
+        settle_min_values(problem, target, &view, lower, &mut fit)?;
     }
-    if options.reserved_capacity && !p.reservations.ids.is_empty() {
-        settle_reservations(p, st, options, packing_options, t, &view, &mut fit)?;
+    if options.reserved_capacity && !problem.reservations.ids.is_empty() {
+        settle_reservations(problem, state, options, packing_options, target, &view, &mut fit)?;
     }
-    if packing_options.narrow && t.host.is_none() && fit.reservations.is_empty() {
+    if packing_options.narrow && target.host.is_none() && fit.reservations.is_empty() {
         // What was settled so far holds of the types that stay, too.
-        let view = p.view(p.pools[t.pool].catalog, fit.set);
-        fit.types = limits::smallest(p, t.pool, &view, &fit.types);
+        let view = problem.view(problem.pools[target.pool].catalog, fit.set);
+        fit.types = limits::smallest(problem, target.pool, &view, &fit.types);
     }
     Ok(fit)
 }
 
-fn settle_min_values(p: &mut Problem<'_>, t: &ClaimTarget<'_>, view: &View, lower: bool, fit: &mut Fit) -> Result<(), FitError> {
-    let catalog = &p.catalogs[p.pools[t.pool].catalog];
+fn settle_min_values(problem: &mut Problem<'_>, target: &ClaimTarget<'_>, view: &View, lower: bool, fit: &mut Fit) -> Result<(), FitError> {
+    let catalog = &problem.catalogs[problem.pools[target.pool].catalog];
     let short: Vec<(Key, u32)> = view
         .min_values
         .iter()
@@ -425,26 +437,26 @@ fn settle_min_values(p: &mut Problem<'_>, t: &ClaimTarget<'_>, view: &View, lowe
     if !lower {
         return Err(FitError::Permanent);
     }
-    let mut set = p.sets.get(fit.set).clone();
+    let mut set = problem.sets.get(fit.set).clone();
     for (key, has) in short {
         let lowered = set.get(&key).cloned().unwrap_or_else(Allowed::any).with_min_values(Some(has));
         set.replace(key, lowered);
     }
-    fit.set = p.sets.id(set);
+    fit.set = problem.sets.id(set);
     fit.relaxed = true;
     Ok(())
 }
 
 fn settle_reservations(
-    p: &Problem<'_>,
-    st: &State,
+    problem: &Problem<'_>,
+    state: &State,
     options: &Options,
     packing_options: PackingOptions,
-    t: &ClaimTarget<'_>,
+    target: &ClaimTarget<'_>,
     view: &Rc<View>,
     fit: &mut Fit,
 ) -> Result<(), FitError> {
-    let catalog = &p.catalogs[p.pools[t.pool].catalog];
+    let catalog = &problem.catalogs[problem.pools[target.pool].catalog];
     let mut some = false;
     for kind in view.kinds.iter().map(|k| &catalog.kinds[*k]) {
         let Some(id) = kind.reservation else { continue };
@@ -452,17 +464,17 @@ fn settle_reservations(
             continue;
         }
         some = true;
-        if (t.reservations.contains(&id) || st.reserved_left[id] > 0) && !fit.reservations.contains(&id) {
+        if (target.reservations.contains(&id) || state.reserved_left[id] > 0) && !fit.reservations.contains(&id) {
             fit.reservations.push(id);
         }
     }
     fit.reservations.sort_unstable();
     if packing_options.one_reservation && fit.reservations.len() > 1 {
-        let keep = fit.reservations.iter().copied().find(|id| t.reservations.contains(id)).unwrap_or(fit.reservations[0]);
+        let keep = fit.reservations.iter().copied().find(|id| target.reservations.contains(id)).unwrap_or(fit.reservations[0]);
         fit.reservations = vec![keep];
     }
     if options.reserved == ReservedMode::Strict && fit.reservations.is_empty() {
-        if !t.reservations.is_empty() {
+        if !target.reservations.is_empty() {
             return Err(FitError::Reserved { lost: true });
         }
         if some {

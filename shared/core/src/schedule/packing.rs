@@ -49,43 +49,43 @@ struct Shortfall {
 }
 
 impl Shortfall {
-    fn of(p: &Problem<'_>, outcome: &Outcome, misplaced: &BTreeSet<u32>) -> Self {
+    fn of(problem: &Problem<'_>, outcome: &Outcome, misplaced: &BTreeSet<u32>) -> Self {
         let placed_wrong = misplaced.iter().map(|pod| *pod as usize);
         let wrong = placed_wrong.chain(outcome.unplaced.iter().map(|(entry, _)| entry.pod));
-        let real = wrong.filter(|pod| !is_virtual(p.pods[*pod])).count();
+        let real = wrong.filter(|pod| !is_virtual(problem.pods[*pod])).count();
         Self { real, all: outcome.unplaced.len() + misplaced.len(), misplaced: misplaced.len() }
     }
 }
 
 /// The cheapest plan among those that leave out the fewest pods.
-pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
-    let queue = queue_from_cursor(p, &options.cursor);
+pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
+    let queue = queue_from_cursor(problem, &options.cursor);
     let budget = options.work_budget.unwrap_or(u64::MAX);
-    let mut outcome = karpenter_packing(p, options, &queue, budget);
+    let mut outcome = karpenter_packing(problem, options, &queue, budget);
     let mut work = outcome.work;
     let mut packing = KARPENTER;
     // What does not finish in one run is not worth a second look in the same run.
     if options.packing == Packing::Best && outcome.unconsidered.is_empty() {
-        let candidates = candidates(p, options, &queue, outcome, &mut work);
-        (packing, outcome) = match winner(p, options, candidates, &mut work) {
+        let candidates = candidates(problem, options, &queue, outcome, &mut work);
+        (packing, outcome) = match winner(problem, options, candidates, &mut work) {
             Some(won) => (won.name, won.outcome),
-            None => (KARPENTER, karpenter_packing(p, options, &queue, budget)),
+            None => (KARPENTER, karpenter_packing(problem, options, &queue, budget)),
         };
     }
     // Nobody asks what a simulation could cost at least, and there are many of them.
-    let bound = options.simulation.is_none().then(|| lower_bound(p, &outcome, false));
-    let besides = bound.and_then(|_| besides(p, options, &outcome));
-    let mut plan = finish::plan(p, options, &outcome);
+    let bound = options.simulation.is_none().then(|| lower_bound(problem, &outcome, false));
+    let besides = bound.and_then(|_| besides(problem, options, &outcome));
+    let mut plan = finish::plan(problem, options, &outcome);
     plan.packing = packing;
     plan.work = work;
     plan.lower_bound = bound;
     plan.besides = besides;
     if !outcome.unconsidered.is_empty() {
-        let unconsidered: BTreeSet<usize> = outcome.unconsidered.iter().map(|e| e.pod).collect();
-        let uid = |e: &Entry| p.pods[e.pod].metadata.uid.clone();
+        let unconsidered: BTreeSet<usize> = outcome.unconsidered.iter().map(|entry| entry.pod).collect();
+        let uid = |entry: &Entry| problem.pods[entry.pod].metadata.uid.clone();
         let before = &options.cursor.considered;
         let considered: BTreeSet<String> =
-            queue.iter().filter(|e| !unconsidered.contains(&e.pod) || before.contains(&uid(e))).map(uid).collect();
+            queue.iter().filter(|entry| !unconsidered.contains(&entry.pod) || before.contains(&uid(entry))).map(uid).collect();
         // The round ends when every pod has had its turn; the next one starts afresh.
         plan.cursor = (considered.len() < queue.len()).then_some(Cursor { considered });
     }
@@ -93,30 +93,30 @@ pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
 }
 
 /// What the machines of a plan cost besides, and the bound with it, where both count.
-fn besides(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Option<Besides> {
+fn besides(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Option<Besides> {
     if options.objective != Objective::Balanced || options.packing == Packing::Reference {
         return None;
     }
-    let each = outcome.state.claims.iter().map(|claim| Price::from_nanos(p.pools[claim.pool].machine_cost));
-    Some(Besides { cost: each.sum(), lower_bound: lower_bound(p, outcome, true) })
+    let each = outcome.state.claims.iter().map(|claim| Price::from_nanos(problem.pools[claim.pool].machine_cost));
+    Some(Besides { cost: each.sum(), lower_bound: lower_bound(problem, outcome, true) })
 }
 
 /// The reference's own packing.
-fn karpenter_packing(p: &mut Problem<'_>, options: &Options, queue: &[Entry], budget: u64) -> Outcome {
-    FirstFit::new(p, options, PackingOptions::KARPENTER, Choice::FewestPods, budget).run(queue)
+fn karpenter_packing(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], budget: u64) -> Outcome {
+    FirstFit::new(problem, options, PackingOptions::KARPENTER, Choice::FewestPods, budget).run(queue)
 }
 
 /// The reference's packing and its rivals, as far as they finish within the budget.
-fn candidates(p: &mut Problem<'_>, options: &Options, queue: &[Entry], karpenter: Outcome, work: &mut u64) -> Vec<Candidate> {
+fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], karpenter: Outcome, work: &mut u64) -> Vec<Candidate> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
     // Where the rules of the reference leave open who comes first, every plan may do as it does (ADR 0019).
-    let tolerated = affinity_check::misplaced(p, &karpenter.state);
-    let least = Shortfall::of(p, &karpenter, &tolerated);
+    let tolerated = affinity_check::misplaced(problem, &karpenter.state);
+    let least = Shortfall::of(problem, &karpenter, &tolerated);
     let none = BTreeSet::new();
-    let (mut fewest, left) = (least, Shortfall::of(p, &karpenter, &none));
+    let (mut fewest, left) = (least, Shortfall::of(problem, &karpenter, &none));
     let strategies = strategies(&karpenter);
     // Where pods that repel each other need most of the machines anyway, there is little to fill up.
-    let fills = fewest_machines(p, &karpenter) * 2 < karpenter.state.claims.len();
+    let fills = fewest_machines(problem, &karpenter) * 2 < karpenter.state.claims.len();
     let mut out = vec![Candidate { name: KARPENTER, narrow: false, shortfall: least, outcome: karpenter }];
     for strategy in strategies {
         if *work >= budget {
@@ -128,13 +128,13 @@ fn candidates(p: &mut Problem<'_>, options: &Options, queue: &[Entry], karpenter
         {
             continue;
         }
-        let mut order = strategy.order.sort(p, queue);
-        real_first(p, &mut order);
-        let mut outcome = FirstFit::new(p, options, strategy.packing_options, strategy.choice, budget - *work).run(&order);
+        let mut order = strategy.order.sort(problem, queue);
+        real_first(problem, &mut order);
+        let mut outcome = FirstFit::new(problem, options, strategy.packing_options, strategy.choice, budget - *work).run(&order);
         *work += outcome.work;
-        let misplaced = affinity_check::unplace_misplaced(p, &mut outcome, &tolerated);
-        let shortfall = Shortfall::of(p, &outcome, &misplaced);
-        if outcome.unconsidered.is_empty() && shortfall <= fewest && Shortfall::of(p, &outcome, &none) <= left {
+        let misplaced = affinity_check::unplace_misplaced(problem, &mut outcome, &tolerated);
+        let shortfall = Shortfall::of(problem, &outcome, &misplaced);
+        if outcome.unconsidered.is_empty() && shortfall <= fewest && Shortfall::of(problem, &outcome, &none) <= left {
             fewest = shortfall;
             out.push(Candidate { name: strategy.name, narrow: strategy.packing_options.narrow, shortfall, outcome });
         }
@@ -145,22 +145,22 @@ fn candidates(p: &mut Problem<'_>, options: &Options, queue: &[Entry], karpenter
 
 /// All packings that compete for the whole queue.
 #[cfg(test)]
-pub(crate) fn all_candidates(p: &mut Problem<'_>, options: &Options) -> Vec<Candidate> {
-    let queue = p.queue.clone();
-    let karpenter = karpenter_packing(p, options, &queue, u64::MAX);
-    candidates(p, options, &queue, karpenter, &mut 0)
+pub(crate) fn all_candidates(problem: &mut Problem<'_>, options: &Options) -> Vec<Candidate> {
+    let queue = problem.queue.clone();
+    let karpenter = karpenter_packing(problem, options, &queue, u64::MAX);
+    candidates(problem, options, &queue, karpenter, &mut 0)
 }
 
 /// The cheapest of the field, improved, that breaks nothing that was settled; the next best if it does.
-pub(crate) fn winner(p: &mut Problem<'_>, options: &Options, candidates: Vec<Candidate>, work: &mut u64) -> Option<Candidate> {
+pub(crate) fn winner(problem: &mut Problem<'_>, options: &Options, candidates: Vec<Candidate>, work: &mut u64) -> Option<Candidate> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
     // Where the reference's packing competes, nothing that is dearer by the hour wins.
     let karpenter = candidates.iter().find(|candidate| candidate.name == KARPENTER);
-    let most = karpenter.map(|karpenter| cost(p, options.objective, &karpenter.outcome).price);
+    let most = karpenter.map(|karpenter| cost(problem, options.objective, &karpenter.outcome).price);
     let mut priced = Vec::with_capacity(candidates.len());
     for mut candidate in candidates {
-        *work += improve(p, options, &mut candidate.outcome, budget.saturating_sub(*work));
-        let cost = cost(p, options.objective, &candidate.outcome);
+        *work += improve(problem, options, &mut candidate.outcome, budget.saturating_sub(*work));
+        let cost = cost(problem, options.objective, &candidate.outcome);
         if most.is_none_or(|most| cost.price <= most) {
             priced.push((cost.all, candidate));
         }
@@ -168,39 +168,40 @@ pub(crate) fn winner(p: &mut Problem<'_>, options: &Options, candidates: Vec<Can
     // Stable: of equals the first way, which is the reference's where it is among them.
     priced.sort_by_key(|(all, _)| *all);
     priced.into_iter().map(|(_, candidate)| candidate).find_map(|mut candidate| {
-        let st = &mut candidate.outcome.state;
+        let state = &mut candidate.outcome.state;
         if candidate.narrow {
-            st.widen_types(p);
+            state.widen_types(problem);
         }
-        let within = st.keep_within_limits(p);
-        let sound = within && st.is_launchable(p) && affinity_check::misplaced(p, st).len() == candidate.shortfall.misplaced;
+        let within = state.keep_within_limits(problem);
+        let sound =
+            within && state.is_launchable(problem) && affinity_check::misplaced(problem, state).len() == candidate.shortfall.misplaced;
         sound.then_some(candidate)
     })
 }
 
 /// Brings what buffers only keep room for to the end, as it stands in the queue.
-fn real_first(p: &Problem<'_>, order: &mut [Entry]) {
-    if p.queue.last().is_some_and(|e| is_virtual(p.pods[e.pod])) {
-        order.sort_by_key(|e| is_virtual(p.pods[e.pod]));
+fn real_first(problem: &Problem<'_>, order: &mut [Entry]) {
+    if problem.queue.last().is_some_and(|entry| is_virtual(problem.pods[entry.pod])) {
+        order.sort_by_key(|entry| is_virtual(problem.pods[entry.pod]));
     }
 }
 
 /// Spends some more work on a better packing, within the budget.
-fn improve(p: &mut Problem<'_>, options: &Options, outcome: &mut Outcome, budget: u64) -> u64 {
+fn improve(problem: &mut Problem<'_>, options: &Options, outcome: &mut Outcome, budget: u64) -> u64 {
     if options.simulation.is_some() || options.effort == 0 {
         return 0;
     }
     let share = u64::from(options.effort).saturating_mul(WORK_MIN + outcome.work / WORK_DIVISOR);
-    let st = &mut outcome.state;
-    let keep = [SPOT_TYPES_KEPT, 1].into_iter().find(|keep| st.charge_all(p, *keep));
-    keep.map_or(0, |keep| repack::improve(p, st, keep, options.objective, share.min(budget)))
+    let state = &mut outcome.state;
+    let keep = [SPOT_TYPES_KEPT, 1].into_iter().find(|keep| state.charge_all(problem, *keep));
+    keep.map_or(0, |keep| repack::improve(problem, state, keep, options.objective, share.min(budget)))
 }
 
 /// The queue, with those last that had their turn in this round.
-fn queue_from_cursor(p: &Problem<'_>, cursor: &Cursor) -> Vec<Entry> {
-    let mut queue = p.queue.clone();
+fn queue_from_cursor(problem: &Problem<'_>, cursor: &Cursor) -> Vec<Entry> {
+    let mut queue = problem.queue.clone();
     if !cursor.considered.is_empty() {
-        queue.sort_by_key(|e| cursor.considered.contains(&p.pods[e.pod].metadata.uid));
+        queue.sort_by_key(|entry| cursor.considered.contains(&problem.pods[entry.pod].metadata.uid));
     }
     queue
 }
@@ -256,38 +257,40 @@ fn strategies(karpenter: &Outcome) -> Vec<Strategy> {
 }
 
 impl Order {
-    fn sort(self, p: &mut Problem<'_>, queue: &[Entry]) -> Vec<Entry> {
+    fn sort(self, problem: &mut Problem<'_>, queue: &[Entry]) -> Vec<Entry> {
         let mut out = queue.to_vec();
-        let mut total = vec![0i128; p.dims.len()];
+        let mut total = vec![0i128; problem.dims.len()];
         for entry in queue {
-            for (sum, amount) in total.iter_mut().zip(&p.classes[entry.class.0 as usize].requests) {
+            for (sum, amount) in total.iter_mut().zip(&problem.classes[entry.class.0 as usize].requests) {
                 *sum += i128::from(*amount);
             }
         }
-        let shares: Vec<i128> = p
+        let shares: Vec<i128> = problem
             .classes
             .iter()
-            .map(|c| c.requests.iter().zip(&total).map(|(n, t)| i128::from(*n) * 1_000_000_000_000 / (*t).max(1)).max().unwrap_or(0))
+            .map(|class| {
+                class.requests.iter().zip(&total).map(|(n, t)| i128::from(*n) * 1_000_000_000_000 / (*t).max(1)).max().unwrap_or(0)
+            })
             .collect();
-        let repelling: Vec<bool> = p
+        let repelling: Vec<bool> = problem
             .classes
             .iter()
-            .map(|c| {
-                let groups = c.relaxations[0].owned.iter().map(|g| &p.groups[g.0 as usize]);
-                groups.filter(|g| g.kind == GroupKind::Anti && g.by_host).any(|g| g.selects.has(c.labels))
+            .map(|class| {
+                let groups = class.relaxations[0].owned.iter().map(|g| &problem.groups[g.0 as usize]);
+                groups.filter(|g| g.kind == GroupKind::Anti && g.by_host).any(|g| g.selects.has(class.labels))
             })
             .collect();
         match self {
             Order::Queue => {}
             Order::FewestTypes => {
-                let choices: Vec<usize> = (0..p.classes.len()).map(|class| choices(p, class)).collect();
-                out.sort_by_key(|e| (choices[e.class.0 as usize], Reverse(shares[e.class.0 as usize])));
+                let choices: Vec<usize> = (0..problem.classes.len()).map(|class| choices(problem, class)).collect();
+                out.sort_by_key(|entry| (choices[entry.class.0 as usize], Reverse(shares[entry.class.0 as usize])));
             }
-            Order::Constrained => out.sort_by_key(|e| Reverse(ties(p, &p.classes[e.class.0 as usize]))),
-            Order::Largest => out.sort_by_key(|e| Reverse(shares[e.class.0 as usize])),
-            Order::Blended => out = blended(p, &out, &total, &shares),
-            Order::Repelling => out.sort_by_key(|e| {
-                let class = e.class.0 as usize;
+            Order::Constrained => out.sort_by_key(|entry| Reverse(ties(problem, &problem.classes[entry.class.0 as usize]))),
+            Order::Largest => out.sort_by_key(|entry| Reverse(shares[entry.class.0 as usize])),
+            Order::Blended => out = blended(problem, &out, &total, &shares),
+            Order::Repelling => out.sort_by_key(|entry| {
+                let class = entry.class.0 as usize;
                 (Reverse(repelling[class]), Reverse(shares[class]))
             }),
         }
@@ -296,16 +299,16 @@ impl Order {
 }
 
 /// How a pod of the class is bound to others whatever wishes it gives up: 2 if it repels some, 1 by another rule, 0 not at all.
-fn ties(p: &Problem<'_>, class: &Class) -> u8 {
+fn ties(problem: &Problem<'_>, class: &Class) -> u8 {
     let owned = class.relaxations.last().map(|relaxation| &relaxation.owned[..]).unwrap_or_default();
-    let repels = owned.iter().any(|g| p.groups[g.0 as usize].kind == GroupKind::Anti);
+    let repels = owned.iter().any(|g| problem.groups[g.0 as usize].kind == GroupKind::Anti);
     if repels { 2 } else { u8::from(!owned.is_empty()) }
 }
 
 /// The queue, by turns from those that ask most for one resource and those that ask most for another.
-fn blended(p: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i128]) -> Vec<Entry> {
+fn blended(problem: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i128]) -> Vec<Entry> {
     let parts = |entry: &Entry| {
-        let requests = &p.classes[entry.class.0 as usize].requests;
+        let requests = &problem.classes[entry.class.0 as usize].requests;
         requests.iter().zip(total).map(|(n, sum)| *n as f64 / (*sum).max(1) as f64).collect::<Vec<f64>>()
     };
     let mut lists: Vec<Vec<Entry>> = vec![Vec::new(); total.len()];
@@ -319,8 +322,8 @@ fn blended(p: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i128]) ->
     }
     let (mut out, mut taken) = (Vec::with_capacity(queue.len()), vec![0.0_f64; total.len()]);
     while out.len() < queue.len() {
-        let open = (0..lists.len()).filter(|d| !lists[*d].is_empty());
-        let Some(entry) = open.min_by(|a, b| taken[*a].total_cmp(&taken[*b])).and_then(|d: usize| lists[d].pop()) else { break };
+        let open = (0..lists.len()).filter(|dim| !lists[*dim].is_empty());
+        let Some(entry) = open.min_by(|a, b| taken[*a].total_cmp(&taken[*b])).and_then(|dim: usize| lists[dim].pop()) else { break };
         taken.iter_mut().zip(parts(&entry)).for_each(|(sum, more)| *sum += more);
         out.push(entry);
     }
@@ -328,17 +331,17 @@ fn blended(p: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i128]) ->
 }
 
 /// How many instance types, of all NodePools, have a place for a pod of the class alone.
-fn choices(p: &mut Problem<'_>, class: usize) -> usize {
-    let class = std::rc::Rc::clone(&p.classes[class]);
+fn choices(problem: &mut Problem<'_>, class: usize) -> usize {
+    let class = std::rc::Rc::clone(&problem.classes[class]);
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     let mut count = 0;
-    for pool in 0..p.pools.len() {
-        let Some(set) = p.merge(p.pools[pool].set, relaxation.full, true) else { continue };
-        let catalog = p.pools[pool].catalog;
-        let view = p.view(catalog, set);
-        let mut types = p.pools[pool].types.clone();
+    for pool in 0..problem.pools.len() {
+        let Some(set) = problem.merge(problem.pools[pool].set, relaxation.full, true) else { continue };
+        let catalog = problem.pools[pool].catalog;
+        let view = problem.view(catalog, set);
+        let mut types = problem.pools[pool].types.clone();
         types.keep(&view.usable);
-        p.catalogs[catalog].keep_fitting(&class.requests, &mut types);
+        problem.catalogs[catalog].keep_fitting(&class.requests, &mut types);
         count += types.count();
     }
     count
@@ -354,25 +357,27 @@ struct Cost {
 /// What a claim risks for which hardly a type is left, as a part of its price: it may be refused, or interrupted, as a whole.
 const RISK: f64 = 0.25;
 
-fn cost(p: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> Cost {
+fn cost(problem: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> Cost {
     let mut out = Cost { price: 0, all: 0 };
     for claim in &outcome.state.claims {
-        let catalog = p.pools[claim.pool].catalog;
-        let view = p.view(catalog, claim.set);
-        let reserved = if claim.reservations.is_empty() { None } else { reserved_price(p, claim) };
+        let catalog = problem.pools[claim.pool].catalog;
+        let view = problem.view(catalog, claim.set);
+        let reserved = if claim.reservations.is_empty() { None } else { reserved_price(problem, claim) };
         let price = reserved.or_else(|| view.cheapest(&claim.types).map(|(_, n)| n)).unwrap_or(NO_PRICE);
-        let keep = limits::types_to_keep(p, catalog, &view);
+        let keep = limits::types_to_keep(problem, catalog, &view);
         let missing = keep.saturating_sub(claim.types.count()) as f64 / keep as f64;
         let risk = if objective == Objective::Balanced && reserved.is_none() { RISK * missing * price as f64 } else { 0.0 };
         out.price += u128::from(price);
-        out.all += u128::from(price) + u128::from(p.pools[claim.pool].machine_cost) + risk as u128;
+        out.all += u128::from(price) + u128::from(problem.pools[claim.pool].machine_cost) + risk as u128;
     }
     out
 }
 
 /// A claim that holds reservations is pinned to them.
-fn reserved_price(p: &Problem<'_>, claim: &super::state::Claim) -> Option<u64> {
-    let kinds =
-        p.catalogs[p.pools[claim.pool].catalog].kinds.iter().filter(|k| k.reservation.is_some_and(|r| claim.reservations.contains(&r)));
+fn reserved_price(problem: &Problem<'_>, claim: &super::state::Claim) -> Option<u64> {
+    let kinds = problem.catalogs[problem.pools[claim.pool].catalog]
+        .kinds
+        .iter()
+        .filter(|k| k.reservation.is_some_and(|r| claim.reservations.contains(&r)));
     kinds.flat_map(|k| claim.types.iter().map(|t| k.price[t])).min()
 }

@@ -425,18 +425,18 @@ impl Classes {
         } else {
             candidates.iter().map(|c| pods::is_virtual(c.pod)).collect()
         };
-        let key = |e: &Entry| {
-            let (asks, meta) = (&self.list[e.class.0 as usize].requests, &candidates[e.pod].pod.metadata);
-            (pretend[e.pod], Reverse(asks[0]), Reverse(asks[1]), meta.creation_timestamp, beginning(&meta.uid))
+        let key = |entry: &Entry| {
+            let (asks, meta) = (&self.list[entry.class.0 as usize].requests, &candidates[entry.pod].pod.metadata);
+            (pretend[entry.pod], Reverse(asks[0]), Reverse(asks[1]), meta.creation_timestamp, beginning(&meta.uid))
         };
-        let name = |e: &Entry| {
-            let meta = &candidates[e.pod].pod.metadata;
+        let name = |entry: &Entry| {
+            let meta = &candidates[entry.pod].pod.metadata;
             (&meta.uid, &meta.namespace, &meta.name)
         };
         let entries = self.of.iter().enumerate().map(|(pod, &class)| Entry { class, pod });
-        let mut keyed: Vec<_> = entries.map(|e| (key(&e), e)).collect();
+        let mut keyed: Vec<_> = entries.map(|entry| (key(&entry), entry)).collect();
         keyed.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| name(x).cmp(&name(y))));
-        keyed.into_iter().map(|(_, e)| e).collect()
+        keyed.into_iter().map(|(_, entry)| entry).collect()
     }
 }
 

@@ -167,7 +167,7 @@ fn daemon_groups(
     dims: &Dims,
 ) -> Vec<DaemonGroup> {
     let mut running: Vec<Vec<usize>> = vec![Vec::new(); catalog.len()];
-    for (d, pod) in daemons.iter().enumerate() {
+    for (dim, pod) in daemons.iter().enumerate() {
         let hard: Vec<_> = taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule).cloned().collect();
         if !pods::untolerated(&pod.spec.tolerations, &hard).is_empty() {
             continue;
@@ -183,7 +183,7 @@ fn daemon_groups(
             .collect();
         for t in types.iter() {
             if fits.iter().any(|asked| catalog.sets[t].intersects(builder.sets.get(*asked)).is_ok()) {
-                running[t].push(d);
+                running[t].push(dim);
             }
         }
     }
@@ -194,7 +194,7 @@ fn daemon_groups(
     listed.sort_by_key(|t| catalog.place[*t]);
     for t in listed {
         let group = *at.entry(&running[t]).or_insert_with(|| {
-            let here = running[t].iter().map(|d| &daemons[*d]);
+            let here = running[t].iter().map(|dim| &daemons[*dim]);
             let asks = pods::total_requests(here.clone());
             out.push(DaemonGroup {
                 types: Bits::none(catalog.len()),

@@ -34,12 +34,12 @@ pub(crate) fn fits_in<const D: usize>(want: &Amounts<D>, have: &Amounts<D>) -> b
 
 /// What is left of `have` after `taken`.
 pub(crate) fn minus<const D: usize>(have: &Amounts<D>, taken: &Amounts<D>) -> Amounts<D> {
-    std::array::from_fn(|d| have[d] - taken[d])
+    std::array::from_fn(|dim| have[dim] - taken[dim])
 }
 
 /// Both together.
 pub(crate) fn plus<const D: usize>(a: &Amounts<D>, b: &Amounts<D>) -> Amounts<D> {
-    std::array::from_fn(|d| a[d].saturating_add(b[d]))
+    std::array::from_fn(|dim| a[dim].saturating_add(b[dim]))
 }
 
 /// Which types are looked at.
@@ -85,22 +85,22 @@ struct Steps {
 
 impl<const D: usize> TypePriceIndex<D> {
     /// The types that `set` leaves of the pool's, with their prices.
-    pub(crate) fn open(p: &mut Problem<'_>, pool: usize, set: SetId) -> Self {
-        let view = p.view(p.pools[pool].catalog, set);
-        let pool = &p.pools[pool];
-        let catalog = &p.catalogs[pool.catalog];
+    pub(crate) fn open(problem: &mut Problem<'_>, pool: usize, set: SetId) -> Self {
+        let view = problem.view(problem.pools[pool].catalog, set);
+        let pool = &problem.pools[pool];
+        let catalog = &problem.catalogs[pool.catalog];
         let mut types = pool.types.clone();
         types.keep(&view.usable);
         let left = |t: usize| -> Amounts<D> {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
-            let taken = |d: usize| daemons.map_or(0, |g| g.overhead[d]);
-            let net: Vec<i64> = catalog.allocatable[t].iter().enumerate().map(|(d, n)| n.saturating_sub(taken(d))).collect();
+            let taken = |dim: usize| daemons.map_or(0, |g| g.overhead[dim]);
+            let net: Vec<i64> = catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(taken(dim))).collect();
             amounts(&net)
         };
         // A type that cannot even hold its daemons holds nobody.
         let holding = view.by_price(&types).map(|t| (t, left(t))).filter(|(_, net)| net.iter().all(|n| *n >= 0));
         let (ranked, net): (Vec<usize>, Vec<Amounts<D>>) = holding.unzip();
-        let keep = limits::types_to_keep(p, pool.catalog, &view);
+        let keep = limits::types_to_keep(problem, pool.catalog, &view);
         let price = ranked.iter().map(|t| view.price[*t].saturating_add(pool.machine_cost)).collect();
         let bulk = ranked.iter().map(|t| amounts(&catalog.capacity[*t])).collect();
         Self::of(ranked, price, net, bulk, keep, catalog.len())
@@ -112,7 +112,7 @@ impl<const D: usize> TypePriceIndex<D> {
         Self {
             step: gaps.min().map_or(1.0, |gap| gap as f64),
             common: (0..net.len()).map(|at| common(&net[at..], keep)).collect(),
-            steps: std::array::from_fn(|d| Steps::of(&net, d)),
+            steps: std::array::from_fn(|dim| Steps::of(&net, dim)),
             unit: units(&price, &net),
             ranked,
             price,
@@ -182,7 +182,7 @@ impl<const D: usize> TypePriceIndex<D> {
         let (mut most, mut left) = ([0; D], keep);
         self.each_place(need, at / 64, |at| {
             if left > 0 {
-                most = std::array::from_fn(|d| most[d].max(self.bulk[at][d]));
+                most = std::array::from_fn(|dim| most[dim].max(self.bulk[at][dim]));
                 left -= 1;
             }
             left > 0
@@ -233,13 +233,13 @@ impl<const D: usize> TypePriceIndex<D> {
 }
 
 impl Steps {
-    fn of<const D: usize>(net: &[Amounts<D>], d: usize) -> Self {
+    fn of<const D: usize>(net: &[Amounts<D>], dim: usize) -> Self {
         let mut order: Vec<usize> = (0..net.len()).collect();
-        order.sort_by_key(|n| std::cmp::Reverse(net[*n][d]));
+        order.sort_by_key(|n| std::cmp::Reverse(net[*n][dim]));
         let (mut out, mut sofar) = (Self::default(), Bits::none(net.len()));
-        for run in order.chunk_by(|a, b| net[*a][d] == net[*b][d]) {
+        for run in order.chunk_by(|a, b| net[*a][dim] == net[*b][dim]) {
             run.iter().for_each(|n| sofar.insert(*n));
-            out.at.push(net[run[0]][d]);
+            out.at.push(net[run[0]][dim]);
             out.places.push(sofar.clone());
         }
         out.at.reverse();
@@ -257,8 +257,8 @@ fn common<const D: usize>(net: &[Amounts<D>], keep: usize) -> bool {
 /// What a unit of each dimension is worth: half of the CPU's price by CPU alone, and likewise for memory; others nothing,
 /// since what is scarce there rules types out rather than making them dearer by degrees.
 fn units<const D: usize>(price: &[u64], net: &[Amounts<D>]) -> [f64; PRICED_DIMS] {
-    std::array::from_fn(|d| {
-        let each = price.iter().zip(net).filter(|(_, net)| net[d] > 0).map(|(price, net)| *price as f64 / net[d] as f64);
+    std::array::from_fn(|dim| {
+        let each = price.iter().zip(net).filter(|(_, net)| net[dim] > 0).map(|(price, net)| *price as f64 / net[dim] as f64);
         each.min_by(f64::total_cmp).unwrap_or(0.0) / 2.0
     })
 }
@@ -306,7 +306,7 @@ mod tests {
             prop_assert_eq!(price_index.count(&need), room.len());
             prop_assert_eq!(price_index.types(&need).iter().collect::<Vec<_>>(), room.iter().rev().map(|at| net.len() - 1 - at).collect::<Vec<_>>());
             if let Some(at) = first {
-                let largest = |d: usize| room.iter().take(asked).map(|at| net[*at][d] + 1).max().unwrap_or(0);
+                let largest = |dim: usize| room.iter().take(asked).map(|at| net[*at][dim] + 1).max().unwrap_or(0);
                 prop_assert_eq!(price_index.largest(&need, at, asked), std::array::from_fn(largest));
                 prop_assert_eq!(price_index.keeps(&need, at, asked), room.len() >= asked);
             }

@@ -28,10 +28,10 @@ const COMPARISONS_PER_WORK: u64 = 11;
 const IDLE_ROUNDS_MAX: usize = 4;
 
 /// Repacks within `budget`, with claims charged for `keep` types each; says how much work that was.
-pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, keep: usize, objective: Objective, budget: u64) -> u64 {
+pub(crate) fn improve(problem: &mut Problem<'_>, state: &mut State, keep: usize, objective: Objective, budget: u64) -> u64 {
     let mut by_set: Map<(usize, SetId), usize> = Map::default();
     let mut parts: Vec<((usize, SetId), Vec<usize>)> = Vec::new();
-    for (at, claim) in st.claims.iter().enumerate() {
+    for (at, claim) in state.claims.iter().enumerate() {
         if claim.reservations.is_empty() && claim.ports.is_empty() && !claim.relaxed {
             let key = (claim.pool, claim.set);
             let part = *by_set.entry(key).or_insert_with(|| {
@@ -46,29 +46,29 @@ pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, keep: usize, objectiv
     for ((pool, set), claims) in parts {
         let share = budget * claims.len() as u64 / total.max(1) as u64;
         let part = Part { pool, set, keep, objective };
-        work += match p.dims.len() {
-            0..=4 => improve_part::<4>(p, st, part, claims, share),
-            5..=8 => improve_part::<8>(p, st, part, claims, share),
-            9..=DIMS => improve_part::<DIMS>(p, st, part, claims, share),
+        work += match problem.dims.len() {
+            0..=4 => improve_part::<4>(problem, state, part, claims, share),
+            5..=8 => improve_part::<8>(problem, state, part, claims, share),
+            9..=DIMS => improve_part::<DIMS>(problem, state, part, claims, share),
             _ => 0,
         };
     }
-    if st.claims.iter().any(|c| c.pods.is_empty()) {
-        st.claims.retain(|c| !c.pods.is_empty());
+    if state.claims.iter().any(|c| c.pods.is_empty()) {
+        state.claims.retain(|c| !c.pods.is_empty());
     }
     work
 }
 
-fn improve_part<const D: usize>(p: &mut Problem<'_>, st: &mut State, part: Part, claims: Vec<usize>, budget: u64) -> u64 {
+fn improve_part<const D: usize>(problem: &mut Problem<'_>, state: &mut State, part: Part, claims: Vec<usize>, budget: u64) -> u64 {
     let Part { pool, set, objective, .. } = part;
-    let price_index = TypePriceIndex::<D>::open(p, pool, set);
+    let price_index = TypePriceIndex::<D>::open(problem, pool, set);
     let mut builder =
-        GroupBuilder { p, price_index: &price_index, pool, set, pod_groups: Vec::new(), of: Map::default(), slot_of: Map::default() };
-    let open_claims = claims.into_iter().filter_map(|at| builder.open_claim(st, at)).collect();
+        GroupBuilder { problem, price_index: &price_index, pool, set, pod_groups: Vec::new(), of: Map::default(), slot_of: Map::default() };
+    let open_claims = claims.into_iter().filter_map(|at| builder.open_claim(state, at)).collect();
     let (pod_groups, slots) = (builder.pod_groups, builder.slot_of.len());
     let packer = BinPacker::new(&price_index, &pod_groups, slots);
-    let more = usize::from(p.pools[pool].node_limit.is_none());
-    let mut repacking = Repacking { p, st, part, open_claims, packer, more };
+    let more = usize::from(problem.pools[pool].node_limit.is_none());
+    let mut repacking = Repacking { problem, state, part, open_claims, packer, more };
     let before = repacking.price();
     repacking.exchange(budget);
     if more > 0 && objective != Objective::Fewest {
@@ -105,8 +105,8 @@ struct OpenClaim<const D: usize> {
 
 /// Claims of one part while they exchange pods. What becomes of them is written down at the end.
 struct Repacking<'r, 'a, const D: usize> {
-    p: &'r mut Problem<'a>,
-    st: &'r mut State,
+    problem: &'r mut Problem<'a>,
+    state: &'r mut State,
     part: Part,
     /// In the order of their claims, and then in that of opening.
     open_claims: Vec<OpenClaim<D>>,
@@ -179,7 +179,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
             let old = self.open_claims[n].price;
             let machines = self.open_claims.len();
             if let Some(new) = self.divide(n, spare) {
-                let besides = self.p.pools[self.part.pool].machine_cost.saturating_mul((self.open_claims.len() - machines) as u64);
+                let besides = self.problem.pools[self.part.pool].machine_cost.saturating_mul((self.open_claims.len() - machines) as u64);
                 total = (total - old).saturating_add(new.saturating_sub(besides));
             }
         }
@@ -193,7 +193,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
             return None;
         }
         // More machines are what room to choose costs: only what they cost besides their price may come on top.
-        let (most, besides) = (open_claim.price.saturating_add(more), self.p.pools[self.part.pool].machine_cost);
+        let (most, besides) = (open_claim.price.saturating_add(more), self.problem.pools[self.part.pool].machine_cost);
         let extra = |machines: usize| besides.saturating_mul(machines as u64 - 1);
         let price = self.fill(&[n], 0, usize::MAX, most.saturating_add(extra(self.open_claims[n].pods.len())))?;
         let within = price <= most.saturating_add(extra(self.packer.bins().len()));
@@ -235,7 +235,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
         }
         let Some(charges) = self.charges() else { return false };
         let before = sum(group.iter().map(|n| &self.open_claims[*n].charged));
-        if !self.st.swap_charges(self.part.pool, &before, &sum(charges.iter())) {
+        if !self.state.swap_charges(self.part.pool, &before, &sum(charges.iter())) {
             return false;
         }
         let bins = self.packer.bins();
@@ -250,8 +250,8 @@ impl<const D: usize> Repacking<'_, '_, D> {
             emptied.pods.clear();
             emptied.price = 0;
             if let Some(claim) = emptied.claim {
-                self.st.claims[claim].pods.clear();
-                self.st.claims[claim].charged.clear();
+                self.state.claims[claim].pods.clear();
+                self.state.claims[claim].charged.clear();
             }
         }
         true
@@ -260,27 +260,27 @@ impl<const D: usize> Repacking<'_, '_, D> {
     /// What the NodePool's limits would be charged with for each machine of the yard; nothing if one misses `minValues`.
     fn charges(&mut self) -> Option<Vec<Amounts<D>>> {
         let Part { pool, set, keep, .. } = self.part;
-        let (p, price_index) = (&mut *self.p, self.packer.price_index);
-        let view = p.view(p.pools[pool].catalog, set);
-        let limited = p.pools[pool].is_limited();
-        let catalog = &p.catalogs[p.pools[pool].catalog];
+        let (problem, price_index) = (&mut *self.problem, self.packer.price_index);
+        let view = problem.view(problem.pools[pool].catalog, set);
+        let limited = problem.pools[pool].is_limited();
+        let catalog = &problem.catalogs[problem.pools[pool].catalog];
         let charge = |bin: &Bin<D>| {
             if view.min_values.is_empty() {
                 return Some(if limited { price_index.largest(&bin.need, bin.at, keep) } else { [0; D] });
             }
             let types = price_index.types(&bin.need);
-            min_values_met(catalog, &view, &types).then(|| amounts(&limits::charge(p, pool, &view, &types, keep)))
+            min_values_met(catalog, &view, &types).then(|| amounts(&limits::charge(problem, pool, &view, &types, keep)))
         };
         self.packer.bins().iter().map(charge).collect()
     }
 
     /// Writes down what became of the claims; says how much work all was.
     fn settle(self) -> u64 {
-        let (pool, price_index, dims) = (self.part.pool, self.packer.price_index, self.p.dims.len());
-        let charged = if self.p.pools[pool].is_limited() { dims } else { 0 };
+        let (pool, price_index, dims) = (self.part.pool, self.packer.price_index, self.problem.dims.len());
+        let charged = if self.problem.pools[pool].is_limited() { dims } else { 0 };
         for open_claim in self.open_claims.into_iter().filter(|h| h.changed && !h.pods.is_empty()) {
-            let at = open_claim.claim.unwrap_or_else(|| self.st.open_claim(self.p, pool));
-            let claim = &mut self.st.claims[at];
+            let at = open_claim.claim.unwrap_or_else(|| self.state.open_claim(self.problem, pool));
+            let claim = &mut self.state.claims[at];
             claim.set = self.part.set;
             claim.types = price_index.types(&open_claim.need);
             claim.requests = open_claim.need[..dims].to_vec();
@@ -330,7 +330,7 @@ impl Dice {
 
 /// Finds out which pods are alike.
 struct GroupBuilder<'g, 'a, const D: usize> {
-    p: &'g mut Problem<'a>,
+    problem: &'g mut Problem<'a>,
     price_index: &'g TypePriceIndex<D>,
     pool: usize,
     set: SetId,
@@ -341,11 +341,11 @@ struct GroupBuilder<'g, 'a, const D: usize> {
 
 impl<const D: usize> GroupBuilder<'_, '_, D> {
     /// The claim, if all of its pods may move.
-    fn open_claim(&mut self, st: &State, claim: usize) -> Option<OpenClaim<D>> {
-        let now = &st.claims[claim];
+    fn open_claim(&mut self, state: &State, claim: usize) -> Option<OpenClaim<D>> {
+        let now = &state.claims[claim];
         let mut pods = Vec::with_capacity(now.pods.len());
         for pod in &now.pods {
-            pods.push((*pod, self.group_of(*pod, st.relaxation_of(*pod))?));
+            pods.push((*pod, self.group_of(*pod, state.relaxation_of(*pod))?));
         }
         let need = amounts(&now.requests);
         let (at, price) = self.price_index.cheapest_for(&need)?;
@@ -355,7 +355,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
 
     /// The number of the pod's sort; nothing if it must stay where it is.
     fn group_of(&mut self, pod: u32, relaxation: usize) -> Option<u32> {
-        let class = self.p.class_of[pod as usize].0;
+        let class = self.problem.class_of[pod as usize].0;
         if let Some(known) = self.of.get(&(class, relaxation)) {
             return *known;
         }
@@ -368,10 +368,10 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
     }
 
     fn build_group(&mut self, class: u32, relaxation: usize) -> Option<PodGroup<D>> {
-        let class = std::rc::Rc::clone(&self.p.classes[class as usize]);
+        let class = std::rc::Rc::clone(&self.problem.classes[class as usize]);
         let relaxation = class.relaxations.get(relaxation)?;
         let fixed = !class.ports.is_empty() || !class.volumes.is_empty() || !class.places.is_empty();
-        if fixed || self.is_pinned(&class, relaxation) || self.p.merge(self.set, relaxation.full, true) != Some(self.set) {
+        if fixed || self.is_pinned(&class, relaxation) || self.problem.merge(self.set, relaxation.full, true) != Some(self.set) {
             return None;
         }
         let rules = relaxation.owned.iter().chain(&relaxation.repelled_by).filter_map(|g| self.rule(*g, relaxation)).collect::<Vec<_>>();
@@ -383,7 +383,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         let keep = self.price_index.keep.min(self.price_index.count(&requests));
         let value = self.price_index.value(&requests);
         let picky = if rules.iter().any(|r: &HostRule| r.most == 0) { 1e12 } else { 0.0 };
-        let share = |d: usize| self.price_index.unit[d] * requests[d] as f64;
+        let share = |dim: usize| self.price_index.unit[dim] * requests[dim] as f64;
         let size = [picky + value, picky + share(0) + value / 1e3, picky + share(1) + value / 1e3, value];
         Some(PodGroup { requests, rules, counts, alone, keep, size })
     }
@@ -391,14 +391,14 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
     /// Whether some pod wants to be on one machine with this one, or this one with another.
     fn is_pinned(&self, class: &Class, relaxation: &Relaxation) -> bool {
         let attracts = |g: &GroupId| {
-            let group = &self.p.groups[g.0 as usize];
+            let group = &self.problem.groups[g.0 as usize];
             group.by_host && group.kind == GroupKind::Affinity
         };
         relaxation.owned.iter().any(attracts) || class.counted_by.iter().any(attracts)
     }
 
     fn rule(&mut self, id: GroupId, relaxation: &Relaxation) -> Option<HostRule> {
-        let group: &Group = &self.p.groups[id.0 as usize];
+        let group: &Group = &self.problem.groups[id.0 as usize];
         if !group.by_host {
             return None;
         }
@@ -417,7 +417,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
 
     /// Whether a pod on these machines counts in the group, and the group counts by machine.
     fn counts_here(&self, id: GroupId) -> bool {
-        let group = &self.p.groups[id.0 as usize];
-        group.by_host && group.filter.counts(self.p, self.set, self.p.pools[self.pool].taints)
+        let group = &self.problem.groups[id.0 as usize];
+        group.by_host && group.filter.counts(self.problem, self.set, self.problem.pools[self.pool].taints)
     }
 }

@@ -72,18 +72,18 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn start(p: &Problem<'_>) -> Self {
+    pub(crate) fn start(problem: &Problem<'_>) -> Self {
         Self {
             changed: Vec::new(),
-            change_of: vec![0; p.machines.len()],
+            change_of: vec![0; problem.machines.len()],
             claims: Vec::new(),
             by_pods: Vec::new(),
             by_set: Vec::new(),
             all: Bits::default(),
-            limits: p.pools.iter().map(|pool| pool.limits.clone()).collect(),
-            node_limits: p.pools.iter().map(|pool| pool.node_limit).collect(),
-            counts: p.counts.clone(),
-            reserved_left: p.reservations.left.clone(),
+            limits: problem.pools.iter().map(|pool| pool.limits.clone()).collect(),
+            node_limits: problem.pools.iter().map(|pool| pool.node_limit).collect(),
+            counts: problem.counts.clone(),
+            reserved_left: problem.reservations.left.clone(),
             refusals: Map::default(),
             relaxation_of: Map::default(),
             version: 0,
@@ -91,18 +91,18 @@ impl State {
     }
 
     /// A machine that exists, as it is now.
-    pub(crate) fn machine<'s>(&'s self, p: &'s Problem<'_>, m: usize) -> &'s MachineNow {
-        match self.change_of[m] {
-            0 => &p.machines[m].start,
+    pub(crate) fn machine<'s>(&'s self, problem: &'s Problem<'_>, machine: usize) -> &'s MachineNow {
+        match self.change_of[machine] {
+            0 => &problem.machines[machine].start,
             at => &self.changed[at as usize - 1].1,
         }
     }
 
     /// Machines that exist and got pods, ascending.
     pub(crate) fn filled(&self) -> impl Iterator<Item = (usize, &MachineNow)> {
-        let mut filled: Vec<(usize, &MachineNow)> = self.changed.iter().map(|(m, now)| (*m, now)).collect();
+        let mut filled: Vec<(usize, &MachineNow)> = self.changed.iter().map(|(machine, now)| (*machine, now)).collect();
         filled.retain(|(_, now)| !now.pods.is_empty());
-        filled.sort_unstable_by_key(|(m, _)| *m);
+        filled.sort_unstable_by_key(|(machine, _)| *machine);
         filled.into_iter()
     }
 
@@ -121,12 +121,12 @@ impl State {
     }
 
     /// Puts a pod on a machine that exists.
-    pub(crate) fn put_on_machine(&mut self, p: &Problem<'_>, m: usize, set: SetId, class: &Class, pod: u32) {
-        if self.change_of[m] == 0 {
-            self.changed.push((m, p.machines[m].start.clone()));
-            self.change_of[m] = u32::try_from(self.changed.len()).expect("fewer than 2^32 machines");
+    pub(crate) fn put_on_machine(&mut self, problem: &Problem<'_>, machine: usize, set: SetId, class: &Class, pod: u32) {
+        if self.change_of[machine] == 0 {
+            self.changed.push((machine, problem.machines[machine].start.clone()));
+            self.change_of[machine] = u32::try_from(self.changed.len()).expect("fewer than 2^32 machines");
         }
-        let now = &mut self.changed[self.change_of[m] as usize - 1].1;
+        let now = &mut self.changed[self.change_of[machine] as usize - 1].1;
         for (have, want) in now.remaining.iter_mut().zip(&class.requests) {
             *have -= want;
         }
@@ -136,16 +136,16 @@ impl State {
             now.volumes.entry(volume.driver.clone()).or_default().insert(volume.claim.clone());
         }
         now.pods.push(pod);
-        let machine = &p.machines[m];
-        self.record(p, class, set, machine.host, machine.taints);
+        let machine = &problem.machines[machine];
+        self.record(problem, class, set, machine.host, machine.taints);
     }
 
     /// Opens a machine, still empty, and returns its number.
-    pub(crate) fn open_claim(&mut self, p: &Problem<'_>, pool: usize) -> usize {
-        let dims = p.dims.len();
+    pub(crate) fn open_claim(&mut self, problem: &Problem<'_>, pool: usize) -> usize {
+        let dims = problem.dims.len();
         self.claims.push(Claim {
             pool,
-            set: p.pools[pool].set,
+            set: problem.pools[pool].set,
             types: Bits::default(),
             requests: vec![0; dims],
             ports: Vec::new(),
@@ -158,12 +158,12 @@ impl State {
     }
 
     /// Charges the NodePool's limits with the largest that the machine may become.
-    pub(crate) fn charge(&mut self, p: &Problem<'_>, claim: usize) {
+    pub(crate) fn charge(&mut self, problem: &Problem<'_>, claim: usize) {
         let claim = &self.claims[claim];
-        let catalog = &p.catalogs[p.pools[claim.pool].catalog];
-        for (d, limit) in self.limits[claim.pool].iter_mut().enumerate() {
+        let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
+        for (dim, limit) in self.limits[claim.pool].iter_mut().enumerate() {
             if let Some(left) = limit {
-                *left -= catalog.largest(d, &claim.types);
+                *left -= catalog.largest(dim, &claim.types);
             }
         }
     }
@@ -176,7 +176,7 @@ impl State {
     }
 
     /// Puts a pod on a machine to be asked for.
-    pub(crate) fn put_on_claim(&mut self, p: &Problem<'_>, at: usize, fit: Fit, class: &Class, pod: u32) {
+    pub(crate) fn put_on_claim(&mut self, problem: &Problem<'_>, at: usize, fit: Fit, class: &Class, pod: u32) {
         for id in &fit.reservations {
             if !self.claims[at].reservations.contains(id) {
                 self.reserved_left[*id] -= 1;
@@ -198,7 +198,7 @@ impl State {
         }
         claim.ports.extend(class.ports.iter().cloned());
         claim.pods.push(pod);
-        let (count, set, taints) = (claim.pods.len(), claim.set, p.pools[claim.pool].taints);
+        let (count, set, taints) = (claim.pods.len(), claim.set, problem.pools[claim.pool].taints);
         if self.by_pods.len() <= count {
             self.by_pods.resize(count + 1, (0, Bits::default()));
         }
@@ -211,7 +211,7 @@ impl State {
         *now += 1;
         claims.grow(at + 1);
         claims.insert(at);
-        self.record(p, class, set, p.first_new_host + at, taints);
+        self.record(problem, class, set, problem.first_new_host + at, taints);
     }
 
     /// Moves a claim to those with requirements `set`.
@@ -236,24 +236,24 @@ impl State {
     }
 
     /// Takes placed pods away again. Machines that nobody needs then are not asked for, which gives the others new numbers.
-    pub(crate) fn unplace(&mut self, p: &Problem<'_>, pods: &BTreeSet<u32>) {
-        let class_of = |pod: u32| std::rc::Rc::clone(&p.classes[p.class_of[pod as usize].0 as usize]);
+    pub(crate) fn unplace(&mut self, problem: &Problem<'_>, pods: &BTreeSet<u32>) {
+        let class_of = |pod: u32| std::rc::Rc::clone(&problem.classes[problem.class_of[pod as usize].0 as usize]);
         let mut less = Vec::new();
-        for (m, now) in &mut self.changed {
+        for (machine, now) in &mut self.changed {
             let (going, staying) = now.pods.iter().partition(|pod| pods.contains(pod));
             now.pods = staying;
             for class in Vec::<u32>::into_iter(going).map(class_of) {
                 now.remaining.iter_mut().zip(&class.requests).for_each(|(have, gone)| *have += gone);
-                less.push((class, now.set, p.machines[*m].host));
+                less.push((class, now.set, problem.machines[*machine].host));
             }
         }
-        less.into_iter().for_each(|(class, set, host)| self.uncount(p, &class, set, host));
+        less.into_iter().for_each(|(class, set, host)| self.uncount(problem, &class, set, host));
         for at in 0..self.claims.len() {
             let (going, staying) = self.claims[at].pods.iter().partition(|pod| pods.contains(pod));
             self.claims[at].pods = staying;
             for class in Vec::<u32>::into_iter(going).map(class_of) {
                 self.claims[at].requests.iter_mut().zip(&class.requests).for_each(|(sum, less)| *sum -= less);
-                self.uncount(p, &class, self.claims[at].set, p.first_new_host + at);
+                self.uncount(problem, &class, self.claims[at].set, problem.first_new_host + at);
             }
             if self.claims[at].pods.is_empty() {
                 self.release_claim(at);
@@ -275,14 +275,14 @@ impl State {
     }
 
     /// Undoes what [`State::record`] did, as far as the machine's requirements still tell.
-    fn uncount(&mut self, p: &Problem<'_>, class: &Class, set: SetId, host: usize) {
+    fn uncount(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: usize) {
         for id in class.counted_by.iter().chain(&class.repels) {
-            let (group, counts) = (&p.groups[id.0 as usize], &mut self.counts[id.0 as usize]);
+            let (group, counts) = (&problem.groups[id.0 as usize], &mut self.counts[id.0 as usize]);
             if group.by_host {
                 counts.hosts.take(host);
                 continue;
             }
-            let allowed = p.sets.get(set).get(&group.key);
+            let allowed = problem.sets.get(set).get(&group.key);
             match group.kind {
                 GroupKind::Spread { .. } | GroupKind::Affinity => {
                     allowed.and_then(|a| a.single()).into_iter().for_each(|val| counts.take(*val))
@@ -295,13 +295,13 @@ impl State {
     }
 
     /// Counts a placed pod in every group that it concerns.
-    fn record(&mut self, p: &Problem<'_>, class: &Class, set: SetId, host: usize, taints: TaintsId) {
+    fn record(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: usize, taints: TaintsId) {
         self.version += 1;
-        let reqs = p.sets.get(set);
+        let reqs = problem.sets.get(set);
         for id in class.counted_by.iter().chain(&class.repels) {
-            let group = &p.groups[id.0 as usize];
-            p.meter.spend(meter::COUNT + meter::FILTER * group.filter.any_of.len());
-            if !group.filter.counts(p, set, taints) {
+            let group = &problem.groups[id.0 as usize];
+            problem.meter.spend(meter::COUNT + meter::FILTER * group.filter.any_of.len());
+            if !group.filter.counts(problem, set, taints) {
                 continue;
             }
             let counts = &mut self.counts[id.0 as usize];
@@ -313,12 +313,12 @@ impl State {
             match group.kind {
                 GroupKind::Spread { .. } | GroupKind::Affinity => {
                     if let Some(only) = allowed.single() {
-                        counts.add(*only, 1, &p.names);
+                        counts.add(*only, 1, &problem.names);
                     }
                 }
                 GroupKind::Anti | GroupKind::Inverse => {
                     for v in allowed.members().unwrap_or_default() {
-                        counts.add(*v, 1, &p.names);
+                        counts.add(*v, 1, &problem.names);
                     }
                 }
             }

@@ -36,10 +36,11 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// Whether a machine with requirements `set` and these taints counts.
-    pub(crate) fn counts(&self, p: &Problem<'_>, set: SetId, taints: TaintsId) -> bool {
-        let reqs = p.sets.get(set);
-        let by_labels = self.any_of.is_empty() || self.any_of.iter().any(|asked| reqs.compatible(p.sets.get(*asked), |_| false).is_ok());
-        by_labels && self.tolerations.is_none_or(|t| p.tolerated(t, taints))
+    pub(crate) fn counts(&self, problem: &Problem<'_>, set: SetId, taints: TaintsId) -> bool {
+        let reqs = problem.sets.get(set);
+        let by_labels =
+            self.any_of.is_empty() || self.any_of.iter().any(|asked| reqs.compatible(problem.sets.get(*asked), |_| false).is_ok());
+        by_labels && self.tolerations.is_none_or(|t| problem.tolerated(t, taints))
     }
 }
 
