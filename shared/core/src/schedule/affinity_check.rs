@@ -1,13 +1,14 @@
 //! Required affinity where all pods have ended up. A pod that its own term selects may be the first of its kind anywhere; what
 //! is placed after it may make that wrong, since whoever binds the pods may take them in another order.
 
-use super::first_fit::Outcome;
 use super::hash::Map;
+use super::ids::GroupId;
 use super::intern::{Key, SetId, Val};
+use super::packing_run::Outcome;
 use super::pod::Class;
 use super::problem::Problem;
 use super::state::State;
-use super::topology::{GroupId, GroupKind};
+use super::topology::GroupKind;
 use std::collections::BTreeSet;
 
 /// A machine, old or new, that got pods.

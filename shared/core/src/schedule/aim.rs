@@ -1,10 +1,10 @@
 //! Which instance type a machine is filled up to: the one by which all pods of the pass together would cost least.
 
 use super::bits::Bits;
-use super::catalog::{NO_PRICE, View};
+use super::catalog::View;
+use super::catalog_index::NO_PRICE;
 use super::hash::Map;
 use super::intern::SetId;
-use super::limits;
 use super::meter;
 use super::problem::Problem;
 
@@ -59,7 +59,7 @@ fn ranked(problem: &Problem<'_>, aim: Aim, pool: usize, view: &View, asked: &[i1
     let catalog = &problem.catalogs[pool.catalog];
     let mut usable = pool.types.clone();
     usable.keep(&view.usable);
-    let keep = limits::types_to_keep(problem, pool.catalog, view).min(usable.count());
+    let keep = catalog.types_to_keep(view).min(usable.count());
     problem.meter.spend(meter::NARROW + usable.count() * asked.len() * catalog.len() / 64 / meter::WORDS);
     let mut scored: Vec<(bool, f64, usize)> = Vec::new();
     for t in usable.iter().filter(|t| view.price[*t] != NO_PRICE) {

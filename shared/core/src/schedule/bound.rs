@@ -3,8 +3,8 @@
 //!
 //! Ignored: that machines come whole, and every constraint but those that keep pods from sharing a machine.
 
-use super::catalog::NO_PRICE;
-use super::first_fit::Outcome;
+use super::catalog_index::NO_PRICE;
+use super::packing_run::Outcome;
 use super::problem::Problem;
 use super::topology::GroupKind;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,13 +1,16 @@
 //! Instance types and offerings as bit sets: "which types satisfy this" is an AND.
 
 use super::bits::Bits;
-use super::catalog_index::{ByKey, CatalogIndex, SharedOfferingKind, Steps};
+use super::catalog_index::{ByKey, CatalogIndex, NO_PRICE, SharedOfferingKind, Steps};
 use super::hash::Map;
 use super::intern::{Key, Names, Set, Val, Vals};
 use std::sync::Arc;
+use whittle_api::labels;
 
-/// What cannot be had costs this.
-pub(crate) const NO_PRICE: u64 = u64::MAX;
+/// A spot claim keeps this many types where its pods allow it: with fewer it is interrupted sooner.
+pub(crate) const SPOT_TYPES_KEPT: usize = 15;
+/// Another claim keeps this many, for the day on which one of them is sold out.
+const ON_DEMAND_TYPES_KEPT: usize = 5;
 
 /// The resource names of a problem, as dimensions of vectors.
 #[derive(Debug, Default)]
@@ -201,6 +204,12 @@ impl Catalog {
     /// How many types each requirement of `set` leaves on its own.
     pub(crate) fn agreeing_count(&mut self, key: Key, allowed: &Vals) -> usize {
         self.agreeing(key, allowed).count()
+    }
+
+    /// How many types a claim with the offerings of `view` should keep.
+    pub(crate) fn types_to_keep(&self, view: &View) -> usize {
+        let is_spot = |kind: &usize| self.kinds[*kind].capacity_type == labels::CAPACITY_SPOT;
+        if view.kinds.iter().any(is_spot) { SPOT_TYPES_KEPT } else { ON_DEMAND_TYPES_KEPT }
     }
 
     pub(crate) fn view(&mut self, set: &Set, well_known: impl Fn(&Key) -> bool) -> View {

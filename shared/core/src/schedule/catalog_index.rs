@@ -1,7 +1,6 @@
 //! What follows from a list of instance types alone: names as numbers, types as bit sets, amounts in steps.
 
 use super::bits::Bits;
-use super::catalog::NO_PRICE;
 use super::hash::Map;
 use super::intern::{Key, NameTable, Names, Set, Val, Vals};
 use crate::requirements;
@@ -9,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::labels;
+
+/// What cannot be had costs this.
+pub(crate) const NO_PRICE: u64 = u64::MAX;
 
 /// A list of types, in the order in which the solver tries them: by ascending base price, then name.
 #[derive(Debug)]

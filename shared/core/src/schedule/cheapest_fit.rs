@@ -1,37 +1,20 @@
 //! Choosing among open machines by what the pod would add to their price.
 
 use super::bits::Bits;
-use super::catalog::NO_PRICE;
-use super::first_fit::{Choice, FirstFit};
-use super::fit::{self, ClaimTarget, Fit, FitError};
-use super::hash::Map;
+use super::catalog_index::NO_PRICE;
+use super::fit::{self, ClaimTarget, FitError};
+use super::limits;
 use super::meter;
+use super::packing_run::{Choice, PackingRun};
 use super::pod::{Class, Relaxation};
-use super::state::RefusalCache;
+use super::state::{Fit, RefusalCache};
 
 /// How many open machines with room to spare are glanced at per pod; with more, a rolling window sees all in turn.
 const QUICK_CHECKS_MAX: usize = 256;
 /// How many of them are looked at closely when none has room to spare.
 const FULL_CHECKS_MAX: usize = 12;
 
-/// What is known of the prices of open machines.
-#[derive(Debug, Default)]
-pub(crate) struct PriceCache {
-    /// By claim: the price of its cheapest type.
-    price: Vec<u64>,
-    /// By claim: what its cheapest type has left, one stretch of dimensions after the other.
-    spare: Vec<i64>,
-    /// Claims with so little left that no pod of the pass fits without a larger type.
-    full: Bits,
-    /// By dimension: the least that any pod of the pass asks for.
-    least: Vec<i64>,
-    /// By form: where to go on looking.
-    window: Map<usize, usize>,
-    /// By form: the price of a machine of its own.
-    price_alone: Map<usize, u64>,
-}
-
-impl FirstFit<'_, '_> {
+impl PackingRun<'_, '_> {
     /// Notes what an open machine costs now and what it has to spare.
     pub(crate) fn remember_price(&mut self, at: usize) {
         if self.choice == Choice::FewestPods {
@@ -156,7 +139,7 @@ impl FirstFit<'_, '_> {
         }
         let mut price = NO_PRICE;
         for pool in 0..self.problem.pools.len() {
-            let Some(types) = Self::within_limits(self.problem, &self.state, pool) else { continue };
+            let Some(types) = limits::allowed_types(self.problem, &self.state, pool) else { continue };
             if let Some(found) = self.price_on(pool, &types, class, relaxation) {
                 price = found;
                 break;

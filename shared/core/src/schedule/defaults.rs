@@ -1,16 +1,16 @@
 //! Cluster-default spread constraints, which the API does not show: injected into copies of pods that have none.
 
+use super::builder::ProblemBuilder;
 use super::hash::Map;
-use super::problem::ProblemBuilder;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use whittle_api::k8s::{Pod, TopologySpreadConstraint};
+use whittle_api::k8s::{Pod, TopologySpreadConstraint, Workloads};
 use whittle_api::{LabelSelector, SelectorRequirement};
 
 /// The defaults, with the selectors deduced so far.
 pub(crate) struct Defaults<'a> {
     constraints: &'a [TopologySpreadConstraint],
-    workloads: &'a super::Workloads,
+    workloads: &'a Workloads,
     deduced: Map<(String, String, BTreeMap<String, String>), Option<LabelSelector>>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Defaults<'a> {
 }
 
 /// The selector of the Services that select the pod, joined with that of its controller.
-fn deduce(workloads: &super::Workloads, pod: &Pod) -> Option<LabelSelector> {
+fn deduce(workloads: &Workloads, pod: &Pod) -> Option<LabelSelector> {
     let mut out = LabelSelector::default();
     let mut services: Vec<_> = workloads.services.iter().filter(|(namespace, _, _)| *namespace == pod.metadata.namespace).collect();
     services.sort();

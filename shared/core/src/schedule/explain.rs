@@ -1,15 +1,17 @@
 //! Why a pod has no place: asked once, at the end, since failing is common and rarely shown.
 
 use super::bits::Bits;
-use super::first_fit::{FirstFit, Outcome};
 use super::fit::FitError;
-use super::intern::{Set, SetId, Vals};
-use super::pod::{Class, ClassId, Relaxation};
+use super::ids::{ClassId, GroupId};
+use super::intern::{Key, Set, SetId, Vals};
+use super::limits;
+use super::packing_run::Outcome;
+use super::pod::{Class, Relaxation};
 use super::pools::UnusablePool;
 use super::problem::Problem;
 use super::reason::{Cause, Finding, LimitLeft, NearestMiss, PoolSays, PortTaken, Reason, RuledOut};
 use super::state::State;
-use super::topology::{AllowedDomains, GroupId, GroupKind, TopologyQuery, TopologyTarget};
+use super::topology::{AllowedDomains, GroupKind, TopologyQuery, TopologyTarget};
 use crate::pods::{self, HostPort};
 use crate::requirements::{Allowed, Conflict, Operator};
 use std::collections::BTreeMap;
@@ -119,7 +121,7 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
     if state.node_limits[pool].is_some_and(|left| left < 1000) {
         return Some(plain(Cause::NodeLimit { node_pool: node_pool.clone() }));
     }
-    let Some(types) = FirstFit::within_limits(problem, state, pool) else {
+    let Some(types) = limits::allowed_types(problem, state, pool) else {
         return Some(plain(Cause::LimitsExceeded { node_pool: node_pool.clone() }));
     };
     let tolerations = &problem.taint_table.tolerations[relaxation.tolerations.0 as usize];
@@ -180,7 +182,7 @@ pub(crate) fn passed_over(problem: &mut Problem<'_>, state: &State, class: &Clas
 fn check_compatible(problem: &Problem<'_>, offered: SetId, asked: SetId, host: Option<&Vals>) -> Result<(), Cause> {
     let (a, b) = (problem.sets.get(offered), problem.sets.get(asked));
     let words = |set: &Set, key| set.get(key).map_or_else(|| "Exists".to_owned(), |v| problem.names.spell_vals(v).text());
-    let is_negated = |k: &super::intern::Key| b.get(k).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
+    let is_negated = |k: &Key| b.get(k).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
     if let Err(conflict) = a.compatible(b, |k| problem.well_known.contains(k) || is_negated(k)) {
         return Err(match conflict {
             Conflict::Undefined(key) => {

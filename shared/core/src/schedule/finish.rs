@@ -2,17 +2,19 @@
 
 use super::affinity_check;
 use super::bits::Bits;
-use super::catalog::{NO_PRICE, View};
+use super::catalog::View;
+use super::catalog_index::NO_PRICE;
 use super::explain;
-use super::first_fit::Outcome;
 use super::hash::Map;
+use super::ids::ClassId;
+use super::input::{MinValuesPolicy, Options};
 use super::intern::{Set, SetId};
 use super::order;
-use super::pod::ClassId;
+use super::packing_run::Outcome;
+use super::plan::{LeftOut, NewClaim, Placement, Plan, PodRef};
 use super::problem::Problem;
 use super::reason::{ClaimWhy, Offer, PoolSays, Reason};
 use super::state::Claim;
-use super::{LeftOut, MinValuesPolicy, NewClaim, Options, Placement, Plan, PodRef};
 use crate::pods;
 use crate::requirements::{Allowed, Operator, Requirements};
 use std::cell::LazyCell;

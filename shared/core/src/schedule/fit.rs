@@ -1,17 +1,18 @@
 //! Whether a pod fits a machine, old or new, and what would become of the machine.
 
 use super::bits::Bits;
-use super::catalog::View;
+use super::catalog::{SPOT_TYPES_KEPT, View};
+use super::ids::GroupId;
+use super::input::{MinValuesPolicy, Options, ReservedMode};
 use super::intern::{Key, SetId, Val, Vals};
 use super::limits;
 use super::meter;
-use super::pod::{Class, Relaxation};
-use super::problem::{Machine, Problem};
-use super::state::{MachineNow, State};
-use super::topology::{AllowedDomains, Refused, TopologyQuery, TopologyTarget};
-use super::{MinValuesPolicy, Options, ReservedMode};
+use super::pod::{Class, Relaxation, allows_unnamed_host};
+use super::problem::{Machine, MachineNow, Problem};
+use super::state::{Fit, State};
+use super::topology::{AllowedDomains, GroupKind, Refused, TopologyQuery, TopologyTarget};
 use crate::pods::HostPort;
-use crate::requirements::{Allowed, Operator};
+use crate::requirements::Allowed;
 use std::rc::Rc;
 
 /// Why not.
@@ -23,17 +24,6 @@ pub(crate) enum FitError {
     Transient,
     /// Reserved capacity fits and is promised to others; `lost` when the claim would lose what it holds.
     Reserved { lost: bool },
-}
-
-/// What a new machine would become with the pod.
-#[derive(Debug)]
-pub(crate) struct Fit {
-    pub(crate) set: SetId,
-    pub(crate) types: Bits,
-    /// Reservations that it would hold.
-    pub(crate) reservations: Vec<usize>,
-    /// `minValues` were lowered.
-    pub(crate) relaxed: bool,
 }
 
 /// A new machine to test, in flight or only imagined.
@@ -75,7 +65,7 @@ impl PackingOptions {
         Self { all_domains: false, pin: false, one_reservation: false, narrow: false, scarce: false, keep: 0 };
     /// Whatever places more.
     pub(crate) const UNRESTRICTED: Self =
-        Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: limits::SPOT_TYPES_KEPT };
+        Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: SPOT_TYPES_KEPT };
 }
 
 /// Whether the pod fits a machine that exists; its requirements with the pod's if so.
@@ -160,9 +150,7 @@ fn settle_on_machine(
 /// Whether all that a pod has to do with others over `key` is to stay apart.
 fn only_repelled(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
     let groups = relaxation.owned.iter().chain(&relaxation.repelled_by).map(|g| &problem.groups[g.0 as usize]);
-    groups
-        .filter(|group| group.key == key)
-        .all(|group| matches!(group.kind, super::topology::GroupKind::Anti | super::topology::GroupKind::Inverse))
+    groups.filter(|group| group.key == key).all(|group| matches!(group.kind, GroupKind::Anti | GroupKind::Inverse))
 }
 
 fn over_attach_limit(machine: &Machine, now: &MachineNow, class: &Class) -> bool {
@@ -181,11 +169,6 @@ fn hostname_matches(wanted: Option<&Vals>, hostname: Val) -> bool {
     wanted.is_none_or(|w| w.has(&hostname))
 }
 
-/// A new machine's host name is not known: it can be any, but no particular one.
-pub(crate) fn allows_unnamed_host(wanted: Option<&Vals>) -> bool {
-    wanted.is_none_or(|w| matches!(w.operator(), Operator::Exists | Operator::NotIn))
-}
-
 fn check_topology(
     problem: &Problem<'_>,
     state: &State,
@@ -197,7 +180,7 @@ fn check_topology(
         allowed_domains.clear();
         return Ok(());
     }
-    let domains = |g: &super::topology::GroupId| state.counts[g.0 as usize].domains.len();
+    let domains = |g: &GroupId| state.counts[g.0 as usize].domains.len();
     let groups = relaxation.owned.iter().chain(&relaxation.repelled_by);
     problem.meter.spend(groups.map(|g| meter::GROUP + 2 * domains(g)).sum());
     TopologyQuery { groups: &problem.groups, counts: &state.counts, sets: &problem.sets }.check(relaxation, target, allowed_domains)
@@ -386,7 +369,7 @@ fn combinations(
 fn owns_repulsion(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
     relaxation.owned.iter().any(|g| {
         let group = &problem.groups[g.0 as usize];
-        group.kind == super::topology::GroupKind::Anti && group.key == key
+        group.kind == GroupKind::Anti && group.key == key
     })
 }
 

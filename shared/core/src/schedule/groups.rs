@@ -2,12 +2,12 @@
 
 use super::bits::Bits;
 use super::hash::Map;
+use super::ids::{GroupId, LabelsId, TaintsId, TolerationId};
 use super::intern::{Key, Names, SetId, Sets, Val};
 use super::meter::{self, Meter};
-use super::pod::{LabelsId, TolerationId};
-use super::selectors::{LabelIndex, LabelSet, Scope, SelectingGroups};
+use super::selectors::{LabelIndex, LabelSet, Scope};
 use super::tally::Tally;
-use super::topology::{Counts, Filter, Group, GroupId, GroupKind};
+use super::topology::{Counts, Filter, Group, GroupKind};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Namespace, PodAffinityTerm, TopologySpreadConstraint};
 use whittle_api::{LabelSelector, SelectorRequirement, labels};
@@ -166,12 +166,45 @@ fn canonical(mut selector: LabelSelector) -> LabelSelector {
     selector
 }
 
+/// By label set, the groups that select it.
+#[derive(Debug, Default)]
+pub(crate) struct SelectingGroups(Vec<Selectors>);
+
+/// The groups that select one label set: those that count it ascending, those that repel it in the order in which they refuse.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selectors {
+    pub(crate) counting: Vec<GroupId>,
+    pub(crate) repelling: Vec<GroupId>,
+}
+
+impl SelectingGroups {
+    /// `sequence` names each of the groups once.
+    pub(crate) fn of(groups: &[Group], sequence: &[GroupId]) -> Self {
+        let mut out: Vec<Selectors> = Vec::new();
+        for &id in sequence {
+            let group = &groups[id.0 as usize];
+            group.selects.each(|labels| {
+                if labels >= out.len() {
+                    out.resize(labels + 1, Selectors::default());
+                }
+                let by = &mut out[labels];
+                if group.kind == GroupKind::Inverse { &mut by.repelling } else { &mut by.counting }.push(id);
+            });
+        }
+        Self(out)
+    }
+
+    pub(crate) fn by(&self, labels: LabelsId) -> Option<&Selectors> {
+        self.0.get(labels.0 as usize)
+    }
+}
+
 /// A machine that exists, as far as counting goes.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedMachine {
     /// Its labels as requirements; `None` while no Node has joined.
     pub(crate) labels: Option<SetId>,
-    pub(crate) taints: super::pod::TaintsId,
+    pub(crate) taints: TaintsId,
     /// Offered to the pass.
     pub(crate) offered: bool,
     /// Bound pods that count, by label set.

@@ -9,20 +9,10 @@ use super::catalog::View;
 use super::hash::Map;
 use super::intern::SetId;
 use super::pools::min_values_met;
-use super::price_index::{DIMS, TypePriceIndex, allows_spot, amounts};
+use super::price_index::{DIMS, TypePriceIndex, amounts};
 use super::problem::Problem;
 use super::state::State;
 use std::cmp::Ordering;
-
-/// A spot claim keeps this many types where its pods allow it: with fewer it is interrupted sooner.
-pub(crate) const SPOT_TYPES_KEPT: usize = 15;
-/// Another claim keeps this many, for the day on which one of them is sold out.
-const ON_DEMAND_TYPES_KEPT: usize = 5;
-
-/// How many types a claim with these offerings should keep.
-pub(crate) fn types_to_keep(problem: &Problem<'_>, catalog: usize, view: &View) -> usize {
-    if allows_spot(&problem.catalogs[catalog].kinds, &view.kinds) { SPOT_TYPES_KEPT } else { ON_DEMAND_TYPES_KEPT }
-}
 
 /// The first of `types`, in their order, until there are `keep` of them and as many more as `minValues` asks for. Whatever
 /// gives up types of a claim does it here, so that no claim is left with fewer values than were settled.
@@ -73,6 +63,21 @@ pub(crate) fn charge(problem: &Problem<'_>, pool: usize, view: &View, types: &Bi
         .enumerate()
         .map(|(dim, limit)| if limit.is_some() { catalog.largest(dim, &kept) } else { 0 })
         .collect()
+}
+
+/// Types of a pool that its limits still allow; nothing when no more machines are allowed.
+pub(crate) fn allowed_types(problem: &Problem<'_>, state: &State, pool: usize) -> Option<Bits> {
+    if state.node_limits[pool].is_some_and(|left| left < 1000) {
+        return None;
+    }
+    let mut types = problem.pools[pool].types.clone();
+    let catalog = &problem.catalogs[problem.pools[pool].catalog];
+    for (dim, left) in state.limits[pool].iter().enumerate() {
+        if let Some(left) = left {
+            catalog.keep_no_larger(dim, *left, &mut types);
+        }
+    }
+    (!types.is_empty()).then_some(types)
 }
 
 impl State {

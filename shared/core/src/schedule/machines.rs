@@ -1,11 +1,11 @@
 //! Machines that exist: what counts on them, and what room they have.
 
+use super::builder::ProblemBuilder;
 use super::catalog::Dims;
 use super::groups::CountedMachine;
 use super::intern::{Key, SetId};
 use super::pod::Class;
-use super::problem::{Machine, ProblemBuilder};
-use super::state::MachineNow;
+use super::problem::{Machine, MachineNow};
 use super::topology::{Group, GroupKind};
 use crate::pods;
 use crate::requirements::from_labels;

@@ -4,7 +4,9 @@
 //! Only changes for the better count: a node that fills up gives nobody a place. What a pod asks of other pods, and what
 //! these leave of a limit, changes with every pod, so such pods are also held against the pods there are.
 
-use super::{Cause, Input, Options, Plan, Reason};
+use super::input::{Input, Options, Settled};
+use super::plan::Plan;
+use super::reason::{Cause, Reason};
 use crate::pods;
 use crate::state::StateNode;
 use serde::{Deserialize, Serialize};
@@ -61,15 +63,6 @@ struct NodeRoom {
     free: BTreeMap<String, i64>,
     /// Of host ports and volumes in use.
     used: BTreeSet<u64>,
-}
-
-/// A pod that had no place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settled {
-    /// As of [`Reason::category`].
-    pub category: String,
-    /// The reason's text.
-    pub message: String,
 }
 
 /// A hash that is the same in every process and version.

@@ -1,6 +1,6 @@
 //! What a plan is measured by: what its machines cost by the hour, and what each machine costs besides (ADR 0030).
 
-use super::{Input, Options, Packing};
+use super::input::{Input, Options, Packing};
 use whittle_api::karpenter::{BlockDevice, Ec2NodeClass, NodePool};
 use whittle_api::labels;
 use whittle_api::objective::{Objective, machine_cost};

@@ -3,19 +3,22 @@
 use super::affinity_check;
 use super::aim::Aim;
 use super::bound::{fewest_machines, lower_bound};
-use super::catalog::NO_PRICE;
+use super::catalog::SPOT_TYPES_KEPT;
+use super::catalog_index::NO_PRICE;
 use super::finish;
-use super::first_fit::{Choice, FirstFit, Outcome};
 use super::fit::PackingOptions;
-use super::limits::{self, SPOT_TYPES_KEPT};
+use super::input::{Options, Packing};
+use super::packing_run::{Choice, Outcome, PackingRun};
+use super::plan::{Besides, Cursor, Plan};
 use super::pod::{Class, Entry};
 use super::problem::Problem;
 use super::repack;
+use super::state::Claim;
 use super::topology::GroupKind;
-use super::{Besides, Cursor, Objective, Options, Packing, Plan};
 use crate::pods::is_virtual;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use whittle_api::objective::Objective;
 use whittle_units::Price;
 
 /// With an effort of one, the improvement of a packing may take this much work, and this part of what the packing took.
@@ -103,7 +106,7 @@ fn besides(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> O
 
 /// The reference's own packing.
 fn karpenter_packing(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], budget: u64) -> Outcome {
-    FirstFit::new(problem, options, PackingOptions::KARPENTER, Choice::FewestPods, budget).run(queue)
+    PackingRun::new(problem, options, PackingOptions::KARPENTER, Choice::FewestPods, budget).run(queue)
 }
 
 /// The reference's packing and its rivals, as far as they finish within the budget.
@@ -130,7 +133,7 @@ fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], kar
         }
         let mut order = strategy.order.sort(problem, queue);
         real_first(problem, &mut order);
-        let mut outcome = FirstFit::new(problem, options, strategy.packing_options, strategy.choice, budget - *work).run(&order);
+        let mut outcome = PackingRun::new(problem, options, strategy.packing_options, strategy.choice, budget - *work).run(&order);
         *work += outcome.work;
         let misplaced = affinity_check::unplace_misplaced(problem, &mut outcome, &tolerated);
         let shortfall = Shortfall::of(problem, &outcome, &misplaced);
@@ -364,7 +367,7 @@ fn cost(problem: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> C
         let view = problem.view(catalog, claim.set);
         let reserved = if claim.reservations.is_empty() { None } else { reserved_price(problem, claim) };
         let price = reserved.or_else(|| view.cheapest(&claim.types).map(|(_, n)| n)).unwrap_or(NO_PRICE);
-        let keep = limits::types_to_keep(problem, catalog, &view);
+        let keep = problem.catalogs[catalog].types_to_keep(&view);
         let missing = keep.saturating_sub(claim.types.count()) as f64 / keep as f64;
         let risk = if objective == Objective::Balanced && reserved.is_none() { RISK * missing * price as f64 } else { 0.0 };
         out.price += u128::from(price);
@@ -374,7 +377,7 @@ fn cost(problem: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> C
 }
 
 /// A claim that holds reservations is pinned to them.
-fn reserved_price(problem: &Problem<'_>, claim: &super::state::Claim) -> Option<u64> {
+fn reserved_price(problem: &Problem<'_>, claim: &Claim) -> Option<u64> {
     let kinds = problem.catalogs[problem.pools[claim.pool].catalog]
         .kinds
         .iter()

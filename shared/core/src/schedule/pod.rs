@@ -1,25 +1,10 @@
 //! Pods as the solver sees them: equal ones form a class, and each class has a ladder of ever less wishful forms.
 
+use super::ids::{ClassId, GroupId, LabelsId, TolerationId};
 use super::intern::{SetId, Vals};
-use super::topology::GroupId;
 use crate::pods::{HostPort, VolumeUse};
+use crate::requirements::Operator;
 use whittle_units::Resources;
-
-/// A namespace with a set of labels: all that selectors see of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct LabelsId(pub(crate) u32);
-
-/// A list of tolerations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct TolerationId(pub(crate) u32);
-
-/// A list of taints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct TaintsId(pub(crate) u32);
-
-/// The number of a class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ClassId(pub(crate) u32);
 
 /// One step of the ladder: the pod with some of its wishes dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,4 +65,9 @@ pub(crate) struct Entry {
     pub(crate) class: ClassId,
     /// Position in the list of pods to place.
     pub(crate) pod: usize,
+}
+
+/// A new machine's host name is not known: it can be any, but no particular one.
+pub(crate) fn allows_unnamed_host(wanted: Option<&Vals>) -> bool {
+    wanted.is_none_or(|w| matches!(w.operator(), Operator::Exists | Operator::NotIn))
 }

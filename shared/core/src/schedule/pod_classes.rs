@@ -1,14 +1,18 @@
 //! From pods to classes: who takes part, what each asks, and which of them are alike.
 
+use super::builder::{Candidate, ProblemBuilder};
 use super::catalog::Dims;
+use super::defaults::Defaults;
+use super::groups::SelectingGroups;
 use super::hash::{Hashed, Map};
-use super::pod::{Class, ClassId, Entry, Relaxation, VolumePlace};
-use super::problem::{Candidate, ProblemBuilder, refuse};
-use super::reason::OPTED_OUT;
+use super::ids::{ClassId, GroupId, LabelsId};
+use super::input::{Input, Options, Packing, PreferencePolicy};
+use super::intern::SetId;
+use super::plan::{LeftOut, PodRef};
+use super::pod::{Class, Entry, Relaxation, VolumePlace};
+use super::reason::{OPTED_OUT, Reason};
 use super::relaxation;
-use super::selectors::SelectingGroups;
-use super::topology::{Group, GroupId, GroupKind};
-use super::{Input, LeftOut, Options, Packing, PreferencePolicy, Reason};
+use super::topology::{Group, GroupKind};
 use crate::pods::{self, HostPort, VolumeUse};
 use crate::requirements::{Allowed, Operator, Requirements, from_selector, term_requirements};
 use std::borrow::Cow;
@@ -59,6 +63,11 @@ pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (Vec<Candidate<'a>>, 
         }
     }
     (out, refused)
+}
+
+/// A pod that is refused before solving.
+fn refuse(pod: &Pod, reason: Reason) -> LeftOut {
+    LeftOut { pod: PodRef::of(pod), reason }
 }
 
 /// All faults of a pending pod, in the order in which they are looked for.
@@ -171,7 +180,7 @@ pub(crate) fn classes(builder: &mut ProblemBuilder<'_>, candidates: &[Candidate<
     let mut out = Classes { list: Vec::new(), of: Vec::with_capacity(candidates.len()) };
     let mut known: Map<Hashed<PodShape<'_>>, ClassId> = Map::default();
     let mut relaxations = 0;
-    let mut defaults = super::defaults::Defaults::new(builder);
+    let mut defaults = Defaults::new(builder);
     for candidate in candidates {
         let pod = candidate.pod;
         let shape = PodShape {
@@ -255,7 +264,7 @@ fn same_relaxation(a: &Relaxation, b: &Relaxation) -> bool {
     (a.full, a.strict, &a.host, a.tolerations, &a.owned) == (b.full, b.strict, &b.host, b.tolerations, &b.owned)
 }
 
-fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodShape<'_>, labels: super::pod::LabelsId) -> Relaxation {
+fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodShape<'_>, labels: LabelsId) -> Relaxation {
     let policy = builder.options.preferences;
     let (full, host) = builder.split(&requirements_of(spec, policy));
     let (strict, _) = builder.split(&requirements_of(spec, PreferencePolicy::Ignore));
@@ -285,7 +294,7 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
 }
 
 /// The alternatives of which a node must satisfy one to count for the pod's spread: its selector with each required term.
-fn node_filter(builder: &mut ProblemBuilder<'_>, spec: &PodSpec) -> Vec<super::intern::SetId> {
+fn node_filter(builder: &mut ProblemBuilder<'_>, spec: &PodSpec) -> Vec<SetId> {
     if spec.topology_spread_constraints.is_empty() {
         return Vec::new();
     }

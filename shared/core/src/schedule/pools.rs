@@ -1,13 +1,15 @@
 //! NodePools as templates of machines, and the topology domains that they could open.
 
 use super::bits::Bits;
+use super::builder::ProblemBuilder;
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::hash::Map;
+use super::ids::{TaintsId, TolerationId};
+use super::input::MinValuesPolicy;
 use super::intern::{Key, SetId, Val};
-use super::pod::{TaintsId, TolerationId};
-use super::problem::{ProblemBuilder, TaintTable};
+use super::pod::allows_unnamed_host;
+use super::taints::TaintTable;
 use super::topology::Group;
-use super::{Input, MinValuesPolicy};
 use crate::pods::{self, HostPort};
 use crate::requirements::{Allowed, Operator, from_labels, from_requirements};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,19 +82,6 @@ pub(crate) fn ordered(pools: &[NodePool]) -> Vec<&NodePool> {
     let ready = |p: &&NodePool| conditions::find(&p.status.conditions, conditions::READY).is_none_or(|c| c.status == ConditionStatus::True);
     let mut out: Vec<&NodePool> = pools.iter().filter(|p| !p.is_static() && !p.metadata.is_deleting()).filter(ready).collect();
     out.sort_by(|a, b| b.weight().cmp(&a.weight()).then_with(|| b.metadata.name.cmp(&a.metadata.name)));
-    out
-}
-
-/// The labels that instance types define.
-pub(crate) fn well_known(input: &Input<'_>) -> BTreeSet<String> {
-    let mut out: BTreeSet<String> = labels::WELL_KNOWN.iter().map(|k| (*k).to_owned()).collect();
-    for types in input.catalog.values() {
-        for key in &types.index().label_keys {
-            if !out.contains(key) {
-                out.insert(key.clone());
-            }
-        }
-    }
     out
 }
 
@@ -177,7 +166,7 @@ fn daemon_groups(
             .into_iter()
             .filter(|(t, host)| {
                 let known = |k: &Key| builder.well_known.contains(builder.names.key_name(*k));
-                super::fit::allows_unnamed_host(host.as_ref()) && builder.sets.get(template).compatible(builder.sets.get(*t), known).is_ok()
+                allows_unnamed_host(host.as_ref()) && builder.sets.get(template).compatible(builder.sets.get(*t), known).is_ok()
             })
             .map(|(t, _)| t)
             .collect();

@@ -1,6 +1,8 @@
 //! What soft wishes cost: the plan as it is beside one that ignores them.
 
-use super::{Input, Options, Plan, PreferencePolicy, solve};
+use super::input::{Input, Options, PreferencePolicy};
+use super::plan::Plan;
+use super::solve::solve;
 use crate::pods;
 use whittle_api::k8s::{Pod, TaintEffect};
 use whittle_units::Price;

@@ -3,12 +3,17 @@
 //! A consolidation pass asks that of every machine. The problem is built once with all machines in place; a question
 //! takes some of them out, puts their pods into the queue, and is solved. The answers are those of [`super::solve`].
 
+use super::assemble::{self, ReusableProblem};
 use super::bits::Bits;
 use super::groups::{CountedIn, TopologyMembership};
+use super::input::{Input, Options, Packing};
+use super::intern::Val;
+use super::packing;
+use super::plan::{LeftOut, Plan};
 use super::pod::Entry;
-use super::problem::{self, Problem, ReusableProblem};
+use super::problem::Problem;
+use super::solve::plan_without_pools;
 use super::topology::Counts;
-use super::{Input, LeftOut, Options, Packing, Plan, packing, plan_without_pools};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The question in the making.
@@ -56,7 +61,7 @@ impl<'a> Prepared<'a> {
         if input.objects.pods.iter().any(|pod| pod.metadata.is_deleting() && repels(pod)) {
             return None;
         }
-        let ReusableProblem { problem, simulated_from, refused, membership } = problem::build_reusable(input, options);
+        let ReusableProblem { problem, simulated_from, refused, membership } = assemble::build_reusable(input, options);
         let mut always = Vec::new();
         let mut moving = vec![Vec::new(); input.nodes.len()];
         for (rank, entry) in problem.queue.iter().enumerate() {
@@ -154,7 +159,7 @@ impl<'a> Prepared<'a> {
         }
         // A domain that only these machines made known, and in which nothing stays, is no domain any more.
         for (at, group) in self.problem.groups.iter().enumerate().filter(|(_, group)| !group.by_host) {
-            let mut leaving: BTreeMap<super::intern::Val, u32> = BTreeMap::new();
+            let mut leaving: BTreeMap<Val, u32> = BTreeMap::new();
             for &host in hosts {
                 if let Some(CountedIn::Domain(val)) = self.membership.counted_in(at, group, host, &self.problem.sets) {
                     *leaving.entry(val).or_default() += 1;

@@ -2,9 +2,7 @@
 
 use super::bits::Bits;
 use super::intern::SetId;
-use super::limits;
 use super::problem::Problem;
-use whittle_api::labels;
 
 /// More resources than this are not looked at: such problems are left as they are.
 pub(crate) const DIMS: usize = 12;
@@ -100,7 +98,7 @@ impl<const D: usize> TypePriceIndex<D> {
         // A type that cannot even hold its daemons holds nobody.
         let holding = view.by_price(&types).map(|t| (t, left(t))).filter(|(_, net)| net.iter().all(|n| *n >= 0));
         let (ranked, net): (Vec<usize>, Vec<Amounts<D>>) = holding.unzip();
-        let keep = limits::types_to_keep(problem, pool.catalog, &view);
+        let keep = catalog.types_to_keep(&view);
         let price = ranked.iter().map(|t| view.price[*t].saturating_add(pool.machine_cost)).collect();
         let bulk = ranked.iter().map(|t| amounts(&catalog.capacity[*t])).collect();
         Self::of(ranked, price, net, bulk, keep, catalog.len())
@@ -261,11 +259,6 @@ fn units<const D: usize>(price: &[u64], net: &[Amounts<D>]) -> [f64; PRICED_DIMS
         let each = price.iter().zip(net).filter(|(_, net)| net[dim] > 0).map(|(price, net)| *price as f64 / net[dim] as f64);
         each.min_by(f64::total_cmp).unwrap_or(0.0) / 2.0
     })
-}
-
-/// Whether machines of these kinds of offerings may be spot machines.
-pub(crate) fn allows_spot(kinds: &[super::catalog::OfferingKind], at: &[usize]) -> bool {
-    at.iter().any(|k| kinds[*k].capacity_type == labels::CAPACITY_SPOT)
 }
 
 #[cfg(test)]

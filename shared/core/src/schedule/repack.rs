@@ -4,8 +4,8 @@
 //! Only machines of one NodePool with equal requirements exchange pods, so that no count by zone, or by any key but the
 //! host name, changes. Pods that name ports, volumes or a neighbour on their machine stay where they are.
 
-use super::Objective;
 use super::hash::Map;
+use super::ids::GroupId;
 use super::intern::SetId;
 use super::limits;
 use super::pod::{Class, Relaxation};
@@ -14,8 +14,9 @@ use super::price_index::{Amounts, DIMS, TypePriceIndex, amounts, minus, plus};
 use super::problem::Problem;
 use super::refill::{Bin, BinPacker, GroupedPod, HostRule, PodGroup, WAYS};
 use super::state::State;
-use super::topology::{Group, GroupId, GroupKind};
+use super::topology::{Group, GroupKind};
 use std::cmp::Reverse;
+use whittle_api::objective::Objective;
 
 /// Fewer machines than this are never filled anew together, and at most this many more.
 const GROUP_MIN: usize = 2;
@@ -418,6 +419,6 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
     /// Whether a pod on these machines counts in the group, and the group counts by machine.
     fn counts_here(&self, id: GroupId) -> bool {
         let group = &self.problem.groups[id.0 as usize];
-        group.by_host && group.filter.counts(self.problem, self.set, self.problem.pools[self.pool].taints)
+        group.by_host && group.filter.counts(&self.problem.sets, &self.problem.tolerance, self.set, self.problem.pools[self.pool].taints)
     }
 }

@@ -5,9 +5,8 @@
 
 use super::bits::Bits;
 use super::hash::Map;
+use super::ids::LabelsId;
 use super::meter::{self, Meter};
-use super::pod::LabelsId;
-use super::topology::{Group, GroupId, GroupKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use whittle_api::LabelSelector;
@@ -49,7 +48,7 @@ impl Selected {
         }
     }
 
-    fn each(&self, mut see: impl FnMut(usize)) {
+    pub(crate) fn each(&self, mut see: impl FnMut(usize)) {
         match self {
             Self::Few(list) => list.iter().for_each(|n| see(*n as usize)),
             Self::Many(bits) => bits.iter().for_each(see),
@@ -121,39 +120,6 @@ impl<'g> LabelIndex<'g> {
         });
         let size = |lists: &Vec<&[u32]>| lists.iter().map(|list| list.len()).sum::<usize>();
         pairs.chain(expressions).min_by_key(size).unwrap_or_else(|| vec![list(&self.all, &place)])
-    }
-}
-
-/// By label set, the groups that select it.
-#[derive(Debug, Default)]
-pub(crate) struct SelectingGroups(Vec<Selectors>);
-
-/// The groups that select one label set: those that count it ascending, those that repel it in the order in which they refuse.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Selectors {
-    pub(crate) counting: Vec<GroupId>,
-    pub(crate) repelling: Vec<GroupId>,
-}
-
-impl SelectingGroups {
-    /// `sequence` names each of the groups once.
-    pub(crate) fn of(groups: &[Group], sequence: &[GroupId]) -> Self {
-        let mut out: Vec<Selectors> = Vec::new();
-        for &id in sequence {
-            let group = &groups[id.0 as usize];
-            group.selects.each(|labels| {
-                if labels >= out.len() {
-                    out.resize(labels + 1, Selectors::default());
-                }
-                let by = &mut out[labels];
-                if group.kind == GroupKind::Inverse { &mut by.repelling } else { &mut by.counting }.push(id);
-            });
-        }
-        Self(out)
-    }
-
-    pub(crate) fn by(&self, labels: LabelsId) -> Option<&Selectors> {
-        self.0.get(labels.0 as usize)
     }
 }
 

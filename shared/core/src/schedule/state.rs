@@ -1,25 +1,25 @@
 //! What a solve has decided so far.
 
 use super::bits::Bits;
-use super::fit::Fit;
 use super::hash::Map;
+use super::ids::TaintsId;
 use super::intern::SetId;
 use super::meter;
-use super::pod::{Class, TaintsId};
-use super::problem::Problem;
+use super::pod::Class;
+use super::problem::{MachineNow, Problem};
 use super::topology::{Counts, GroupKind};
 use crate::pods::HostPort;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-/// A machine that exists, with what has been placed on it.
-#[derive(Clone, Debug)]
-pub(crate) struct MachineNow {
-    pub(crate) remaining: Vec<i64>,
+/// What a new machine would become with the pod.
+#[derive(Debug)]
+pub(crate) struct Fit {
     pub(crate) set: SetId,
-    pub(crate) ports: Vec<HostPort>,
-    pub(crate) volumes: BTreeMap<String, BTreeSet<String>>,
-    /// Positions in the list of pods.
-    pub(crate) pods: Vec<u32>,
+    pub(crate) types: Bits,
+    /// Reservations that it would hold.
+    pub(crate) reservations: Vec<usize>,
+    /// `minValues` were lowered.
+    pub(crate) relaxed: bool,
 }
 
 /// A machine to be asked for.
@@ -301,7 +301,7 @@ impl State {
         for id in class.counted_by.iter().chain(&class.repels) {
             let group = &problem.groups[id.0 as usize];
             problem.meter.spend(meter::COUNT + meter::FILTER * group.filter.any_of.len());
-            if !group.filter.counts(problem, set, taints) {
+            if !group.filter.counts(&problem.sets, &problem.tolerance, set, taints) {
                 continue;
             }
             let counts = &mut self.counts[id.0 as usize];

@@ -1,16 +1,13 @@
 //! Spread, affinity and anti-affinity as one mechanism: a group counts pods per domain of a label key and says which
 //! domains a pod may use.
 
+use super::ids::{GroupId, TaintsId, TolerationId};
 use super::intern::{Key, Names, Set, SetId, Sets, Val, Vals};
-use super::pod::{Relaxation, TaintsId, TolerationId};
-use super::problem::Problem;
+use super::pod::Relaxation;
 use super::selectors::Selected;
+use super::taints::ToleranceTable;
 use super::tally::Tally;
 use crate::requirements::Allowed;
-
-/// The number of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct GroupId(pub(crate) u32);
 
 /// What a group counts and how it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,11 +33,10 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// Whether a machine with requirements `set` and these taints counts.
-    pub(crate) fn counts(&self, problem: &Problem<'_>, set: SetId, taints: TaintsId) -> bool {
-        let reqs = problem.sets.get(set);
-        let by_labels =
-            self.any_of.is_empty() || self.any_of.iter().any(|asked| reqs.compatible(problem.sets.get(*asked), |_| false).is_ok());
-        by_labels && self.tolerations.is_none_or(|t| problem.tolerated(t, taints))
+    pub(crate) fn counts(&self, sets: &Sets, tolerance: &ToleranceTable, set: SetId, taints: TaintsId) -> bool {
+        let reqs = sets.get(set);
+        let by_labels = self.any_of.is_empty() || self.any_of.iter().any(|asked| reqs.compatible(sets.get(*asked), |_| false).is_ok());
+        by_labels && self.tolerations.is_none_or(|t| tolerance.tolerated(t, taints))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::properties::{mix, odd};
 use crate::checker;
-use crate::schedule::problem;
+use crate::schedule::assemble;
 use crate::schedule::{Input, Options, Packing, Workloads, solve};
 use crate::state::ClusterState;
 
@@ -20,7 +20,7 @@ fn work(deployments: usize, nodes: usize, options: &Options) -> (u64, u64) {
     let workloads = Workloads::default();
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let input = Input { now, objects: &objects, nodes: &state.nodes, catalog: &catalog, virtual_pods: &[], workloads: &workloads };
-    let ready = problem::build(&input, options).meter.ticks();
+    let ready = assemble::build(&input, options).meter.ticks();
     let plan = solve(&input, options);
     let waiting = if nodes > 0 { deployments } else { deployments * 2 };
     assert_eq!(plan.scheduled(), waiting);

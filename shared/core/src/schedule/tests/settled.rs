@@ -2,8 +2,8 @@
 
 use super::better::sold;
 use super::world::{World, Z, all, hard, instance_type, left, near, with};
+use crate::schedule::assemble;
 use crate::schedule::packing::{Candidate, all_candidates, winner};
-use crate::schedule::problem;
 use crate::schedule::{MinValuesPolicy, Options, Packing, Plan};
 use serde_json::{Value, json};
 use whittle_api::catalog::Offering;
@@ -152,7 +152,7 @@ fn a_packing_that_breaks_what_was_settled_does_not_win() {
     let options = Options { packing: Packing::Best, ..world.options.clone() };
     let won = |spoilt: usize| {
         world.ask(|input| {
-            let mut problem = problem::build(input, &options);
+            let mut problem = assemble::build(input, &options);
             let mut candidates = all_candidates(&mut problem, &options);
             assert!(candidates.len() > 1, "the other ways place as many pods");
             candidates.iter_mut().take(spoilt).for_each(narrow);
