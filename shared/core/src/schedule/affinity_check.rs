@@ -1,5 +1,5 @@
-//! Required affinity where all pods have ended up. A pod that its own term selects may be the first of its kind anywhere; what
-//! is placed after it may make that wrong, since whoever binds the pods may take them in another order.
+//! Required affinity where all pods have ended up. A pod that its own term selects may be the first of its group in any domain;
+//! pods placed later can make that wrong, since the kube-scheduler may bind them in another order.
 
 use super::hash::Map;
 use super::ids::GroupId;
@@ -11,16 +11,16 @@ use super::state::State;
 use super::topology::GroupKind;
 use std::collections::BTreeSet;
 
-/// A machine, old or new, that got pods.
+/// A machine, existing or new, that got pods.
 #[derive(Clone, Copy)]
 struct PodHost {
     host: usize,
     set: SetId,
-    /// It does not exist yet: its type's labels are still to come.
+    /// It does not exist yet, so the labels of its type are not known.
     planned: bool,
 }
 
-/// Where a machine may be found, by one label key.
+/// The domain of a machine for one label key.
 enum Domain<'s> {
     /// It has no such label.
     Nowhere,
@@ -28,29 +28,29 @@ enum Domain<'s> {
     In(&'s [Val]),
 }
 
-/// Who is where, as far as somebody seeks them.
+/// The pods that the groups of required affinity count.
 struct AffinityCensus<'p, 'a> {
     problem: &'p Problem<'a>,
-    /// By affinity group that some placed pod must not miss.
+    /// By affinity group that some placed pod requires.
     sums: Map<GroupId, GroupSum>,
     placed: Map<(GroupId, usize), u32>,
     types: TypeValues,
 }
 
-/// By machine that does not exist yet, and label key: what its types leave of the values that it asks for.
+/// By new machine and label key: the allowed values that its types leave.
 type TypeValues = Map<(usize, Key), Vec<Val>>;
 
-/// The pods that one group counts: those that were there before, and those that were placed.
+/// The pods that one group counts: those of the cluster, and those that were placed.
 #[derive(Clone, Default)]
 struct GroupSum {
     all: u32,
-    /// By value of the group's key: pods that are there for certain.
+    /// By value of the group's key: pods whose domain is certain.
     settled: Vec<(Val, u32)>,
-    /// By value, pods that may turn up there, or anywhere.
+    /// By value: pods that may end up in this domain; `None`: in any domain.
     open: Vec<(Option<Val>, u32)>,
 }
 
-/// The placed pods, by position, that required affinity forbids to be where they are.
+/// The placed pods, by position, whose required affinity does not hold.
 pub(crate) fn misplaced(problem: &Problem<'_>, state: &State) -> BTreeSet<u32> {
     if !problem.groups.iter().any(|group| group.kind == GroupKind::Affinity) {
         return BTreeSet::new();
@@ -65,7 +65,7 @@ pub(crate) fn misplaced(problem: &Problem<'_>, state: &State) -> BTreeSet<u32> {
     out
 }
 
-/// Leaves out again who is misplaced, but for `tolerated`, and whoever leaned on them. Says who is misplaced still.
+/// Removes misplaced pods except `tolerated`, and then those that depended on them. Returns the pods that are still misplaced.
 pub(crate) fn unplace_misplaced(problem: &Problem<'_>, outcome: &mut Outcome, tolerated: &BTreeSet<u32>) -> BTreeSet<u32> {
     loop {
         let all = misplaced(problem, &outcome.state);
@@ -87,7 +87,7 @@ fn places<'s>(problem: &'s Problem<'_>, state: &'s State) -> impl Iterator<Item 
     old.chain(new.map(|(at, claim)| (PodHost { host: problem.first_new_host + at, set: claim.set, planned: true }, &claim.pods[..])))
 }
 
-/// The groups of those that the pod must be near, whatever wishes it gave up.
+/// The required affinity groups of a class, with all preferences dropped.
 fn required_affinity<'c>(problem: &'c Problem<'_>, class: &'c Class) -> impl Iterator<Item = GroupId> + 'c {
     let owned = class.relaxations.last().into_iter().flat_map(|relaxation| &relaxation.owned).copied();
     owned.filter(|id| problem.groups[id.0 as usize].kind == GroupKind::Affinity)
@@ -138,7 +138,7 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
         }
     }
 
-    /// Whether the pod has the company that it must have.
+    /// Whether the pod's required affinity holds.
     fn is_satisfied(&self, pod: u32, place: PodHost, state: &State) -> bool {
         let class = class_of(self.problem, pod);
         required_affinity(self.problem, class).all(|id| {
@@ -148,7 +148,7 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
             let beside = before + self.placed.get(&(id, place.host)).copied().unwrap_or(0) > own;
             let sum = &self.sums[&id];
             if group.by_host {
-                // The first of a kind that attracts itself may go anywhere.
+                // The first pod of a group that selects itself may go anywhere.
                 return beside || (own == 1 && sum.all == own);
             }
             let strict = class.relaxations[state.relaxation_of(pod)].strict;
@@ -169,7 +169,7 @@ impl GroupSum {
         Self { all, settled, open: Vec::new() }
     }
 
-    /// Shows the numbers in which a pod counts that is `here`.
+    /// Calls `change` with each number that counts a pod in this domain.
     fn each(&mut self, here: Domain<'_>, mut change: impl FnMut(&mut u32)) {
         match here {
             Domain::Nowhere => {}
@@ -179,7 +179,8 @@ impl GroupSum {
         }
     }
 
-    /// Whether others are there wherever the machine turns up, `own` being counted where that is one place.
+    /// Whether other pods are in the machine's domain, whichever it will be; `own` is 1 if the pod itself is counted, which
+    /// matters if the domain is certain.
     fn certainly_in(&self, here: &Domain<'_>, own: u32) -> bool {
         let settled = |val: &Val| self.settled.iter().find(|(known, _)| known == val).map_or(0, |(_, n)| *n);
         match here {
@@ -195,14 +196,14 @@ impl GroupSum {
         out
     }
 
-    /// Whether nobody is, or may be, within reach.
+    /// Whether no pod is, or may be, in a domain for which `reach` holds.
     fn is_empty(&self, reach: impl Fn(&Val) -> bool) -> bool {
         let settled = self.settled.iter().any(|(val, n)| *n > 0 && reach(val));
         !settled && !self.open.iter().any(|(val, n)| *n > 0 && val.as_ref().is_none_or(&reach))
     }
 }
 
-/// The number that belongs to `key`.
+/// The number of `key`.
 fn entry<K: PartialEq>(list: &mut Vec<(K, u32)>, key: K) -> &mut u32 {
     let at = list.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
         list.push((key, 0));

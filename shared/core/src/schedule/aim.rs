@@ -1,4 +1,4 @@
-//! Which instance type a machine is filled up to: the one by which all pods of the pass together would cost least.
+//! The instance type that a machine is filled up to: the one with which all pods of the pass together would cost least.
 
 use super::bits::Bits;
 use super::catalog::View;
@@ -8,29 +8,29 @@ use super::intern::SetId;
 use super::meter;
 use super::problem::Problem;
 
-/// Of what a type has for pods, the part up to which as many types as a claim should keep have room, in tenths: a machine is
-/// filled no further.
+/// The shares of a type's room for pods, in tenths, that are tried: a machine is filled up to the largest share for which as
+/// many types as a claim should keep have room.
 const FILLED: [i64; 3] = [10, 9, 8];
 
-/// What machines are filled up to.
+/// Which types machines may be filled up to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aim {
     /// Any type.
     Any,
-    /// Any type, by its price alone: what machines cost besides decides between types that differ by a hair.
+    /// Any type, by its price alone: otherwise the other costs of machines decide between types whose prices hardly differ.
     ByPrice,
-    /// A type that holds no more than a ninth of all pods, as long as there is one: larger ones are seldom full in the end.
+    /// A type that holds at most a ninth of all pods, if there is one: larger ones are seldom full in the end.
     Smaller,
 }
 
-/// Beyond this part of all pods a type is too large for [`Aim::Smaller`].
+/// A type that holds a larger share of all pods is too large for [`Aim::Smaller`].
 const SMALLER: f64 = 1.0 / 9.0;
 
-/// The types of machines with given requirements, the one to aim at first.
+/// The types of machines with given requirements, the best one to fill up first.
 #[derive(Debug, Default)]
 pub(crate) struct Aims {
     by_set: Map<(usize, SetId), Vec<usize>>,
-    /// By dimension, what all pods ask for together.
+    /// By dimension: the total requests of all pods.
     asked: Vec<i128>,
 }
 

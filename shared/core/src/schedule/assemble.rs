@@ -23,11 +23,11 @@ use whittle_api::k8s::Pod;
 
 /// A problem that can be narrowed to many questions about the same moment.
 pub(crate) struct ReusableProblem<'a> {
-    /// With all pods that may have to move in its queue, and counted where they are.
+    /// Its queue contains all pods that may have to move, which are also counted where they run.
     pub(crate) problem: Problem<'a>,
     /// By position of a pod: the machine that it leaves only in a simulation.
     pub(crate) simulated_from: Vec<Option<usize>>,
-    /// Pods that are refused, by the machine that they leave only in a simulation.
+    /// Rejected pods, with the machine that they leave only in a simulation.
     pub(crate) refused: Vec<(Option<usize>, LeftOut)>,
     pub(crate) membership: TopologyMembership,
 }
@@ -37,7 +37,7 @@ pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'
     assemble(input, options, false).problem
 }
 
-/// Builds the problem of `input` with every machine in place and all pods of machines in the queue, to be narrowed.
+/// Builds the problem of `input` with every machine in place and the pods of all machines in the queue, to be narrowed later.
 pub(crate) fn build_reusable<'a>(input: &'a Input<'a>, options: &'a Options) -> ReusableProblem<'a> {
     assemble(input, options, true)
 }
@@ -52,7 +52,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, reusable: bool) -> R
     let daemons = crate::pods::daemon_pods(&input.objects.daemon_sets, &input.objects.pods);
     let dims = pod_classes::dims(&classes.list, &daemons, input);
     classes.measure(&dims);
-    // Nobody waits, in most runs: then it does not matter who is where.
+    // Most runs have no pending pods: then the existing pods do not matter.
     let idle = candidates.is_empty() && !reusable;
     let counted = if idle { Vec::new() } else { machines::counted(&mut builder, &in_pass) };
     let groups = builder.groups.finish(&builder.names, &meter);
@@ -110,7 +110,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, reusable: bool) -> R
     ReusableProblem { problem, simulated_from: candidates.iter().map(|c| c.simulated_from).collect(), refused, membership }
 }
 
-/// The custom keys that pods ask to be anything but some values.
+/// The custom keys on which some pod has a `NotIn` requirement.
 fn negated_custom_keys(classes: &[Class], sets: &Sets, well_known: &BTreeSet<Key>) -> BTreeSet<Key> {
     let relaxations = classes.iter().flat_map(|class| class.relaxations.iter().map(|relaxation| relaxation.full));
     let places = classes.iter().flat_map(|class| class.places.iter().map(|place| place.set));
@@ -119,7 +119,7 @@ fn negated_custom_keys(classes: &[Class], sets: &Sets, well_known: &BTreeSet<Key
     asked.into_iter().flat_map(|set| sets.get(set).iter().filter(is_negated).map(|(key, _)| *key)).collect()
 }
 
-/// Whether a machine that exists counts for a spread constraint.
+/// Whether an existing machine counts for a spread constraint.
 fn machine_passes(builder: &ProblemBuilder<'_>, filter: &Filter, machine: &CountedMachine) -> bool {
     let by_labels = filter.any_of.is_empty()
         || machine.labels.is_some_and(|l| {

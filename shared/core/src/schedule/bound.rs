@@ -1,7 +1,8 @@
-//! What no plan for the same pods can cost less than, by weak duality: any prices of a unit of each resource and of a
-//! machine as such, under which no type is dearer than what it holds, prove a bound; some are tried, the best is kept.
+//! A lower bound of the cost of any plan for the same pods, by weak duality: prices for a unit of each resource and for a
+//! machine as such prove a bound if no type is cheaper than what it holds at these prices; several are tried, and the best
+//! bound is kept.
 //!
-//! Ignored: that machines come whole, and every constraint but those that keep pods from sharing a machine.
+//! The bound ignores that machines are indivisible, and all constraints except those that keep pods from sharing a machine.
 
 use super::catalog_index::NO_PRICE;
 use super::packing_run::Outcome;
@@ -10,12 +11,12 @@ use super::topology::GroupKind;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_units::Price;
 
-/// Parts in which a weight is divided between two resources.
+/// Steps in which a weight is divided between two resources.
 const PARTS: u32 = 8;
-/// Steps of a machine's own price, from nothing to that of the cheapest type, finer where it is small.
+/// Steps of the price of a machine as such, from zero to the price of the cheapest type, finer where it is small.
 const STEPS: u32 = 16;
 
-/// The bound for the pods that `outcome` puts on new machines, of prices alone or with what machines cost besides.
+/// The bound for the pods that `outcome` puts on new machines, by prices alone or with the other costs of machines.
 pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, besides: bool) -> Price {
     let mut sums = vec![0.0; problem.dims.len()];
     for claim in &outcome.state.claims {
@@ -44,11 +45,11 @@ pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, besides:
             }
         }
     }
-    // A hair less, for what rounding may have added.
+    // Slightly less, to allow for rounding.
     Price::from_nanos((best * (1.0 - 1e-12)) as u64)
 }
 
-/// Those types for whose price no other has as much: what the others would forbid, these forbid already.
+/// Types that no cheaper type dominates: a dominated type adds no restriction.
 fn undercut(types: BTreeSet<(u64, Vec<i64>)>, asked: &[usize]) -> Vec<(f64, Vec<i64>)> {
     let mut kept: Vec<(u64, Vec<i64>)> = Vec::new();
     for (price, has) in types {
@@ -59,8 +60,8 @@ fn undercut(types: BTreeSet<(u64, Vec<i64>)>, asked: &[usize]) -> Vec<(f64, Vec<
     kept.into_iter().map(|(price, has)| (price as f64, has)).collect()
 }
 
-/// Price, with what a machine costs besides if that is asked for, and room for pods, of every type that some NodePool can buy; equal ones
-/// once, cheapest first.
+/// Price and room for pods of every type that some NodePool can buy, the price with the other costs of a machine if `besides`;
+/// without duplicates, cheapest first.
 fn types(problem: &mut Problem<'_>, besides: bool) -> BTreeSet<(u64, Vec<i64>)> {
     let mut out = BTreeSet::new();
     for at in 0..problem.pools.len() {
@@ -78,14 +79,14 @@ fn types(problem: &mut Problem<'_>, besides: bool) -> BTreeSet<(u64, Vec<i64>)> 
     out
 }
 
-/// How many machines the placed pods need at least, since some of them may not share one.
+/// The least number of machines for the placed pods, since some of them cannot share one.
 pub(crate) fn fewest_machines(problem: &Problem<'_>, outcome: &Outcome) -> usize {
     let mut members: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
     let mut any = 0;
     for pod in outcome.state.claims.iter().flat_map(|c| &c.pods) {
         any = 1;
         let class = &problem.classes[problem.class_of[*pod as usize].0 as usize];
-        // Without wishes: those may be given up.
+        // Without preferences, which may be dropped.
         let Some(relaxation) = class.relaxations.last() else { continue };
         for id in &relaxation.owned {
             let group = &problem.groups[id.0 as usize];

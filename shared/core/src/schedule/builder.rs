@@ -1,4 +1,4 @@
-//! What is collected while a problem is being assembled.
+//! What is collected while a problem is assembled.
 
 use super::groups::Groups;
 use super::input::{Input, Options};
@@ -11,7 +11,7 @@ use whittle_api::k8s::{Pod, TaintEffect};
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 
-/// What is collected before the pods' classes are known.
+/// The tables that are filled before the pods' classes are known.
 pub(crate) struct ProblemBuilder<'a> {
     pub(crate) input: &'a Input<'a>,
     pub(crate) options: &'a Options,
@@ -25,7 +25,7 @@ pub(crate) struct ProblemBuilder<'a> {
     pub(crate) soft_taints: bool,
     /// Some NodePool has taints at all.
     pub(crate) pool_taints: bool,
-    /// Which machines are imagined gone is not decided yet: any may be.
+    /// Which machines a simulation removes is not decided yet: it may be any of them.
     pub(crate) reusable: bool,
 }
 
@@ -35,7 +35,7 @@ impl<'a> ProblemBuilder<'a> {
         Self {
             input,
             options,
-            // Numbers that the first list of types has already are not given anew.
+            // The first list of types is shared with its numbers.
             names: base.map_or_else(Names::default, |types| Names::based_on(&types.index().name_table)),
             sets: Sets::default(),
             taint_table: TaintTable::default(),
@@ -48,7 +48,7 @@ impl<'a> ProblemBuilder<'a> {
         }
     }
 
-    /// Splits off what is asked of the host name and interns the rest.
+    /// Separates the hostname requirement and interns the rest.
     pub(crate) fn split(&mut self, reqs: &Requirements) -> (SetId, Option<Vals>) {
         let mut rest = reqs.clone();
         let host = rest.remove(labels::HOSTNAME).map(|h| self.names.vals(&h));
@@ -64,13 +64,13 @@ impl<'a> ProblemBuilder<'a> {
 /// A pod of the pass, before it is put into a class.
 pub(crate) struct Candidate<'a> {
     pub(crate) pod: &'a Pod,
-    /// Comes from a simulated candidate and is not pending.
+    /// Whether it comes from a simulated candidate and is not pending.
     pub(crate) avoids_spared: bool,
-    /// The machine that it leaves only in a simulation; nothing for pods that are to be placed anyway.
+    /// The machine that it leaves only in a simulation; `None` for pods that must be placed anyway.
     pub(crate) simulated_from: Option<usize>,
 }
 
-/// The labels that instance types define.
+/// The label keys that instance types define.
 fn well_known(input: &Input<'_>) -> BTreeSet<String> {
     let mut out: BTreeSet<String> = labels::WELL_KNOWN.iter().map(|k| (*k).to_owned()).collect();
     for types in input.catalog.values() {

@@ -7,9 +7,9 @@ use super::intern::{Key, Names, Set, Val, Vals};
 use std::sync::Arc;
 use whittle_api::labels;
 
-/// A spot claim keeps this many types where its pods allow it: with fewer it is interrupted sooner.
+/// A spot claim keeps this many types where its pods allow it: with fewer, it is interrupted sooner.
 pub(crate) const SPOT_TYPES_KEPT: usize = 15;
-/// Another claim keeps this many, for the day on which one of them is sold out.
+/// An on-demand claim keeps this many, in case one of them is out of capacity.
 const ON_DEMAND_TYPES_KEPT: usize = 5;
 
 /// The resource names of a problem, as dimensions of vectors.
@@ -54,20 +54,20 @@ pub(crate) struct OfferingKind {
     pub(crate) price: Arc<[u64]>,
 }
 
-/// One list of instance types, in the numbers of a problem.
+/// One list of instance types, with the numbers of a problem.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     /// By ascending base price, then name.
     pub(crate) names: Arc<[String]>,
-    /// By type: its place in the list that it came from.
+    /// By type: its position in the list that it came from.
     pub(crate) place: Arc<[usize]>,
     pub(crate) sets: Arc<[Set]>,
     pub(crate) kinds: Vec<OfferingKind>,
     pub(crate) allocatable: Vec<Vec<i64>>,
     pub(crate) capacity: Vec<Vec<i64>>,
-    /// By dimension of what pods can use.
+    /// By dimension: types by what pods can use.
     room: Vec<Arc<Steps>>,
-    /// By dimension of the whole machine, which limits count.
+    /// By dimension: types by the capacity of the whole machine, which limits count.
     bulk: Vec<Arc<Steps>>,
     by_key: Arc<ByKey>,
     by_value: Map<(Key, Vals), Bits>,
@@ -76,26 +76,26 @@ pub(crate) struct Catalog {
 /// What a requirement set leaves of a catalog.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// Types whose own requirements agree.
+    /// Types whose own requirements are compatible.
     pub(crate) met: Bits,
-    /// Types with an available offering that agrees.
+    /// Types with a compatible available offering.
     pub(crate) offered: Bits,
     /// Both.
     pub(crate) usable: Bits,
-    /// By type: the cheapest available offering that agrees.
+    /// By type: the price of its cheapest compatible available offering.
     pub(crate) price: Vec<u64>,
     /// The usable types by price, then number.
     order: Vec<usize>,
-    /// That is by their numbers.
+    /// Whether `order` is ascending by number.
     ascending: bool,
-    /// Kinds of offerings that agree.
+    /// Compatible kinds of offerings.
     pub(crate) kinds: Vec<usize>,
-    /// Keys that demand distinct values, and how many.
+    /// Keys with `minValues`, and the number of distinct values required.
     pub(crate) min_values: Vec<(Key, u32)>,
 }
 
 impl Catalog {
-    /// The list in the numbers of `names` and the dimensions of `dims`. What it shares with other problems it does not copy.
+    /// The list with the numbers of `names` and the dimensions of `dims`. Data that other problems share is not copied.
     pub(crate) fn of(index: &CatalogIndex, names: &mut Names, dims: &Dims, reservations: &mut Reservations) -> Self {
         let number = names.adopt(&index.name_table);
         let set = |set: &Set| match &number {
@@ -137,7 +137,7 @@ impl Catalog {
         self.names.len()
     }
 
-    /// The values of `key` that `types` may turn out to have; `None` where that is not a list.
+    /// The values of `key` that `types` can have; `None` if they cannot be listed.
     pub(crate) fn values(&self, key: Key, types: &Bits) -> Option<Vec<Val>> {
         self.by_key.values(key, types)
     }
@@ -166,23 +166,23 @@ impl Catalog {
         }
     }
 
-    /// The most that one of `types` has for pods, in dimension `dim`.
+    /// The largest amount that one of `types` has for pods, in dimension `dim`.
     pub(crate) fn most_allocatable(&self, dim: usize, types: &Bits) -> i64 {
         let steps = &self.room[dim];
         if let Some(most) = steps.at.last().filter(|_| steps.types[steps.at.len() - 1].meets(types)) {
             return *most; // as with most machines that may yet become anything
         }
-        // The last step that holds some of them.
+        // The last step that contains some of them.
         let at = steps.types.partition_point(|from| from.meets(types));
         at.checked_sub(1).map_or(0, |at| steps.at[at])
     }
 
-    /// The largest machine of all, in dimension `dim`.
+    /// The capacity of the largest machine of all, in dimension `dim`.
     pub(crate) fn top(&self, dim: usize) -> i64 {
         self.bulk[dim].at.last().copied().unwrap_or(0)
     }
 
-    /// The largest machine that one of `types` is, in dimension `dim`.
+    /// The capacity of the largest machine among `types`, in dimension `dim`.
     pub(crate) fn largest(&self, dim: usize, types: &Bits) -> i64 {
         let steps = &self.bulk[dim];
         if let [.., before, _] = &steps.types[..]
@@ -190,18 +190,18 @@ impl Catalog {
         {
             return self.top(dim);
         }
-        // The first step that holds all of them.
+        // The first step that contains all of them.
         let at = steps.types.partition_point(|upto| !types.within(upto));
         steps.at.get(at).copied().filter(|_| !types.is_empty()).unwrap_or(0)
     }
 
-    /// Types whose own requirement on `key` agrees with `allowed`.
+    /// Types whose own requirement on `key` is compatible with `allowed`.
     fn agreeing(&mut self, key: Key, allowed: &Vals) -> &Bits {
         let (size, by_key) = (self.names.len(), &self.by_key);
         self.by_value.entry((key, allowed.clone())).or_insert_with(|| by_key.agreeing(size, key, allowed))
     }
 
-    /// How many types each requirement of `set` leaves on its own.
+    /// How many types are compatible with this requirement alone.
     pub(crate) fn agreeing_count(&mut self, key: Key, allowed: &Vals) -> usize {
         self.agreeing(key, allowed).count()
     }
@@ -241,7 +241,7 @@ impl Catalog {
         View { met, offered, usable, price, order, ascending, kinds, min_values }
     }
 
-    /// How many distinct values of `key` the types have, whatever is asked of it.
+    /// How many distinct values of `key` the types have.
     pub(crate) fn distinct(&self, key: Key, types: &Bits) -> u32 {
         let mut seen: Vec<u32> =
             types.iter().filter_map(|t| self.sets[t].get(&key)).flat_map(|a| a.listed().iter().map(|v| v.id)).collect();
@@ -266,7 +266,7 @@ impl View {
     }
 }
 
-/// Capacity reservations: how many machines each still has.
+/// Capacity reservations, with the number of instances left in each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reservations {
     pub(crate) ids: Vec<String>,
@@ -278,7 +278,7 @@ impl Reservations {
         self.ids.iter().position(|known| known == id)
     }
 
-    /// A reservation has as many machines as the list that says the least.
+    /// Where lists differ about a reservation, the smallest number counts.
     fn add(&mut self, more: &[(String, i64)]) {
         for (id, left) in more {
             match self.known(id) {

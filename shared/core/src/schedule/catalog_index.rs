@@ -9,25 +9,25 @@ use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::labels;
 
-/// What cannot be had costs this.
+/// The price of what is not available.
 pub(crate) const NO_PRICE: u64 = u64::MAX;
 
 /// A list of types, in the order in which the solver tries them: by ascending base price, then name.
 #[derive(Debug)]
 pub(crate) struct CatalogIndex {
-    /// The label keys and values of the list. Numbers below are of these.
+    /// The label keys and values of the list, to which the numbers below refer.
     pub(crate) name_table: Arc<NameTable>,
     pub(crate) names: Arc<[String]>,
-    /// By type: its place in the list that it came from.
+    /// By type: its position in the list that it came from.
     pub(crate) place: Arc<[usize]>,
     pub(crate) sets: Arc<[Set]>,
-    /// Places in the list, by name.
+    /// Positions in the list, by name.
     by_name: Vec<usize>,
     pub(crate) by_key: Arc<ByKey>,
     pub(crate) kinds: Vec<SharedOfferingKind>,
-    /// Reservations as they first occur, with the machines that the offering says which says the least.
+    /// Reservations in the order of their first occurrence, with the smallest number of free instances that an offering states.
     pub(crate) reservations: Vec<(String, i64)>,
-    /// Keys of labels that the types define.
+    /// Label keys that the types define.
     pub(crate) label_keys: BTreeSet<String>,
     resources: BTreeMap<String, Resource>,
     /// A resource that no type has.
@@ -48,7 +48,7 @@ pub(crate) struct SharedOfferingKind {
     pub(crate) price: Arc<[u64]>,
 }
 
-/// Types by what they say of a label: few types say something that no other says.
+/// Types by their requirement on a label: few types have one that no other type has.
 #[derive(Debug, Default)]
 pub(crate) struct ByKey(Vec<(Key, Vec<(Vals, Bits)>)>);
 
@@ -57,13 +57,13 @@ pub(crate) struct ByKey(Vec<(Key, Vec<(Vals, Bits)>)>);
 struct Resource {
     allocatable: Vec<i64>,
     capacity: Vec<i64>,
-    /// Of what pods can use.
+    /// Types by what pods can use.
     room: Arc<Steps>,
-    /// Of the whole machine, which limits count.
+    /// Types by the capacity of the whole machine, which limits count.
     bulk: Arc<Steps>,
 }
 
-/// The amounts of a resource that occur, ascending, and which types have at least (or at most) so much.
+/// The distinct amounts of a resource, ascending, and the types with at least (or at most) that much.
 #[derive(Debug)]
 pub(crate) struct Steps {
     pub(crate) at: Vec<i64>,
@@ -71,7 +71,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// By ascending amount, the types from there up.
+    /// By ascending amount, the types with at least that amount.
     fn at_least(amounts: &[i64]) -> Self {
         let mut out = Self::gather(amounts, true);
         out.at.reverse();
@@ -79,7 +79,7 @@ impl Steps {
         out
     }
 
-    /// By ascending amount, the types from there down.
+    /// By ascending amount, the types with at most that amount.
     fn at_most(amounts: &[i64]) -> Self {
         Self::gather(amounts, false)
     }
@@ -120,7 +120,7 @@ impl ByKey {
         Self(found.into_iter().map(|(key, said)| (key, owned(said))).collect())
     }
 
-    /// Of `size` types, those whose own requirement on `key` agrees with `asked`; who says nothing about it agrees.
+    /// Of `size` types, those whose own requirement on `key` is compatible with `asked`; a type without one is compatible.
     pub(crate) fn agreeing(&self, size: usize, key: Key, asked: &Vals) -> Bits {
         let mut bits = Bits::all(size);
         let Ok(at) = self.0.binary_search_by_key(&key, |(key, _)| *key) else { return bits };
@@ -133,7 +133,7 @@ impl ByKey {
         bits
     }
 
-    /// The values of `key` that `types` may turn out to have; `None` where that is not a list.
+    /// The values of `key` that `types` can have; `None` if they cannot be listed.
     pub(crate) fn values(&self, key: Key, types: &Bits) -> Option<Vec<Val>> {
         let at = self.0.binary_search_by_key(&key, |(key, _)| *key).ok()?;
         let (mut unsaid, mut out) = (types.clone(), Vec::new());
@@ -146,7 +146,7 @@ impl ByKey {
         unsaid.is_empty().then_some(out)
     }
 
-    /// The same in other numbers.
+    /// The same with other numbers.
     pub(crate) fn renumbered(&self, key: impl Fn(Key) -> Key, vals: impl Fn(&Vals) -> Vals) -> Self {
         let renumber = |(of, said): &(Key, Vec<(Vals, Bits)>)| (key(*of), said.iter().map(|(v, bits)| (vals(v), bits.clone())).collect());
         let mut out: Vec<_> = self.0.iter().map(renumber).collect();
@@ -181,7 +181,7 @@ impl CatalogIndex {
         }
     }
 
-    /// Where a type stands in its list; of several with one name, the last.
+    /// The position of a type in its list; of several with the same name, the last.
     pub(crate) fn position(&self, name: &str, types: &[InstanceType]) -> Option<usize> {
         let after = self.by_name.partition_point(|at| types[*at].name.as_str() <= name);
         self.by_name[..after].last().copied().filter(|at| types[*at].name == name)
@@ -191,22 +191,22 @@ impl CatalogIndex {
         self.resources.get(name).unwrap_or(&self.nothing)
     }
 
-    /// By type: what pods can use of a resource, in thousandths.
+    /// By type: what pods can use of a resource, in milli-units.
     pub(crate) fn allocatable(&self, resource: &str) -> &[i64] {
         &self.resource(resource).allocatable
     }
 
-    /// By type: what the machine has of a resource, in thousandths.
+    /// By type: what the machine has of a resource, in milli-units.
     pub(crate) fn capacity(&self, resource: &str) -> &[i64] {
         &self.resource(resource).capacity
     }
 
-    /// Types by what pods can use at least.
+    /// Types by the amount that pods can use.
     pub(crate) fn room(&self, resource: &str) -> &Arc<Steps> {
         &self.resource(resource).room
     }
 
-    /// Types by what the machine has at most.
+    /// Types by the amount that the machine has.
     pub(crate) fn bulk(&self, resource: &str) -> &Arc<Steps> {
         &self.resource(resource).bulk
     }
@@ -218,7 +218,7 @@ fn by_name(types: &[InstanceType]) -> Vec<usize> {
     out
 }
 
-/// The kinds of offerings as they first occur, and the reservations among them.
+/// The kinds of offerings and the reservations, in the order of their first occurrence.
 fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<SharedOfferingKind>, Vec<(String, i64)>) {
     struct Draft<'t> {
         set: Set,
@@ -230,7 +230,7 @@ fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<SharedOfferingKind>
     let mut kind_of: Map<Set, usize> = Map::default();
     let mut reservations: Vec<(String, i64)> = Vec::new();
     for (n, t) in order.iter().enumerate() {
-        // What has not even room for its own system is sold in vain; its zones and the like are domains all the same.
+        // A type that cannot even hold its own overhead is never bought; its zones and other labels are domains all the same.
         let of_use = t.holds_its_overhead();
         for offering in &t.offerings {
             let set = names.set(&requirements::from_requirements(&offering.requirements));
@@ -263,7 +263,7 @@ fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<SharedOfferingKind>
     (kinds.collect(), reservations)
 }
 
-/// The id of the reservation that an offering is of.
+/// The id of the reservation that an offering belongs to.
 fn reservation(offering: &Offering) -> Option<&str> {
     offering.label(labels::RESERVATION_ID).filter(|_| offering.capacity_type() == labels::CAPACITY_RESERVED)
 }
@@ -308,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Names of the types of a list that may be had in `zone`, and of those with so many cores.
+    /// The names of the types of a list that are available in `zone`, and of those with this number of cores.
     fn found(catalog: &mut Catalog, names: &mut Names, zone: &str, cores: &str) -> (Vec<String>, Vec<String>) {
         let asked = |names: &mut Names, key: &str, value: &str| -> Set {
             let (key, value) = (names.key(key), names.val(value));

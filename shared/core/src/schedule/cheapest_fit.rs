@@ -1,4 +1,4 @@
-//! Choosing among open machines by what the pod would add to their price.
+//! Chooses among open claims by what the pod would add to their price.
 
 use super::bits::Bits;
 use super::catalog_index::NO_PRICE;
@@ -9,13 +9,13 @@ use super::packing_run::{Choice, PackingRun};
 use super::pod::{Class, Relaxation};
 use super::state::{Fit, RefusalCache};
 
-/// How many open machines with room to spare are glanced at per pod; with more, a rolling window sees all in turn.
+/// How many open claims are checked per pod for room to spare; with more, a rolling window reaches all of them in turn.
 const QUICK_CHECKS_MAX: usize = 256;
-/// How many of them are looked at closely when none has room to spare.
+/// How many of them are checked in full when none has room to spare.
 const FULL_CHECKS_MAX: usize = 12;
 
 impl PackingRun<'_, '_> {
-    /// Notes what an open machine costs now and what it has to spare.
+    /// Records the current price of an open claim and what it has to spare.
     pub(crate) fn remember_price(&mut self, at: usize) {
         if self.choice == Choice::FewestPods {
             return;
@@ -54,7 +54,7 @@ impl PackingRun<'_, '_> {
         }
     }
 
-    /// The open machine that becomes least dearer with the pod; nothing when a new one is cheaper.
+    /// The open claim whose price grows least with the pod; `None` if a new one is cheaper.
     pub(crate) fn find_cheapest(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, Fit)> {
         let open = self.state.claims.len();
         if open == 0 {
@@ -112,7 +112,7 @@ impl PackingRun<'_, '_> {
         (added_price <= self.price_alone(class, relaxation)).then_some((at, fit))
     }
 
-    /// How much dearer an open machine would become.
+    /// How much the price of an open claim would grow.
     fn added_price(&mut self, at: usize, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(u64, Fit)> {
         match self.fit_open(at, class, relaxation) {
             Ok(fit) => {
@@ -132,7 +132,7 @@ impl PackingRun<'_, '_> {
         }
     }
 
-    /// The price of a machine for this pod alone, as far as is known: it only guides, it decides nothing.
+    /// The price of a machine for this pod alone, as an estimate: it guides the choice but decides nothing.
     fn price_alone(&mut self, class: &Class, relaxation: &Relaxation) -> u64 {
         if let Some(price) = self.prices.price_alone.get(&relaxation.id) {
             return *price;
@@ -182,7 +182,7 @@ impl Window {
     }
 }
 
-/// What would be left of the scarcest dimension, in millionths of what is spare; nothing if the pod does not fit.
+/// What would be left of the scarcest dimension, in millionths of what is spare; `None` if the pod does not fit.
 fn slack(spare: &[i64], want: &[i64]) -> Option<i64> {
     let mut most: f64 = 0.0;
     for (have, want) in spare.iter().zip(want) {
@@ -190,7 +190,7 @@ fn slack(spare: &[i64], want: &[i64]) -> Option<i64> {
             return None;
         }
         if *want > 0 {
-            // Without integer division, which takes longer than all the rest.
+            // Without integer division, which would take longer than everything else here.
             most = f64::max(most, (have - want) as f64 / have.max(&1).to_owned() as f64);
         }
     }

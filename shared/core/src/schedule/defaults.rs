@@ -1,4 +1,4 @@
-//! Cluster-default spread constraints, which the API does not show: injected into copies of pods that have none.
+//! Cluster-default spread constraints, which the Kubernetes API does not expose: added to copies of pods that have none.
 
 use super::builder::ProblemBuilder;
 use super::hash::Map;

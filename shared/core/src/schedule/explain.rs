@@ -1,4 +1,4 @@
-//! Why a pod has no place: asked once, at the end, since failing is common and rarely shown.
+//! Why a pod has no place: determined once, at the end, since failures are common and rarely shown.
 
 use super::bits::Bits;
 use super::fit::FitError;
@@ -19,11 +19,11 @@ use std::rc::Rc;
 use whittle_api::labels;
 use whittle_units::{Quantity, Resources};
 
-/// With more words than this of NodePools, pods of further classes are told only those of the first: twenty thousand pods
-/// that no two of them ask for the same would take half a gigabyte to explain.
+/// After this many rejections by NodePools, further classes only get that of the first NodePool: the reasons of twenty thousand
+/// different pods would take half a gigabyte.
 const REASONS_MAX: usize = 20_000;
 
-/// The reason of each pod that was left, by its position. Pods of a class share theirs.
+/// The reason of each unplaced pod, by its position. Pods of a class share theirs.
 pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[PoolSays]) -> Vec<(usize, Reason)> {
     let mut known: BTreeMap<(ClassId, bool), Reason> = BTreeMap::new();
     let mut out = Vec::with_capacity(outcome.unplaced.len());
@@ -46,7 +46,7 @@ pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[
     out
 }
 
-/// Why nothing can be bought for some NodePools: their own requirements, held against no pod at all.
+/// Why NodePools have no usable type: their own requirements, without any pod.
 pub(crate) fn unusable_pools(problem: &mut Problem<'_>) -> Vec<PoolSays> {
     let unusable = problem.unusable_pools.clone();
     unusable.iter().map(|pool| explain_unusable(problem, pool)).collect()
@@ -81,7 +81,7 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolS
     PoolSays { node_pool, cause, ruled_out, nearest: None, limits: Vec::new() }
 }
 
-/// Why no NodePool has a place for the pods of a class, in the words of the first `pools` of them.
+/// Why no NodePool has a place for the pods of a class, explained by the first `pools` of them.
 fn reason(problem: &mut Problem<'_>, state: &State, class: &Class, error: Option<FitError>, unusable: &[PoolSays], pools: usize) -> Reason {
     if !problem.any_pool {
         return Reason::NoNodePools;
@@ -108,13 +108,13 @@ fn reason(problem: &mut Problem<'_>, state: &State, class: &Class, error: Option
     Reason::Pools(explained.chain(unusable.iter().cloned()).collect())
 }
 
-/// What a NodePool had against a pod that it could have a machine for as things stand at the end of the pass.
+/// The cause for a NodePool that could take the pod at the end of the pass.
 fn resolved_since(state: &State, pool: usize, node_pool: &str) -> Cause {
     let has_limits = state.node_limits[pool].is_some() || state.limits[pool].iter().any(Option::is_some);
     if has_limits { Cause::LimitsExceeded { node_pool: node_pool.to_owned() } } else { Cause::TurnPassed }
 }
 
-/// What a NodePool has against a machine for the pod alone, as things stand; nothing if it could have one.
+/// Why the NodePool cannot create a machine for the pod alone at this point; `None` if it can.
 fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxation: &Relaxation, pool: usize) -> Option<PoolSays> {
     let node_pool = problem.pools[pool].source.metadata.name.clone();
     let plain = |cause| PoolSays { node_pool: node_pool.clone(), cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
@@ -158,7 +158,7 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
     cause
 }
 
-/// What each limit of the pool that excludes instance types still allows.
+/// What remains of each limit of the NodePool that excludes instance types.
 fn limits_left(problem: &Problem<'_>, state: &State, pool: usize) -> Vec<LimitLeft> {
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
     let all = &problem.pools[pool].types;
@@ -171,14 +171,14 @@ fn limits_left(problem: &Problem<'_>, state: &State, pool: usize) -> Vec<LimitLe
     excluding.filter(|limit| limit.types > 0).collect()
 }
 
-/// What the NodePools that come before `pool` have against the pod. Held against the least wishful form of the pod: what
-/// a wish alone rules out is none of the pool's doing.
+/// Why the NodePools before `pool` cannot take the pod, without its preferences: what a preference alone rules out is not the
+/// NodePool's fault.
 pub(crate) fn passed_over(problem: &mut Problem<'_>, state: &State, class: &Class, pool: usize) -> Vec<PoolSays> {
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     (0..pool).filter_map(|earlier| explain_pool(problem, state, class, relaxation, earlier)).collect()
 }
 
-/// Whether the offering side can serve the asking one, with words for why not.
+/// Whether the offered requirements are compatible with the required ones, with the cause if not.
 fn check_compatible(problem: &Problem<'_>, offered: SetId, asked: SetId, host: Option<&Vals>) -> Result<(), Cause> {
     let (a, b) = (problem.sets.get(offered), problem.sets.get(asked));
     let words = |set: &Set, key| set.get(key).map_or_else(|| "Exists".to_owned(), |v| problem.names.spell_vals(v).text());
@@ -204,7 +204,8 @@ fn check_compatible(problem: &Problem<'_>, offered: SetId, asked: SetId, host: O
     }
 }
 
-/// The label whose name looks like `key`: one that contains it, or ends like it; best one with the very same last part.
+/// The label that was probably meant by `key`: one that contains it or has the same end, preferably one with the same name
+/// after the slash.
 fn probably_meant(problem: &Problem<'_>, offered: &Set, key: &str) -> Option<String> {
     let tail = key.split_once('/').map_or(key, |(_, tail)| tail);
     let looks = |name: &str| name.contains(key) || name.ends_with(tail);
@@ -251,7 +252,7 @@ fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation,
     }
 }
 
-/// What the instance types lack, how many each constraint rules out, and how near the nearest came; nothing if some do.
+/// What the instance types lack, how many each constraint rules out, and the nearest miss; `None` if some type fits.
 fn explain_types(
     problem: &mut Problem<'_>,
     class: &Class,
@@ -277,7 +278,7 @@ fn explain_types(
         let unmet = !short.is_empty();
         return unmet.then(|| (Cause::MinValues { labels: short, requirements, resources }, Vec::new(), None));
     }
-    // Types whose daemons have a port of the pod's are not even looked at, as the reference has it.
+    // As in Karpenter, types whose daemons use a host port of the pod are not considered at all.
     let looked_at: Vec<usize> = types.iter().filter(|t| !asked.clashing.has(*t)).collect();
     let flags: Vec<(bool, bool, bool)> =
         looked_at.iter().map(|t| (view.met.has(*t), asked.fitting.has(*t), view.offered.has(*t))).collect();
@@ -297,18 +298,18 @@ fn explain_types(
     Some((Cause::InstanceTypes { finding, requirements, resources, daemons: asked.daemons, port: port.map(Box::new) }, ruled_out, nearest))
 }
 
-/// A pod beside the daemons of a NodePool's types.
+/// How a pod fits together with the daemons of a NodePool's types.
 struct DaemonFit {
-    /// Types whose daemons have a port of the pod's.
+    /// Types whose daemons use a host port of the pod.
     clashing: Bits,
     port: Option<(HostPort, HostPort)>,
     /// Types with room for the pod and their daemons.
     room: Bits,
-    /// Those that have the ports, too.
+    /// Those of them without port conflicts.
     fitting: Bits,
-    /// By groups of types with the same daemons: the types, and what these take.
+    /// By group of types with the same daemons: the types, and the daemons' requests.
     groups: Vec<(Bits, Vec<i64>)>,
-    /// The least that daemons take where ports do not clash.
+    /// The smallest requests of daemons without port conflicts.
     daemons: Resources,
 }
 
@@ -342,7 +343,7 @@ impl DaemonFit {
         out
     }
 
-    /// The resource of which even the largest type that is allowed otherwise has too little.
+    /// The first resource of which even the largest type, among those allowed otherwise, has too little.
     fn nearest_miss(&self, problem: &Problem<'_>, class: &Class, usable: &Bits, catalog: usize) -> Option<NearestMiss> {
         let catalog = &problem.catalogs[catalog];
         for (dim, wanted) in class.requests.iter().enumerate().filter(|(_, n)| **n > 0) {
@@ -363,12 +364,12 @@ impl DaemonFit {
     }
 }
 
-/// What both lists name, the smaller of the two amounts.
+/// The resources in both lists, with the smaller amount.
 fn smaller(a: &Resources, b: &Resources) -> Resources {
     a.iter().filter(|(name, _)| b.0.contains_key(*name)).map(|(name, amount)| (name.to_owned(), amount.min(b.get(name)))).collect()
 }
 
-/// Which text fits what the types have: requirements met, resources enough, offering there.
+/// The text for what the types have: requirements met, enough resources, an available offering.
 fn finding(flags: &[(bool, bool, bool)], cpu: Quantity) -> Finding {
     let any = |f: fn(&(bool, bool, bool)) -> bool| flags.iter().any(f);
     let (met, fits, offered) = (any(|f| f.0), any(|f| f.1), any(|f| f.2));

@@ -1,4 +1,4 @@
-//! From what a solve decided to the plan that says it.
+//! From the decisions of a solve to the plan.
 
 use super::affinity_check;
 use super::bits::Bits;
@@ -27,7 +27,7 @@ use whittle_units::{Price, Resources};
 /// How many instance types a claim may list.
 pub(crate) const MAX_TYPES: usize = 600;
 
-/// A claim with its last requirements, before it is spelled out.
+/// A claim with its final requirements, before its names are written out.
 struct Final {
     set: SetId,
     /// By price, then name.
@@ -36,18 +36,18 @@ struct Final {
     short: Vec<String>,
 }
 
-/// What claims have in common that are spelled alike: NodePool, requirements, types, reservations, lowered `minValues`.
+/// Claims with equal keys are written out alike: NodePool, requirements, types, reservations, lowered `minValues`.
 type ClaimKey = (usize, SetId, Bits, Vec<usize>, bool);
 
 /// A claim without its pods.
 struct Spelled {
     /// Keys whose `minValues` the kept types miss.
     short: Vec<String>,
-    /// Its requests are what daemons will take.
+    /// Its requests are those of daemons.
     claim: NewClaim,
 }
 
-/// Spells out a solve.
+/// Writes out the plan.
 pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Plan {
     let mut out = Plan { pods: problem.queue.len() + problem.refused.len(), work: outcome.work, ..Plan::default() };
     out.left_out.append(&mut problem.refused.clone());
@@ -62,7 +62,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
         });
         if spelled.short.is_empty() {
             let mut new = with_pods(problem, claim, spelled.claim.clone());
-            // The first NodePool was passed over by nobody, and simulations explain nothing.
+            // No NodePool comes before the first, and simulations explain nothing.
             if let (1.., Some(first), None) = (claim.pool, claim.pods.first(), &options.simulation) {
                 let id = problem.class_of[*first as usize];
                 let class = Rc::clone(&problem.classes[id.0 as usize]);
@@ -77,14 +77,14 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
             out.left_out.extend(claim.pods.iter().map(|pod| left_out(problem, *pod, reason.clone())));
         }
     }
-    // Few questions ask, and a cluster has many nodes.
+    // Computed on demand: few questions need it, and a cluster has many nodes.
     let leaves_anyway: LazyCell<BTreeSet<&str>, _> = LazyCell::new(|| {
         let going = problem.state_nodes.iter().filter(|node| node.marked_for_deletion);
         going.filter_map(|node| Some(node.node.as_ref()?.metadata.name.as_str())).collect()
     });
     for (machine, now) in outcome.state.filled() {
         let node = &problem.state_nodes[problem.machines[machine].host];
-        // In a simulation only pods that have to leave anyway wait for a node that has not initialized.
+        // In a simulation, only pods of nodes that are being deleted may wait for a node that has not initialized.
         let waits = |pod: &Pod| options.simulation.is_none() || node.initialized() || leaves_anyway.contains(pod.spec.node_name.as_str());
         let (kept, refused): (Vec<&Pod>, Vec<&Pod>) = now.pods.iter().map(|n| problem.pods[*n as usize]).partition(|pod| waits(pod));
         let reason = Reason::Uninitialized { node: node.name().to_owned() };
@@ -120,7 +120,7 @@ fn in_order<'c>(problem: &Problem<'_>, claims: &'c [Claim]) -> Vec<&'c Claim> {
     out.into_iter().map(|(_, claim)| claim).collect()
 }
 
-/// Pods compare by this as their [`PodRef`]s do.
+/// The order of pods, equal to that of their [`PodRef`]s.
 fn by_name(pod: &Pod) -> (&str, &str, &str) {
     (&pod.metadata.namespace, &pod.metadata.name, &pod.metadata.uid)
 }
@@ -142,7 +142,7 @@ fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> Fina
     let view = problem.view(catalog_at, set);
     let catalog = &problem.catalogs[catalog_at];
     let mut priced: Vec<(u64, usize)> = Vec::new();
-    // Ties keep the order of the groups: the reference's is random, this one goes with the smaller daemon share.
+    // Ties keep the order of the groups: Karpenter's is random, here the larger daemon share comes first.
     let mut groups: Vec<_> = problem.pools[claim.pool].daemons.iter().collect();
     groups.sort_by(|a, b| b.overhead.cmp(&a.overhead));
     for group in groups {
@@ -165,7 +165,7 @@ fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> Fina
     Final { set, types, short }
 }
 
-/// Capacity types, and the number, of the available offerings that a claim could be launched from.
+/// The capacity types and the number of the available offerings that a claim can be launched from.
 fn offerings(problem: &Problem<'_>, catalog: usize, view: &View, types: &[usize]) -> (BTreeSet<String>, usize) {
     let mut capacity_types = BTreeSet::new();
     let mut count = 0;
@@ -224,7 +224,7 @@ fn new_claim(problem: &mut Problem<'_>, claim: &Claim, last: &Final) -> NewClaim
     }
 }
 
-/// Template labels, and one value for each custom key that the claim leaves open.
+/// Template labels, and one value for each custom key on which the claim has several.
 fn claim_labels(problem: &Problem<'_>, pool: usize, reqs: &Requirements) -> BTreeMap<String, String> {
     let mut out = problem.pools[pool].labels.clone();
     for (key, allowed) in reqs.iter() {
@@ -249,14 +249,14 @@ fn claim_labels(problem: &Problem<'_>, pool: usize, reqs: &Requirements) -> BTre
 
 fn annotations(pool: &whittle_api::karpenter::NodePool, relaxed: bool) -> BTreeMap<String, String> {
     let mut out = pool.spec.template.metadata.annotations.clone();
-    // Of the NodePool as this pass sees it: an edit from now on shows as drift.
+    // The hash of the NodePool as this pass sees it: later edits show as drift.
     out.insert(labels::NODE_POOL_HASH.to_owned(), hashes::node_pool(pool));
     out.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), hashes::NODE_POOL_VERSION.to_owned());
     out.insert(labels::MIN_VALUES_RELAXED.to_owned(), relaxed.to_string());
     out
 }
 
-/// The least that daemons will take on any of its types.
+/// The smallest requests of daemons on any of its types.
 fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
     let groups = problem.pools[claim.pool].daemons.iter().filter(|g| types.iter().any(|t| g.types.has(*t)));
     let mut least: Option<Resources> = None;
@@ -274,7 +274,8 @@ fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
 fn why(problem: &Problem<'_>, claim: &Claim, last: &Final, view: &View) -> ClaimWhy {
     let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
     let priced = |t: &usize| (view.price[*t] != NO_PRICE).then(|| Price::from_nanos(view.price[*t]));
-    // The two cheapest of all offerings are among those of the two cheapest types; of equals by zone, then capacity type.
+    // The two cheapest of all offerings are among those of the two cheapest types; equals are ordered by zone, then capacity
+    // type.
     let mut offers: Vec<(u64, &str, &str, &str)> = Vec::new();
     for kind in view.kinds.iter().map(|k| &catalog.kinds[*k]) {
         let had = last.types.iter().take(2).filter(|t| kind.available.has(**t));

@@ -1,4 +1,4 @@
-//! The reference's order of trying: existing machines, machines already asked for, new ones; wishes dropped one by one.
+//! Karpenter's order of trying: existing machines, open claims, new claims; preferences are dropped one by one.
 
 use super::fit::{self, ClaimTarget, FitError};
 use super::input::Packing;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 impl PackingRun<'_, '_> {
-    /// Tries every pod, again and again, until a whole round places nothing.
+    /// Tries every pod, again and again, until a whole round places none.
     pub(crate) fn run(mut self, queue: &[Entry]) -> Outcome {
         let mut waiting: VecDeque<Entry> = queue.iter().copied().collect();
         self.place_promised(&mut waiting);
@@ -48,14 +48,14 @@ impl PackingRun<'_, '_> {
                 last_length[entry.pod] = waiting.len();
             }
         }
-        // Only of use while placing, and large.
+        // Needed only while placing, and large.
         self.state.refusals.clear();
         self.state.refusals.shrink_to_fit();
         let unplaced = waiting.into_iter().map(|entry| (entry, refusal[entry.class.0 as usize])).collect();
         Outcome { unplaced, unconsidered, work: self.problem.meter.since(self.started), state: self.state }
     }
 
-    /// Places the pods for which a machine is on its way there, as far as they fit, and takes them out of the queue.
+    /// Places pods on the starting machines that were launched for them, as far as they fit, and removes them from the queue.
     fn place_promised(&mut self, waiting: &mut VecDeque<Entry>) {
         let (nodes, options) = (self.problem.state_nodes, self.options);
         if options.promised.is_empty() {
@@ -72,7 +72,7 @@ impl PackingRun<'_, '_> {
         });
     }
 
-    /// Whether the machine takes the pod, with as many of its wishes as it can.
+    /// Whether the pod was placed on the machine, with as many of its preferences as possible.
     fn place_on_machine(&mut self, machine: usize, entry: Entry) -> bool {
         let class = Rc::clone(&self.problem.classes[entry.class.0 as usize]);
         let pod = u32::try_from(entry.pod).expect("fewer than 2^32 pods");
@@ -88,7 +88,7 @@ impl PackingRun<'_, '_> {
         false
     }
 
-    /// Places one pod, dropping its wishes one by one.
+    /// Places one pod, dropping its preferences one by one.
     pub(crate) fn place(&mut self, class: &Class, pod: u32) -> Result<(), FitError> {
         if class.resource_claims {
             return Err(FitError::Permanent);
@@ -153,7 +153,7 @@ impl PackingRun<'_, '_> {
         self.open_new(class, relaxation, pod, refusals)
     }
 
-    /// The first machine already asked for that takes the pod: fewest pods first, then the oldest.
+    /// The first open claim that the pod fits: fewest pods first, then the oldest.
     fn find_fewest_pods(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, Fit)> {
         let open_by_topology = self.open_by_topology(relaxation);
         for count in 1..self.state.by_pods.len() {
@@ -174,8 +174,8 @@ impl PackingRun<'_, '_> {
         None
     }
 
-    /// The same with the reference's ties: it sorts one list again and again, so that of two machines with as many pods the one
-    /// that came to them later is ahead.
+    /// The same with Karpenter's order of equals: it sorts one list again and again, so that of two claims with equally many
+    /// pods the one that reached that number later comes first.
     fn find_in_karpenter_order(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, Fit)> {
         let open_by_topology = self.open_by_topology(relaxation);
         self.karpenter_order.extend((self.karpenter_order.len()..self.state.claims.len()).map(|at| (0, at)));
@@ -198,7 +198,7 @@ impl PackingRun<'_, '_> {
         None
     }
 
-    /// Charges a claim anew where charges follow what claims become.
+    /// Updates the charges of a claim, if charges follow what claims become.
     fn recharge(&mut self, at: usize) {
         if self.packing_options.keep > 0 {
             self.state.recharge(self.problem, at, self.packing_options.keep);

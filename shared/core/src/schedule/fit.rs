@@ -1,4 +1,4 @@
-//! Whether a pod fits a machine, old or new, and what would become of the machine.
+//! Whether a pod fits a machine, existing or new, and what would become of the machine.
 
 use super::bits::Bits;
 use super::catalog::{SPOT_TYPES_KEPT, View};
@@ -15,18 +15,18 @@ use crate::pods::HostPort;
 use crate::requirements::Allowed;
 use std::rc::Rc;
 
-/// Why not.
+/// Why a pod does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FitError {
-    /// And never in this pass, whatever else is placed.
+    /// For the rest of the pass, whatever else is placed.
     Permanent,
-    /// But counts may change.
+    /// Counts may change.
     Transient,
-    /// Reserved capacity fits and is promised to others; `lost` when the claim would lose what it holds.
+    /// Reserved capacity fits but is held by other claims; `lost` if the claim would lose a reservation that it holds.
     Reserved { lost: bool },
 }
 
-/// A new machine to test, in flight or only imagined.
+/// A claim to check, open or new.
 #[derive(Clone, Copy)]
 pub(crate) struct ClaimTarget<'t> {
     pub(crate) pool: usize,
@@ -35,40 +35,40 @@ pub(crate) struct ClaimTarget<'t> {
     pub(crate) requests: &'t [i64],
     pub(crate) ports: &'t [HostPort],
     pub(crate) reservations: &'t [usize],
-    /// Its number as a host; `None` while only imagined.
+    /// Its host number; `None` for a new claim.
     pub(crate) host: Option<usize>,
 }
 
-/// So many combinations of domains are tried on one machine.
+/// At most this many combinations of domains are tried on one machine.
 const TRIES_MAX: usize = 16;
 
-/// How freely the solver chooses where the reference leaves it to chance or to later passes.
+/// How the solver chooses where Karpenter leaves the choice to chance or to later passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackingOptions {
     /// Try all domains that topology allows, not only those with the lowest count.
     pub(crate) all_domains: bool,
-    /// Pin a repelling pod to one domain instead of blocking all that its machine may take.
+    /// Pin a pod with anti-affinity to one domain instead of blocking all that its machine may end up in.
     pub(crate) pin: bool,
-    /// Hold one reservation per machine instead of all that it might use.
+    /// Hold one reservation per claim instead of all that it might use.
     pub(crate) one_reservation: bool,
-    /// Give a machine only the smallest types that `minValues` allow, so that more machines fit the limits of a NodePool.
+    /// Give a claim only the smallest types that `minValues` allows, so that more machines fit within the limits of a NodePool.
     pub(crate) narrow: bool,
-    /// Of domains that are as good, take the one that the fewest offerings can serve, before others take what it needs.
+    /// Of equally good domains, take the one that the fewest offerings serve, before other pods take what the pod needs.
     pub(crate) scarce: bool,
-    /// Charge limits with so many of a claim's types, revised as it grows; 0: with all that it could be when opened.
+    /// Charge limits with this many types of a claim, revised as it grows; 0: with all its types when it is opened.
     pub(crate) keep: usize,
 }
 
 impl PackingOptions {
-    /// As the reference does it.
+    /// As Karpenter does it.
     pub(crate) const KARPENTER: Self =
         Self { all_domains: false, pin: false, one_reservation: false, narrow: false, scarce: false, keep: 0 };
-    /// Whatever places more.
+    /// Whatever places more pods.
     pub(crate) const UNRESTRICTED: Self =
         Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: SPOT_TYPES_KEPT };
 }
 
-/// Whether the pod fits a machine that exists; its requirements with the pod's if so.
+/// Whether the pod fits an existing machine; returns the machine's requirements with the pod.
 pub(crate) fn check_machine(
     problem: &mut Problem<'_>,
     state: &State,
@@ -126,7 +126,7 @@ pub(crate) fn check_machine(
     Err(error)
 }
 
-/// Narrows an existing machine's requirements to what topology leaves; nothing if it lacks a key.
+/// Narrows an existing machine's requirements to the allowed domains; `None` if it lacks a label.
 fn settle_on_machine(
     problem: &mut Problem<'_>,
     relaxation: &Relaxation,
@@ -135,7 +135,8 @@ fn settle_on_machine(
 ) -> Option<SetId> {
     for domains in allowed_domains {
         if problem.sets.get(set).get(&domains.key).is_none() {
-            // Where the label is missing nobody is in the way. The reference sees that if the pod itself speaks of the label.
+            // A machine without the label is in no domain, so nothing repels the pod. Karpenter sees that only if the pod
+            // itself mentions the label.
             if problem.sets.get(relaxation.full).get(&domains.key).is_some() && only_repelled(problem, relaxation, domains.key) {
                 continue;
             }
@@ -147,7 +148,7 @@ fn settle_on_machine(
     Some(set)
 }
 
-/// Whether all that a pod has to do with others over `key` is to stay apart.
+/// Whether all the groups of the pod with `key` are anti-affinity.
 fn only_repelled(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
     let groups = relaxation.owned.iter().chain(&relaxation.repelled_by).map(|g| &problem.groups[g.0 as usize]);
     groups.filter(|group| group.key == key).all(|group| matches!(group.kind, GroupKind::Anti | GroupKind::Inverse))
@@ -186,7 +187,7 @@ fn check_topology(
     TopologyQuery { groups: &problem.groups, counts: &state.counts, sets: &problem.sets }.check(relaxation, target, allowed_domains)
 }
 
-/// Whether the pod fits a new machine. `lower` allows lowering `minValues`.
+/// Whether the pod fits a claim; returns what the claim would become.
 pub(crate) fn check_claim(
     problem: &mut Problem<'_>,
     state: &State,
@@ -228,7 +229,7 @@ pub(crate) fn check_claim(
     Err(error)
 }
 
-/// For how long requirements disagree: a machine to be asked for may yet get a label that its NodePool does not define.
+/// How long the requirements are incompatible: an open claim may yet get a label that its NodePool does not define.
 fn disagrees(problem: &Problem<'_>, target: &ClaimTarget<'_>, asked: SetId) -> FitError {
     let may_come = |key: &Key| problem.negated_custom_keys.contains(key) && problem.sets.get(target.set).get(key).is_none();
     let comes =
@@ -236,7 +237,7 @@ fn disagrees(problem: &Problem<'_>, target: &ClaimTarget<'_>, asked: SetId) -> F
     if comes { FitError::Transient } else { FitError::Permanent }
 }
 
-/// Types of the target with room for its pods, the new one, and their daemons, whose ports do not clash.
+/// Types of the target with room for its pods, the new pod and the daemons, without port conflicts.
 fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mut Bits) {
     let pool = &problem.pools[target.pool];
     let catalog = &problem.catalogs[pool.catalog];
@@ -322,7 +323,7 @@ fn in_place(
     Err(error)
 }
 
-/// `set` narrowed to each combination of domains that may be tried, in the order in which they are.
+/// `set` narrowed to each combination of domains that may be tried, in order.
 fn combinations(
     problem: &mut Problem<'_>,
     packing_options: PackingOptions,
@@ -331,7 +332,7 @@ fn combinations(
     allowed_domains: &[AllowedDomains],
     fitting: &Bits,
 ) -> Vec<SetId> {
-    // The reference takes the first, or any that is as good; more freedom takes what comes later, too.
+    // Karpenter takes the first, or an equally good one; with more options, later ones are taken, too.
     let open = |domains: &AllowedDomains| match domains {
         AllowedDomains { pick: false, .. } => 1,
         _ if packing_options.all_domains => domains.vals.len(),
@@ -398,7 +399,7 @@ fn with_set(
         settle_reservations(problem, state, options, packing_options, target, &view, &mut fit)?;
     }
     if packing_options.narrow && target.host.is_none() && fit.reservations.is_empty() {
-        // What was settled so far holds of the types that stay, too.
+        // What was settled so far also holds for the remaining types.
         let view = problem.view(problem.pools[target.pool].catalog, fit.set);
         fit.types = limits::smallest(problem, target.pool, &view, &fit.types);
     }

@@ -1,4 +1,4 @@
-//! Collects topology groups from pods, and counts what the cluster already has in them.
+//! Collects topology groups from pods, and counts the pods that the cluster already has in them.
 
 use super::bits::Bits;
 use super::hash::Map;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Namespace, PodAffinityTerm, TopologySpreadConstraint};
 use whittle_api::{LabelSelector, SelectorRequirement, labels};
 
-/// What makes two constraints the same group.
+/// What identifies a group: equal constraints share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     kind: GroupKind,
@@ -20,7 +20,7 @@ struct Identity {
     scope: Scope,
     selector: Option<LabelSelector>,
     filter: Filter,
-    /// Only domains that these tolerations can reach.
+    /// Restricts the domains to those that these tolerations can reach.
     reach: Option<TolerationId>,
 }
 
@@ -90,7 +90,7 @@ impl Groups {
         })
     }
 
-    /// The group of an (anti-)affinity term; `reach` where some NodePool has taints.
+    /// The group of an affinity or anti-affinity term; `reach` if some NodePool has taints.
     pub(crate) fn term(
         &mut self,
         kind: GroupKind,
@@ -119,7 +119,7 @@ impl Groups {
         })
     }
 
-    /// Works out which label sets each group selects.
+    /// Determines which label sets each group selects.
     pub(crate) fn finish(&self, names: &Names, meter: &Meter) -> Vec<Group> {
         let selectors = self.identities.iter().filter_map(|identity| identity.selector.as_ref());
         let asked = selectors.flat_map(|s| s.match_labels.keys().chain(s.match_expressions.iter().map(|e| &e.key)));
@@ -135,8 +135,8 @@ impl Groups {
         self.identities.iter().map(group).collect()
     }
 
-    /// All groups: ascending, but for those that repel, which stand by what they say. Which pod was read first then decides
-    /// nothing of what a refusal names, although a question about fewer pods knows other numbers.
+    /// All groups in ascending order, except that inverse anti-affinity groups are ordered by their content. The group that a
+    /// refusal names then does not depend on the order of reading, although a question about fewer pods has other numbers.
     pub(crate) fn sequence(&self, names: &Names) -> Vec<GroupId> {
         let count = u32::try_from(self.identities.len()).expect("fewer than 2^32 groups");
         let mut out: Vec<GroupId> = (0..count).map(GroupId).collect();
@@ -147,13 +147,13 @@ impl Groups {
         out
     }
 
-    /// The tolerations that limit a group's domains.
+    /// The tolerations that restrict a group's domains.
     pub(crate) fn reach(&self, id: GroupId) -> Option<TolerationId> {
         self.identities[id.0 as usize].reach
     }
 }
 
-/// Expressions in a fixed order, and equal ones once: they are compared as a set.
+/// Expressions in a fixed order without duplicates: selectors are compared as sets.
 fn canonical(mut selector: LabelSelector) -> LabelSelector {
     for expression in &mut selector.match_expressions {
         expression.values.sort();
@@ -170,7 +170,8 @@ fn canonical(mut selector: LabelSelector) -> LabelSelector {
 #[derive(Debug, Default)]
 pub(crate) struct SelectingGroups(Vec<Selectors>);
 
-/// The groups that select one label set: those that count it ascending, those that repel it in the order in which they refuse.
+/// The groups that select one label set: those that count it in ascending order, those that repel it in the order of
+/// [`Groups::sequence`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selectors {
     pub(crate) counting: Vec<GroupId>,
@@ -178,7 +179,7 @@ pub(crate) struct Selectors {
 }
 
 impl SelectingGroups {
-    /// `sequence` names each of the groups once.
+    /// `sequence` contains each of the groups once.
     pub(crate) fn of(groups: &[Group], sequence: &[GroupId]) -> Self {
         let mut out: Vec<Selectors> = Vec::new();
         for &id in sequence {
@@ -199,13 +200,13 @@ impl SelectingGroups {
     }
 }
 
-/// A machine that exists, as far as counting goes.
+/// An existing machine, as far as counting is concerned.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedMachine {
-    /// Its labels as requirements; `None` while no Node has joined.
+    /// Its labels as requirements; `None` before its Node has joined.
     pub(crate) labels: Option<SetId>,
     pub(crate) taints: TaintsId,
-    /// Offered to the pass.
+    /// Whether the pass may place pods on it.
     pub(crate) offered: bool,
     /// Bound pods that count, by label set.
     pub(crate) pods: Vec<(LabelsId, u32)>,
@@ -213,36 +214,36 @@ pub(crate) struct CountedMachine {
     pub(crate) repels: Vec<GroupId>,
 }
 
-/// Where the machines that exist stand in the groups: which of them count, and what domains they make known.
+/// How existing machines belong to the groups: which of them count, and which domains they provide.
 #[derive(Debug, Default)]
 pub(crate) struct TopologyMembership {
     /// By machine: its labels as requirements.
     labels: Vec<Option<SetId>>,
-    /// By machine: whether it is offered to the pass.
+    /// By machine: whether the pass may place pods on it.
     offered: Vec<bool>,
     /// By group: position in `passing`.
     filter: Vec<usize>,
-    /// By filter: the machines that count under it.
+    /// By filter: the machines that it lets through.
     passing: Vec<Bits>,
-    /// By group: position in `known_by`; nothing for those by host.
+    /// By group: position in `known_by`; `None` for groups by host.
     known: Vec<Option<usize>>,
-    /// How many machines make a domain known.
+    /// By domain: how many machines provide it.
     known_by: Vec<BTreeMap<Val, u32>>,
 }
 
-/// What a machine is to a group.
+/// How a group counts the pods of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountedIn {
     Host,
     Domain(Val),
 }
 
-/// A domain that NodePools could open is known whatever machines there are.
+/// A domain that NodePools could open exists whatever machines there are.
 const ALWAYS_KNOWN: u32 = u32::MAX / 2;
 
 impl TopologyMembership {
-    /// `reach` names the tolerations that limit a group's domains, `domains` those that NodePools could open for a key;
-    /// `passes` answers for a machine.
+    /// `reach` returns the tolerations that restrict a group's domains, `domains` those that NodePools could open for a key;
+    /// `passes` tells whether a filter lets a machine through.
     pub(crate) fn of(
         groups: &[Group],
         machines: &[CountedMachine],
@@ -256,7 +257,7 @@ impl TopologyMembership {
             offered: machines.iter().map(|machine| machine.offered).collect(),
             ..Self::default()
         };
-        // Of many groups few differ in this.
+        // Many groups share few filters.
         let mut filters: Map<&Filter, usize> = Map::default();
         let mut alike: Map<(Key, usize, Option<TolerationId>), usize> = Map::default();
         for (g, group) in groups.iter().enumerate() {
@@ -294,7 +295,7 @@ impl TopologyMembership {
         known
     }
 
-    /// What the cluster has in each group before anything is placed.
+    /// The counts of each group before anything is placed.
     pub(crate) fn count(
         &self,
         groups: &[Group],
@@ -334,7 +335,7 @@ impl TopologyMembership {
         sets.get(self.labels[host]?).get(&key)?.single().copied()
     }
 
-    /// What a machine is to a group; nothing when the group does not count it.
+    /// How a group counts the pods of a machine; `None` if it does not.
     pub(crate) fn counted_in(&self, at: usize, group: &Group, host: usize, sets: &Sets) -> Option<CountedIn> {
         self.labels[host]?;
         if !self.passing[self.filter[at]].has(host) {
@@ -346,7 +347,7 @@ impl TopologyMembership {
         self.domain(group.key, host, sets).map(CountedIn::Domain)
     }
 
-    /// Whether no machine but `leaving` makes the domain known.
+    /// Whether no machine but `leaving` provides the domain.
     pub(crate) fn known_only_by(&self, at: usize, val: Val, leaving: u32) -> bool {
         let known = self.known[at].and_then(|at| self.known_by[at].get(&val));
         known.is_none_or(|known| *known <= leaving)

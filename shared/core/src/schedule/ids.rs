@@ -1,4 +1,4 @@
-//! Numbers by which the solver knows what it has interned.
+//! The numbers of what the solver interns.
 
 /// A namespace with a set of labels: all that selectors see of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,26 +10,26 @@ use whittle_api::k8s::{Pod, TopologySpreadConstraint, Workloads};
 use whittle_api::objective::{MACHINE_COST, Objective};
 use whittle_units::{Price, Timestamp};
 
-/// All that one decision sees. Borrowed: a consolidation pass asks many questions of one snapshot.
+/// Everything that one decision sees. Borrowed, since a consolidation pass asks many questions about one snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     pub now: Timestamp,
     /// NodePools, pods, daemon sets, volumes and the rest, in any order.
     pub objects: &'a ClusterObjects,
-    /// All machines, as [`crate::state::ClusterState::of`] joins them; their pods are positions in `objects.pods`.
+    /// All nodes, as [`crate::state::ClusterState::of`] joins them; their pods are positions in `objects.pods`.
     pub nodes: &'a [StateNode],
-    /// What each NodePool can buy; a NodePool that is missing or has nothing is skipped.
+    /// The instance types that each NodePool can buy; a NodePool that is missing or has none is skipped.
     pub catalog: &'a BTreeMap<String, Arc<Assortment>>,
-    /// Pretend pods of capacity buffers; see [`crate::pods::virtual_pods`].
+    /// Placeholder pods of capacity buffers; see [`crate::pods::virtual_pods`].
     pub virtual_pods: &'a [Pod],
     /// Services and workload selectors, for cluster-default spread; may stay empty when there are no defaults.
     pub workloads: &'a Workloads,
 }
 
-/// Whether soft wishes count.
+/// Whether preferences count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreferencePolicy {
-    /// Treated as requirements until they cannot be met.
+    /// Preferences are requirements until they cannot be met.
     Respect,
     Ignore,
 }
@@ -38,25 +38,25 @@ pub enum PreferencePolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MinValuesPolicy {
     Strict,
-    /// Lowered to what there is.
+    /// `minValues` is lowered to the number of values available.
     BestEffort,
 }
 
 /// Which packings compete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// The cheapest valid plan of several ways of packing.
+    /// The cheapest valid plan of several packings.
     Best,
-    /// The reference's first fit decreasing alone.
+    /// Karpenter's first fit decreasing alone.
     Reference,
 }
 
-/// What a claim does when reserved capacity fits but cannot be had.
+/// What a claim does when a reserved offering fits but all of the reservation is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservedMode {
     /// The pod waits for the next pass.
     Strict,
-    /// The claim goes on with what is not reserved.
+    /// The claim uses offerings that are not reserved.
     Fallback,
 }
 
@@ -64,10 +64,10 @@ pub enum ReservedMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     pub packing: Packing,
-    /// Which plan is the best of those that place as many pods; of no effect on the reference's packing.
+    /// Which plan is the best among those that place equally many pods; without effect on Karpenter's packing.
     pub objective: Objective,
-    /// What a machine costs besides its price and its volumes, per hour, for [`Objective::Balanced`]; a NodePool may say otherwise
-    /// with the annotation `whittle.dev/machine-cost`.
+    /// The hourly cost of a machine on top of its price and its volumes, for [`Objective::Balanced`]; a NodePool can override
+    /// it with the annotation `whittle.dev/machine-cost`.
     pub machine_cost: Price,
     pub preferences: PreferencePolicy,
     pub min_values: MinValuesPolicy,
@@ -76,25 +76,25 @@ pub struct Options {
     pub reserved_capacity: bool,
     /// Cluster-default spread constraints.
     pub default_spread: Vec<TopologySpreadConstraint>,
-    /// How much work may be spent on a better packing once every pod has its place, in multiples of the work that took;
-    /// 0: none.
+    /// How much work may be spent on improving the packing once every pod has a place, in multiples of the work that placing
+    /// took; 0 disables it.
     pub effort: u32,
-    /// Work units after which the solve stops with a cursor; `None`: to the end.
+    /// Work units after which the solve stops with a cursor; `None`: no limit.
     pub work_budget: Option<u64>,
     /// Where the previous solve stopped.
     pub cursor: Cursor,
-    /// By uid: pods that an earlier pass left without a place and that nothing since could have helped, from
-    /// [`super::Memory::settled`]. They are left out again without a look.
+    /// By uid: pods that an earlier pass could not place and that no change since could have helped, from
+    /// [`super::Memory::settled`]. They are left out again without being evaluated.
     pub settled: BTreeMap<String, Settled>,
-    /// By uid: pods that wait for a machine on its way, and the name of its NodeClaim. They are placed there first, as far as they
-    /// fit: to pack them anew may take more machines than they were promised.
+    /// By uid: pods that wait for a machine that is starting, with the name of its NodeClaim. They are placed there first, as
+    /// far as they fit: packing them again could need more machines than were launched for them.
     pub promised: BTreeMap<String, String>,
-    /// What the disruption loop asks: would the pods of some nodes find room elsewhere?
+    /// Set by the disruption loop, which asks whether the pods of some nodes would fit elsewhere.
     pub simulation: Option<Simulation>,
 }
 
 impl Options {
-    /// What a provisioning pass uses unless told otherwise.
+    /// The defaults of a provisioning pass.
     #[must_use]
     pub fn provisioning() -> Self {
         Self {
@@ -115,7 +115,7 @@ impl Options {
         }
     }
 
-    /// What a disruption simulation without `candidates` uses.
+    /// The defaults of a disruption simulation without `candidates`.
     #[must_use]
     pub fn simulating(candidates: BTreeSet<String>) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl Options {
     }
 }
 
-/// A pod that had no place.
+/// A pod that an earlier pass could not place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
     /// As of [`Reason::category`].
@@ -138,10 +138,10 @@ pub struct Settled {
 /// A simulation of the cluster without some nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Simulation {
-    /// Names of state nodes ([`StateNode::name`]) that are imagined gone; their reschedulable pods must find room.
+    /// Names of state nodes ([`StateNode::name`]) that the simulation removes; their reschedulable pods must fit elsewhere.
     pub candidates: BTreeSet<String>,
-    /// Nodes whose `consolidateAfter` has not passed since their last pod event take only pods that are pending anyway.
+    /// Nodes whose `consolidateAfter` has not passed since their last pod event accept only pods that are pending anyway.
     pub spare_recent: bool,
-    /// So do nodes that have not initialized yet: what would move onto them has to find room elsewhere.
+    /// The same for nodes that have not initialized yet: pods that would move onto them must fit elsewhere.
     pub spare_young: bool,
 }

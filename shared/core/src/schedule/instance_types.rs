@@ -1,4 +1,4 @@
-//! What a NodePool can buy, with what follows from that alone: worked out once, however many decisions look at it.
+//! The instance types of a NodePool, with what follows from them alone: computed once for any number of decisions.
 
 use super::catalog_index::CatalogIndex;
 use crate::disruption::Asked;
@@ -7,8 +7,8 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use whittle_api::catalog::InstanceType;
 
-/// A list of instance types. It reads as a slice; whoever changes it makes it forget what had been worked out, so that a
-/// decision never sees anything but what follows from the types as they are.
+/// A list of instance types. It reads as a slice; changing it discards everything computed from it, so that a decision never
+/// sees stale data.
 #[derive(Clone, Default)]
 pub struct Assortment {
     types: Vec<InstanceType>,
@@ -17,24 +17,24 @@ pub struct Assortment {
 }
 
 impl Assortment {
-    /// The types, to be changed.
+    /// The types, for changing them.
     pub fn change(&mut self) -> &mut Vec<InstanceType> {
         self.index.take();
         self.asked.take();
         &mut self.types
     }
 
-    /// The type of a name.
+    /// The type with this name.
     pub(crate) fn find(&self, name: &str) -> Option<&InstanceType> {
         self.types.get(self.index().position(name, &self.types)?)
     }
 
-    /// What the offerings of the types ask for.
+    /// The requirements of the offerings.
     pub(crate) fn asked(&self) -> &Arc<Asked> {
         self.asked.get_or_init(|| Arc::new(Asked::of(&self.types)))
     }
 
-    /// The types as the solver tries them, in numbers.
+    /// The types as the solver tries them, with numbers.
     pub(crate) fn index(&self) -> &Arc<CatalogIndex> {
         self.index.get_or_init(|| Arc::new(CatalogIndex::of(&self.types)))
     }

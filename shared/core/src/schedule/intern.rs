@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(pub(crate) u32);
 
-/// A label value, with its reading as an integer.
+/// A label value, with its interpretation as an integer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Val {
     pub(crate) id: u32,
@@ -51,7 +51,7 @@ pub(crate) type Vals = Allowed<Val>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SetId(pub(crate) u32);
 
-/// Numbered names.
+/// Keys and values with their numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NameTable {
     keys: Vec<String>,
@@ -60,14 +60,14 @@ pub(crate) struct NameTable {
     val_of: Map<String, Val>,
 }
 
-/// The names behind the numbers: those of a list of instance types, which are shared, and what comes on top.
+/// The names behind the numbers: those of a list of instance types, which are shared, and additional ones.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     base: Arc<NameTable>,
     own: NameTable,
 }
 
-/// What the numbers of some words are in other names.
+/// The numbers of one name table in another.
 pub(crate) struct Renumbering {
     keys: Vec<Key>,
     vals: Vec<Val>,
@@ -83,18 +83,18 @@ impl Renumbering {
 }
 
 impl Names {
-    /// Names that know `base` by its own numbers.
+    /// Names that share `base` and its numbers.
     pub(crate) fn based_on(base: &Arc<NameTable>) -> Self {
         Self { base: Arc::clone(base), own: NameTable::default() }
     }
 
-    /// The names as the base of others. They must have no base themselves.
+    /// The name table, to be shared as the base of others. There must be no base yet.
     pub(crate) fn into_table(self) -> NameTable {
         debug_assert!(self.base.keys.is_empty() && self.base.vals.is_empty(), "names on a base are no base");
         self.own
     }
 
-    /// Takes in all of `table`, and answers with their numbers here unless these are the same.
+    /// Adds all names of `table` and returns their numbers here, or `None` if the numbers are the same.
     pub(crate) fn adopt(&mut self, table: &Arc<NameTable>) -> Option<Renumbering> {
         if Arc::ptr_eq(&self.base, table) || (self.base.keys == table.keys && self.base.vals == table.vals) {
             return None;
@@ -156,7 +156,7 @@ impl Names {
     }
 }
 
-/// All requirement sets met so far, each stored once.
+/// All requirement sets seen so far, each stored once.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
     sets: Vec<Set>,
@@ -180,9 +180,9 @@ impl Sets {
         &self.sets[id.0 as usize]
     }
 
-    /// `offered` narrowed by `asked`, or nothing when they cannot agree. `for_new_node` is for machines that are only asked for:
-    /// instance types define the keys for which `well_known` holds, and who asks for any value but some gets one (the claim
-    /// is given a label). The labels of a machine that exists stay what they are.
+    /// `offered` narrowed by `asked`, or `None` if they are incompatible. `for_new_node`: instance types define the keys for
+    /// which `well_known` holds, and a `NotIn` requirement on any other key is satisfied by giving the claim such a label. The
+    /// labels of an existing node are fixed.
     pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, for_new_node: bool, well_known: impl Fn(&Key) -> bool) -> Option<SetId> {
         if let Some(known) = self.merged.get(&(offered, asked, for_new_node)) {
             return *known;

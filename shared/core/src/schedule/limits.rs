@@ -1,8 +1,8 @@
-//! NodePool limits: what a machine is charged with before it is known what it becomes, and which types it may keep.
+//! NodePool limits: what a claim is charged with before its instance type is known, and which types it may keep.
 //!
-//! The reference charges a NodeClaim with the largest type that it might become when it is opened, however small its
-//! pods are. Here a claim is charged with the largest of the few types that it has to keep; when all pods have their
-//! places, what the limits leave is spent on keeping more types. Whatever is launched, no limit is exceeded.
+//! Karpenter charges a NodeClaim with its largest possible type when it is opened, however small its pods are. Here a claim is
+//! charged with the largest of the few types that it has to keep; once all pods have places, what remains of the limits is
+//! spent on keeping more types. Whatever is launched, no limit is exceeded.
 
 use super::bits::Bits;
 use super::catalog::View;
@@ -14,8 +14,8 @@ use super::problem::Problem;
 use super::state::State;
 use std::cmp::Ordering;
 
-/// The first of `types`, in their order, until there are `keep` of them and as many more as `minValues` asks for. Whatever
-/// gives up types of a claim does it here, so that no claim is left with fewer values than were settled.
+/// The first of `types`, in their order, until there are `keep` of them and as many more as `minValues` requires. Everything
+/// that drops types of a claim goes through this function, so that a claim always keeps the distinct values that were settled.
 fn keep_first(problem: &Problem<'_>, pool: usize, view: &View, types: impl Iterator<Item = usize>, keep: usize) -> Bits {
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
     let mut out = Bits::none(catalog.len());
@@ -28,12 +28,12 @@ fn keep_first(problem: &Problem<'_>, pool: usize, view: &View, types: impl Itera
     out
 }
 
-/// The cheapest `keep` of `types`, and as many more as `minValues` asks for.
+/// The cheapest `keep` of `types`, and as many more as `minValues` requires.
 fn cheapest(problem: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Bits {
     keep_first(problem, pool, view, view.by_price(types), keep)
 }
 
-/// Of `types` those that charge the NodePool's limits least, and as many of the next larger as `minValues` asks for.
+/// Those of `types` that charge the NodePool's limits least, and as many of the next larger as `minValues` requires.
 pub(crate) fn smallest(problem: &Problem<'_>, pool: usize, view: &View, types: &Bits) -> Bits {
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
     let limited = || problem.pools[pool].limits.iter().enumerate().filter(|(_, limit)| limit.is_some()).map(|(dim, _)| dim);
@@ -50,7 +50,7 @@ pub(crate) fn smallest(problem: &Problem<'_>, pool: usize, view: &View, types: &
     keep_first(problem, pool, view, order.into_iter(), keep)
 }
 
-/// By dimension, what a claim with `types` is charged with when it keeps `keep` of them; empty without limits.
+/// By dimension: what a claim with `types` is charged with when it keeps `keep` of them; empty without limits.
 pub(crate) fn charge(problem: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Vec<i64> {
     if !problem.pools[pool].is_limited() {
         return Vec::new();
@@ -65,7 +65,7 @@ pub(crate) fn charge(problem: &Problem<'_>, pool: usize, view: &View, types: &Bi
         .collect()
 }
 
-/// Types of a pool that its limits still allow; nothing when no more machines are allowed.
+/// Types of a NodePool that its limits still allow; `None` if no more machines are allowed.
 pub(crate) fn allowed_types(problem: &Problem<'_>, state: &State, pool: usize) -> Option<Bits> {
     if state.node_limits[pool].is_some_and(|left| left < 1000) {
         return None;
@@ -81,7 +81,7 @@ pub(crate) fn allowed_types(problem: &Problem<'_>, state: &State, pool: usize) -
 }
 
 impl State {
-    /// Charges all claims anew with `keep` types each. Says whether that is within the limits; if not, nothing changes.
+    /// Charges all claims again with `keep` types each. Returns whether that is within the limits; if not, nothing changes.
     pub(crate) fn charge_all(&mut self, problem: &mut Problem<'_>, keep: usize) -> bool {
         let mut known: Map<(usize, SetId, Bits), Vec<i64>> = Map::default();
         let mut charges = Vec::with_capacity(self.claims.len());
@@ -105,7 +105,7 @@ impl State {
         true
     }
 
-    /// Charges a claim with what it is now, instead of what it was.
+    /// Charges a claim with what it is now.
     pub(crate) fn recharge(&mut self, problem: &mut Problem<'_>, at: usize, keep: usize) {
         let claim = &self.claims[at];
         if !problem.pools[claim.pool].is_limited() {
@@ -121,7 +121,7 @@ impl State {
         claim.charged = charged;
     }
 
-    /// The types that an open claim may still become under its NodePool's limits; nothing where they rule none out.
+    /// The types that an open claim may still become under its NodePool's limits; `None` if the limits rule none out.
     pub(crate) fn types_within_limits(&self, problem: &Problem<'_>, at: usize) -> Option<Bits> {
         let claim = &self.claims[at];
         let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
@@ -136,13 +136,13 @@ impl State {
         out
     }
 
-    /// Replaces charges of `before` by `after` if the pool's limits allow it.
+    /// Replaces the charges `before` by `after` if the NodePool's limits allow it.
     pub(crate) fn swap_charges(&mut self, pool: usize, before: &[i64], after: &[i64]) -> bool {
         let of = |list: &[i64], dim: usize| list.get(dim).copied().unwrap_or(0);
         let left = &mut self.limits[pool];
         let after_all = |(dim, left): (usize, &Option<i64>)| left.map(|n| n.saturating_add(of(before, dim)).saturating_sub(of(after, dim)));
         let new: Vec<Option<i64>> = left.iter().enumerate().map(after_all).collect();
-        // What is over its limit already may stay as it is.
+        // What exceeds its limit already may remain as it is.
         let fine = new.iter().zip(left.iter()).all(|(new, old)| new.is_none_or(|n| n >= 0 || Some(n) >= *old));
         if fine {
             *left = new;
@@ -150,7 +150,7 @@ impl State {
         fine
     }
 
-    /// Lets claims become again whatever has room for their pods, if one type each is within the limits then.
+    /// Lets claims keep all types with room for their pods again, if one type each is within the limits then.
     pub(crate) fn widen_types(&mut self, problem: &mut Problem<'_>) {
         if problem.dims.len() > DIMS {
             return;
@@ -171,8 +171,8 @@ impl State {
         }
     }
 
-    /// Gives up types, the dearest first, where all together could exceed a limit: each claim of a NodePool keeps equally
-    /// many, as many as the limits allow. Says whether they are within the limits then.
+    /// Drops types, the most expensive first, where all claims together could exceed a limit: each claim of a NodePool keeps
+    /// equally many, as many as the limits allow. Returns whether they are within the limits then.
     #[must_use]
     pub(crate) fn keep_within_limits(&mut self, problem: &mut Problem<'_>) -> bool {
         let mut within = true;
@@ -216,7 +216,7 @@ impl State {
         within
     }
 
-    /// Whether every claim could still be launched as it says: with the distinct values that `minValues` demand, and from the
+    /// Whether every claim can still be launched as stated: with the distinct values that `minValues` requires, and from the
     /// reservations that it holds.
     pub(crate) fn is_launchable(&self, problem: &mut Problem<'_>) -> bool {
         let mut known: Map<(usize, SetId, &Bits), bool> = Map::default();

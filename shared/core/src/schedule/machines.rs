@@ -1,4 +1,4 @@
-//! Machines that exist: what counts on them, and what room they have.
+//! Existing machines: what topology counts on them, and their free resources.
 
 use super::builder::ProblemBuilder;
 use super::catalog::Dims;
@@ -20,7 +20,7 @@ fn is_offered(builder: &ProblemBuilder<'_>, node: &StateNode) -> bool {
     !node.marked_for_deletion && (builder.reusable || !is_candidate())
 }
 
-/// What each machine contributes to topology, by position in the input. `in_pass` are pods that are being placed.
+/// What each machine contributes to topology, by position in the input. `in_pass` are the pods that are being placed.
 pub(crate) fn counted(builder: &mut ProblemBuilder<'_>, in_pass: &BTreeSet<*const Pod>) -> Vec<CountedMachine> {
     let input = builder.input;
     let mut out = Vec::with_capacity(input.nodes.len());
@@ -33,7 +33,7 @@ pub(crate) fn counted(builder: &mut ProblemBuilder<'_>, in_pass: &BTreeSet<*cons
             if in_pass.contains(&std::ptr::from_ref(pod)) {
                 continue;
             }
-            // A pod on its way out is not counted any more, but repels others until it is gone.
+            // A terminating pod is no longer counted but repels others until it is gone.
             if !pod.metadata.is_deleting() {
                 *by_labels.entry(builder.groups.labels(&pod.metadata.namespace, &pod.metadata.labels)).or_insert(0) += 1;
             }
@@ -50,7 +50,7 @@ pub(crate) fn counted(builder: &mut ProblemBuilder<'_>, in_pass: &BTreeSet<*cons
     out
 }
 
-/// The label keys that somebody asks about; others do not tell machines apart.
+/// The label keys that some constraint mentions; others make no difference between machines.
 pub(crate) fn relevant_keys(builder: &ProblemBuilder<'_>, classes: &[Class], groups: &[Group]) -> BTreeSet<Key> {
     let mut sets: BTreeSet<SetId> = BTreeSet::new();
     for class in classes {
@@ -62,7 +62,7 @@ pub(crate) fn relevant_keys(builder: &ProblemBuilder<'_>, classes: &[Class], gro
     asked.chain(groups.iter().map(|g| g.key)).collect()
 }
 
-/// The machines that take pods, initialized ones first, then by name.
+/// The machines that accept pods, initialized ones first, then by name.
 pub(crate) fn build(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Pod], relevant: &BTreeSet<Key>) -> Vec<Machine> {
     let input = builder.input;
     let mut order: Vec<usize> = (0..input.nodes.len()).filter(|n| is_offered(builder, &input.nodes[*n])).collect();
@@ -80,7 +80,7 @@ fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>]
     let mut all = from_labels(node.labels());
     all.replace(labels::HOSTNAME.to_owned(), crate::requirements::Allowed::one(node.hostname().to_owned()));
     let taints = node.simulated_taints();
-    // As on new machines: a daemon comes wherever the kube-scheduler may put it.
+    // As on new machines: a daemon runs wherever the kube-scheduler may place it.
     let hard: Vec<_> = taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule).cloned().collect();
     let mut awaited = Resources::new();
     for (pod, terms, asks) in daemons {
@@ -124,8 +124,8 @@ fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>]
     }
 }
 
-/// Whether a simulation leaves the node alone: because it is young, or because its NodePool wants that for a while after its last
-/// pod event.
+/// Whether a simulation spares the node: because it has not initialized, or because `consolidateAfter` has not passed since its
+/// last pod event.
 fn is_spared(builder: &ProblemBuilder<'_>, node: &StateNode) -> bool {
     let input = builder.input;
     let Some(simulation) = &builder.options.simulation else { return false };

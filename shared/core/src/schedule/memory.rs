@@ -1,8 +1,8 @@
-//! What earlier passes found out: pods without a place, and the world that left them without. As long as nothing has
-//! changed that could find them one, they are not evaluated again.
+//! What earlier passes found out: the pods that they could not place, and the state of the cluster at the time. While nothing
+//! has changed that could help such a pod, it is not evaluated again.
 //!
-//! Only changes for the better count: a node that fills up gives nobody a place. What a pod asks of other pods, and what
-//! these leave of a limit, changes with every pod, so such pods are also held against the pods there are.
+//! Only improvements count: a node that fills up helps no pod. What a pod requires of other pods, and how much of a limit they
+//! leave, changes with every pod, so such pods are also compared with the pods of the cluster.
 
 use super::input::{Input, Options, Settled};
 use super::plan::Plan;
@@ -17,51 +17,51 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Pod;
 use whittle_api::{ClusterObjects, conditions};
 
-/// More nodes than this are remembered as one number: any change on any of them then counts.
+/// Above this number, all nodes are remembered as one hash: a change of any node then counts.
 const NODES_MAX: usize = 1000;
-/// More pods than this are not remembered; the others are evaluated every time.
+/// Pods beyond this number are not remembered but evaluated every time.
 const PODS_MAX: usize = 2000;
-/// More different reasons than this are not remembered.
+/// Reasons beyond this number are not remembered.
 const REASONS_MAX: usize = 100;
-/// Longer texts are cut.
+/// Longer messages are truncated.
 const MESSAGE_MAX: usize = 600;
 
-/// The memory of one cluster. It may be lost at any time: the next pass is then only longer.
+/// The memory of one cluster. It may be lost at any time: the next pass then only takes longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// Of everything that is neither a node nor a pod.
+    /// Hash of everything except nodes and pods.
     general: u64,
-    /// Of all pods, as other pods' wishes see them.
+    /// Hash of all pods, as far as the constraints of other pods see them.
     neighbours: u64,
-    /// By node; empty where there are too many.
+    /// By node; empty with more than `NODES_MAX` nodes.
     rooms: BTreeMap<String, NodeRoom>,
-    /// Of all nodes, where there are too many for `rooms`.
+    /// Hash of all nodes, where `rooms` is empty.
     nodes: u64,
-    /// What was said, each once: many pods have few reasons.
+    /// The distinct reasons: many pods share few of them.
     said: Vec<StoredReason>,
     /// By uid.
     pods: BTreeMap<String, StoredPod>,
 }
 
-/// A reason: category and text.
+/// A reason: category and message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct StoredReason(String, String);
 
-/// Of a pod that had no place: a hash of all that scheduling sees of it, whether its place depends on other pods, and
-/// what was said, as a position.
+/// A pod that had no place: a hash of everything that scheduling sees of it, whether its placement depends on other pods, and
+/// the position of its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct StoredPod(u64, bool, usize);
 
-/// What a node has left.
+/// The free capacity of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct NodeRoom {
-    /// Of labels, taints and capacity.
+    /// Hash of labels, taints and capacity.
     is: u64,
-    /// Milli amounts that are free, by resource.
+    /// Free amounts in milli-units, by resource.
     free: BTreeMap<String, i64>,
-    /// Of host ports and volumes in use.
+    /// Hashes of the host ports and volumes in use.
     used: BTreeSet<u64>,
 }
 
@@ -90,7 +90,7 @@ impl Hash {
 }
 
 impl Memory {
-    /// The pods of `input` that an earlier pass left without a place and that nothing since could have helped, for
+    /// The pods of `input` that an earlier pass could not place and that no change since could have helped, for
     /// [`Options::settled`].
     #[must_use]
     pub fn settled(&self, input: &Input<'_>, options: &Options) -> BTreeMap<String, Settled> {
@@ -106,7 +106,7 @@ impl Memory {
         input.objects.pods.iter().filter(|pod| pods::is_provisionable(pod)).filter_map(|pod| still(&pod)).collect()
     }
 
-    /// What to remember after a pass: `plan` is what [`super::solve`] made of `input`.
+    /// What to remember after a pass, where `plan` is the result of [`super::solve`] for `input`.
     #[must_use]
     pub fn after(input: &Input<'_>, options: &Options, plan: &Plan) -> Self {
         let by_uid: BTreeMap<&str, &Pod> = input.objects.pods.iter().map(|pod| (pod.metadata.uid.as_str(), pod)).collect();
@@ -115,8 +115,8 @@ impl Memory {
         for left in plan.left_out.iter().filter(|left| is_lasting(&left.reason)).take(PODS_MAX) {
             let Some(pod) = by_uid.get(left.pod.uid.as_str()) else { continue };
             let mut message = left.reason.to_string();
-            // What is left of a limit depends on what other pods needed of it in the same pass. All reasons of that kind say
-            // so; of one that was cut when it was kept it is not known.
+            // What remains of a limit depends on what other pods of the same pass used. Every reason of that kind mentions the
+            // limit; of a truncated message it is unknown.
             let shares = message.contains("limit") || message.ends_with('…');
             if let Some((end, _)) = message.char_indices().nth(MESSAGE_MAX) {
                 message.truncate(end);
@@ -144,7 +144,7 @@ impl Memory {
         Self { general: general(input, options), neighbours: neighbours(input), rooms, nodes, said, pods }
     }
 
-    /// Whether some node offers more than it did, or one is gone (which gives limits and domains back).
+    /// Whether some node has more free capacity than before, or a node was removed, which frees limits and domains.
     fn has_more_room(&self, input: &Input<'_>) -> bool {
         if input.nodes.len() > NODES_MAX || self.rooms.is_empty() {
             return self.nodes != if input.nodes.is_empty() { 0 } else { all_nodes(input) };
@@ -162,7 +162,7 @@ impl Memory {
     }
 }
 
-/// Reasons that hold until something changes; others are gone with the pass.
+/// Whether a reason holds until something changes; the others end with the pass.
 fn is_lasting(reason: &Reason) -> bool {
     let passed = matches!(reason, Reason::Pools(said) if said.iter().any(|says| matches!(says.cause, Cause::TurnPassed)));
     !passed
@@ -172,7 +172,7 @@ fn is_lasting(reason: &Reason) -> bool {
         )
 }
 
-/// Everything that scheduling sees of a pod.
+/// A hash of everything that scheduling sees of a pod.
 fn pod_hash(pod: &Pod) -> u64 {
     let mut hash = Hash::new();
     hash.text(&pod.metadata.namespace).object(&pod.metadata.labels).object(&pod.metadata.owner_references).object(&pod.spec);
@@ -185,7 +185,7 @@ fn depends_on_other_pods(pod: &Pod) -> bool {
     !pod.spec.topology_spread_constraints.is_empty() || affinity.is_some_and(|a| a.pod_affinity.is_some() || a.pod_anti_affinity.is_some())
 }
 
-/// All pods as others' wishes see them: labels and whereabouts.
+/// A hash of all pods as the constraints of others see them: labels and location.
 fn neighbours(input: &Input<'_>) -> u64 {
     let of = |pod: &Pod| {
         let mut hash = Hash::new();
@@ -247,7 +247,7 @@ fn sorted<T>(list: &[T], key: impl Fn(&T) -> String) -> Vec<&T> {
     out
 }
 
-/// What can be bought: types with their room, offerings with price, stock and free reservations.
+/// A hash of what can be bought: types with their capacity, offerings with price, availability and free reservations.
 fn catalog(types: &[InstanceType]) -> u64 {
     let mut hash = Hash::new();
     for t in types {

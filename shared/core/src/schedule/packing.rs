@@ -1,4 +1,4 @@
-//! Several ways of packing compete; the reference's own is always among them, so that no plan is worse than its.
+//! Several packings compete; Karpenter's own is always among them, so that no plan is worse than that.
 
 use super::affinity_check;
 use super::aim::Aim;
@@ -21,14 +21,14 @@ use std::collections::BTreeSet;
 use whittle_api::objective::Objective;
 use whittle_units::Price;
 
-/// With an effort of one, the improvement of a packing may take this much work, and this part of what the packing took.
+/// With an effort of one, improving a packing may take this much work, plus the packing's own work divided by this.
 const WORK_MIN: u64 = 70_000;
 const WORK_DIVISOR: u64 = 2;
-/// With more pods than this, other ways are only tried until all pods have a place, but for one that fills machines up where that
-/// could save many: the work is better spent on improving.
+/// With more pods than this, other strategies are only tried until all pods have a place, except one that fills machines up
+/// where that could save many: the work is better spent on improving.
 const STRATEGY_PODS_MAX: usize = 4_000;
 
-/// The name of the reference's packing.
+/// The name of Karpenter's packing.
 const KARPENTER: &str = "first fit";
 
 /// A packing that competes.
@@ -40,14 +40,14 @@ pub(crate) struct Candidate {
     pub(crate) outcome: Outcome,
 }
 
-/// What a packing fails in, the gravest first.
+/// What a packing fails to do, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Shortfall {
-    /// Pods that there are without a place where they may be.
+    /// Existing pods without a place, or misplaced.
     real: usize,
-    /// The same, with those that a buffer only keeps room for.
+    /// The same, with the placeholder pods of buffers.
     all: usize,
-    /// Those of them that have a place where they may not be.
+    /// Those that are placed where their required affinity does not hold.
     misplaced: usize,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
     let mut outcome = karpenter_packing(problem, options, &queue, budget);
     let mut work = outcome.work;
     let mut packing = KARPENTER;
-    // What does not finish in one run is not worth a second look in the same run.
+    // A packing that does not finish within one run is not improved in that run.
     if options.packing == Packing::Best && outcome.unconsidered.is_empty() {
         let candidates = candidates(problem, options, &queue, outcome, &mut work);
         (packing, outcome) = match winner(problem, options, candidates, &mut work) {
@@ -75,7 +75,7 @@ pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
             None => (KARPENTER, karpenter_packing(problem, options, &queue, budget)),
         };
     }
-    // Nobody asks what a simulation could cost at least, and there are many of them.
+    // Simulations are frequent and do not need a bound.
     let bound = options.simulation.is_none().then(|| lower_bound(problem, &outcome, false));
     let besides = bound.and_then(|_| besides(problem, options, &outcome));
     let mut plan = finish::plan(problem, options, &outcome);
@@ -89,13 +89,13 @@ pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
         let before = &options.cursor.considered;
         let considered: BTreeSet<String> =
             queue.iter().filter(|entry| !unconsidered.contains(&entry.pod) || before.contains(&uid(entry))).map(uid).collect();
-        // The round ends when every pod has had its turn; the next one starts afresh.
+        // The round ends when every pod has been considered; the next one starts from the beginning.
         plan.cursor = (considered.len() < queue.len()).then_some(Cursor { considered });
     }
     plan
 }
 
-/// What the machines of a plan cost besides, and the bound with it, where both count.
+/// The other costs of a plan's machines, and the bound with them, under the objective that counts both.
 fn besides(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Option<Besides> {
     if options.objective != Objective::Balanced || options.packing == Packing::Reference {
         return None;
@@ -104,21 +104,21 @@ fn besides(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> O
     Some(Besides { cost: each.sum(), lower_bound: lower_bound(problem, outcome, true) })
 }
 
-/// The reference's own packing.
+/// Karpenter's own packing.
 fn karpenter_packing(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], budget: u64) -> Outcome {
     PackingRun::new(problem, options, PackingOptions::KARPENTER, Choice::FewestPods, budget).run(queue)
 }
 
-/// The reference's packing and its rivals, as far as they finish within the budget.
+/// Karpenter's packing and its competitors, as far as they finish within the budget.
 fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], karpenter: Outcome, work: &mut u64) -> Vec<Candidate> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
-    // Where the rules of the reference leave open who comes first, every plan may do as it does (ADR 0019).
+    // Where Karpenter's rules leave open which pod comes first, every plan may do as Karpenter does (ADR 0019).
     let tolerated = affinity_check::misplaced(problem, &karpenter.state);
     let least = Shortfall::of(problem, &karpenter, &tolerated);
     let none = BTreeSet::new();
     let (mut fewest, left) = (least, Shortfall::of(problem, &karpenter, &none));
     let strategies = strategies(&karpenter);
-    // Where pods that repel each other need most of the machines anyway, there is little to fill up.
+    // Where pods with anti-affinity need most of the machines anyway, there is little to fill up.
     let fills = fewest_machines(problem, &karpenter) * 2 < karpenter.state.claims.len();
     let mut out = vec![Candidate { name: KARPENTER, narrow: false, shortfall: least, outcome: karpenter }];
     for strategy in strategies {
@@ -154,10 +154,10 @@ pub(crate) fn all_candidates(problem: &mut Problem<'_>, options: &Options) -> Ve
     candidates(problem, options, &queue, karpenter, &mut 0)
 }
 
-/// The cheapest of the field, improved, that breaks nothing that was settled; the next best if it does.
+/// The cheapest candidate, improved, that is still valid; the next best if it is not.
 pub(crate) fn winner(problem: &mut Problem<'_>, options: &Options, candidates: Vec<Candidate>, work: &mut u64) -> Option<Candidate> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
-    // Where the reference's packing competes, nothing that is dearer by the hour wins.
+    // If Karpenter's packing competes, nothing with a higher hourly price wins.
     let karpenter = candidates.iter().find(|candidate| candidate.name == KARPENTER);
     let most = karpenter.map(|karpenter| cost(problem, options.objective, &karpenter.outcome).price);
     let mut priced = Vec::with_capacity(candidates.len());
@@ -168,7 +168,7 @@ pub(crate) fn winner(problem: &mut Problem<'_>, options: &Options, candidates: V
             priced.push((cost.all, candidate));
         }
     }
-    // Stable: of equals the first way, which is the reference's where it is among them.
+    // Stable: of equals the first strategy, which is Karpenter's if it competes.
     priced.sort_by_key(|(all, _)| *all);
     priced.into_iter().map(|(_, candidate)| candidate).find_map(|mut candidate| {
         let state = &mut candidate.outcome.state;
@@ -182,14 +182,14 @@ pub(crate) fn winner(problem: &mut Problem<'_>, options: &Options, candidates: V
     })
 }
 
-/// Brings what buffers only keep room for to the end, as it stands in the queue.
+/// Moves the placeholder pods of buffers to the end, as they are in the queue.
 fn real_first(problem: &Problem<'_>, order: &mut [Entry]) {
     if problem.queue.last().is_some_and(|entry| is_virtual(problem.pods[entry.pod])) {
         order.sort_by_key(|entry| is_virtual(problem.pods[entry.pod]));
     }
 }
 
-/// Spends some more work on a better packing, within the budget.
+/// Spends some work on improving the packing, within the budget.
 fn improve(problem: &mut Problem<'_>, options: &Options, outcome: &mut Outcome, budget: u64) -> u64 {
     if options.simulation.is_some() || options.effort == 0 {
         return 0;
@@ -200,7 +200,7 @@ fn improve(problem: &mut Problem<'_>, options: &Options, outcome: &mut Outcome, 
     keep.map_or(0, |keep| repack::improve(problem, state, keep, options.objective, share.min(budget)))
 }
 
-/// The queue, with those last that had their turn in this round.
+/// The queue, with the pods that were considered in this round at the end.
 fn queue_from_cursor(problem: &Problem<'_>, cursor: &Cursor) -> Vec<Entry> {
     let mut queue = problem.queue.clone();
     if !cursor.considered.is_empty() {
@@ -209,7 +209,7 @@ fn queue_from_cursor(problem: &Problem<'_>, cursor: &Cursor) -> Vec<Entry> {
     queue
 }
 
-/// One way of packing.
+/// A way of packing.
 struct Strategy {
     name: &'static str,
     packing_options: PackingOptions,
@@ -217,20 +217,21 @@ struct Strategy {
     order: Order,
 }
 
-/// In which order pods are placed.
+/// The order in which pods are placed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     Queue,
-    /// By the largest share of what all pods together ask for.
+    /// By the largest share of the total requests of all pods.
     Largest,
-    /// Those first that the fewest instance types have a place for: who is less choosy finds another.
+    /// Pods that fit on the fewest instance types first: less constrained pods find other types.
     FewestTypes,
-    /// Pods that repel others on a machine first: they need a machine each, which the others may fill.
+    /// Pods with anti-affinity by host first: they need a machine each, which other pods may fill.
     Repelling,
-    /// Pods that repel others anywhere first, which need a domain that is empty still; then whatever else is bound to other pods: who is
-    /// not finds a place beside them.
+    /// Pods with any anti-affinity first, which need an empty domain; then pods with other topology constraints; pods without
+    /// constraints fit next to them.
     Constrained,
-    /// Largest first, but so that those placed so far ask for about the same share of each resource: they fill a machine in all.
+    /// Largest first, but balanced so that the pods placed so far request about the same share of each resource: together they
+    /// fill a machine.
     Blended,
 }
 
@@ -301,14 +302,15 @@ impl Order {
     }
 }
 
-/// How a pod of the class is bound to others whatever wishes it gives up: 2 if it repels some, 1 by another rule, 0 not at all.
+/// How a pod of the class is constrained by other pods without its preferences: 2 by anti-affinity, 1 by another rule, 0 not at
+/// all.
 fn ties(problem: &Problem<'_>, class: &Class) -> u8 {
     let owned = class.relaxations.last().map(|relaxation| &relaxation.owned[..]).unwrap_or_default();
     let repels = owned.iter().any(|g| problem.groups[g.0 as usize].kind == GroupKind::Anti);
     if repels { 2 } else { u8::from(!owned.is_empty()) }
 }
 
-/// The queue, by turns from those that ask most for one resource and those that ask most for another.
+/// The queue, alternating between pods that request most of one resource and pods that request most of another.
 fn blended(problem: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i128]) -> Vec<Entry> {
     let parts = |entry: &Entry| {
         let requests = &problem.classes[entry.class.0 as usize].requests;
@@ -333,7 +335,7 @@ fn blended(problem: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i12
     out
 }
 
-/// How many instance types, of all NodePools, have a place for a pod of the class alone.
+/// How many instance types, over all NodePools, fit one pod of the class alone.
 fn choices(problem: &mut Problem<'_>, class: usize) -> usize {
     let class = std::rc::Rc::clone(&problem.classes[class]);
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
@@ -350,14 +352,14 @@ fn choices(problem: &mut Problem<'_>, class: usize) -> usize {
     count
 }
 
-/// What the new machines cost by the hour, and with what they cost besides and what they risk.
+/// What the new machines cost per hour, and the same with their other costs and risks.
 #[derive(Clone, Copy)]
 struct Cost {
     price: u128,
     all: u128,
 }
 
-/// What a claim risks for which hardly a type is left, as a part of its price: it may be refused, or interrupted, as a whole.
+/// The risk of a claim with hardly any types left, as a share of its price: its launch may fail, or it may be interrupted.
 const RISK: f64 = 0.25;
 
 fn cost(problem: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> Cost {
@@ -376,7 +378,7 @@ fn cost(problem: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> C
     out
 }
 
-/// A claim that holds reservations is pinned to them.
+/// The price of a claim that holds reservations and is pinned to them.
 fn reserved_price(problem: &Problem<'_>, claim: &Claim) -> Option<u64> {
     let kinds = problem.catalogs[problem.pools[claim.pool].catalog]
         .kinds

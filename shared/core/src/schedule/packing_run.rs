@@ -1,4 +1,4 @@
-//! One run over the queue: what its parts share.
+//! The state that one run over the queue shares between first fit and cheapest fit.
 
 use super::aim::{Aim, Aims};
 use super::bits::Bits;
@@ -12,28 +12,29 @@ use super::problem::Problem;
 use super::state::{Claim, Fit, State};
 use super::topology::TopologyQuery;
 
-/// How a solve ended.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) state: State,
-    /// Pods without a place, in queue order, with whether it was reserved capacity that they wait for.
+    /// Pods without a place, in queue order, with the last error.
     pub(crate) unplaced: Vec<(Entry, Option<FitError>)>,
-    /// Pods that the budget left no time for.
+    /// Pods that the budget did not suffice for.
     pub(crate) unconsidered: Vec<Entry>,
     pub(crate) work: u64,
 }
 
-/// With more kinds of open machines than this, each machine is asked on its own.
+/// With more distinct requirement sets of open claims than this, each claim is checked on its own.
 const SETS_MAX: usize = 64;
 
-/// Which open machine takes a pod.
+/// Which open claim takes a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// The one with the fewest pods, as the reference has it.
+    /// The one with the fewest pods, as in Karpenter.
     FewestPods,
-    /// The one that becomes least dearer; a new one if that is cheaper still.
+    /// The one whose price grows least; a new one if that is cheaper.
     Cheapest,
-    /// The same, but what a machine is aimed at counts as bought from the start: it is filled before another is opened.
+    /// The same, but the type that a claim is filled up to counts as bought from the start: it is filled before another is
+    /// opened.
     Aimed(Aim),
 }
 
@@ -43,45 +44,45 @@ pub(crate) struct PackingRun<'s, 'a> {
     pub(crate) options: &'s Options,
     pub(crate) packing_options: PackingOptions,
     pub(crate) state: State,
-    /// What the meter had counted before.
+    /// The meter's ticks at the start.
     pub(crate) started: u64,
     pub(crate) budget: u64,
     pub(crate) choice: Choice,
-    /// What is known of the prices of open machines, for [`Choice::Cheapest`].
+    /// Prices of open claims, for [`Choice::Cheapest`].
     pub(crate) prices: PriceCache,
-    /// What types machines are filled up to, for [`Choice::Aimed`].
+    /// The types that claims are filled up to, for [`Choice::Aimed`].
     pub(crate) aims: Aims,
-    /// Machines that exist and take pods.
+    /// Existing machines that accept pods.
     pub(crate) open_machines: Bits,
-    /// Machines already asked for in the order in which the reference tries them, each after the pods that it has.
+    /// Open claims in the order in which Karpenter tries them, each after its number of pods.
     pub(crate) karpenter_order: Vec<(u64, usize)>,
-    /// By machine to be asked for: the most that one of its types has left.
+    /// By open claim: the most that one of its types has left.
     pub(crate) headroom: HeadroomCache,
 }
 
-/// What is known of the prices of open machines.
+/// Prices of open claims.
 #[derive(Debug, Default)]
 pub(crate) struct PriceCache {
     /// By claim: the price of its cheapest type.
     pub(crate) price: Vec<u64>,
-    /// By claim: what its cheapest type has left, one stretch of dimensions after the other.
+    /// By claim: what its cheapest type has left, with all dimensions of a claim in a row.
     pub(crate) spare: Vec<i64>,
     /// Claims with so little left that no pod of the pass fits without a larger type.
     pub(crate) full: Bits,
-    /// By dimension: the least that any pod of the pass asks for.
+    /// By dimension: the smallest request of any pod of the pass.
     pub(crate) least: Vec<i64>,
-    /// By form: where to go on looking.
+    /// By relaxation: where the next search starts.
     pub(crate) window: Map<usize, usize>,
-    /// By form: the price of a machine of its own.
+    /// By relaxation: the price of a machine for one pod alone.
     pub(crate) price_alone: Map<usize, u64>,
 }
 
-/// By machine to be asked for, the most that one of its types has left in each dimension: who asks for more need not look.
+/// By open claim: the most that one of its types has left in each dimension, so that a larger request needs no further check.
 #[derive(Debug, Default)]
 pub(crate) struct HeadroomCache(Vec<i64>);
 
 impl HeadroomCache {
-    /// Whether there is certainly no room on machine `at`.
+    /// Whether claim `at` certainly has no room.
     pub(crate) fn rules_out(&self, at: usize, requests: &[i64]) -> bool {
         let dims = requests.len();
         let left = self.0.get(at * dims..(at + 1) * dims).unwrap_or_default();
@@ -136,7 +137,7 @@ impl<'s, 'a> PackingRun<'s, 'a> {
         self.meter().since(self.started)
     }
 
-    /// Whether a claim would lose so many types that it becomes brittle.
+    /// Whether the claim would lose too many types.
     pub(crate) fn leaves_too_few_types(&mut self, at: usize, fit: &Fit) -> bool {
         let catalog = self.problem.pools[self.state.claims[at].pool].catalog;
         let view = self.problem.view(catalog, fit.set);
@@ -144,7 +145,7 @@ impl<'s, 'a> PackingRun<'s, 'a> {
         fit.types.count() < keep && self.state.claims[at].types.count() >= keep
     }
 
-    /// The open machines in whose domains topology may let the pod; nothing where that does not tell them apart.
+    /// The open claims in whose domains topology may allow the pod; `None` if that does not distinguish them.
     pub(crate) fn open_by_topology(&self, relaxation: &Relaxation) -> Option<Bits> {
         let by_key = |id: &GroupId| !self.problem.groups[id.0 as usize].by_host;
         if self.state.by_set.len() > SETS_MAX || !relaxation.owned.iter().chain(&relaxation.repelled_by).any(by_key) {

@@ -1,4 +1,4 @@
-//! From pods to classes: who takes part, what each asks, and which of them are alike.
+//! From pods to classes: which pods take part, what each requires, and which of them are equivalent.
 
 use super::builder::{Candidate, ProblemBuilder};
 use super::catalog::Dims;
@@ -23,11 +23,11 @@ use whittle_api::k8s::{Affinity, Container, Pod, PodSpec, Toleration, TopologySp
 use whittle_api::labels;
 use whittle_units::Resources;
 
-/// The pods to place, and those refused beforehand with the machine that they leave only in a simulation.
+/// The pods to place, and those rejected beforehand with the machine that they leave only in a simulation.
 pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (Vec<Candidate<'a>>, Vec<(Option<usize>, LeftOut)>) {
     let input = builder.input;
     let objects = input.objects;
-    // At once as large as it may become: it would be copied many times.
+    // Allocated at full size, to avoid copying it as it grows.
     let mut out = Vec::with_capacity(objects.pods.len() + input.virtual_pods.len());
     let mut refused = Vec::new();
     for pod in objects.pods.iter().filter(|p| pods::is_provisionable(p)) {
@@ -65,12 +65,12 @@ pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (Vec<Candidate<'a>>, 
     (out, refused)
 }
 
-/// A pod that is refused before solving.
+/// A pod that is rejected before solving.
 fn refuse(pod: &Pod, reason: Reason) -> LeftOut {
     LeftOut { pod: PodRef::of(pod), reason }
 }
 
-/// All faults of a pending pod, in the order in which they are looked for.
+/// All faults of a pending pod, in a fixed order.
 fn faults(builder: &ProblemBuilder<'_>, pod: &Pod) -> Vec<String> {
     let mut out = Vec::new();
     if opts_out(&pod.spec) {
@@ -85,13 +85,13 @@ fn faults(builder: &ProblemBuilder<'_>, pod: &Pod) -> Vec<String> {
     out
 }
 
-/// Terms about other pods, and spread constraints, that one pod may have: each is counted over all pods, and again for
-/// every wish that is dropped. Real pods have a handful.
+/// The maximum of terms about other pods and spread constraints of one pod: each is counted over all pods, and again for every
+/// relaxation. Real pods have a handful.
 const POD_TERMS_MAX: usize = 1000;
-/// Terms about nodes that one pod may have.
+/// The maximum of node affinity terms of one pod.
 const NODE_TERMS_MAX: usize = 5000;
 
-/// A pod with more terms than anybody means is not worth the time of all others.
+/// A pod with an absurd number of terms must not take the time of all others.
 fn overloaded(spec: &PodSpec) -> Option<String> {
     let affinity = spec.affinity.as_ref();
     let near = affinity.into_iter().flat_map(|a| a.pod_affinity.iter().chain(&a.pod_anti_affinity));
@@ -102,8 +102,8 @@ fn overloaded(spec: &PodSpec) -> Option<String> {
     over(about_pods, POD_TERMS_MAX, "terms about other pods").or_else(|| over(terms, NODE_TERMS_MAX, "terms of node affinity"))
 }
 
-/// Whether the pod wants no node of ours: what it asks of the NodePool's label, its heaviest wish included, comes to
-/// `DoesNotExist`, and not only because its demands contradict each other.
+/// Whether the pod excludes all NodePools: its requirement on the NodePool label, including its heaviest preference, is
+/// `DoesNotExist`, and not merely because its requirements contradict each other.
 fn opts_out(spec: &PodSpec) -> bool {
     let full = requirements_of(spec, PreferencePolicy::Respect);
     if full.get(labels::NODE_POOL).is_none_or(|a| a.operator() != Operator::DoesNotExist) {
@@ -116,7 +116,8 @@ fn opts_out(spec: &PodSpec) -> bool {
     preferred.into_iter().chain(first).any(|term| term_requirements(term).get(labels::NODE_POOL).is_some_and(is_excluding))
 }
 
-/// What a pod asks of its node's labels: selector and first required term, with the heaviest preference if wishes count.
+/// The pod's requirements on node labels: its node selector and first required term, with the heaviest preference if
+/// preferences count.
 pub(crate) fn requirements_of(spec: &PodSpec, policy: PreferencePolicy) -> Requirements {
     let mut reqs = from_selector(&spec.node_selector);
     let Some(affinity) = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()) else { return reqs };
@@ -131,10 +132,10 @@ pub(crate) fn requirements_of(spec: &PodSpec, policy: PreferencePolicy) -> Requi
     reqs
 }
 
-/// What says what a pod takes.
+/// The source of a pod's requests.
 #[derive(PartialEq, Eq, Hash)]
 enum RequestSource<'a> {
-    /// Its only container, which no status speaks of, and nothing else.
+    /// Its only container, whose status does not change its requests; nothing else adds to them.
     OneContainer(&'a Resources),
     Sum(Resources),
 }
@@ -168,14 +169,14 @@ struct PodShape<'a> {
     resource_claims: bool,
 }
 
-/// Classes while they are being made.
+/// The classes while they are built.
 pub(crate) struct Classes {
     pub(crate) list: Vec<Class>,
     /// By pod: its class.
     pub(crate) of: Vec<ClassId>,
 }
 
-/// Joins equal pods.
+/// Puts equal pods into one class.
 pub(crate) fn classes(builder: &mut ProblemBuilder<'_>, candidates: &[Candidate<'_>]) -> Classes {
     let mut out = Classes { list: Vec::new(), of: Vec::with_capacity(candidates.len()) };
     let mut known: Map<Hashed<PodShape<'_>>, ClassId> = Map::default();
@@ -238,7 +239,7 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, n
     let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
     let repels = anti.map(|a| &a.required[..]).unwrap_or_default();
     let namespaces = &builder.input.objects.namespaces;
-    // Where its owner can go does not bound where a pod that it repels may.
+    // The domains that the owner can reach do not restrict where a pod that it repels may go.
     let mut repels: Vec<GroupId> =
         repels.iter().map(|t| builder.groups.term(GroupKind::Inverse, t, shape.namespace, None, namespaces, &mut builder.names)).collect();
     repels.dedup();
@@ -293,7 +294,8 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
     Relaxation { id: 0, full, strict, host, labels, tolerations, owned, repelled_by: Vec::new(), volatile: false }
 }
 
-/// The alternatives of which a node must satisfy one to count for the pod's spread: its selector with each required term.
+/// The alternatives of which a node must satisfy one to count for the pod's spread constraints: its node selector with each
+/// required term.
 fn node_filter(builder: &mut ProblemBuilder<'_>, spec: &PodSpec) -> Vec<SetId> {
     if spec.topology_spread_constraints.is_empty() {
         return Vec::new();
@@ -314,7 +316,7 @@ fn node_filter(builder: &mut ProblemBuilder<'_>, spec: &PodSpec) -> Vec<SetId> {
         .collect()
 }
 
-/// The resources that anything asks for or limits, as dimensions.
+/// All resources that are requested or limited, as dimensions.
 pub(crate) fn dims(classes: &[Class], daemons: &[Pod], input: &Input<'_>) -> Dims {
     let mut dims = Dims::default();
     for name in ["cpu", "memory", "pods"] {
@@ -340,7 +342,8 @@ pub(crate) fn dims(classes: &[Class], daemons: &[Pod], input: &Input<'_>) -> Dim
     dims
 }
 
-/// A class, compared by all that placing its pods sees. What selects its labels, and what these repel, says all of them.
+/// A class, compared by everything that placing its pods depends on. Its labels matter only through the groups that select
+/// them.
 struct ClassIdentity<'c>(&'c Class);
 
 impl ClassIdentity<'_> {
@@ -374,14 +377,14 @@ impl Hash for ClassIdentity<'_> {
 }
 
 impl Classes {
-    /// Turns the classes' requests into vectors.
+    /// Converts the classes' requests into vectors.
     pub(crate) fn measure(&mut self, dims: &Dims) {
         for class in &mut self.list {
             class.requests = dims.vector(&class.asks);
         }
     }
 
-    /// Tells each class which groups count it and which repel it.
+    /// Sets the groups that count each class and those that repel it.
     pub(crate) fn join(&mut self, groups: &[Group], selecting: &SelectingGroups) {
         for class in &mut self.list {
             if let Some(by) = selecting.by(class.labels) {
@@ -397,8 +400,8 @@ impl Classes {
         }
     }
 
-    /// Makes one class of those that only their labels told apart, where no selector tells these apart. Jobs and stateful
-    /// sets label each of their pods differently.
+    /// Merges classes that differ only in labels, where no selector distinguishes them. Jobs and StatefulSets label each of
+    /// their pods differently.
     pub(crate) fn merge(&mut self) {
         let mut first: Map<Hashed<ClassIdentity<'_>>, usize> = Map::default();
         let mut now: Vec<usize> = Vec::with_capacity(self.list.len());
@@ -426,8 +429,8 @@ impl Classes {
         self.list = list;
     }
 
-    /// The pods in the order in which they are tried: large before small, old before young. What a buffer only keeps room
-    /// for comes after all pods that there are, but not where the reference's own packing is asked for.
+    /// The pods in the order in which they are tried: large before small, old before young. The placeholder pods of buffers
+    /// come last, except in Karpenter's own packing.
     pub(crate) fn queue(&self, candidates: &[Candidate<'_>], options: &Options) -> Vec<Entry> {
         let pretend: Vec<bool> = if options.packing == Packing::Reference {
             vec![false; candidates.len()]
@@ -449,7 +452,7 @@ impl Classes {
     }
 }
 
-/// A number for the beginning of a text: of two texts, the one with the smaller number comes first.
+/// The first eight bytes of a text as a number that sorts like the text.
 fn beginning(text: &str) -> u64 {
     let mut bytes = [0; 8];
     bytes.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);

@@ -1,4 +1,4 @@
-//! NodePools as templates of machines, and the topology domains that they could open.
+//! NodePools as templates of machines, and the topology domains that they could provide.
 
 use super::bits::Bits;
 use super::builder::ProblemBuilder;
@@ -27,7 +27,7 @@ pub(crate) struct DaemonGroup {
     pub(crate) ports: Vec<HostPort>,
 }
 
-/// A NodePool that can grow.
+/// A NodePool that can create nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool<'a> {
     pub(crate) source: &'a NodePool,
@@ -36,19 +36,19 @@ pub(crate) struct Pool<'a> {
     pub(crate) set: SetId,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) taints: TaintsId,
-    /// Types that its own requirements leave.
+    /// Types that its own requirements allow.
     pub(crate) types: Bits,
     pub(crate) daemons: Vec<DaemonGroup>,
-    /// By dimension, what its limits leave; `None` where there is no limit.
+    /// By dimension: what remains of its limits; `None` without a limit.
     pub(crate) limits: Vec<Option<i64>>,
     /// How many more machines it may have.
     pub(crate) node_limit: Option<i64>,
-    /// What each machine costs besides its price, in billionths of a dollar per hour.
+    /// What each machine costs on top of its price, in billionths of a dollar per hour.
     pub(crate) machine_cost: u64,
 }
 
 impl Pool<'_> {
-    /// Whether its limits name a resource that machines have.
+    /// Whether it limits a resource that machines have.
     pub(crate) fn is_limited(&self) -> bool {
         self.limits.iter().any(Option::is_some)
     }
@@ -61,11 +61,11 @@ pub(crate) struct CatalogSet {
     of: BTreeMap<usize, usize>,
 }
 
-/// A NodePool that nothing can be bought for.
+/// A NodePool without a usable instance type.
 #[derive(Clone, Debug)]
 pub(crate) struct UnusablePool<'a> {
     pub(crate) source: &'a NodePool,
-    /// Its catalog, its requirements and labels, and its taints; nothing when it is offered no type at all.
+    /// Its catalog, its requirements and labels, and its taints; `None` without any instance types.
     pub(crate) offered: Option<(usize, SetId, TaintsId)>,
 }
 
@@ -73,11 +73,11 @@ pub(crate) struct Pools<'a> {
     pub(crate) list: Vec<Pool<'a>>,
     /// In trial order.
     pub(crate) unusable: Vec<UnusablePool<'a>>,
-    /// Some NodePool was there, even if none is usable.
+    /// Whether there are any NodePools, usable or not.
     pub(crate) any: bool,
 }
 
-/// NodePools that may grow, heaviest first, then the last by name.
+/// NodePools that may create nodes, by descending weight, then descending name.
 pub(crate) fn ordered(pools: &[NodePool]) -> Vec<&NodePool> {
     let ready = |p: &&NodePool| conditions::find(&p.status.conditions, conditions::READY).is_none_or(|c| c.status == ConditionStatus::True);
     let mut out: Vec<&NodePool> = pools.iter().filter(|p| !p.is_static() && !p.metadata.is_deleting()).filter(ready).collect();
@@ -85,7 +85,7 @@ pub(crate) fn ordered(pools: &[NodePool]) -> Vec<&NodePool> {
     out
 }
 
-/// Makes the templates. A NodePool whose own requirements leave no type is dropped.
+/// Builds the templates. A NodePool whose own requirements allow no type is unusable.
 pub(crate) fn build<'a>(
     builder: &mut ProblemBuilder<'_>,
     pools: &[&'a NodePool],
@@ -140,12 +140,12 @@ pub(crate) fn build<'a>(
     Pools { list, unusable, any: !pools.is_empty() }
 }
 
-/// Whether `types` keep as many distinct values as every key demands.
+/// Whether `types` have the distinct values that every `minValues` requires.
 pub(crate) fn min_values_met(catalog: &Catalog, view: &View, types: &Bits) -> bool {
     view.min_values.iter().all(|(key, wanted)| catalog.distinct(*key, types) >= *wanted)
 }
 
-/// Groups the types by the daemons that would run on them. Daemons are taken to put up with soft taints.
+/// Groups the types by the daemons that would run on them. Daemons are assumed to tolerate soft taints.
 fn daemon_groups(
     builder: &mut ProblemBuilder<'_>,
     daemons: &[Pod],
@@ -178,7 +178,7 @@ fn daemon_groups(
     }
     let mut at: Map<&[usize], usize> = Map::default();
     let mut out: Vec<DaemonGroup> = Vec::new();
-    // Groups stand in the order of the list of types, as the claim's types do.
+    // Groups follow the order of the list of types, as the types of a claim do.
     let mut listed: Vec<usize> = types.iter().collect();
     listed.sort_by_key(|t| catalog.place[*t]);
     for t in listed {
@@ -198,7 +198,7 @@ fn daemon_groups(
     out
 }
 
-/// What a NodePool's limits leave beside its machines that stay.
+/// What remains of a NodePool's limits after its machines that stay.
 fn remaining_limits(builder: &ProblemBuilder<'_>, pool: &NodePool, dims: &Dims) -> (Vec<Option<i64>>, Option<i64>) {
     let input = builder.input;
     let mut left = pool.spec.limits.clone();
@@ -212,13 +212,13 @@ fn remaining_limits(builder: &ProblemBuilder<'_>, pool: &NodePool, dims: &Dims) 
     (dims.names.iter().map(|n| of(n).filter(|_| n != "nodes")).collect(), of("nodes"))
 }
 
-/// Which values topology keys could take on new machines, and under which taints.
+/// The values that topology keys could have on new machines, and the taints of the templates that provide them.
 pub(crate) struct TopologyDomains {
     values: BTreeMap<Key, BTreeMap<Val, Vec<TaintsId>>>,
 }
 
 impl TopologyDomains {
-    /// Whether anything can be bought, and in which limits, plays no part, not even where a NodePool can buy nothing at all.
+    /// Availability and limits are ignored, even of a NodePool without a usable type.
     pub(crate) fn of(pools: &Pools<'_>, catalogs: &[Catalog], groups: &[Group], builder: &ProblemBuilder<'_>) -> Self {
         let mut out = Self { values: BTreeMap::new() };
         let usable = pools.list.iter().map(|pool| (pool.catalog, pool.set, pool.taints));

@@ -1,4 +1,4 @@
-//! What soft wishes cost: the plan as it is beside one that ignores them.
+//! What preferences cost: the plan compared with one that ignores them.
 
 use super::input::{Input, Options, PreferencePolicy};
 use super::plan::Plan;
@@ -7,23 +7,22 @@ use crate::pods;
 use whittle_api::k8s::{Pod, TaintEffect};
 use whittle_units::Price;
 
-/// What wishes add to a plan.
+/// What preferences add to the cost of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WishCost {
-    /// Pods of the plan that wish for something.
+    /// Pods of the plan with preferences.
     pub pods: usize,
-    /// Per hour, of the plan that respects wishes.
+    /// Per hour, of the plan that respects preferences.
     pub price: Price,
-    /// Per hour, of one that does not.
+    /// Per hour, of a plan that ignores them.
     pub without: Price,
-    /// New machines of either.
+    /// The numbers of new machines of both.
     pub machines: (usize, usize),
 }
 
-/// What the wishes of the pods of `plan` cost, if dropping them all would place as many pods for less money.
+/// What the preferences of the pods of `plan` cost, if ignoring all of them would place as many pods for less money.
 ///
-/// Preferences come first by the rules, however dear: this is for saying so. Costs a second solve, and nothing where no
-/// pod wishes for anything.
+/// Preferences are respected whatever they cost; this only reports it. It takes a second solve, unless no pod has preferences.
 #[must_use]
 pub fn price_of_wishes(input: &Input<'_>, options: &Options, plan: &Plan) -> Option<WishCost> {
     if options.preferences == PreferencePolicy::Ignore || plan.claims.is_empty() {

@@ -1,7 +1,7 @@
-//! One moment, many questions: what if these machines were gone?
+//! Many simulations of one moment: what if these machines were removed?
 //!
-//! A consolidation pass asks that of every machine. The problem is built once with all machines in place; a question
-//! takes some of them out, puts their pods into the queue, and is solved. The answers are those of [`super::solve`].
+//! A consolidation pass asks that of every machine. The problem is built once with all machines in place; a question takes some
+//! of them out, puts their pods into the queue, and is solved. The answers equal those of [`super::solve`].
 
 use super::assemble::{self, ReusableProblem};
 use super::bits::Bits;
@@ -16,7 +16,7 @@ use super::solve::plan_without_pools;
 use super::topology::Counts;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The question in the making.
+/// A problem from which each question is derived.
 pub(crate) struct Prepared<'a> {
     input: &'a Input<'a>,
     options: &'a Options,
@@ -29,19 +29,19 @@ pub(crate) struct Prepared<'a> {
     refused: Vec<(Option<usize>, LeftOut)>,
     /// Counts with every pod where it is.
     counts: Vec<Counts>,
-    /// By NodePool: what its limits leave beside all machines.
+    /// By NodePool: what its limits leave next to all machines.
     limits: Vec<(Vec<Option<i64>>, Option<i64>)>,
     /// By name: position in the input.
     host_of: BTreeMap<&'a str, usize>,
     /// By position in the input: position among the machines.
     machine_of: Vec<Option<usize>>,
-    /// By position among the machines: whether it takes pending pods only.
+    /// By position among the machines: whether it accepts only pending pods when recent machines are spared.
     spared: Vec<bool>,
-    /// Whether the problem's machines say so.
+    /// Whether the problem's machines are marked so now.
     sparing: bool,
 }
 
-/// An entry with its place in the queue of all pods.
+/// An entry with its position in the queue of all pods.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
     rank: usize,
@@ -49,14 +49,14 @@ struct Ranked {
 }
 
 impl<'a> Prepared<'a> {
-    /// `options` are those of a simulation that spares recent machines; its candidates are ignored. Nothing where only a
-    /// solve from scratch gives the right answer.
+    /// `options` are those of a simulation that spares recent machines; its candidates are ignored. `None` if only a solve from
+    /// scratch gives the right answer.
     pub(crate) fn new(input: &'a Input<'a>, options: &'a Options) -> Option<Self> {
-        // Other packings compare pods of the question with all others.
+        // Other packings compare the pods of the question with all others.
         if options.packing != Packing::Reference || options.work_budget.is_some() {
             return None;
         }
-        // A pod that is ending counts for nobody where it is, and repels all the same: taking it out again is not worth it.
+        // A terminating pod is not counted where it runs but still repels others: undoing that is not worth the code.
         let repels = |pod: &whittle_api::k8s::Pod| pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_anti_affinity.is_some());
         if input.objects.pods.iter().any(|pod| pod.metadata.is_deleting() && repels(pod)) {
             return None;
@@ -98,13 +98,13 @@ impl<'a> Prepared<'a> {
         Some(out)
     }
 
-    /// Whether the question can be asked at all: its machines are known and stay otherwise.
+    /// Whether the question can be asked: all its machines are known and are not being deleted already.
     pub(crate) fn knows(&self, candidates: &BTreeSet<String>) -> bool {
         candidates.iter().all(|name| self.host_of.get(name.as_str()).is_some_and(|host| self.membership.offered(*host)))
     }
 
-    /// The plan without `candidates`, as a solve from scratch would find it. With `spare_recent` the pods that move do not
-    /// use machines whose own pods came or went lately.
+    /// The plan without `candidates`, as a solve from scratch would find it. With `spare_recent`, moving pods avoid machines
+    /// whose own pods changed recently.
     pub(crate) fn without(&mut self, candidates: &BTreeSet<String>, spare_recent: bool) -> Plan {
         let hosts: Vec<usize> = candidates.iter().filter_map(|name| self.host_of.get(name.as_str()).copied()).collect();
         let mut queue: Vec<Ranked> = self.always.clone();
@@ -157,7 +157,7 @@ impl<'a> Prepared<'a> {
                 }
             }
         }
-        // A domain that only these machines made known, and in which nothing stays, is no domain any more.
+        // A domain that only these machines provide, and in which no pod remains, is no longer a domain.
         for (at, group) in self.problem.groups.iter().enumerate().filter(|(_, group)| !group.by_host) {
             let mut leaving: BTreeMap<Val, u32> = BTreeMap::new();
             for &host in hosts {
@@ -174,7 +174,7 @@ impl<'a> Prepared<'a> {
         out
     }
 
-    /// NodePools' limits without the machines that go.
+    /// The limits of NodePools without the removed machines.
     fn set_limits_without(&mut self, hosts: &[usize]) {
         for (pool, (limits, node_limit)) in self.problem.pools.iter_mut().zip(&self.limits) {
             pool.limits.clone_from(limits);

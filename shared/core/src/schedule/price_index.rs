@@ -1,20 +1,20 @@
-//! What machines of one NodePool with given requirements cost, by how much must fit on them.
+//! Prices of machines of one NodePool with given requirements, by the amounts that must fit on them.
 
 use super::bits::Bits;
 use super::intern::SetId;
 use super::problem::Problem;
 
-/// More resources than this are not looked at: such problems are left as they are.
+/// The maximum number of resources: problems with more are not improved.
 pub(crate) const DIMS: usize = 12;
-/// CPU and memory come first, and nothing else has a price.
+/// CPU and memory come first; other resources have no price.
 const PRICED_DIMS: usize = 2;
-/// So many places are looked at one by one before the sets of places are asked.
+/// This many types are checked one by one before the bit sets are used.
 const LINEAR_SCAN_MAX: usize = 16;
-/// How far behind a place those are looked for that have at least as much of everything.
+/// How far behind a type to look for types that have at least as much of everything.
 const COMMON_SCAN_MAX: usize = 64;
 
-/// Amounts by dimension, filled up with nothing: of a length that is known when it is compiled, since most of the time of an
-/// improvement goes into comparing them.
+/// Amounts by dimension, padded with zeros. The length is known at compile time, since an improvement spends most of its time
+/// comparing them.
 pub(crate) type Amounts<const D: usize> = [i64; D];
 
 /// A list of at most `D` amounts.
@@ -24,57 +24,57 @@ pub(crate) fn amounts<const D: usize>(list: &[i64]) -> Amounts<D> {
     out
 }
 
-/// Whether there is as much of everything as is wanted.
+/// Whether there is enough of everything.
 pub(crate) fn fits_in<const D: usize>(want: &Amounts<D>, have: &Amounts<D>) -> bool {
-    // Without a branch for each: which of them is short cannot be guessed.
+    // Without branches: which dimension is short is unpredictable.
     want.iter().zip(have).fold(true, |fits, (want, have)| fits & (want <= have))
 }
 
-/// What is left of `have` after `taken`.
+/// What remains of `have` without `taken`.
 pub(crate) fn minus<const D: usize>(have: &Amounts<D>, taken: &Amounts<D>) -> Amounts<D> {
     std::array::from_fn(|dim| have[dim] - taken[dim])
 }
 
-/// Both together.
+/// The sum of both.
 pub(crate) fn plus<const D: usize>(a: &Amounts<D>, b: &Amounts<D>) -> Amounts<D> {
     std::array::from_fn(|dim| a[dim].saturating_add(b[dim]))
 }
 
-/// Which types are looked at.
+/// Which types are considered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// No type before this place in the price order has the room.
+    /// No type before this position in the price order has room.
     pub(crate) from: usize,
-    /// What the type may cost.
+    /// The maximum price.
     pub(crate) most: u64,
-    /// How many types must have the room; no more than [`TypePriceIndex::keep`].
+    /// How many types must have room; at most [`TypePriceIndex::keep`].
     pub(crate) keep: usize,
 }
 
-/// Types in the order of their prices, with what they have for pods.
+/// Types in the order of their prices, with the amounts that they have for pods.
 #[derive(Debug)]
 pub(crate) struct TypePriceIndex<const D: usize> {
-    /// By place in the price order: number of the type.
+    /// By position in the price order: the number of the type.
     ranked: Vec<usize>,
-    /// With what a machine costs besides.
+    /// By position: the price, with the other costs of a machine.
     price: Vec<u64>,
-    /// By place: what is left for pods after daemons.
+    /// By position: what is left for pods after daemons.
     pub(crate) net: Vec<Amounts<D>>,
-    /// By place: what the machine has.
+    /// By position: the capacity of the machine.
     bulk: Vec<Amounts<D>>,
-    /// By place: whether as many types as a machine should keep are known to have at least as much.
+    /// By position: whether as many types as a claim should keep are known to have at least as much of everything.
     common: Vec<bool>,
     steps: [Steps; D],
-    /// What a unit of CPU and of memory is worth, in billionths of a dollar per hour.
+    /// The value of a unit of CPU and of memory, in billionths of a dollar per hour.
     pub(crate) unit: [f64; PRICED_DIMS],
     /// The smallest difference between two prices.
     pub(crate) step: f64,
-    /// How many types a machine should keep.
+    /// How many types a claim should keep.
     pub(crate) keep: usize,
     size: usize,
 }
 
-/// The amounts of one dimension that occur, ascending, with the places that have at least so much.
+/// The distinct amounts of one dimension, ascending, with the positions of the types that have at least that much.
 #[derive(Debug, Default)]
 struct Steps {
     at: Vec<i64>,
@@ -82,7 +82,7 @@ struct Steps {
 }
 
 impl<const D: usize> TypePriceIndex<D> {
-    /// The types that `set` leaves of the pool's, with their prices.
+    /// The types of the NodePool that `set` allows, with their prices.
     pub(crate) fn open(problem: &mut Problem<'_>, pool: usize, set: SetId) -> Self {
         let view = problem.view(problem.pools[pool].catalog, set);
         let pool = &problem.pools[pool];
@@ -95,7 +95,7 @@ impl<const D: usize> TypePriceIndex<D> {
             let net: Vec<i64> = catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(taken(dim))).collect();
             amounts(&net)
         };
-        // A type that cannot even hold its daemons holds nobody.
+        // A type that cannot even hold its daemons holds no pods.
         let holding = view.by_price(&types).map(|t| (t, left(t))).filter(|(_, net)| net.iter().all(|n| *n >= 0));
         let (ranked, net): (Vec<usize>, Vec<Amounts<D>>) = holding.unzip();
         let keep = catalog.types_to_keep(&view);
@@ -104,7 +104,7 @@ impl<const D: usize> TypePriceIndex<D> {
         Self::of(ranked, price, net, bulk, keep, catalog.len())
     }
 
-    /// Types of a list of `size`, by their numbers, cheapest first, with what they cost, leave for pods and are.
+    /// From the types of a list of `size`, cheapest first: their numbers, prices, amounts for pods and capacities.
     fn of(ranked: Vec<usize>, price: Vec<u64>, net: Vec<Amounts<D>>, bulk: Vec<Amounts<D>>, keep: usize, size: usize) -> Self {
         let gaps = price.windows(2).map(|w| w[1] - w[0]).filter(|gap| *gap > 0);
         Self {
@@ -121,7 +121,7 @@ impl<const D: usize> TypePriceIndex<D> {
         }
     }
 
-    /// The place in the price order, and the price, of the cheapest type with room for `need`.
+    /// The position in the price order, and the price, of the cheapest type with room for `need`.
     pub(crate) fn cheapest_for(&self, need: &Amounts<D>) -> Option<(usize, u64)> {
         self.cheapest_within(need, &Bounds { from: 0, most: u64::MAX, keep: 1 })
     }
@@ -132,7 +132,7 @@ impl<const D: usize> TypePriceIndex<D> {
         self.keeps(need, at, bounds.keep).then(|| (at, self.price[at]))
     }
 
-    /// The first place with room.
+    /// The first position with room.
     fn cheapest(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<usize> {
         let far = self.net.len().min(bounds.from + LINEAR_SCAN_MAX);
         for at in bounds.from..far {
@@ -148,7 +148,7 @@ impl<const D: usize> TypePriceIndex<D> {
         (bits != 0 && self.price[at] <= bounds.most).then_some(at)
     }
 
-    /// Whether at least so many types have room for `need`, the cheapest of them at place `at`.
+    /// Whether at least `types` types have room for `need`, where the cheapest of them is at position `at`.
     pub(crate) fn keeps(&self, need: &Amounts<D>, at: usize, types: usize) -> bool {
         if types <= 1 || (self.common[at] && types <= self.keep) {
             return true;
@@ -175,7 +175,8 @@ impl<const D: usize> TypePriceIndex<D> {
         out
     }
 
-    /// By dimension, the most that one of the cheapest `keep` types with room for `need` has, the cheapest of them at place `at`.
+    /// By dimension: the largest capacity among the cheapest `keep` types with room for `need`, the first of them at position
+    /// `at`.
     pub(crate) fn largest(&self, need: &Amounts<D>, at: usize, keep: usize) -> Amounts<D> {
         let (mut most, mut left) = ([0; D], keep);
         self.each_place(need, at / 64, |at| {
@@ -188,7 +189,7 @@ impl<const D: usize> TypePriceIndex<D> {
         most
     }
 
-    /// Shows the places with room for `need`, from word `from` on, as long as more are wanted.
+    /// Calls `more` with each position with room for `need`, from word `from` on, until it returns false.
     fn each_place(&self, need: &Amounts<D>, from: usize, mut more: impl FnMut(usize) -> bool) {
         for (word, mut bits) in self.fitting(need, from) {
             while bits != 0 {
@@ -200,7 +201,7 @@ impl<const D: usize> TypePriceIndex<D> {
         }
     }
 
-    /// The places with room for `need`, as words of bits from word `from` on.
+    /// The positions with room for `need`, as words of bits from word `from` on.
     fn fitting(&self, need: &Amounts<D>, from: usize) -> impl Iterator<Item = (usize, u64)> {
         let mut sets: [&[u64]; D] = [&[]; D];
         let (mut bounded, mut none) = (0, false);
@@ -224,7 +225,7 @@ impl<const D: usize> TypePriceIndex<D> {
         })
     }
 
-    /// What amounts are worth.
+    /// The value of amounts.
     pub(crate) fn value(&self, amounts: &Amounts<D>) -> f64 {
         amounts.iter().zip(&self.unit).map(|(n, unit)| *n as f64 * unit).sum()
     }
@@ -246,14 +247,14 @@ impl Steps {
     }
 }
 
-/// Whether `keep` of the types that are listed here, the cheapest first, have at least what the first has.
+/// Whether `keep` of these types, the cheapest first, have at least as much of everything as the first.
 fn common<const D: usize>(net: &[Amounts<D>], keep: usize) -> bool {
     let behind = net.iter().take(COMMON_SCAN_MAX);
     behind.filter(|more| fits_in(&net[0], more)).take(keep).count() == keep
 }
 
-/// What a unit of each dimension is worth: half of the CPU's price by CPU alone, and likewise for memory; others nothing,
-/// since what is scarce there rules types out rather than making them dearer by degrees.
+/// The value of a unit of each dimension: half of the lowest price per CPU, and likewise for memory. Other resources have no
+/// value, since a shortage of them rules types out rather than making them gradually more expensive.
 fn units<const D: usize>(price: &[u64], net: &[Amounts<D>]) -> [f64; PRICED_DIMS] {
     std::array::from_fn(|dim| {
         let each = price.iter().zip(net).filter(|(_, net)| net[dim] > 0).map(|(price, net)| *price as f64 / net[dim] as f64);
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Types with these amounts, three of each price; the number of each is its place counted from the end.
+    /// Types with these amounts, three of each price; the number of each is its position counted from the end.
     fn price_index(net: &[Amounts<4>], keep: usize) -> TypePriceIndex<4> {
         let ranked = (0..net.len()).rev().collect();
         let price = (0..net.len() as u64).map(|n| 100 + n / 3 * 10).collect();

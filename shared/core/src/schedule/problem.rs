@@ -1,4 +1,4 @@
-//! The question in the solver's own terms: everything interned, equal pods joined, counts taken.
+//! What a solve works on: everything interned, equal pods joined, counts taken.
 
 use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
@@ -18,21 +18,21 @@ use std::rc::Rc;
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
 
-/// A machine that takes pods.
+/// An existing machine that accepts pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// Position in the input, which is also its number as a host.
+    /// Position in the input, which is also its host number.
     pub(crate) host: usize,
     pub(crate) hostname: Val,
     pub(crate) taints: TaintsId,
     /// Before anything is placed on it.
     pub(crate) start: MachineNow,
     pub(crate) attach_limits: BTreeMap<String, usize>,
-    /// In a simulation: takes only pods that are pending anyway.
+    /// In a simulation: accepts only pods that are pending anyway.
     pub(crate) spared: bool,
 }
 
-/// A machine that exists, with what has been placed on it.
+/// The current state of an existing machine, with the pods placed on it.
 #[derive(Clone, Debug)]
 pub(crate) struct MachineNow {
     pub(crate) remaining: Vec<i64>,
@@ -43,7 +43,7 @@ pub(crate) struct MachineNow {
     pub(crate) pods: Vec<u32>,
 }
 
-/// A solve's question.
+/// The problem of one solve.
 pub(crate) struct Problem<'a> {
     pub(crate) names: Names,
     pub(crate) sets: Sets,
@@ -53,9 +53,9 @@ pub(crate) struct Problem<'a> {
     pub(crate) reservations: Reservations,
     /// In trial order; only those with a usable type.
     pub(crate) pools: Vec<Pool<'a>>,
-    /// Those that nothing can be bought for.
+    /// NodePools without a usable type.
     pub(crate) unusable_pools: Vec<UnusablePool<'a>>,
-    /// Dynamic NodePools were there, usable or not.
+    /// Whether there are dynamic NodePools, usable or not.
     pub(crate) any_pool: bool,
     pub(crate) machines: Vec<Machine>,
     pub(crate) classes: Vec<Rc<Class>>,
@@ -66,17 +66,17 @@ pub(crate) struct Problem<'a> {
     pub(crate) class_of: Vec<ClassId>,
     pub(crate) groups: Vec<Group>,
     pub(crate) counts: Vec<Counts>,
-    /// Numbers of hosts start here for new machines.
+    /// The host number of the first new machine.
     pub(crate) first_new_host: usize,
     pub(crate) well_known: BTreeSet<Key>,
-    /// Keys that types do not define and of which some pod wants any value but some: with it a claim gets such a label, and
-    /// others that ask for it may join then.
+    /// Keys that types do not define and on which some pod has a `NotIn` requirement: its claim gets such a label, so that pods
+    /// that require the label may join later.
     pub(crate) negated_custom_keys: BTreeSet<Key>,
     pub(crate) key: Keys,
-    /// Pods that were refused before solving.
+    /// Pods that were rejected before solving.
     pub(crate) refused: Vec<LeftOut>,
     pub(crate) state_nodes: &'a [StateNode],
-    /// Positions in `machines` of those that are imagined gone after all.
+    /// Positions in `machines` of those that the current question removes.
     pub(crate) excluded: Bits,
     pub(crate) tolerance: ToleranceTable,
     pub(crate) views: Map<(usize, SetId), Rc<View>>,
@@ -84,7 +84,7 @@ pub(crate) struct Problem<'a> {
     pub(crate) meter: Meter,
 }
 
-/// Keys that the solver itself looks at.
+/// Keys and values that the solver itself uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
     pub(crate) capacity_type: Key,
@@ -107,13 +107,13 @@ impl Problem<'_> {
         self.tolerance.tolerated(tolerations, taints)
     }
 
-    /// `offered` narrowed by `asked`; `for_new_node` where instance types may define well-known keys later.
+    /// `offered` narrowed by `asked`; with `for_new_node`, instance types define well-known keys.
     pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, for_new_node: bool) -> Option<SetId> {
         let well_known = &self.well_known;
         self.sets.merge(offered, asked, for_new_node, |k| well_known.contains(k))
     }
 
-    /// What `set` leaves of a catalog.
+    /// What a requirement set leaves of a catalog.
     pub(crate) fn view(&mut self, catalog: usize, set: SetId) -> Rc<View> {
         if let Some(view) = self.views.get(&(catalog, set)) {
             return Rc::clone(view);

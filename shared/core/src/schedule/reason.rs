@@ -1,4 +1,4 @@
-//! Why: explanations as data, with the texts that users search for.
+//! Explanations as data, with the texts that users search for.
 
 use crate::requirements::Requirements;
 use std::fmt::{self, Display};
@@ -8,50 +8,50 @@ use whittle_units::{Price, Quantity, Resources};
 /// Why a pod has no place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Refused before solving: the pod itself cannot be scheduled by us. One text per fault.
+    /// Rejected before solving, since Whittle cannot schedule such a pod. One text per fault.
     Ignored(Vec<String>),
-    /// There is no NodePool that could grow.
+    /// No NodePool can create nodes.
     NoNodePools,
-    /// No NodePool has an instance type that its own requirements allow: what each said, in trial order.
+    /// No NodePool has an instance type that its own requirements allow: the rejection of each, in trial order.
     NoTemplates(Vec<PoolSays>),
-    /// The pod asks for dynamic resources.
+    /// The pod needs dynamic resource allocation.
     ResourceClaims,
-    /// Reserved capacity fits but is promised to others in this pass; the next pass tries again.
+    /// A reserved offering fits but is taken by other claims of this pass; the next pass tries again.
     Reserved(Cause),
-    /// What each NodePool said, in trial order.
+    /// The rejection of each NodePool, in trial order.
     Pools(Vec<PoolSays>),
-    /// Nothing has changed since an earlier pass that could find the pod a place: what it said then.
+    /// Nothing has changed since an earlier pass that could place the pod: the reason that it had then.
     AsBefore { category: String, message: String },
-    /// The work budget ran out first; the next run goes on here.
+    /// The work budget ran out first; the next run continues with this pod.
     OutOfBudget,
-    /// The claim's instance types could not keep `minValues` after the cheapest 600 were kept.
+    /// The claim's instance types no longer satisfied `minValues` after truncation to the cheapest 600.
     Truncated { node_pool: String, labels: Vec<String> },
-    /// The checker found its place wrong: what it said.
+    /// The checker rejected its placement, with this message.
     Doubtful(String),
-    /// A simulation only: the pod would wait for a node that has not initialized.
+    /// In a simulation: the pod would wait for a node that has not initialized.
     Uninitialized { node: String },
 }
 
-/// One NodePool's reason.
+/// Why one NodePool cannot take a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSays {
     pub node_pool: String,
     pub cause: Cause,
-    /// Which constraint rules out how many of the pool's instance types on its own, largest first.
+    /// How many of the NodePool's instance types each constraint rules out on its own, largest first.
     pub ruled_out: Vec<RuledOut>,
-    /// What would have been enough.
+    /// The resource that is short, and by how much.
     pub nearest: Option<NearestMiss>,
-    /// The limits but for which an instance type would do.
+    /// The limits without which some instance type would fit.
     pub limits: Vec<LimitLeft>,
 }
 
-/// What a limit of a NodePool still allows, and what it thereby excludes.
+/// What remains of a NodePool's limit, and how many types that excludes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitLeft {
     pub resource: String,
-    /// Less than nothing when the limit is exceeded already.
+    /// Negative when the limit is exceeded already.
     pub left: Quantity,
-    /// How many instance types are larger.
+    /// How many instance types are larger than what remains.
     pub types: usize,
 }
 
@@ -61,34 +61,34 @@ impl Display for LimitLeft {
     }
 }
 
-/// How many instance types one constraint excludes.
+/// How many instance types one constraint rules out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuledOut {
     /// `cpu`, `topology.kubernetes.io/zone In [a]`, `offerings`, …
     pub constraint: String,
     pub types: usize,
-    /// Of how many.
+    /// Out of how many.
     pub of: usize,
 }
 
-/// A host port of the pod's that daemons have on some instance types.
+/// A host port of the pod that daemons use on some instance types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortTaken {
-    /// As the pod asks for it.
+    /// As the pod requests it.
     pub wanted: String,
-    /// As the daemon has it.
+    /// As the daemon uses it.
     pub taken: String,
     /// How many types have such a daemon.
     pub types: usize,
-    /// Of how many.
+    /// Out of how many.
     pub of: usize,
 }
 
-/// The largest of what is there beside what is needed.
+/// The largest available amount of a resource compared with the amount needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearestMiss {
     pub resource: String,
-    /// With the share of the daemons.
+    /// Including the daemons' requests.
     pub needed: Quantity,
     pub largest: Quantity,
     pub instance_type: String,
@@ -102,7 +102,7 @@ pub enum Cause {
         key: String,
         meant: Option<String>,
     },
-    /// Per key: what was asked and what is offered.
+    /// By key: the values that the pod requires and those that are offered.
     Disjoint(Vec<(String, String, String)>),
     Volumes(Box<Cause>),
     Topology {
@@ -117,7 +117,7 @@ pub enum Cause {
         requirements: Requirements,
         resources: Resources,
         daemons: Resources,
-        /// A host port that the daemons of some types have already.
+        /// A host port that the daemons of some types use already.
         port: Option<Box<PortTaken>>,
     },
     MinValues {
@@ -125,7 +125,7 @@ pub enum Cause {
         requirements: Requirements,
         resources: Resources,
     },
-    /// The NodePool is offered no instance type at all.
+    /// The NodePool has no instance types at all.
     NothingOffered {
         /// Kind and name of its node class.
         node_class: String,
@@ -136,13 +136,13 @@ pub enum Cause {
     NodeLimit {
         node_pool: String,
     },
-    /// Nothing any more: what stood against the pod at its turn is gone.
+    /// No reason remains: what prevented the placement when it was tried has changed since.
     TurnPassed,
     ReservedUnavailable,
     ReservedLost,
 }
 
-/// What the instance types lack, as §18 of the scheduling rules tells apart.
+/// What the instance types lack, in the distinctions of section 18 of the scheduling rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Finding {
     Nothing,
@@ -158,7 +158,7 @@ pub enum Finding {
     NeverAllThree,
 }
 
-/// A type in a zone with a capacity type at a price.
+/// An instance type in a zone, with its capacity type and price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     pub instance_type: String,
@@ -185,12 +185,12 @@ pub struct ClaimWhy {
     pub next_offer: Option<Offer>,
     /// The next best type and its price.
     pub next_best: Option<(String, Price)>,
-    /// Keys that the pods or their topology narrowed, with the values left.
+    /// Requirements that the pods or their topology narrowed, with the remaining values.
     pub narrowed: Vec<String>,
 }
 
 impl Finding {
-    /// The text a user would search for.
+    /// The text that a user would search for.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -217,7 +217,7 @@ impl Finding {
 }
 
 impl Cause {
-    /// A stable word for the category, for metrics and comparisons.
+    /// The category's stable name, for metrics and comparisons.
     #[must_use]
     pub fn category(&self) -> &'static str {
         match self {
@@ -234,17 +234,17 @@ impl Cause {
     }
 }
 
-/// What a pod is told that wants no node of ours.
+/// The fault of a pod that excludes all NodePools.
 pub(crate) const OPTED_OUT: &str = "configured to not run on a Karpenter provisioned node";
 
 impl Reason {
-    /// Whether the pod asked to be left alone, and nothing else is wrong with it: nobody needs a warning then.
+    /// Whether the pod excludes all NodePools on purpose and has no other fault: that deserves no warning.
     #[must_use]
     pub fn is_own_wish(&self) -> bool {
         matches!(self, Reason::Ignored(faults) if matches!(&faults[..], [only] if only.starts_with(OPTED_OUT)))
     }
 
-    /// A stable word for the category.
+    /// The category's stable name.
     #[must_use]
     pub fn category(&self) -> &str {
         match self {
@@ -369,7 +369,7 @@ impl Display for Reason {
     }
 }
 
-/// All requirements as one text, by key, without the host name.
+/// All requirements as one text, ordered by key, without the hostname.
 fn set_text(requirements: &Requirements) -> String {
     let parts: Vec<String> = requirements
         .iter()

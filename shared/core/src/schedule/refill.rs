@@ -1,33 +1,33 @@
-//! Filling a few machines with the pods in hand, each pod where it costs least.
+//! Fills a few machines with given pods, each pod where it adds least to the price.
 
 use super::price_index::{Amounts, Bounds, TypePriceIndex, fits_in, minus, plus};
 
-/// How many ways of sorting pods are tried in turn.
+/// How many orders of pods are tried in turn.
 pub(crate) const WAYS: usize = 4;
 
-/// What is asked of the count of a host group before a pod may join.
+/// The maximum count of a host group that allows a pod to join.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostRule {
     pub(crate) slot: usize,
-    /// The largest count that is still welcome.
+    /// The largest allowed count.
     pub(crate) most: u32,
 }
 
-/// Pods that are alike to a repacking: same class, same wishes left.
+/// Pods that repacking does not distinguish: same class, same relaxation.
 #[derive(Debug)]
 pub(crate) struct PodGroup<const D: usize> {
     pub(crate) requests: Amounts<D>,
     pub(crate) rules: Vec<HostRule>,
     pub(crate) counts: Vec<usize>,
-    /// Its place in the price order and price when alone on a machine.
+    /// Position in the price order, and price, of a machine for one such pod.
     pub(crate) alone: (usize, u64),
-    /// Types that it should leave its machine.
+    /// How many types its machine should keep.
     pub(crate) keep: usize,
-    /// By way of sorting, larger first.
+    /// By order: the size that is sorted by, larger first.
     pub(crate) size: [f64; WAYS],
 }
 
-/// A pod, with the number of its sort.
+/// A pod, with the number of its group.
 pub(crate) type GroupedPod = (u32, u32);
 
 /// A machine while it is being filled.
@@ -42,15 +42,15 @@ pub(crate) struct Bin<const D: usize> {
     pub(crate) keep: usize,
 }
 
-/// One NodePool's machines with equal requirements.
+/// Packs pods of one NodePool onto machines with equal requirements.
 pub(crate) struct BinPacker<'p, const D: usize> {
     pub(crate) price_index: &'p TypePriceIndex<D>,
     pod_groups: &'p [PodGroup<D>],
-    /// By way of sorting and sort: its rank among all, the largest first.
+    /// By order and pod group: its rank, the largest first.
     size_ranks: [Vec<u32>; WAYS],
     slots: usize,
     pub(crate) comparisons: u64,
-    /// Scratch.
+    /// Scratch space.
     bins: Vec<Bin<D>>,
     used: usize,
     pods: Vec<GroupedPod>,
@@ -61,25 +61,25 @@ pub(crate) struct BinPacker<'p, const D: usize> {
 struct Best {
     /// What it adds to the price.
     added_price: u64,
-    /// What is left beside it.
+    /// The value of what would be left on it.
     left: f64,
     bin: usize,
     at: usize,
 }
 
 impl<'p, const D: usize> BinPacker<'p, D> {
-    /// A yard for pods of `pod_groups`, which count in so many `slots`.
+    /// A packer for pods of `pod_groups`, which count in this many `slots`.
     pub(crate) fn new(price_index: &'p TypePriceIndex<D>, pod_groups: &'p [PodGroup<D>], slots: usize) -> Self {
         let size_ranks = std::array::from_fn(|way| size_ranks(pod_groups, way));
         Self { price_index, pod_groups, size_ranks, slots, comparisons: 0, bins: Vec::new(), used: 0, pods: Vec::new(), order: Vec::new() }
     }
 
-    /// The machines as they were filled last.
+    /// The machines as they were last filled.
     pub(crate) fn bins(&self) -> &[Bin<D>] {
         &self.bins[..self.used]
     }
 
-    /// Fills at most `machines` for at most `most` with the pods in `pod_lists`; returns the price.
+    /// Fills at most `machines`, for at most `most`, with the pods of `pod_lists`; returns the price.
     pub(crate) fn fill<'h>(
         &mut self,
         pod_lists: impl Iterator<Item = &'h [GroupedPod]>,
@@ -106,7 +106,7 @@ impl<'p, const D: usize> BinPacker<'p, D> {
         Some(price)
     }
 
-    /// Puts a pod where it costs least; returns what it adds to the price.
+    /// Places a pod where it adds least to the price; returns what it adds.
     fn place(&mut self, pod: GroupedPod) -> u64 {
         let pod_group = &self.pod_groups[pod.1 as usize];
         self.comparisons += self.used as u64;
@@ -164,7 +164,7 @@ impl<'p, const D: usize> BinPacker<'p, D> {
     }
 }
 
-/// By sort: its rank by one way of sorting, the largest first; equals have the same.
+/// By pod group: its rank in one order, the largest first; equals have the same rank.
 fn size_ranks<const D: usize>(pod_groups: &[PodGroup<D>], way: usize) -> Vec<u32> {
     let size = |n: &usize| pod_groups[*n].size[way];
     let mut order: Vec<usize> = (0..pod_groups.len()).collect();

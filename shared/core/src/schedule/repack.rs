@@ -1,8 +1,7 @@
-//! A better packing of machines that are asked for anyway: a few of them are emptied in thought and filled again, and
-//! what is cheaper stays.
+//! Improves a packing: a few new claims are emptied and filled again, and cheaper results are kept.
 //!
-//! Only machines of one NodePool with equal requirements exchange pods, so that no count by zone, or by any key but the
-//! host name, changes. Pods that name ports, volumes or a neighbour on their machine stay where they are.
+//! Only claims of one NodePool with equal requirements exchange pods, so that no count changes except those by hostname. Pods
+//! with host ports, volumes or affinity by hostname stay where they are.
 
 use super::hash::Map;
 use super::ids::GroupId;
@@ -18,17 +17,17 @@ use super::topology::{Group, GroupKind};
 use std::cmp::Reverse;
 use whittle_api::objective::Objective;
 
-/// Fewer machines than this are never filled anew together, and at most this many more.
+/// The smallest number of claims that are filled again together, and the number of group sizes from there on.
 const GROUP_MIN: usize = 2;
 const GROUP_SIZES: usize = 5;
-/// Machines with more pods than this together are left alone: the few that have so many are well filled.
+/// Groups of claims with more pods than this are left alone: few have that many, and they are well filled.
 const PODS_MAX: usize = 400;
-/// How many comparisons of a pod with a machine take as long as one unit of work.
+/// Comparisons of a pod with a machine per unit of work.
 const COMPARISONS_PER_WORK: u64 = 11;
-/// After so many rounds without success, there is nothing left to find.
+/// After this many rounds without success, the search ends.
 const IDLE_ROUNDS_MAX: usize = 4;
 
-/// Repacks within `budget`, with claims charged for `keep` types each; says how much work that was.
+/// Repacks within `budget`, with claims charged for `keep` types each; returns the work done.
 pub(crate) fn improve(problem: &mut Problem<'_>, state: &mut State, keep: usize, objective: Objective, budget: u64) -> u64 {
     let mut by_set: Map<(usize, SetId), usize> = Map::default();
     let mut parts: Vec<((usize, SetId), Vec<usize>)> = Vec::new();
@@ -87,32 +86,32 @@ struct Part {
     objective: Objective,
 }
 
-/// A claim as a repacking sees it.
+/// A claim during repacking.
 struct OpenClaim<const D: usize> {
-    /// Its number; those that are to be opened have none yet.
+    /// Its number; `None` for one that is yet to be opened.
     claim: Option<usize>,
     pods: Vec<GroupedPod>,
     need: Amounts<D>,
     /// What the NodePool's limits are charged with for it.
     charged: Amounts<D>,
-    /// The cheapest type's place in the price order.
+    /// The position of its cheapest type in the price order.
     at: usize,
     price: u64,
-    /// Value of what it does not use.
+    /// The value of what it does not use.
     spare: f64,
-    /// It is not as it was any more.
+    /// It differs from the claim in the state.
     changed: bool,
 }
 
-/// Claims of one part while they exchange pods. What becomes of them is written down at the end.
+/// The claims of one part while they exchange pods. The state is updated at the end.
 struct Repacking<'r, 'a, const D: usize> {
     problem: &'r mut Problem<'a>,
     state: &'r mut State,
     part: Part,
-    /// In the order of their claims, and then in that of opening.
+    /// In the order of their claims, then the new ones.
     open_claims: Vec<OpenClaim<D>>,
     packer: BinPacker<'r, D>,
-    /// How many machines more than before a group may need.
+    /// How many more machines than before a group may need.
     more: usize,
 }
 
@@ -125,7 +124,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
         self.packer.comparisons / COMPARISONS_PER_WORK >= budget
     }
 
-    /// Fills group after group anew, until the budget is spent or nothing better is found.
+    /// Refills group after group, until the budget is spent or no improvement is found.
     fn exchange(&mut self, budget: u64) {
         let mut dice = Dice(0x2545_F491_4F6C_DD1D);
         let mut order: Vec<usize> = (0..self.open_claims.len()).collect();
@@ -156,16 +155,16 @@ impl<const D: usize> Repacking<'_, '_, D> {
         }
     }
 
-    /// Those with the most to spare first, of equals the older.
+    /// Those with the most to spare first; of equals, the older.
     fn sort_by_spare(&self, order: &mut Vec<usize>) {
-        // What is spare is no less than nothing, so its bits stand in its order.
+        // The spare value is never negative, so its bits sort like the number.
         let mut keyed: Vec<_> = order.iter().map(|n| (Reverse(self.open_claims[*n].spare.to_bits()), *n)).collect();
         keyed.sort_unstable();
         order.clear();
         order.extend(keyed.into_iter().map(|(_, n)| n));
     }
 
-    /// Divides machines that grew so large that few types are left for them: first those that become no dearer by it, then
+    /// Divides machines that grew so large that few types are left for them: first those whose price does not grow, then
     /// others, as long as all together cost no more than `before`.
     fn divide_narrow_claims(&mut self, before: u64) {
         for n in 0..self.open_claims.len() {
@@ -186,14 +185,14 @@ impl<const D: usize> Repacking<'_, '_, D> {
         }
     }
 
-    /// Divides a machine for which few types are left, if its pods cost at most `more` than now on the machines that they get;
-    /// says what these cost.
+    /// Divides a machine for which few types are left, if its pods cost at most `more` than now on their new machines; returns
+    /// what these cost.
     fn divide(&mut self, n: usize, more: u64) -> Option<u64> {
         let (open_claim, price_index) = (&self.open_claims[n], self.packer.price_index);
         if open_claim.pods.len() <= 1 || price_index.keeps(&open_claim.need, open_claim.at, price_index.keep) {
             return None;
         }
-        // More machines are what room to choose costs: only what they cost besides their price may come on top.
+        // More machines are the price of keeping more types: only their other costs may come on top.
         let (most, besides) = (open_claim.price.saturating_add(more), self.problem.pools[self.part.pool].machine_cost);
         let extra = |machines: usize| besides.saturating_mul(machines as u64 - 1);
         let price = self.fill(&[n], 0, usize::MAX, most.saturating_add(extra(self.open_claims[n].pods.len())))?;
@@ -205,7 +204,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
         self.packer.fill(group.iter().map(|n| &self.open_claims[*n].pods[..]), way, machines, most)
     }
 
-    /// Fills the machines of `group` anew in thought; whether that is better than what they are.
+    /// Fills the machines of `group` again; returns whether the result is better than the current claims.
     fn refill(&mut self, group: &[usize], way: usize) -> bool {
         let members = || group.iter().map(|n| &self.open_claims[*n]);
         let pods: usize = members().map(|h| h.pods.len()).sum();
@@ -221,14 +220,14 @@ impl<const D: usize> Repacking<'_, '_, D> {
         if price != before || used != group.len() {
             return price < before || used < group.len();
         }
-        // As good: better if what is spare is together, where it can be of use.
+        // Equally good: better if the spare room is in one place, where it can be used.
         let together = |spare: f64| spare * spare;
         let old: f64 = group.iter().map(|n| together(self.open_claims[*n].spare)).sum();
         let new: f64 = self.packer.bins().iter().map(|b| together(price_index.value(&b.spare))).sum();
         new > old * 1.01
     }
 
-    /// Makes the claims what the yard found, unless the NodePool's limits or `minValues` are against it.
+    /// Replaces the claims by the packer's result, unless the NodePool's limits or `minValues` forbid it.
     fn accept(&mut self, group: &[usize]) -> bool {
         let price_index = self.packer.price_index;
         if self.packer.bins().iter().any(|bin| bin.pods.len() > 1 && !price_index.keeps(&bin.need, bin.at, bin.keep)) {
@@ -258,7 +257,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
         true
     }
 
-    /// What the NodePool's limits would be charged with for each machine of the yard; nothing if one misses `minValues`.
+    /// What the NodePool's limits would be charged with for each machine of the packer; `None` if one misses `minValues`.
     fn charges(&mut self) -> Option<Vec<Amounts<D>>> {
         let Part { pool, set, keep, .. } = self.part;
         let (problem, price_index) = (&mut *self.problem, self.packer.price_index);
@@ -275,7 +274,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
         self.packer.bins().iter().map(charge).collect()
     }
 
-    /// Writes down what became of the claims; says how much work all was.
+    /// Updates the state; returns the total work.
     fn settle(self) -> u64 {
         let (pool, price_index, dims) = (self.part.pool, self.packer.price_index, self.problem.dims.len());
         let charged = if self.problem.pools[pool].is_limited() { dims } else { 0 };
@@ -309,7 +308,7 @@ fn sum<'c, const D: usize>(charges: impl Iterator<Item = &'c Amounts<D>>) -> Amo
     charges.fold([0; D], |sum, more| plus(&sum, more))
 }
 
-/// Numbers that look random and are always the same.
+/// Pseudo-random numbers with a fixed seed.
 struct Dice(u64);
 
 impl Dice {
@@ -320,7 +319,7 @@ impl Dice {
         usize::try_from(self.0 % n.max(1) as u64).unwrap_or(0)
     }
 
-    /// Moves each entry by up to `far` places or so.
+    /// Moves each entry by up to about `far` positions.
     fn shuffle<T>(&mut self, list: &mut [T], far: usize) {
         for at in 0..list.len() {
             let to = at + self.below(far.min(list.len() - at));
@@ -329,7 +328,7 @@ impl Dice {
     }
 }
 
-/// Finds out which pods are alike.
+/// Groups equal pods.
 struct GroupBuilder<'g, 'a, const D: usize> {
     problem: &'g mut Problem<'a>,
     price_index: &'g TypePriceIndex<D>,
@@ -354,7 +353,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         Some(OpenClaim { claim: Some(claim), pods, need, charged: amounts(&now.charged), at, price, spare, changed: false })
     }
 
-    /// The number of the pod's sort; nothing if it must stay where it is.
+    /// The number of the pod's group; `None` if it must stay where it is.
     fn group_of(&mut self, pod: u32, relaxation: usize) -> Option<u32> {
         let class = self.problem.class_of[pod as usize].0;
         if let Some(known) = self.of.get(&(class, relaxation)) {
@@ -389,7 +388,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         Some(PodGroup { requests, rules, counts, alone, keep, size })
     }
 
-    /// Whether some pod wants to be on one machine with this one, or this one with another.
+    /// Whether some pod requires or prefers to share a host with this one, or this one with another.
     fn is_pinned(&self, class: &Class, relaxation: &Relaxation) -> bool {
         let attracts = |g: &GroupId| {
             let group = &self.problem.groups[g.0 as usize];
@@ -416,7 +415,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         *self.slot_of.entry(id.0).or_insert(next)
     }
 
-    /// Whether a pod on these machines counts in the group, and the group counts by machine.
+    /// Whether the group counts by host and counts a pod on these machines.
     fn counts_here(&self, id: GroupId) -> bool {
         let group = &self.problem.groups[id.0 as usize];
         group.by_host && group.filter.counts(&self.problem.sets, &self.problem.tolerance, self.set, self.problem.pools[self.pool].taints)

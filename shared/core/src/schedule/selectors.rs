@@ -1,7 +1,8 @@
 //! Which label sets the selectors of groups select.
 //!
-//! A cluster has about as many selectors as applications, and as many label sets or more. Asking every selector about every
-//! set is their product; nearly every selector names a label's value that few sets have, so only these are asked.
+//! A cluster has about as many selectors as applications, and at least as many label sets. Matching every selector against
+//! every set would take their product; but nearly every selector names a label value that few sets have, so only those are
+//! matched.
 
 use super::bits::Bits;
 use super::hash::Map;
@@ -21,7 +22,7 @@ pub(crate) enum Scope {
     All,
 }
 
-/// Label sets, in as little memory as they need.
+/// Label sets, in the smaller of two representations.
 #[derive(Clone, Debug)]
 pub(crate) enum Selected {
     /// Ascending.
@@ -30,7 +31,7 @@ pub(crate) enum Selected {
 }
 
 impl Selected {
-    /// `members` of so many label sets, ascending.
+    /// `members` out of `size` label sets, ascending.
     fn of(members: Vec<u32>, size: usize) -> Self {
         // A member takes half a word.
         if members.len() <= size / 32 {
@@ -56,10 +57,10 @@ impl Selected {
     }
 }
 
-/// By namespace, or of all namespaces.
+/// A namespace; `None`: all namespaces.
 type InNamespace<'g> = Option<&'g str>;
 
-/// All label sets, by what selectors ask for.
+/// All label sets, indexed by what selectors name.
 pub(crate) struct LabelIndex<'g> {
     sets: &'g [LabelSet],
     meter: &'g Meter,
@@ -69,7 +70,7 @@ pub(crate) struct LabelIndex<'g> {
 }
 
 impl<'g> LabelIndex<'g> {
-    /// Of `sets`, by the label keys that selectors name.
+    /// Indexes `sets` by the label keys that selectors name.
     pub(crate) fn of(sets: &'g [LabelSet], keys: &BTreeSet<&str>, meter: &'g Meter) -> Self {
         let mut out = Self { sets, meter, all: Map::default(), with_key: Map::default(), with_value: Map::default() };
         for (n, (namespace, labels)) in sets.iter().enumerate() {
@@ -106,7 +107,7 @@ impl<'g> LabelIndex<'g> {
         Selected::of(members, self.sets.len())
     }
 
-    /// Lists with all sets of `place` that the selector may select, by the requirement that leaves the fewest.
+    /// Lists that contain all sets of `place` which the selector may select, from its most selective requirement.
     fn candidates<'i>(&'i self, selector: &'i LabelSelector, place: InNamespace<'i>) -> Vec<&'i [u32]> {
         fn list<'m, K: Eq + Hash>(map: &'m Map<K, Vec<u32>>, key: &K) -> &'m [u32] {
             map.get(key).map(Vec::as_slice).unwrap_or_default()
@@ -136,7 +137,7 @@ mod tests {
         SelectorRequirement { key: key.into(), operator: operator.into(), values: values.iter().map(|v| (*v).to_owned()).collect() }
     }
 
-    /// The index only leaves out what no selector would have selected: compared with asking each about each.
+    /// The index only skips sets that the selector would not select: compared with matching all of them.
     #[test]
     fn the_index_selects_what_asking_everyone_would() {
         let values = ["a", "b", "c"];

@@ -13,7 +13,7 @@ use super::reason::Reason;
 pub fn solve(input: &Input<'_>, options: &Options) -> Plan {
     let mut problem = assemble::build(input, options);
     if !problem.any_pool {
-        // Without NodePools nothing is decided, as the reference has it: every pod is told so.
+        // As in Karpenter, nothing is decided without NodePools: that is the reason of every pod.
         return plan_without_pools(&problem);
     }
     packing::best(&mut problem, options)

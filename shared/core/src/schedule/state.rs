@@ -11,18 +11,18 @@ use super::topology::{Counts, GroupKind};
 use crate::pods::HostPort;
 use std::collections::BTreeSet;
 
-/// What a new machine would become with the pod.
+/// What a claim would become with the pod.
 #[derive(Debug)]
 pub(crate) struct Fit {
     pub(crate) set: SetId,
     pub(crate) types: Bits,
     /// Reservations that it would hold.
     pub(crate) reservations: Vec<usize>,
-    /// `minValues` were lowered.
+    /// `minValues` was lowered.
     pub(crate) relaxed: bool,
 }
 
-/// A machine to be asked for.
+/// A NodeClaim to be created.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) pool: usize,
@@ -31,14 +31,14 @@ pub(crate) struct Claim {
     pub(crate) requests: Vec<i64>,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) reservations: Vec<usize>,
-    /// `minValues` were lowered when it was opened.
+    /// `minValues` was lowered when it was opened.
     pub(crate) relaxed: bool,
-    /// By dimension, what its NodePool's limits are charged with, where that is revised as it grows.
+    /// By dimension: what its NodePool's limits are charged with, where that is revised as it grows.
     pub(crate) charged: Vec<i64>,
     pub(crate) pods: Vec<u32>,
 }
 
-/// Refusals that stand for the rest of the pass, for one form.
+/// Refusals that hold for the rest of the pass, for one relaxation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RefusalCache {
     pub(crate) machines: Bits,
@@ -46,15 +46,15 @@ pub(crate) struct RefusalCache {
     pub(crate) pools: Bits,
 }
 
-/// All decisions so far, with the counts that follow from them.
+/// All decisions so far, with the resulting counts.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// Machines on which something was placed, with their numbers: few of a large cluster, in most questions.
+    /// Machines on which something was placed, with their numbers: in most questions, few of a large cluster.
     changed: Vec<(usize, MachineNow)>,
-    /// By machine: its position among these, counted from one.
+    /// By machine: its position in `changed` plus one, or zero.
     change_of: Vec<u32>,
     pub(crate) claims: Vec<Claim>,
-    /// By number of pods: how many claims have so many, and which.
+    /// By number of pods: how many claims have that many, and which.
     pub(crate) by_pods: Vec<(usize, Bits)>,
     /// Claims by their requirements.
     pub(crate) by_set: Vec<(SetId, Bits)>,
@@ -65,9 +65,9 @@ pub(crate) struct State {
     pub(crate) counts: Vec<Counts>,
     pub(crate) reserved_left: Vec<i64>,
     pub(crate) refusals: Map<usize, RefusalCache>,
-    /// By pod: the form in which it was placed, where that is not the first.
+    /// By pod: the relaxation with which it was placed, unless that is the first.
     relaxation_of: Map<u32, u16>,
-    /// Grows with every placement.
+    /// Incremented by every placement.
     pub(crate) version: u64,
 }
 
@@ -90,7 +90,7 @@ impl State {
         }
     }
 
-    /// A machine that exists, as it is now.
+    /// An existing machine in its current state.
     pub(crate) fn machine<'s>(&'s self, problem: &'s Problem<'_>, machine: usize) -> &'s MachineNow {
         match self.change_of[machine] {
             0 => &problem.machines[machine].start,
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// Machines that exist and got pods, ascending.
+    /// Existing machines that got pods, ascending.
     pub(crate) fn filled(&self) -> impl Iterator<Item = (usize, &MachineNow)> {
         let mut filled: Vec<(usize, &MachineNow)> = self.changed.iter().map(|(machine, now)| (*machine, now)).collect();
         filled.retain(|(_, now)| !now.pods.is_empty());
@@ -106,12 +106,12 @@ impl State {
         filled.into_iter()
     }
 
-    /// Which of the forms of its class a placed pod has.
+    /// The relaxation of its class with which a pod was placed.
     pub(crate) fn relaxation_of(&self, pod: u32) -> usize {
         self.relaxation_of.get(&pod).copied().unwrap_or(0).into()
     }
 
-    /// Notes that the pod is placed in the n-th form of its class.
+    /// Records the relaxation with which the pod was placed.
     pub(crate) fn set_relaxation(&mut self, pod: u32, n: usize) {
         if n > 0 {
             self.relaxation_of.insert(pod, u16::try_from(n).expect("few relaxations"));
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// Puts a pod on a machine that exists.
+    /// Places a pod on an existing machine.
     pub(crate) fn put_on_machine(&mut self, problem: &Problem<'_>, machine: usize, set: SetId, class: &Class, pod: u32) {
         if self.change_of[machine] == 0 {
             self.changed.push((machine, problem.machines[machine].start.clone()));
@@ -140,7 +140,7 @@ impl State {
         self.record(problem, class, set, machine.host, machine.taints);
     }
 
-    /// Opens a machine, still empty, and returns its number.
+    /// Opens an empty claim and returns its number.
     pub(crate) fn open_claim(&mut self, problem: &Problem<'_>, pool: usize) -> usize {
         let dims = problem.dims.len();
         self.claims.push(Claim {
@@ -157,7 +157,7 @@ impl State {
         self.claims.len() - 1
     }
 
-    /// Charges the NodePool's limits with the largest that the machine may become.
+    /// Charges the NodePool's limits with the largest type that the claim may become.
     pub(crate) fn charge(&mut self, problem: &Problem<'_>, claim: usize) {
         let claim = &self.claims[claim];
         let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
@@ -168,14 +168,14 @@ impl State {
         }
     }
 
-    /// Counts an opened machine against its NodePool's limit of nodes.
+    /// Counts an opened claim against its NodePool's limit of nodes.
     pub(crate) fn count_node(&mut self, pool: usize) {
         if let Some(left) = &mut self.node_limits[pool] {
             *left -= 1000;
         }
     }
 
-    /// Puts a pod on a machine to be asked for.
+    /// Places a pod on an open claim.
     pub(crate) fn put_on_claim(&mut self, problem: &Problem<'_>, at: usize, fit: Fit, class: &Class, pod: u32) {
         for id in &fit.reservations {
             if !self.claims[at].reservations.contains(id) {
@@ -235,7 +235,7 @@ impl State {
         self.all.insert(at);
     }
 
-    /// Takes placed pods away again. Machines that nobody needs then are not asked for, which gives the others new numbers.
+    /// Removes placed pods again. Claims without pods are dropped, which renumbers the others.
     pub(crate) fn unplace(&mut self, problem: &Problem<'_>, pods: &BTreeSet<u32>) {
         let class_of = |pod: u32| std::rc::Rc::clone(&problem.classes[problem.class_of[pod as usize].0 as usize]);
         let mut less = Vec::new();
@@ -262,7 +262,7 @@ impl State {
         self.claims.retain(|claim| !claim.pods.is_empty());
     }
 
-    /// Gives back what an opened machine is charged with.
+    /// Returns what an opened claim is charged with.
     fn release_claim(&mut self, at: usize) {
         let Claim { pool, reservations, charged, .. } = &self.claims[at];
         reservations.iter().for_each(|id| self.reserved_left[*id] += 1);
@@ -274,7 +274,7 @@ impl State {
         }
     }
 
-    /// Undoes what [`State::record`] did, as far as the machine's requirements still tell.
+    /// Undoes [`State::record`], as far as the machine's requirements still tell the domain.
     fn uncount(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: usize) {
         for id in class.counted_by.iter().chain(&class.repels) {
             let (group, counts) = (&problem.groups[id.0 as usize], &mut self.counts[id.0 as usize]);
@@ -294,7 +294,7 @@ impl State {
         }
     }
 
-    /// Counts a placed pod in every group that it concerns.
+    /// Counts a placed pod in every group that concerns it.
     fn record(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: usize, taints: TaintsId) {
         self.version += 1;
         let reqs = problem.sets.get(set);

@@ -4,7 +4,7 @@ use super::hash::Map;
 use super::ids::{TaintsId, TolerationId};
 use whittle_api::k8s::{Taint, Toleration};
 
-/// Tolerations and taints, each stored once.
+/// Lists of tolerations and of taints, with their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct TaintTable {
     pub(crate) tolerations: Vec<Vec<Toleration>>,
@@ -40,11 +40,11 @@ impl TaintTable {
     }
 }
 
-/// By tolerations, then taints: whether all taints are tolerated.
+/// By tolerations, then taints: whether all the taints are tolerated.
 pub(crate) struct ToleranceTable(Vec<Vec<bool>>);
 
 impl ToleranceTable {
-    /// Of all pairs that occur in `table`.
+    /// For all pairs of lists in `table`.
     pub(crate) fn of(table: &TaintTable) -> Self {
         let row = |tolerations: usize| {
             (0..table.taints.len()).map(|taints| table.tolerated(TolerationId(tolerations as u32), TaintsId(taints as u32))).collect()

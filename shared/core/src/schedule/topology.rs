@@ -1,5 +1,5 @@
-//! Spread, affinity and anti-affinity as one mechanism: a group counts pods per domain of a label key and says which
-//! domains a pod may use.
+//! Spread, affinity and anti-affinity as one mechanism: a group counts pods per domain of a label key and determines the
+//! domains that a pod may use.
 
 use super::ids::{GroupId, TaintsId, TolerationId};
 use super::intern::{Key, Names, Set, SetId, Sets, Val, Vals};
@@ -9,25 +9,25 @@ use super::taints::ToleranceTable;
 use super::tally::Tally;
 use crate::requirements::Allowed;
 
-/// What a group counts and how it answers.
+/// What a group counts and which domains it allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GroupKind {
-    /// Counts selected pods; answers with the emptiest domain within the skew.
+    /// Counts selected pods; allows the domains with the lowest counts, within the skew.
     Spread { max_skew: i64, min_domains: Option<u32> },
-    /// Counts selected pods; answers with the populated domains.
+    /// Counts selected pods; allows domains with pods.
     Affinity,
-    /// Counts selected pods; answers with the empty domains.
+    /// Counts selected pods; allows empty domains.
     Anti,
-    /// Counts the pods that repel; asked by the pods they repel.
+    /// Inverse anti-affinity: counts the pods with the term, and applies to the pods that the term selects.
     Inverse,
 }
 
 /// Which nodes count for a spread constraint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Filter {
-    /// A node counts when it satisfies one of these; none listed means all nodes.
+    /// A node counts if it satisfies one of these; empty: all nodes.
     pub(crate) any_of: Vec<SetId>,
-    /// A node counts when these tolerations cover its taints.
+    /// A node counts if these tolerations cover its taints.
     pub(crate) tolerations: Option<TolerationId>,
 }
 
@@ -45,7 +45,7 @@ impl Filter {
 pub(crate) struct Group {
     pub(crate) kind: GroupKind,
     pub(crate) key: Key,
-    /// The key is the host name: domains are machines.
+    /// The key is the hostname: domains are machines.
     pub(crate) by_host: bool,
     pub(crate) filter: Filter,
     /// The label sets of pods that the group's selector and namespaces select.
@@ -55,25 +55,25 @@ pub(crate) struct Group {
 /// Counts of one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Known domains and their counts, by name.
+    /// Known domains and their counts, ordered by name.
     pub(crate) domains: Vec<(Val, u32)>,
     /// By machine, for groups by host.
     pub(crate) hosts: Tally,
 }
 
 impl Counts {
-    /// Takes back one pod of a domain.
+    /// Removes one pod from a domain.
     pub(crate) fn take(&mut self, val: Val) {
         let Some((_, count)) = self.domains.iter_mut().find(|(v, n)| *v == val && *n > 0) else { return };
         *count -= 1;
     }
 
-    /// Forgets a domain in which nothing is counted.
+    /// Forgets a domain, unless pods are counted in it.
     pub(crate) fn forget(&mut self, val: Val) {
         self.domains.retain(|(v, n)| *v != val || *n > 0);
     }
 
-    /// Makes `val` a domain, with what it has counted so far.
+    /// Makes `val` a known domain and returns its position.
     pub(crate) fn know(&mut self, val: Val, names: &Names) -> usize {
         if let Some(at) = self.domains.iter().position(|(v, _)| *v == val) {
             return at;
@@ -90,44 +90,44 @@ impl Counts {
     }
 }
 
-/// Where a pod is about to go, as far as topology sees it.
+/// Where a pod would go, as far as topology is concerned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TopologyTarget {
-    /// The machine's number, or nothing for one that would be new.
+    /// The host number; `None` for a machine that would be new.
     pub(crate) host: Option<usize>,
-    /// Its requirements with the pod's merged in.
+    /// Its requirements merged with the pod's.
     pub(crate) set: SetId,
 }
 
-/// Why topology refuses a spot.
+/// The group that refuses a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) group: GroupId,
-    /// Whether the refusal stands for the rest of the pass, whatever else is placed.
+    /// Whether the refusal holds for the rest of the pass, whatever else is placed.
     pub(crate) permanent: bool,
 }
 
-/// The domains that the groups of one key leave.
+/// The domains that the groups of one key allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AllowedDomains {
     pub(crate) key: Key,
-    /// By preference when only one may be used, else all that may.
+    /// In order of preference if one must be picked, else all that are allowed.
     pub(crate) vals: Vec<Val>,
     /// Whether one must be picked.
     pub(crate) pick: bool,
-    /// How many of the first are as good as the first.
+    /// How many of the first are equally good.
     pub(crate) ties: usize,
 }
 
-/// What a group answers about a key that is no host name.
+/// The domains that a group allows, for a key other than the hostname.
 enum Answer {
-    /// Any of these.
+    /// All of these.
     All(Vec<Val>),
-    /// One of these; the number is the count that orders them.
+    /// One of these, ordered by the number.
     One(Vec<(u32, Val)>),
 }
 
-/// Groups and their counts, as one question sees them.
+/// Groups and their counts, for one check.
 pub(crate) struct TopologyQuery<'a> {
     pub(crate) groups: &'a [Group],
     pub(crate) counts: &'a [Counts],
@@ -135,7 +135,7 @@ pub(crate) struct TopologyQuery<'a> {
 }
 
 impl TopologyQuery<'_> {
-    /// Asks all groups that concern `relaxation` on `target`; fills `allowed_domains` with what they leave per key.
+    /// Checks all groups that concern `relaxation` on `target`; fills `allowed_domains` with what they allow per key.
     pub(crate) fn check(
         &self,
         relaxation: &Relaxation,
@@ -213,7 +213,7 @@ impl TopologyQuery<'_> {
                     }
                 }
                 if domains.vals.is_empty() {
-                    // What spread and affinity leave may grow with every pod that is placed.
+                    // The domains that spread and affinity allow may grow with every placed pod.
                     let mut of_key = relaxation.owned.iter().map(|id| &self.groups[id.0 as usize]).filter(|other| other.key == group.key);
                     return Err(Refused { permanent: refused.permanent && of_key.all(shrinks), ..refused });
                 }
@@ -222,7 +222,7 @@ impl TopologyQuery<'_> {
         Ok(())
     }
 
-    /// The domains that the group leaves to `relaxation` on a node with requirements `node`.
+    /// The domains that the group allows `relaxation` on a node with requirements `node`.
     fn answer(&self, id: GroupId, relaxation: &Relaxation, node: &Set) -> Answer {
         let group = &self.groups[id.0 as usize];
         let counts = &self.counts[id.0 as usize];
@@ -241,7 +241,7 @@ impl TopologyQuery<'_> {
                 let within = |n: u32| i64::from(n) + i64::from(selects) - i64::from(min) <= max_skew;
                 let mut vals: Vec<(u32, Val)> =
                     counts.domains.iter().filter(|(v, n)| node_may(v) && within(*n)).map(|(v, n)| (*n, *v)).collect();
-                // Stable: domains are kept by name, so equal counts stay in that order.
+                // Stable: domains are ordered by name, so equal counts stay in that order.
                 vals.sort_by_key(|(n, _)| *n);
                 Answer::One(vals)
             }
@@ -262,7 +262,7 @@ impl TopologyQuery<'_> {
             GroupKind::Inverse => {
                 let mut vals: Vec<Val> =
                     counts.domains.iter().filter(|(v, n)| *n == 0 && pod_may(v) && node_may(v)).map(|(v, _)| *v).collect();
-                // A domain that the group has never heard of is empty.
+                // A domain that the group does not know is empty.
                 for v in node_domains.and_then(Allowed::members).unwrap_or_default() {
                     if pod_may(v) && !counts.domains.iter().any(|(known, _)| known == v) {
                         vals.push(*v);
@@ -273,11 +273,11 @@ impl TopologyQuery<'_> {
         }
     }
 
-    /// Whether some group leaves no domain of its key on machines with these requirements. Asked without the pod's own
-    /// requirements, so "no" is certain and "yes" is not.
+    /// Whether some group allows no domain of its key on machines with these requirements. The pod's own requirements are
+    /// ignored, so that `true` is certain and `false` is not.
     pub(crate) fn is_closed(&self, relaxation: &Relaxation, set: SetId) -> bool {
         let node = self.sets.get(set);
-        // Who is repelled may go to domains that nobody has heard of, and the pod's own requirements may name one.
+        // Inverse anti-affinity allows unknown domains, and the pod's own requirements may name one.
         let open =
             |group: &Group| group.kind == GroupKind::Inverse && node.get(&group.key).is_none_or(|allowed| allowed.members().is_none());
         let asked = |id: &&GroupId| !self.groups[id.0 as usize].by_host && !open(&self.groups[id.0 as usize]);
@@ -287,7 +287,7 @@ impl TopologyQuery<'_> {
         })
     }
 
-    /// Whether no machine at all, old or new, can satisfy the groups of `relaxation`: a quick "no" before looking at each.
+    /// Whether no machine at all, existing or new, can satisfy the groups of `relaxation`: a cheap test before checking each.
     pub(crate) fn is_impossible(&self, relaxation: &Relaxation) -> bool {
         relaxation.owned.iter().any(|&id| {
             let group = &self.groups[id.0 as usize];
