@@ -116,9 +116,9 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
         let keys: BTreeSet<Key> = groups.map(|group| group.key).collect();
         for (at, claim) in state.claims.iter().enumerate() {
             for key in &keys {
-                let asked = problem.sets.get(claim.set).get(key);
+                let required = problem.sets.get(claim.set).get(key);
                 let Some(mut vals) = problem.catalogs[problem.pools[claim.pool].catalog].values(*key, &claim.types) else { continue };
-                vals.retain(|val| asked.is_none_or(|asked| asked.has(val)));
+                vals.retain(|val| required.is_none_or(|required| required.has(val)));
                 if !vals.is_empty() {
                     self.types.insert((problem.first_new_host + at, *key), vals);
                 }
@@ -152,7 +152,7 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
                 return beside || (own == 1 && sum.all == own);
             }
             let strict = class.relaxations[state.relaxation_of(pod)].strict;
-            let reach = |val: &Val| self.problem.sets.get(strict).get(&group.key).is_none_or(|asked| asked.has(val));
+            let reach = |val: &Val| self.problem.sets.get(strict).get(&group.key).is_none_or(|required| required.has(val));
             match domain(self.problem, &self.types, place, group.key) {
                 Domain::Nowhere => false,
                 here => beside || sum.certainly_in(&here, own) || (own == 1 && sum.without_one(here).is_empty(reach)),

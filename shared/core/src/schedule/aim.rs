@@ -31,21 +31,21 @@ const SMALLER: f64 = 1.0 / 9.0;
 pub(crate) struct Aims {
     by_set: Map<(usize, SetId), Vec<usize>>,
     /// By dimension: the total requests of all pods.
-    asked: Vec<i128>,
+    total: Vec<i128>,
 }
 
 impl Aims {
     /// The types that a machine of the NodePool with these requirements is best filled up to, the best first.
     pub(crate) fn of(&mut self, problem: &Problem<'_>, aim: Aim, pool: usize, set: SetId, view: &View) -> impl Iterator<Item = usize> {
-        if self.asked.is_empty() {
-            self.asked = asked(problem);
+        if self.total.is_empty() {
+            self.total = total_requests(problem);
         }
-        let asked = &self.asked;
-        self.by_set.entry((pool, set)).or_insert_with(|| ranked(problem, aim, pool, view, asked)).iter().copied()
+        let total = &self.total;
+        self.by_set.entry((pool, set)).or_insert_with(|| ranked(problem, aim, pool, view, total)).iter().copied()
     }
 }
 
-fn asked(problem: &Problem<'_>) -> Vec<i128> {
+fn total_requests(problem: &Problem<'_>) -> Vec<i128> {
     let mut out = vec![0; problem.dims.len()];
     for entry in &problem.queue {
         let requests = &problem.classes[entry.class.0 as usize].requests;
@@ -54,26 +54,26 @@ fn asked(problem: &Problem<'_>) -> Vec<i128> {
     out
 }
 
-fn ranked(problem: &Problem<'_>, aim: Aim, pool: usize, view: &View, asked: &[i128]) -> Vec<usize> {
+fn ranked(problem: &Problem<'_>, aim: Aim, pool: usize, view: &View, total: &[i128]) -> Vec<usize> {
     let pool = &problem.pools[pool];
     let catalog = &problem.catalogs[pool.catalog];
     let mut usable = pool.types.clone();
-    usable.keep(&view.usable);
+    usable.intersect_with(&view.usable);
     let keep = catalog.types_to_keep(view).min(usable.count());
-    problem.meter.spend(meter::NARROW + usable.count() * asked.len() * catalog.len() / 64 / meter::WORDS);
+    problem.meter.spend(meter::NARROW + usable.count() * total.len() * catalog.len() / 64 / meter::WORDS);
     let mut scored: Vec<(bool, f64, usize)> = Vec::new();
     for t in usable.iter().filter(|t| view.price[*t] != NO_PRICE) {
         let daemons = pool.daemons.iter().find(|group| group.types.has(t));
         let taken = |dim: usize| daemons.map_or(0, |group| group.overhead[dim]);
         let room = |dim: usize| catalog.allocatable[t][dim] - taken(dim);
-        let part = |dim: usize| room(dim) as f64 / asked[dim] as f64;
-        let part = (0..asked.len()).filter(|dim| asked[*dim] > 0).map(part).fold(f64::MAX, f64::min);
+        let part = |dim: usize| room(dim) as f64 / total[dim] as f64;
+        let part = (0..total.len()).filter(|dim| total[*dim] > 0).map(part).fold(f64::MAX, f64::min);
         if part <= 0.0 {
             continue;
         }
         let alike = |tenths: i64| {
             let filled: Vec<i64> =
-                (0..asked.len()).map(|dim| if asked[dim] > 0 { room(dim) / 10 * tenths + taken(dim) } else { 0 }).collect();
+                (0..total.len()).map(|dim| if total[dim] > 0 { room(dim) / 10 * tenths + taken(dim) } else { 0 }).collect();
             let mut as_large: Bits = usable.clone();
             catalog.keep_fitting(&filled, &mut as_large);
             as_large.count()

@@ -114,9 +114,9 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, reusable: bool) -> R
 fn negated_custom_keys(classes: &[Class], sets: &Sets, well_known: &BTreeSet<Key>) -> BTreeSet<Key> {
     let relaxations = classes.iter().flat_map(|class| class.relaxations.iter().map(|relaxation| relaxation.full));
     let places = classes.iter().flat_map(|class| class.places.iter().map(|place| place.set));
-    let asked: BTreeSet<SetId> = relaxations.chain(places).collect();
+    let sets_used: BTreeSet<SetId> = relaxations.chain(places).collect();
     let is_negated = |(key, wanted): &(&Key, &Vals)| wanted.operator() == Operator::NotIn && !well_known.contains(key);
-    asked.into_iter().flat_map(|set| sets.get(set).iter().filter(is_negated).map(|(key, _)| *key)).collect()
+    sets_used.into_iter().flat_map(|set| sets.get(set).iter().filter(is_negated).map(|(key, _)| *key)).collect()
 }
 
 /// Whether an existing machine counts for a spread constraint.
@@ -124,7 +124,7 @@ fn machine_passes(builder: &ProblemBuilder<'_>, filter: &Filter, machine: &Count
     let by_labels = filter.any_of.is_empty()
         || machine.labels.is_some_and(|l| {
             let set = builder.sets.get(l);
-            filter.any_of.iter().any(|asked| set.compatible(builder.sets.get(*asked), |_| false).is_ok())
+            filter.any_of.iter().any(|required| set.compatible(builder.sets.get(*required), |_| false).is_ok())
         });
     by_labels && filter.tolerations.is_none_or(|t| builder.taint_table.tolerated(t, machine.taints))
 }

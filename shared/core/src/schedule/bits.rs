@@ -38,20 +38,20 @@ impl Bits {
         &self.words
     }
 
-    pub(crate) fn keep(&mut self, other: &Self) {
+    pub(crate) fn intersect_with(&mut self, other: &Self) {
         for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
             *mine &= theirs;
         }
     }
 
     /// Removes the members of `other`.
-    pub(crate) fn drop_all(&mut self, other: &Self) {
+    pub(crate) fn subtract(&mut self, other: &Self) {
         for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
             *mine &= !theirs;
         }
     }
 
-    pub(crate) fn unite(&mut self, other: &Self) {
+    pub(crate) fn union_with(&mut self, other: &Self) {
         for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
             *mine |= theirs;
         }
@@ -74,17 +74,17 @@ impl Bits {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    pub(crate) fn meets(&self, other: &Self) -> bool {
+    pub(crate) fn intersects(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(mine, theirs)| mine & theirs != 0)
     }
 
     /// How many members are also in `other`.
-    pub(crate) fn shared(&self, other: &Self) -> usize {
+    pub(crate) fn intersection_count(&self, other: &Self) -> usize {
         self.words.iter().zip(&other.words).map(|(mine, theirs)| (mine & theirs).count_ones() as usize).sum()
     }
 
     /// Whether all members are in `other`.
-    pub(crate) fn within(&self, other: &Self) -> bool {
+    pub(crate) fn is_subset(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).all(|(mine, theirs)| mine & !theirs == 0)
     }
 
@@ -121,7 +121,7 @@ impl Bits {
         if self.words.len() < other.words.len() {
             self.words.resize(other.words.len(), 0);
         }
-        self.unite(other);
+        self.union_with(other);
     }
 
     /// The members, ascending.

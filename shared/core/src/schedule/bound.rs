@@ -17,7 +17,7 @@ const PARTS: u32 = 8;
 const STEPS: u32 = 16;
 
 /// The bound for the pods that `outcome` puts on new machines, by prices alone or with the other costs of machines.
-pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, besides: bool) -> Price {
+pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, with_machine_cost: bool) -> Price {
     let mut sums = vec![0.0; problem.dims.len()];
     for claim in &outcome.state.claims {
         for (sum, amount) in sums.iter_mut().zip(&claim.requests) {
@@ -25,12 +25,12 @@ pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, besides:
         }
     }
     let machines = fewest_machines(problem, outcome) as f64;
-    let asked: Vec<usize> = (0..sums.len()).filter(|dim| sums[*dim] > 0.0).collect();
-    let types = undercut(types(problem, besides), &asked);
+    let dims: Vec<usize> = (0..sums.len()).filter(|dim| sums[*dim] > 0.0).collect();
+    let types = undercut(types(problem, with_machine_cost), &dims);
     let cheapest = types.iter().map(|(price, _)| *price).fold(f64::MAX, f64::min);
     let mut best: f64 = 0.0;
-    for (n, a) in asked.iter().enumerate() {
-        for b in &asked[n..] {
+    for (n, a) in dims.iter().enumerate() {
+        for b in &dims[n..] {
             for part in 0..=PARTS {
                 let share = f64::from(part) / f64::from(PARTS);
                 for step in 0..=STEPS {
@@ -50,19 +50,19 @@ pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, besides:
 }
 
 /// Types that no cheaper type dominates: a dominated type adds no restriction.
-fn undercut(types: BTreeSet<(u64, Vec<i64>)>, asked: &[usize]) -> Vec<(f64, Vec<i64>)> {
+fn undercut(types: BTreeSet<(u64, Vec<i64>)>, dims: &[usize]) -> Vec<(f64, Vec<i64>)> {
     let mut kept: Vec<(u64, Vec<i64>)> = Vec::new();
     for (price, has) in types {
-        if kept.iter().all(|(_, other)| asked.iter().any(|dim| other[*dim] < has[*dim])) {
+        if kept.iter().all(|(_, other)| dims.iter().any(|dim| other[*dim] < has[*dim])) {
             kept.push((price, has));
         }
     }
     kept.into_iter().map(|(price, has)| (price as f64, has)).collect()
 }
 
-/// Price and room for pods of every type that some NodePool can buy, the price with the other costs of a machine if `besides`;
+/// Price and room for pods of every type that some NodePool can buy, the price with the other costs of a machine if `with_machine_cost`;
 /// without duplicates, cheapest first.
-fn types(problem: &mut Problem<'_>, besides: bool) -> BTreeSet<(u64, Vec<i64>)> {
+fn types(problem: &mut Problem<'_>, with_machine_cost: bool) -> BTreeSet<(u64, Vec<i64>)> {
     let mut out = BTreeSet::new();
     for at in 0..problem.pools.len() {
         let view = problem.view(problem.pools[at].catalog, problem.pools[at].set);
@@ -72,8 +72,8 @@ fn types(problem: &mut Problem<'_>, besides: bool) -> BTreeSet<(u64, Vec<i64>)> 
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
             let has =
                 catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[dim])).max(0));
-            let besides = if besides { pool.machine_cost } else { 0 };
-            out.insert((view.price[t] + besides, has.collect()));
+            let extra = if with_machine_cost { pool.machine_cost } else { 0 };
+            out.insert((view.price[t] + extra, has.collect()));
         }
     }
     out

@@ -151,7 +151,7 @@ impl Catalog {
             match steps.at.partition_point(|step| *step < amount) {
                 0 => {}
                 at if at == steps.at.len() => return types.clear(),
-                at => types.keep(&steps.types[at]),
+                at => types.intersect_with(&steps.types[at]),
             }
         }
     }
@@ -162,18 +162,18 @@ impl Catalog {
         match steps.at.partition_point(|step| *step <= most) {
             0 => types.clear(),
             at if at == steps.at.len() => {}
-            at => types.keep(&steps.types[at - 1]),
+            at => types.intersect_with(&steps.types[at - 1]),
         }
     }
 
     /// The largest amount that one of `types` has for pods, in dimension `dim`.
     pub(crate) fn most_allocatable(&self, dim: usize, types: &Bits) -> i64 {
         let steps = &self.room[dim];
-        if let Some(most) = steps.at.last().filter(|_| steps.types[steps.at.len() - 1].meets(types)) {
+        if let Some(most) = steps.at.last().filter(|_| steps.types[steps.at.len() - 1].intersects(types)) {
             return *most; // as with most machines that may yet become anything
         }
         // The last step that contains some of them.
-        let at = steps.types.partition_point(|from| from.meets(types));
+        let at = steps.types.partition_point(|from| from.intersects(types));
         at.checked_sub(1).map_or(0, |at| steps.at[at])
     }
 
@@ -186,24 +186,24 @@ impl Catalog {
     pub(crate) fn largest(&self, dim: usize, types: &Bits) -> i64 {
         let steps = &self.bulk[dim];
         if let [.., before, _] = &steps.types[..]
-            && !types.within(before)
+            && !types.is_subset(before)
         {
             return self.top(dim);
         }
         // The first step that contains all of them.
-        let at = steps.types.partition_point(|upto| !types.within(upto));
+        let at = steps.types.partition_point(|upto| !types.is_subset(upto));
         steps.at.get(at).copied().filter(|_| !types.is_empty()).unwrap_or(0)
     }
 
     /// Types whose own requirement on `key` is compatible with `allowed`.
-    fn agreeing(&mut self, key: Key, allowed: &Vals) -> &Bits {
+    fn compatible_types(&mut self, key: Key, allowed: &Vals) -> &Bits {
         let (size, by_key) = (self.names.len(), &self.by_key);
-        self.by_value.entry((key, allowed.clone())).or_insert_with(|| by_key.agreeing(size, key, allowed))
+        self.by_value.entry((key, allowed.clone())).or_insert_with(|| by_key.compatible_types(size, key, allowed))
     }
 
     /// How many types are compatible with this requirement alone.
-    pub(crate) fn agreeing_count(&mut self, key: Key, allowed: &Vals) -> usize {
-        self.agreeing(key, allowed).count()
+    pub(crate) fn compatible_count(&mut self, key: Key, allowed: &Vals) -> usize {
+        self.compatible_types(key, allowed).count()
     }
 
     /// How many types a claim with the offerings of `view` should keep.
@@ -217,8 +217,8 @@ impl Catalog {
         let mut met = Bits::all(n);
         for (key, allowed) in set.iter() {
             let plain = allowed.clone().with_min_values(None);
-            let bits = self.agreeing(*key, &plain);
-            met.keep(bits);
+            let bits = self.compatible_types(*key, &plain);
+            met.intersect_with(bits);
         }
         let mut offered = Bits::none(n);
         let mut price = vec![NO_PRICE; n];
@@ -226,14 +226,14 @@ impl Catalog {
         for (at, kind) in self.kinds.iter().enumerate() {
             if set.compatible(&kind.set, &well_known).is_ok() {
                 kinds.push(at);
-                offered.unite(&kind.available);
+                offered.union_with(&kind.available);
                 for (best, offer) in price.iter_mut().zip(kind.price.iter()) {
                     *best = (*best).min(*offer);
                 }
             }
         }
         let mut usable = met.clone();
-        usable.keep(&offered);
+        usable.intersect_with(&offered);
         let mut order: Vec<usize> = usable.iter().collect();
         order.sort_by_key(|t| price[*t]);
         let ascending = order.is_sorted();

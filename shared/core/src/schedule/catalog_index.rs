@@ -91,11 +91,11 @@ impl Steps {
         if descending {
             order.reverse();
         }
-        let (mut out, mut sofar) = (Self { at: Vec::new(), types: Vec::new() }, Bits::none(size));
+        let (mut out, mut so_far) = (Self { at: Vec::new(), types: Vec::new() }, Bits::none(size));
         for run in order.chunk_by(|a, b| amounts[*a] == amounts[*b]) {
-            run.iter().for_each(|n| sofar.insert(*n));
+            run.iter().for_each(|n| so_far.insert(*n));
             out.at.push(amounts[run[0]]);
-            out.types.push(sofar.clone());
+            out.types.push(so_far.clone());
         }
         out
     }
@@ -116,18 +116,18 @@ impl ByKey {
                 found.entry(*key).or_default().entry(vals).or_insert_with(|| Bits::none(sets.len())).insert(n);
             }
         }
-        let owned = |said: BTreeMap<&Vals, Bits>| said.into_iter().map(|(vals, bits)| (vals.clone(), bits)).collect();
-        Self(found.into_iter().map(|(key, said)| (key, owned(said))).collect())
+        let owned = |own: BTreeMap<&Vals, Bits>| own.into_iter().map(|(vals, bits)| (vals.clone(), bits)).collect();
+        Self(found.into_iter().map(|(key, own)| (key, owned(own))).collect())
     }
 
-    /// Of `size` types, those whose own requirement on `key` is compatible with `asked`; a type without one is compatible.
-    pub(crate) fn agreeing(&self, size: usize, key: Key, asked: &Vals) -> Bits {
+    /// Of `size` types, those whose own requirement on `key` is compatible with `required`; a type without one is compatible.
+    pub(crate) fn compatible_types(&self, size: usize, key: Key, required: &Vals) -> Bits {
         let mut bits = Bits::all(size);
         let Ok(at) = self.0.binary_search_by_key(&key, |(key, _)| *key) else { return bits };
-        for (said, types) in &self.0[at].1 {
-            let both_may_be_absent = asked.allows_absence() && said.allows_absence();
-            if !both_may_be_absent && !said.overlaps(asked) {
-                bits.drop_all(types);
+        for (own, types) in &self.0[at].1 {
+            let both_may_be_absent = required.allows_absence() && own.allows_absence();
+            if !both_may_be_absent && !own.overlaps(required) {
+                bits.subtract(types);
             }
         }
         bits
@@ -136,19 +136,19 @@ impl ByKey {
     /// The values of `key` that `types` can have; `None` if they cannot be listed.
     pub(crate) fn values(&self, key: Key, types: &Bits) -> Option<Vec<Val>> {
         let at = self.0.binary_search_by_key(&key, |(key, _)| *key).ok()?;
-        let (mut unsaid, mut out) = (types.clone(), Vec::new());
-        for (said, bits) in self.0[at].1.iter().filter(|(_, bits)| bits.meets(types)) {
-            out.extend_from_slice(said.members()?);
-            unsaid.drop_all(bits);
+        let (mut undefined, mut out) = (types.clone(), Vec::new());
+        for (own, bits) in self.0[at].1.iter().filter(|(_, bits)| bits.intersects(types)) {
+            out.extend_from_slice(own.members()?);
+            undefined.subtract(bits);
         }
         out.sort_unstable();
         out.dedup();
-        unsaid.is_empty().then_some(out)
+        undefined.is_empty().then_some(out)
     }
 
     /// The same with other numbers.
     pub(crate) fn renumbered(&self, key: impl Fn(Key) -> Key, vals: impl Fn(&Vals) -> Vals) -> Self {
-        let renumber = |(of, said): &(Key, Vec<(Vals, Bits)>)| (key(*of), said.iter().map(|(v, bits)| (vals(v), bits.clone())).collect());
+        let renumber = |(of, own): &(Key, Vec<(Vals, Bits)>)| (key(*of), own.iter().map(|(v, bits)| (vals(v), bits.clone())).collect());
         let mut out: Vec<_> = self.0.iter().map(renumber).collect();
         out.sort_by_key(|(key, _)| *key);
         Self(out)
@@ -231,7 +231,7 @@ fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<SharedOfferingKind>
     let mut reservations: Vec<(String, i64)> = Vec::new();
     for (n, t) in order.iter().enumerate() {
         // A type that cannot even hold its own overhead is never bought; its zones and other labels are domains all the same.
-        let of_use = t.holds_its_overhead();
+        let usable = t.holds_its_overhead();
         for offering in &t.offerings {
             let set = names.set(&requirements::from_requirements(&offering.requirements));
             let at = *kind_of.entry(set.clone()).or_insert_with(|| {
@@ -245,7 +245,7 @@ fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<SharedOfferingKind>
                     None => reservations.push((id.to_owned(), free)),
                 }
             }
-            if offering.available && of_use {
+            if offering.available && usable {
                 let kind = &mut drafts[at];
                 kind.available.insert(n);
                 kind.price[n] = kind.price[n].min(offering.price.nanos());
@@ -310,11 +310,11 @@ mod tests {
 
     /// The names of the types of a list that are available in `zone`, and of those with this number of cores.
     fn found(catalog: &mut Catalog, names: &mut Names, zone: &str, cores: &str) -> (Vec<String>, Vec<String>) {
-        let asked = |names: &mut Names, key: &str, value: &str| -> Set {
+        let required = |names: &mut Names, key: &str, value: &str| -> Set {
             let (key, value) = (names.key(key), names.val(value));
             [(key, Allowed::one(value))].into_iter().collect()
         };
-        let (in_zone, of_size) = (asked(names, labels::ZONE, zone), asked(names, "cores", cores));
+        let (in_zone, of_size) = (required(names, labels::ZONE, zone), required(names, "cores", cores));
         let mut listed = |set: &Set| catalog.view(set, |_| true).usable.iter().map(|t| catalog.names[t].clone()).collect();
         (listed(&in_zone), listed(&of_size))
     }

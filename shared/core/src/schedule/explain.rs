@@ -179,8 +179,8 @@ pub(crate) fn passed_over(problem: &mut Problem<'_>, state: &State, class: &Clas
 }
 
 /// Whether the offered requirements are compatible with the required ones, with the cause if not.
-fn check_compatible(problem: &Problem<'_>, offered: SetId, asked: SetId, host: Option<&Vals>) -> Result<(), Cause> {
-    let (a, b) = (problem.sets.get(offered), problem.sets.get(asked));
+fn check_compatible(problem: &Problem<'_>, offered: SetId, required: SetId, host: Option<&Vals>) -> Result<(), Cause> {
+    let (a, b) = (problem.sets.get(offered), problem.sets.get(required));
     let words = |set: &Set, key| set.get(key).map_or_else(|| "Exists".to_owned(), |v| problem.names.spell_vals(v).text());
     let is_negated = |k: &Key| b.get(k).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
     if let Err(conflict) = a.compatible(b, |k| problem.well_known.contains(k) || is_negated(k)) {
@@ -196,9 +196,9 @@ fn check_compatible(problem: &Problem<'_>, offered: SetId, asked: SetId, host: O
         });
     }
     match host {
-        Some(wish) if !matches!(wish.operator(), Operator::Exists | Operator::NotIn) => {
-            let asked = problem.names.spell_vals(wish).text();
-            Err(Cause::Disjoint(vec![(labels::HOSTNAME.to_owned(), asked, "of a new node".to_owned())]))
+        Some(wanted) if !matches!(wanted.operator(), Operator::Exists | Operator::NotIn) => {
+            let required = problem.names.spell_vals(wanted).text();
+            Err(Cause::Disjoint(vec![(labels::HOSTNAME.to_owned(), required, "of a new node".to_owned())]))
         }
         _ => Ok(()),
     }
@@ -218,8 +218,8 @@ fn probably_meant(problem: &Problem<'_>, offered: &Set, key: &str) -> Option<Str
 /// The requirements after topology, or the group that refuses.
 fn in_topology(problem: &mut Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId) -> Result<SetId, Cause> {
     let mut allowed_domains: Vec<AllowedDomains> = Vec::new();
-    let asked = TopologyQuery { groups: &problem.groups, counts: &state.counts, sets: &problem.sets };
-    if let Err(refused) = asked.check(relaxation, TopologyTarget { host: None, set }, &mut allowed_domains) {
+    let query = TopologyQuery { groups: &problem.groups, counts: &state.counts, sets: &problem.sets };
+    if let Err(refused) = query.check(relaxation, TopologyTarget { host: None, set }, &mut allowed_domains) {
         return Err(topology_cause(problem, state, relaxation, set, refused.group));
     }
     let mut out = set;
@@ -262,10 +262,10 @@ fn explain_types(
 ) -> Option<(Cause, Vec<RuledOut>, Option<NearestMiss>)> {
     let at = problem.pools[pool].catalog;
     let view = problem.view(at, set);
-    let asked = DaemonFit::of(problem, class, pool, types);
+    let daemon_fit = DaemonFit::of(problem, class, pool, types);
     let catalog = &problem.catalogs[at];
-    let mut both = asked.fitting.clone();
-    both.keep(&view.usable);
+    let mut both = daemon_fit.fitting.clone();
+    both.intersect_with(&view.usable);
     let requirements = problem.names.spell(problem.sets.get(set));
     let resources = class.asks.clone();
     let short: Vec<String> = view
@@ -279,23 +279,27 @@ fn explain_types(
         return unmet.then(|| (Cause::MinValues { labels: short, requirements, resources }, Vec::new(), None));
     }
     // As in Karpenter, types whose daemons use a host port of the pod are not considered at all.
-    let looked_at: Vec<usize> = types.iter().filter(|t| !asked.clashing.has(*t)).collect();
+    let looked_at: Vec<usize> = types.iter().filter(|t| !daemon_fit.clashing.has(*t)).collect();
     let flags: Vec<(bool, bool, bool)> =
-        looked_at.iter().map(|t| (view.met.has(*t), asked.fitting.has(*t), view.offered.has(*t))).collect();
+        looked_at.iter().map(|t| (view.met.has(*t), daemon_fit.fitting.has(*t), view.offered.has(*t))).collect();
     let finding = finding(&flags, class.asks.get("cpu"));
-    let nearest = asked.nearest_miss(problem, class, &view.usable, at);
-    let mut ruled_out = ruled_out(problem, at, set, types, &asked.room, &view.offered);
-    let port = asked.port.map(|(wanted, taken)| PortTaken {
+    let nearest = daemon_fit.nearest_miss(problem, class, &view.usable, at);
+    let mut ruled_out = ruled_out(problem, at, set, types, &daemon_fit.room, &view.offered);
+    let port = daemon_fit.port.map(|(wanted, taken)| PortTaken {
         wanted: wanted.to_string(),
         taken: taken.to_string(),
-        types: asked.clashing.count(),
+        types: daemon_fit.clashing.count(),
         of: types.count(),
     });
     if let Some(port) = &port {
         ruled_out.push(RuledOut { constraint: format!("host port {}, which a daemon has,", port.wanted), types: port.types, of: port.of });
         ruled_out.sort_by_key(|r| std::cmp::Reverse(r.types));
     }
-    Some((Cause::InstanceTypes { finding, requirements, resources, daemons: asked.daemons, port: port.map(Box::new) }, ruled_out, nearest))
+    Some((
+        Cause::InstanceTypes { finding, requirements, resources, daemons: daemon_fit.daemons, port: port.map(Box::new) },
+        ruled_out,
+        nearest,
+    ))
 }
 
 /// How a pod fits together with the daemons of a NodePool's types.
@@ -321,7 +325,7 @@ impl DaemonFit {
         let mut least: Option<Resources> = None;
         for group in &problem.pools[pool].daemons {
             let mut some = types.clone();
-            some.keep(&group.types);
+            some.intersect_with(&group.types);
             if some.is_empty() {
                 continue;
             }
@@ -329,13 +333,13 @@ impl DaemonFit {
             let need: Vec<i64> = class.requests.iter().zip(&group.overhead).map(|(want, over)| want.saturating_add(*over)).collect();
             let mut fits = some.clone();
             catalog.keep_fitting(&need, &mut fits);
-            out.room.unite(&fits);
+            out.room.union_with(&fits);
             if clash.is_some() {
-                out.clashing.unite(&some);
+                out.clashing.union_with(&some);
                 out.port = out.port.or(clash);
             } else {
-                out.fitting.unite(&fits);
-                least = Some(least.map_or_else(|| group.asks.clone(), |sofar| smaller(&sofar, &group.asks)));
+                out.fitting.union_with(&fits);
+                least = Some(least.map_or_else(|| group.asks.clone(), |so_far| smaller(&so_far, &group.asks)));
             }
             out.groups.push((some, group.overhead.clone()));
         }
@@ -394,7 +398,7 @@ fn ruled_out(problem: &mut Problem<'_>, catalog: usize, set: SetId, types: &Bits
     let mut out = Vec::new();
     let entries: Vec<_> = problem.sets.get(set).iter().map(|(k, v)| (*k, v.clone().with_min_values(None))).collect();
     for (key, allowed) in entries {
-        let left = problem.catalogs[catalog].agreeing_count(key, &allowed);
+        let left = problem.catalogs[catalog].compatible_count(key, &allowed);
         if left < all {
             let constraint = format!("{} {}", problem.names.key_name(key), problem.names.spell_vals(&allowed));
             out.push(RuledOut { constraint, types: all - left, of: all });
@@ -402,7 +406,7 @@ fn ruled_out(problem: &mut Problem<'_>, catalog: usize, set: SetId, types: &Bits
     }
     for (constraint, left) in [("resources", fitting), ("available offerings", offered)] {
         let mut kept = types.clone();
-        kept.keep(left);
+        kept.intersect_with(left);
         if kept.count() < of {
             out.push(RuledOut { constraint: constraint.to_owned(), types: of - kept.count(), of });
         }

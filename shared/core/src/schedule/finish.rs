@@ -66,9 +66,9 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
             if let (1.., Some(first), None) = (claim.pool, claim.pods.first(), &options.simulation) {
                 let id = problem.class_of[*first as usize];
                 let class = Rc::clone(&problem.classes[id.0 as usize]);
-                let says =
+                let rejections =
                     passed.entry((id, claim.pool)).or_insert_with(|| explain::passed_over(problem, &outcome.state, &class, claim.pool));
-                new.why.passed_over.clone_from(says);
+                new.why.passed_over.clone_from(rejections);
             }
             out.claims.push(new);
         } else {
@@ -79,8 +79,8 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
     }
     // Computed on demand: few questions need it, and a cluster has many nodes.
     let leaves_anyway: LazyCell<BTreeSet<&str>, _> = LazyCell::new(|| {
-        let going = problem.state_nodes.iter().filter(|node| node.marked_for_deletion);
-        going.filter_map(|node| Some(node.node.as_ref()?.metadata.name.as_str())).collect()
+        let leaving = problem.state_nodes.iter().filter(|node| node.marked_for_deletion);
+        leaving.filter_map(|node| Some(node.node.as_ref()?.metadata.name.as_str())).collect()
     });
     for (machine, now) in outcome.state.filled() {
         let node = &problem.state_nodes[problem.machines[machine].host];
@@ -263,9 +263,11 @@ fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
     for group in groups {
         least = Some(match least {
             None => group.asks.clone(),
-            Some(sofar) => {
-                sofar.iter().filter(|(n, _)| group.asks.0.contains_key(*n)).map(|(n, a)| (n.to_owned(), a.min(group.asks.get(n)))).collect()
-            }
+            Some(so_far) => so_far
+                .iter()
+                .filter(|(n, _)| group.asks.0.contains_key(*n))
+                .map(|(n, a)| (n.to_owned(), a.min(group.asks.get(n))))
+                .collect(),
         });
     }
     least.unwrap_or_default()

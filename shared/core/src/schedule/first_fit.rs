@@ -95,9 +95,9 @@ impl PackingRun<'_, '_> {
         }
         let mut last = FitError::Permanent;
         for (n, relaxation) in class.relaxations.iter().enumerate() {
-            let asked = TopologyQuery { groups: &self.problem.groups, counts: &self.state.counts, sets: &self.problem.sets };
+            let query = TopologyQuery { groups: &self.problem.groups, counts: &self.state.counts, sets: &self.problem.sets };
             self.problem.meter.spend(meter::GROUP * (relaxation.owned.len() + 1));
-            if asked.is_impossible(relaxation) {
+            if query.is_impossible(relaxation) {
                 last = FitError::Transient;
                 continue;
             }

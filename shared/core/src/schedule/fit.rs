@@ -206,7 +206,9 @@ pub(crate) fn check_claim(
     if !problem.tolerated(relaxation.tolerations, problem.pools[target.pool].taints) || !allows_unnamed_host(relaxation.host.as_ref()) {
         return Err(FitError::Permanent);
     }
-    let Some(merged) = problem.merge(target.set, relaxation.full, true) else { return Err(disagrees(problem, &target, relaxation.full)) };
+    let Some(merged) = problem.merge(target.set, relaxation.full, true) else {
+        return Err(incompatibility(problem, &target, relaxation.full));
+    };
     let mut error = FitError::Permanent;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
@@ -214,7 +216,7 @@ pub(crate) fn check_claim(
             let narrowed = problem.merge(merged, place.set, true).filter(|_| allows_unnamed_host(place.host.as_ref()));
             let Some(narrowed) = narrowed else {
                 if error == FitError::Permanent {
-                    error = disagrees(problem, &target, place.set);
+                    error = incompatibility(problem, &target, place.set);
                 }
                 continue;
             };
@@ -230,11 +232,12 @@ pub(crate) fn check_claim(
 }
 
 /// How long the requirements are incompatible: an open claim may yet get a label that its NodePool does not define.
-fn disagrees(problem: &Problem<'_>, target: &ClaimTarget<'_>, asked: SetId) -> FitError {
-    let may_come = |key: &Key| problem.negated_custom_keys.contains(key) && problem.sets.get(target.set).get(key).is_none();
-    let comes =
-        target.host.is_some() && !problem.negated_custom_keys.is_empty() && problem.sets.get(asked).iter().any(|(key, _)| may_come(key));
-    if comes { FitError::Transient } else { FitError::Permanent }
+fn incompatibility(problem: &Problem<'_>, target: &ClaimTarget<'_>, required: SetId) -> FitError {
+    let may_be_added = |key: &Key| problem.negated_custom_keys.contains(key) && problem.sets.get(target.set).get(key).is_none();
+    let may_get_label = target.host.is_some()
+        && !problem.negated_custom_keys.is_empty()
+        && problem.sets.get(required).iter().any(|(key, _)| may_be_added(key));
+    if may_get_label { FitError::Transient } else { FitError::Permanent }
 }
 
 /// Types of the target with room for its pods, the new pod and the daemons, without port conflicts.
@@ -273,9 +276,9 @@ fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mu
             catalog.keep_fitting(need, out);
         } else {
             let mut some = target.types.clone();
-            some.keep(&group.types);
+            some.intersect_with(&group.types);
             catalog.keep_fitting(need, &mut some);
-            out.unite(&some);
+            out.union_with(&some);
         }
     }
 }
@@ -361,7 +364,7 @@ fn combinations(
         out.sort_by_cached_key(|(worse, narrowed)| {
             let view = problem.view(catalog, *narrowed);
             let kinds = view.kinds.iter().map(|k| &problem.catalogs[catalog].kinds[*k]);
-            (*worse, kinds.map(|kind| kind.available.shared(fitting)).sum::<usize>())
+            (*worse, kinds.map(|kind| kind.available.intersection_count(fitting)).sum::<usize>())
         });
     }
     out.into_iter().map(|(_, narrowed)| narrowed).collect()
@@ -386,7 +389,7 @@ fn with_set(
 ) -> Result<Fit, FitError> {
     let view = problem.view(problem.pools[target.pool].catalog, set);
     let mut types = fitting.clone();
-    types.keep(&view.usable);
+    types.intersect_with(&view.usable);
     if types.is_empty() {
         return Err(FitError::Permanent);
     }
@@ -444,7 +447,7 @@ fn settle_reservations(
     let mut some = false;
     for kind in view.kinds.iter().map(|k| &catalog.kinds[*k]) {
         let Some(id) = kind.reservation else { continue };
-        if !kind.available.meets(&fit.types) {
+        if !kind.available.intersects(&fit.types) {
             continue;
         }
         some = true;

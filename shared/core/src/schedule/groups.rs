@@ -122,8 +122,8 @@ impl Groups {
     /// Determines which label sets each group selects.
     pub(crate) fn finish(&self, names: &Names, meter: &Meter) -> Vec<Group> {
         let selectors = self.identities.iter().filter_map(|identity| identity.selector.as_ref());
-        let asked = selectors.flat_map(|s| s.match_labels.keys().chain(s.match_expressions.iter().map(|e| &e.key)));
-        let index = LabelIndex::of(&self.label_sets, &asked.map(String::as_str).collect(), meter);
+        let keys = selectors.flat_map(|s| s.match_labels.keys().chain(s.match_expressions.iter().map(|e| &e.key)));
+        let index = LabelIndex::of(&self.label_sets, &keys.map(String::as_str).collect(), meter);
         let hostname = names.known_key(labels::HOSTNAME);
         let group = |identity: &Identity| Group {
             kind: identity.kind,
@@ -225,10 +225,10 @@ pub(crate) struct TopologyMembership {
     filter: Vec<usize>,
     /// By filter: the machines that it lets through.
     passing: Vec<Bits>,
-    /// By group: position in `known_by`; `None` for groups by host.
+    /// By group: position in `providers`; `None` for groups by host.
     known: Vec<Option<usize>>,
     /// By domain: how many machines provide it.
-    known_by: Vec<BTreeMap<Val, u32>>,
+    providers: Vec<BTreeMap<Val, u32>>,
 }
 
 /// How a group counts the pods of a machine.
@@ -259,7 +259,7 @@ impl TopologyMembership {
         };
         // Many groups share few filters.
         let mut filters: Map<&Filter, usize> = Map::default();
-        let mut alike: Map<(Key, usize, Option<TolerationId>), usize> = Map::default();
+        let mut known_of: Map<(Key, usize, Option<TolerationId>), usize> = Map::default();
         for (g, group) in groups.iter().enumerate() {
             let filter = *filters.entry(&group.filter).or_insert_with(|| {
                 let mut passing = Bits::none(machines.len());
@@ -275,10 +275,10 @@ impl TopologyMembership {
                 continue;
             }
             let reach = reach(GroupId(u32::try_from(g).expect("fewer than 2^32 groups")));
-            let known = *alike.entry((group.key, filter, reach)).or_insert_with(|| {
+            let known = *known_of.entry((group.key, filter, reach)).or_insert_with(|| {
                 let known = out.known_domains(group.key, filter, sets, domains(group.key, reach));
-                out.known_by.push(known);
-                out.known_by.len() - 1
+                out.providers.push(known);
+                out.providers.len() - 1
             });
             out.known.push(Some(known));
         }
@@ -310,7 +310,7 @@ impl TopologyMembership {
             empty.sort_by_key(|(val, _)| names.val_name(*val));
             empty
         };
-        let empty: Vec<Vec<(Val, u32)>> = self.known_by.iter().map(by_name).collect();
+        let empty: Vec<Vec<(Val, u32)>> = self.providers.iter().map(by_name).collect();
         let domains = |known: &Option<usize>| known.map(|at| empty[at].clone()).unwrap_or_default();
         let mut out: Vec<Counts> = self.known.iter().map(|known| Counts { domains: domains(known), hosts: Tally::default() }).collect();
         for (host, machine) in machines.iter().enumerate() {
@@ -348,8 +348,8 @@ impl TopologyMembership {
     }
 
     /// Whether no machine but `leaving` provides the domain.
-    pub(crate) fn known_only_by(&self, at: usize, val: Val, leaving: u32) -> bool {
-        let known = self.known[at].and_then(|at| self.known_by[at].get(&val));
+    pub(crate) fn provided_only_by(&self, at: usize, val: Val, leaving: u32) -> bool {
+        let known = self.known[at].and_then(|at| self.providers[at].get(&val));
         known.is_none_or(|known| *known <= leaving)
     }
 

@@ -180,14 +180,20 @@ impl Sets {
         &self.sets[id.0 as usize]
     }
 
-    /// `offered` narrowed by `asked`, or `None` if they are incompatible. `for_new_node`: instance types define the keys for
+    /// `offered` narrowed by `required`, or `None` if they are incompatible. `for_new_node`: instance types define the keys for
     /// which `well_known` holds, and a `NotIn` requirement on any other key is satisfied by giving the claim such a label. The
     /// labels of an existing node are fixed.
-    pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, for_new_node: bool, well_known: impl Fn(&Key) -> bool) -> Option<SetId> {
-        if let Some(known) = self.merged.get(&(offered, asked, for_new_node)) {
+    pub(crate) fn merge(
+        &mut self,
+        offered: SetId,
+        required: SetId,
+        for_new_node: bool,
+        well_known: impl Fn(&Key) -> bool,
+    ) -> Option<SetId> {
+        if let Some(known) = self.merged.get(&(offered, required, for_new_node)) {
             return *known;
         }
-        let (a, b) = (self.get(offered), self.get(asked));
+        let (a, b) = (self.get(offered), self.get(required));
         let is_negated = |key: &Key| b.get(key).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
         let compatible = a.compatible(b, |key| for_new_node && (well_known(key) || is_negated(key))).is_ok();
         let out = match (compatible, for_new_node) {
@@ -199,7 +205,7 @@ impl Sets {
                 Some(self.id(set))
             }
         };
-        self.merged.insert((offered, asked, for_new_node), out);
+        self.merged.insert((offered, required, for_new_node), out);
         out
     }
 

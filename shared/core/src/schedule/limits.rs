@@ -225,7 +225,7 @@ impl State {
             let view = problem.view(at, claim.set);
             let catalog = &problem.catalogs[at];
             let mut reserved = catalog.kinds.iter().filter(|kind| kind.reservation.is_some_and(|id| claim.reservations.contains(&id)));
-            let reservable = claim.reservations.is_empty() || reserved.any(|kind| kind.available.meets(&claim.types));
+            let reservable = claim.reservations.is_empty() || reserved.any(|kind| kind.available.intersects(&claim.types));
             let mut varied = || min_values_met(catalog, &view, &claim.types);
             let varied = view.min_values.is_empty() || *known.entry((at, claim.set, &claim.types)).or_insert_with(&mut varied);
             reservable && varied && !claim.types.is_empty()

@@ -58,8 +58,8 @@ pub(crate) fn relevant_keys(builder: &ProblemBuilder<'_>, classes: &[Class], gro
         sets.extend(class.places.iter().map(|p| p.set));
     }
     sets.extend(groups.iter().flat_map(|g| g.filter.any_of.iter().copied()));
-    let asked = sets.iter().flat_map(|s| builder.sets.get(*s).iter().map(|(k, _)| *k));
-    asked.chain(groups.iter().map(|g| g.key)).collect()
+    let mentioned = sets.iter().flat_map(|s| builder.sets.get(*s).iter().map(|(k, _)| *k));
+    mentioned.chain(groups.iter().map(|g| g.key)).collect()
 }
 
 /// The machines that accept pods, initialized ones first, then by name.

@@ -39,7 +39,8 @@ pub struct Memory {
     /// Hash of all nodes, where `rooms` is empty.
     nodes: u64,
     /// The distinct reasons: many pods share few of them.
-    said: Vec<StoredReason>,
+    #[serde(rename = "said")]
+    reasons: Vec<StoredReason>,
     /// By uid.
     pods: BTreeMap<String, StoredPod>,
 }
@@ -58,7 +59,8 @@ struct StoredPod(u64, bool, usize);
 #[serde(default)]
 struct NodeRoom {
     /// Hash of labels, taints and capacity.
-    is: u64,
+    #[serde(rename = "is")]
+    identity: u64,
     /// Free amounts in milli-units, by resource.
     free: BTreeMap<String, i64>,
     /// Hashes of the host ports and volumes in use.
@@ -99,8 +101,8 @@ impl Memory {
         }
         let neighbours = self.neighbours == neighbours(input);
         let still = |pod: &&Pod| {
-            let StoredPod(then, depends_on_others, said) = *self.pods.get(&pod.metadata.uid)?;
-            let StoredReason(category, message) = self.said.get(said)?.clone();
+            let StoredPod(then, depends_on_others, reason) = *self.pods.get(&pod.metadata.uid)?;
+            let StoredReason(category, message) = self.reasons.get(reason)?.clone();
             (then == pod_hash(pod) && (neighbours || !depends_on_others)).then(|| (pod.metadata.uid.clone(), Settled { category, message }))
         };
         input.objects.pods.iter().filter(|pod| pods::is_provisionable(pod)).filter_map(|pod| still(&pod)).collect()
@@ -110,7 +112,7 @@ impl Memory {
     #[must_use]
     pub fn after(input: &Input<'_>, options: &Options, plan: &Plan) -> Self {
         let by_uid: BTreeMap<&str, &Pod> = input.objects.pods.iter().map(|pod| (pod.metadata.uid.as_str(), pod)).collect();
-        let mut said: Vec<StoredReason> = Vec::new();
+        let mut reasons: Vec<StoredReason> = Vec::new();
         let mut pods: BTreeMap<String, StoredPod> = BTreeMap::new();
         for left in plan.left_out.iter().filter(|left| is_lasting(&left.reason)).take(PODS_MAX) {
             let Some(pod) = by_uid.get(left.pod.uid.as_str()) else { continue };
@@ -123,13 +125,13 @@ impl Memory {
                 message.push('…');
             }
             let reason = StoredReason(left.reason.category().to_owned(), message);
-            let at = said.iter().position(|known| *known == reason).unwrap_or_else(|| {
-                said.push(reason);
-                said.len() - 1
+            let at = reasons.iter().position(|known| *known == reason).unwrap_or_else(|| {
+                reasons.push(reason);
+                reasons.len() - 1
             });
             let depends_on_others = depends_on_other_pods(pod) || shares || !options.default_spread.is_empty();
             pods.insert(left.pod.uid.clone(), StoredPod(pod_hash(pod), depends_on_others, at));
-            if said.len() >= REASONS_MAX {
+            if reasons.len() >= REASONS_MAX {
                 break;
             }
         }
@@ -141,7 +143,7 @@ impl Memory {
         } else {
             (input.nodes.iter().map(|node| (node.name().to_owned(), room(input, node))).collect(), 0)
         };
-        Self { general: general(input, options), neighbours: neighbours(input), rooms, nodes, said, pods }
+        Self { general: general(input, options), neighbours: neighbours(input), rooms, nodes, reasons, pods }
     }
 
     /// Whether some node has more free capacity than before, or a node was removed, which frees limits and domains.
@@ -157,14 +159,15 @@ impl Memory {
             let Some(then) = self.rooms.get(node.name()) else { return true };
             let now = room(input, node);
             let grown = now.free.iter().any(|(name, amount)| *amount > then.free.get(name).copied().unwrap_or(0));
-            now.is != then.is || grown || !then.used.is_subset(&now.used)
+            now.identity != then.identity || grown || !then.used.is_subset(&now.used)
         })
     }
 }
 
 /// Whether a reason holds until something changes; the others end with the pass.
 fn is_lasting(reason: &Reason) -> bool {
-    let passed = matches!(reason, Reason::Pools(said) if said.iter().any(|says| matches!(says.cause, Cause::TurnPassed)));
+    let passed =
+        matches!(reason, Reason::Pools(rejections) if rejections.iter().any(|rejection| matches!(rejection.cause, Cause::TurnPassed)));
     !passed
         && !matches!(
             reason,
@@ -189,8 +192,8 @@ fn depends_on_other_pods(pod: &Pod) -> bool {
 fn neighbours(input: &Input<'_>) -> u64 {
     let of = |pod: &Pod| {
         let mut hash = Hash::new();
-        let going = pod.metadata.is_deleting() || pod.is_terminal();
-        hash.text(&pod.metadata.uid).text(&pod.spec.node_name).number(u64::from(going)).object(&pod.metadata.labels);
+        let leaving = pod.metadata.is_deleting() || pod.is_terminal();
+        hash.text(&pod.metadata.uid).text(&pod.spec.node_name).number(u64::from(leaving)).object(&pod.metadata.labels);
         hash.0
     };
     // The order of the pods does not matter.
@@ -264,9 +267,9 @@ fn catalog(types: &[InstanceType]) -> u64 {
 }
 
 fn room(input: &Input<'_>, node: &StateNode) -> NodeRoom {
-    let mut is = Hash::new();
-    is.object(node.labels()).object(&node.simulated_taints()).object(&node.capacity());
-    is.number(u64::from(node.marked_for_deletion)).number(u64::from(node.initialized()));
+    let mut identity = Hash::new();
+    identity.object(node.labels()).object(&node.simulated_taints()).object(&node.capacity());
+    identity.number(u64::from(node.marked_for_deletion)).number(u64::from(node.initialized()));
     let mut free = node.allocatable();
     let mut used = BTreeSet::new();
     for pod in node.pods.iter().map(|at| &input.objects.pods[*at]) {
@@ -282,7 +285,7 @@ fn room(input: &Input<'_>, node: &StateNode) -> NodeRoom {
             used.insert(Hash::new().text(&pod.metadata.namespace).text(claim).0);
         }
     }
-    NodeRoom { is: is.0, free: free.iter().map(|(name, amount)| (name.to_owned(), amount.milli())).collect(), used }
+    NodeRoom { identity: identity.0, free: free.iter().map(|(name, amount)| (name.to_owned(), amount.milli())).collect(), used }
 }
 
 fn all_nodes(input: &Input<'_>) -> u64 {

@@ -23,7 +23,7 @@ const IO_IOPS: f64 = 0.065;
 
 impl Options {
     /// What each machine of a NodePool costs on top of its price.
-    pub(crate) fn besides(&self, input: &Input<'_>, pool: &NodePool) -> Price {
+    pub(crate) fn cost_per_machine(&self, input: &Input<'_>, pool: &NodePool) -> Price {
         match self.objective {
             _ if self.packing == Packing::Reference => Price::ZERO,
             Objective::Cheapest => Price::ZERO,

@@ -77,7 +77,7 @@ pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
     }
     // Simulations are frequent and do not need a bound.
     let bound = options.simulation.is_none().then(|| lower_bound(problem, &outcome, false));
-    let besides = bound.and_then(|_| besides(problem, options, &outcome));
+    let besides = bound.and_then(|_| machine_costs(problem, options, &outcome));
     let mut plan = finish::plan(problem, options, &outcome);
     plan.packing = packing;
     plan.work = work;
@@ -96,7 +96,7 @@ pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
 }
 
 /// The other costs of a plan's machines, and the bound with them, under the objective that counts both.
-fn besides(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Option<Besides> {
+fn machine_costs(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Option<Besides> {
     if options.objective != Objective::Balanced || options.packing == Packing::Reference {
         return None;
     }
@@ -345,7 +345,7 @@ fn choices(problem: &mut Problem<'_>, class: usize) -> usize {
         let catalog = problem.pools[pool].catalog;
         let view = problem.view(catalog, set);
         let mut types = problem.pools[pool].types.clone();
-        types.keep(&view.usable);
+        types.intersect_with(&view.usable);
         problem.catalogs[catalog].keep_fitting(&class.requests, &mut types);
         count += types.count();
     }

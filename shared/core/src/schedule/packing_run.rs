@@ -109,7 +109,7 @@ impl<'s, 'a> PackingRun<'s, 'a> {
     ) -> Self {
         let state = State::start(problem);
         let mut open_machines = Bits::all(problem.machines.len());
-        open_machines.drop_all(&problem.excluded);
+        open_machines.subtract(&problem.excluded);
         let started = problem.meter.ticks();
         problem.meter.spend(meter::MACHINE * problem.machines.len());
         Self {
@@ -151,12 +151,12 @@ impl<'s, 'a> PackingRun<'s, 'a> {
         if self.state.by_set.len() > SETS_MAX || !relaxation.owned.iter().chain(&relaxation.repelled_by).any(by_key) {
             return None;
         }
-        let asked = TopologyQuery { groups: &self.problem.groups, counts: &self.state.counts, sets: &self.problem.sets };
+        let query = TopologyQuery { groups: &self.problem.groups, counts: &self.state.counts, sets: &self.problem.sets };
         let groups = relaxation.owned.len() + relaxation.repelled_by.len();
         self.meter().spend(self.state.by_set.len() * (groups * 2 * meter::GROUP + self.state.claims.len() / 64 / meter::WORDS));
         let mut out = Bits::default();
         for (set, claims) in &self.state.by_set {
-            if !asked.is_closed(relaxation, *set) {
+            if !query.is_closed(relaxation, *set) {
                 out.absorb(claims);
             }
         }

@@ -134,7 +134,7 @@ pub(crate) fn build<'a>(
         let types = view.usable;
         let daemons = daemon_groups(builder, daemons, set, &source.spec.template.spec.taints, catalog_of_pool, &types, dims);
         let (limits, node_limit) = remaining_limits(builder, source, dims);
-        let machine_cost = builder.options.besides(builder.input, source).nanos();
+        let machine_cost = builder.options.cost_per_machine(builder.input, source).nanos();
         list.push(Pool { source, catalog, set, labels, taints, types, daemons, limits, node_limit, machine_cost });
     }
     Pools { list, unusable, any: !pools.is_empty() }

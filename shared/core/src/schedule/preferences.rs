@@ -32,22 +32,22 @@ pub fn price_of_wishes(input: &Input<'_>, options: &Options, plan: &Plan) -> Opt
         input.objects.node_pools.iter().any(|p| p.spec.template.spec.taints.iter().any(|t| t.effect == TaintEffect::PreferNoSchedule));
     let soft_defaults = options.default_spread.iter().any(|c| c.when_unsatisfiable == "ScheduleAnyway");
     let waiting = input.objects.pods.iter().filter(|p| pods::is_provisionable(p));
-    let wishing = waiting.filter(|p| soft_taints || soft_defaults || wishes(p)).count();
-    if wishing == 0 {
+    let with_preferences = waiting.filter(|p| soft_taints || soft_defaults || has_preferences(p)).count();
+    if with_preferences == 0 {
         return None;
     }
     let ignoring = Options { preferences: PreferencePolicy::Ignore, ..options.clone() };
     let without = solve(input, &ignoring);
     let cheaper = without.scheduled() >= plan.scheduled() && without.price() < plan.price();
     cheaper.then(|| WishCost {
-        pods: wishing,
+        pods: with_preferences,
         price: plan.price(),
         without: without.price(),
         machines: (plan.claims.len(), without.claims.len()),
     })
 }
 
-fn wishes(pod: &Pod) -> bool {
+fn has_preferences(pod: &Pod) -> bool {
     let by_affinity = pod.spec.affinity.as_ref().is_some_and(|a| {
         let near = [a.pod_affinity.as_ref(), a.pod_anti_affinity.as_ref()];
         a.node_affinity.as_ref().is_some_and(|n| !n.preferred.is_empty()) || near.into_iter().flatten().any(|n| !n.preferred.is_empty())

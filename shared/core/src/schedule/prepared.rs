@@ -166,7 +166,7 @@ impl<'a> Prepared<'a> {
                 }
             }
             for (val, count) in leaving {
-                if self.membership.known_only_by(at, val, count) {
+                if self.membership.provided_only_by(at, val, count) {
                     out[at].forget(val);
                 }
             }

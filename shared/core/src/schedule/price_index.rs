@@ -88,7 +88,7 @@ impl<const D: usize> TypePriceIndex<D> {
         let pool = &problem.pools[pool];
         let catalog = &problem.catalogs[pool.catalog];
         let mut types = pool.types.clone();
-        types.keep(&view.usable);
+        types.intersect_with(&view.usable);
         let left = |t: usize| -> Amounts<D> {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
             let taken = |dim: usize| daemons.map_or(0, |g| g.overhead[dim]);
@@ -129,7 +129,7 @@ impl<const D: usize> TypePriceIndex<D> {
     /// The same, within bounds.
     pub(crate) fn cheapest_within(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<(usize, u64)> {
         let at = self.cheapest(need, bounds)?;
-        self.keeps(need, at, bounds.keep).then(|| (at, self.price[at]))
+        self.has_enough_types(need, at, bounds.keep).then(|| (at, self.price[at]))
     }
 
     /// The first position with room.
@@ -149,7 +149,7 @@ impl<const D: usize> TypePriceIndex<D> {
     }
 
     /// Whether at least `types` types have room for `need`, where the cheapest of them is at position `at`.
-    pub(crate) fn keeps(&self, need: &Amounts<D>, at: usize, types: usize) -> bool {
+    pub(crate) fn has_enough_types(&self, need: &Amounts<D>, at: usize, types: usize) -> bool {
         if types <= 1 || (self.common[at] && types <= self.keep) {
             return true;
         }
@@ -235,11 +235,11 @@ impl Steps {
     fn of<const D: usize>(net: &[Amounts<D>], dim: usize) -> Self {
         let mut order: Vec<usize> = (0..net.len()).collect();
         order.sort_by_key(|n| std::cmp::Reverse(net[*n][dim]));
-        let (mut out, mut sofar) = (Self::default(), Bits::none(net.len()));
+        let (mut out, mut so_far) = (Self::default(), Bits::none(net.len()));
         for run in order.chunk_by(|a, b| net[*a][dim] == net[*b][dim]) {
-            run.iter().for_each(|n| sofar.insert(*n));
+            run.iter().for_each(|n| so_far.insert(*n));
             out.at.push(net[run[0]][dim]);
-            out.places.push(sofar.clone());
+            out.places.push(so_far.clone());
         }
         out.at.reverse();
         out.places.reverse();
@@ -302,7 +302,7 @@ mod tests {
             if let Some(at) = first {
                 let largest = |dim: usize| room.iter().take(asked).map(|at| net[*at][dim] + 1).max().unwrap_or(0);
                 prop_assert_eq!(price_index.largest(&need, at, asked), std::array::from_fn(largest));
-                prop_assert_eq!(price_index.keeps(&need, at, asked), room.len() >= asked);
+                prop_assert_eq!(price_index.has_enough_types(&need, at, asked), room.len() >= asked);
             }
         }
     }

@@ -107,10 +107,10 @@ impl Problem<'_> {
         self.tolerance.tolerated(tolerations, taints)
     }
 
-    /// `offered` narrowed by `asked`; with `for_new_node`, instance types define well-known keys.
-    pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, for_new_node: bool) -> Option<SetId> {
+    /// `offered` narrowed by `required`; with `for_new_node`, instance types define well-known keys.
+    pub(crate) fn merge(&mut self, offered: SetId, required: SetId, for_new_node: bool) -> Option<SetId> {
         let well_known = &self.well_known;
-        self.sets.merge(offered, asked, for_new_node, |k| well_known.contains(k))
+        self.sets.merge(offered, required, for_new_node, |k| well_known.contains(k))
     }
 
     /// What a requirement set leaves of a catalog.

@@ -179,8 +179,9 @@ impl<const D: usize> Repacking<'_, '_, D> {
             let old = self.open_claims[n].price;
             let machines = self.open_claims.len();
             if let Some(new) = self.divide(n, spare) {
-                let besides = self.problem.pools[self.part.pool].machine_cost.saturating_mul((self.open_claims.len() - machines) as u64);
-                total = (total - old).saturating_add(new.saturating_sub(besides));
+                let machine_cost =
+                    self.problem.pools[self.part.pool].machine_cost.saturating_mul((self.open_claims.len() - machines) as u64);
+                total = (total - old).saturating_add(new.saturating_sub(machine_cost));
             }
         }
     }
@@ -189,12 +190,12 @@ impl<const D: usize> Repacking<'_, '_, D> {
     /// what these cost.
     fn divide(&mut self, n: usize, more: u64) -> Option<u64> {
         let (open_claim, price_index) = (&self.open_claims[n], self.packer.price_index);
-        if open_claim.pods.len() <= 1 || price_index.keeps(&open_claim.need, open_claim.at, price_index.keep) {
+        if open_claim.pods.len() <= 1 || price_index.has_enough_types(&open_claim.need, open_claim.at, price_index.keep) {
             return None;
         }
         // More machines are the price of keeping more types: only their other costs may come on top.
-        let (most, besides) = (open_claim.price.saturating_add(more), self.problem.pools[self.part.pool].machine_cost);
-        let extra = |machines: usize| besides.saturating_mul(machines as u64 - 1);
+        let (most, machine_cost) = (open_claim.price.saturating_add(more), self.problem.pools[self.part.pool].machine_cost);
+        let extra = |machines: usize| machine_cost.saturating_mul(machines as u64 - 1);
         let price = self.fill(&[n], 0, usize::MAX, most.saturating_add(extra(self.open_claims[n].pods.len())))?;
         let within = price <= most.saturating_add(extra(self.packer.bins().len()));
         (within && self.accept(&[n])).then_some(price)
@@ -230,7 +231,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
     /// Replaces the claims by the packer's result, unless the NodePool's limits or `minValues` forbid it.
     fn accept(&mut self, group: &[usize]) -> bool {
         let price_index = self.packer.price_index;
-        if self.packer.bins().iter().any(|bin| bin.pods.len() > 1 && !price_index.keeps(&bin.need, bin.at, bin.keep)) {
+        if self.packer.bins().iter().any(|bin| bin.pods.len() > 1 && !price_index.has_enough_types(&bin.need, bin.at, bin.keep)) {
             return false;
         }
         let Some(charges) = self.charges() else { return false };

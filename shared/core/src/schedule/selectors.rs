@@ -90,7 +90,7 @@ impl<'g> LabelIndex<'g> {
     pub(crate) fn selected(&self, selector: Option<&LabelSelector>, scope: &Scope) -> Selected {
         let mut members = Vec::new();
         if let Some(selector) = selector {
-            let mut look = |place| {
+            let mut select = |place| {
                 let fits = |n: &u32| {
                     self.meter.spend(meter::SELECT);
                     selector.matches(&self.sets[*n as usize].1)
@@ -98,8 +98,8 @@ impl<'g> LabelIndex<'g> {
                 members.extend(self.candidates(selector, place).into_iter().flatten().copied().filter(fits));
             };
             match scope {
-                Scope::All => look(None),
-                Scope::Only(only) => only.iter().for_each(|namespace| look(Some(namespace))),
+                Scope::All => select(None),
+                Scope::Only(only) => only.iter().for_each(|namespace| select(Some(namespace))),
             }
         }
         members.sort_unstable();

@@ -35,7 +35,8 @@ impl Filter {
     /// Whether a machine with requirements `set` and these taints counts.
     pub(crate) fn counts(&self, sets: &Sets, tolerance: &ToleranceTable, set: SetId, taints: TaintsId) -> bool {
         let reqs = sets.get(set);
-        let by_labels = self.any_of.is_empty() || self.any_of.iter().any(|asked| reqs.compatible(sets.get(*asked), |_| false).is_ok());
+        let by_labels =
+            self.any_of.is_empty() || self.any_of.iter().any(|concerns| reqs.compatible(sets.get(*concerns), |_| false).is_ok());
         by_labels && self.tolerations.is_none_or(|t| tolerance.tolerated(t, taints))
     }
 }
@@ -74,7 +75,7 @@ impl Counts {
     }
 
     /// Makes `val` a known domain and returns its position.
-    pub(crate) fn know(&mut self, val: Val, names: &Names) -> usize {
+    pub(crate) fn ensure_domain(&mut self, val: Val, names: &Names) -> usize {
         if let Some(at) = self.domains.iter().position(|(v, _)| *v == val) {
             return at;
         }
@@ -85,7 +86,7 @@ impl Counts {
     }
 
     pub(crate) fn add(&mut self, val: Val, by: u32, names: &Names) {
-        let at = self.know(val, names);
+        let at = self.ensure_domain(val, names);
         self.domains[at].1 += by;
     }
 }
@@ -280,8 +281,8 @@ impl TopologyQuery<'_> {
         // Inverse anti-affinity allows unknown domains, and the pod's own requirements may name one.
         let open =
             |group: &Group| group.kind == GroupKind::Inverse && node.get(&group.key).is_none_or(|allowed| allowed.members().is_none());
-        let asked = |id: &&GroupId| !self.groups[id.0 as usize].by_host && !open(&self.groups[id.0 as usize]);
-        relaxation.owned.iter().chain(&relaxation.repelled_by).filter(asked).any(|id| match self.answer(*id, relaxation, node) {
+        let concerns = |id: &&GroupId| !self.groups[id.0 as usize].by_host && !open(&self.groups[id.0 as usize]);
+        relaxation.owned.iter().chain(&relaxation.repelled_by).filter(concerns).any(|id| match self.answer(*id, relaxation, node) {
             Answer::All(vals) => vals.is_empty(),
             Answer::One(vals) => vals.is_empty(),
         })
