@@ -1,4 +1,4 @@
-//! Machines that exist or are on their way, and pods that move.
+//! Existing and starting machines, and pods that move.
 
 use super::world::{World, Z, all, expr, left, near, now, required, sizes, spread};
 use crate::schedule::{Options, Packing};
@@ -244,7 +244,7 @@ fn a_machine_counts_one_node_and_knows_its_deletion() {
     assert!(marked(&world));
 }
 
-/// Pods `old-0`, … on a node that is being deleted; how many of them are planned for.
+/// Pods `old-0`, … on a node that is being deleted; returns how many of them are planned for.
 fn moved(count: usize, spec: &Value, change: impl Fn(&mut World)) -> usize {
     let mut world = World::new();
     world.managed("n", "initialized", 16, json!({})).1.metadata.deletion_timestamp = Some(now());
@@ -380,7 +380,7 @@ fn a_zone_affinity_follows_the_machine_on_its_way() {
     assert_eq!(world.pass().claims.len(), 0);
 }
 
-/// Four pods for whom two machines are on their way: two large ones fill the larger, two small ones the smaller.
+/// Four pods for which two machines are starting: two large pods fill the larger, two small ones the smaller.
 fn promised(world: &mut World) -> BTreeMap<String, String> {
     world.managed("a", "launched", 3, json!({}));
     world.managed("b", "launched", 4, json!({}));
@@ -395,7 +395,7 @@ fn pods_take_the_machines_that_are_on_their_way_for_them() {
     let mut world = World::new();
     let promised = promised(&mut world);
     assert_eq!(world.plan().claims.len(), 1, "packed anew, one of them finds no room");
-    // A pod that came since takes what they leave, which is nothing.
+    // A newer pod takes what they leave, which is nothing.
     world.pods("newcomer", 1, &json!({"cpu": "2"}));
     for packing in [Packing::Reference, Packing::Best] {
         let plan = world.solve(&Options { packing, promised: promised.clone(), ..world.options.clone() });
@@ -412,7 +412,7 @@ fn a_promise_binds_nobody_where_it_cannot_be_kept() {
         |world: &World, promised: &BTreeMap<String, String>| world.solve(&Options { promised: promised.clone(), ..world.options.clone() });
     let nowhere: BTreeMap<String, String> = promised.keys().map(|uid| (uid.clone(), "claim-gone".to_owned())).collect();
     assert_eq!(solve(&world, &nowhere).claims, world.plan().claims, "that machine does not come");
-    // The larger machine is full when they are looked at again, and the smaller one goes.
+    // The larger machine is full when they are evaluated again, and the smaller one is removed.
     world.pods("stranger", 1, &json!({"cpu": "3"}));
     world.bind("stranger", "b");
     world.objects.node_claims[0].metadata.deletion_timestamp = Some(now());

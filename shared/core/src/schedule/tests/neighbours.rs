@@ -52,7 +52,7 @@ fn a_zone_that_those_who_attract_open_later_is_found_though_nothing_was_left_bef
         world.pods(app, 1, &json!({}));
         world.bind(app, "old");
     }
-    // First in the queue: the largest, with no friend but beside the foe.
+    // First in the queue: the largest, whose affinity only holds next to the pod that it repels.
     world.pods("it", 1, &all(&[json!({"cpu": "3"}), affine(labels::ZONE, "friend"), repelled(labels::ZONE, "foe")]));
     world.pods("friend", 1, &all(&[json!({"cpu": "2"}), zone(Z[0])]));
     let plan = world.pass();
@@ -129,7 +129,7 @@ fn a_target_whose_zone_is_open_is_followed_in_the_next_pass() {
     assert!(left(&world.plan()).is_empty(), "a target that is pinned is followed at once");
 }
 
-/// ADR 0019: the rules let it start anywhere; what is executed waits until the other's zone is known.
+/// ADR 0019: the rules let it start anywhere; execution waits until the other's zone is known.
 #[test]
 fn a_pod_that_starts_while_the_zone_of_its_like_is_open_is_doubted_and_follows_in_the_next_pass() {
     let apart = json!({"topologySpreadConstraints": [spread(labels::HOSTNAME, "web", 1)]});
@@ -269,7 +269,7 @@ fn on_a_node_without_the_label_nobody_is_in_the_way_of_a_pod_that_speaks_of_it()
     for (spec, taken) in [
         (repelled("rack", "other"), 0),
         (all(&[speaking(), repelled("rack", "other")]), 1),
-        // Who wants to be counted, or company, cannot be there.
+        // A pod that must be counted, or has affinity, cannot be there.
         (all(&[speaking(), json!({"topologySpreadConstraints": [spread("rack", "web", 1)]})]), 0),
         (all(&[speaking(), affine("rack", "web")]), 0),
     ] {

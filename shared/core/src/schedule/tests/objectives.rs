@@ -1,4 +1,4 @@
-//! What plans are measured by: price by the hour, and what each machine costs besides (ADR 0030).
+//! The objectives of plans: hourly price, and the cost of each machine on top of that (ADR 0030).
 
 use super::better::sold;
 use super::world::{World, left};
@@ -26,7 +26,7 @@ fn reference(world: &World) -> Plan {
     world.solve(&Options { packing: Packing::Reference, ..world.options.clone() })
 }
 
-/// Pods of many sizes, more of CPU and more of memory in turn.
+/// Pods of many sizes, alternating between more CPU and more memory.
 fn mixed(count: usize) -> World {
     let mut world = linear();
     for n in 0..count {
@@ -106,15 +106,15 @@ fn fewest_never_takes_more_machines_than_any_other_and_cheapest_never_more_money
 fn what_a_node_pool_says_of_its_machines_goes_over_what_the_deployment_says() {
     let mut world = mixed(80);
     world.pool("default", json!({}));
-    let told = |world: &mut World, dollars: &str| {
+    let with_cost = |world: &mut World, dollars: &str| {
         let pool = &mut world.objects.node_pools[0];
         pool.metadata.annotations.insert(labels::MACHINE_COST.to_owned(), dollars.to_owned());
         plan(world, Objective::Balanced, 0.0)
     };
     let by_deployment = plan(&world, Objective::Balanced, 0.5);
-    assert_eq!(told(&mut world, "0.5").claims.len(), by_deployment.claims.len());
-    let nonsense = told(&mut world, "a lot");
-    assert_eq!(nonsense.claims.len(), plan(&mixed(80), Objective::Balanced, 0.0).claims.len(), "it counts as if nothing were said");
+    assert_eq!(with_cost(&mut world, "0.5").claims.len(), by_deployment.claims.len());
+    let nonsense = with_cost(&mut world, "a lot");
+    assert_eq!(nonsense.claims.len(), plan(&mixed(80), Objective::Balanced, 0.0).claims.len(), "an invalid value is ignored");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Properties of whole solves, on a small twin of the benchmark.
+//! Properties of whole solves, on a small version of the benchmark.
 
 #[allow(dead_code, reason = "shared with the benchmark, which uses all of it")]
 #[path = "../../../benches/mix.rs"]
@@ -75,13 +75,13 @@ fn limits_that_the_largest_types_would_exceed_leave_nobody_out() {
         assert!(wrong.is_empty(), "{}", wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
         plan
     });
-    assert!(plans[0].scheduled() < 300, "the reference has no trouble with these limits");
+    assert!(plans[0].scheduled() < 300, "Karpenter has no trouble with these limits");
     assert_eq!(plans[1].scheduled(), 300);
     let free = decide(diverse(300), Vec::new(), &Options::provisioning());
     assert!(plans[1].price().nanos() * 10 <= free.price().nanos() * 11, "{} instead of {}", plans[1].price(), free.price());
 }
 
-/// The checker looks once at what alike claims share, and still at each of them.
+/// The checker checks once what equal claims share, and still each of them.
 #[test]
 fn one_wrong_claim_among_alike_ones_is_found() {
     let (objects, catalog) = mix::cluster(diverse(100), Vec::new());
@@ -199,7 +199,7 @@ fn absurd_pods_are_explained_and_do_not_disturb_the_others() {
 #[path = "../../../benches/odd.rs"]
 pub(crate) mod odd;
 
-/// Cases that are each large in another respect, small.
+/// Cases that are each large in one respect, in small.
 fn odd_cases() -> Vec<(&'static str, odd::Case<Assortment>)> {
     let names = ["labelled", "sizes", "full", "crowded", "pools", "types", "social", "wishes", "selected", "deployments", "hopeless"];
     let mut out: Vec<(&str, odd::Case<Assortment>)> = names.iter().map(|name| (*name, odd::case(name, 60).unwrap())).collect();
@@ -256,7 +256,7 @@ fn an_odd_input_that_is_cut_off_goes_on_until_every_pod_had_its_turn() {
             let Some(cursor) = plan.cursor else { break };
             options.cursor = cursor;
         }
-        // What was placed on machines that are only asked for is not there for its neighbours, so more may find a place.
+        // Pods on claims are not there for their neighbours yet, so more pods may find a place.
         assert!(placed >= whole.scheduled(), "{name}: {placed} of {} placed", whole.scheduled());
     }
 }

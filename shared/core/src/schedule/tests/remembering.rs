@@ -1,4 +1,4 @@
-//! What is not looked at again, and what is; and runs that are too short for all pods.
+//! What is evaluated again and what is not; and runs that are too short for all pods.
 
 use super::world::{World, Z, absent, all, hard, instance_type, left, near, offering};
 use crate::schedule::{Cause, Memory, MinValuesPolicy, Options, Packing, PoolSays, Reason};
@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use whittle_api::labels;
 use whittle_units::Quantity;
 
-/// A node with a pod on it, a pod that is too large, one that follows nobody, and a sold-out type that could take the first.
+/// A node with a pod on it, a pod that is too large, one whose affinity matches no pod, and a type without capacity that would
+/// fit the first.
 fn stuck() -> World {
     let mut world = World::new();
     world.types.push(instance_type("huge", 128, 512, 100));
@@ -21,7 +22,7 @@ fn stuck() -> World {
     world
 }
 
-/// The pods that a pass after `change` does not look at again.
+/// The pods that a pass after `change` does not evaluate again.
 #[track_caller]
 fn check(change: impl FnOnce(&mut World), expected: &[&str]) {
     let mut world = stuck();
@@ -71,7 +72,7 @@ fn what_others_need_of_a_limit_wakes_those_whom_it_keeps_out() {
     let first = world.solve(&world.options);
     let out = left(&first).iter().find(|name| ["this", "that"].contains(name)).map(|name| (*name).to_owned());
     let memory = world.ask(|input| Memory::after(input, &world.options, &first));
-    // One of the two goes away before it has got its machine.
+    // One of the two is removed before it got its machine.
     world.objects.pods.retain(|p| !["this", "that"].contains(&p.metadata.name.as_str()) || Some(&p.metadata.name) == out.as_ref());
     let settled = world.ask(|input| memory.settled(input, &world.options));
     let plan = world.solve(&Options { settled, ..world.options.clone() });
@@ -174,7 +175,7 @@ fn respected_wishes_have_a_price() {
     assert_eq!(cost(&world), None, "they have no effect");
     let mut world = World::new();
     world.pods("web", 5, &json!({"requests": {"cpu": "10m"}}));
-    assert_eq!(cost(&world), None, "nobody wishes for anything");
+    assert_eq!(cost(&world), None, "no pod has preferences");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What pods take, and how they share machines.
+//! What pods request, and how they share machines.
 
 use super::world::{World, assorted, instance_type, left, offering, pod, sizes, with};
 use serde_json::{Value, json};

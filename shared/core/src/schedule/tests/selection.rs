@@ -204,7 +204,7 @@ fn what_runs_already_uses_limits_up() {
     world.pass();
     world.pod("second", json!({"cpu": "1500m"}));
     assert_eq!(left(&world.clone().pass()), ["second"]);
-    // Only what stays, and belongs to the pool, counts.
+    // Only machines that stay and belong to the NodePool count.
     let mut going = world.clone();
     going.objects.node_claims[0].metadata.deletion_timestamp = Some(super::world::now());
     assert_eq!(left(&going.plan()), ["second"], "its own pod moves, too, and there is room for one machine");

@@ -276,7 +276,7 @@ fn several_volumes_leave_the_combinations_that_agree() {
     zone_of(&mut world, None);
 }
 
-/// A node that attaches `limit` volumes of `driver`.
+/// A node with an attach limit of `limit` volumes of `driver`.
 fn attaching(world: &mut World, limit: i64, driver: &str) {
     world.managed("old", "initialized", 64, json!({labels::ZONE: Z[0]}));
     let csi =
