@@ -94,7 +94,7 @@ impl<'w> Simulator<'w> {
         let world = self.world;
         if packing == Packing::Reference && targets != Targets::Initialized {
             let prepared = self.prepared.get_or_insert_with(|| Prepared::new(&world.input.cluster, &world.questions));
-            if let Some(prepared) = prepared.as_mut().filter(|prepared| prepared.knows(&names)) {
+            if let Some(prepared) = prepared.as_mut().filter(|prepared| prepared.can_answer(&names)) {
                 return prepared.without(&names, targets == Targets::Quiet);
             }
         }

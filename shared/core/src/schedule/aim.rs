@@ -71,14 +71,14 @@ fn ranked(problem: &Problem<'_>, aim: Aim, pool: usize, view: &View, total: &[i1
         if part <= 0.0 {
             continue;
         }
-        let alike = |tenths: i64| {
+        let types_with_room = |tenths: i64| {
             let filled: Vec<i64> =
                 (0..total.len()).map(|dim| if total[dim] > 0 { room(dim) / 10 * tenths + taken(dim) } else { 0 }).collect();
             let mut as_large: Bits = usable.clone();
             catalog.keep_fitting(&filled, &mut as_large);
             as_large.count()
         };
-        let Some(filled) = FILLED.into_iter().find(|tenths| alike(*tenths) >= keep) else { continue };
+        let Some(filled) = FILLED.into_iter().find(|tenths| types_with_room(*tenths) >= keep) else { continue };
         let besides = if aim == Aim::ByPrice { 0 } else { pool.machine_cost };
         let each = view.price[t].saturating_add(besides) as f64;
         scored.push((aim == Aim::Smaller && part > SMALLER, each / (part * filled as f64 / 10.0).min(1.0), t));

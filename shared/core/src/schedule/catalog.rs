@@ -178,7 +178,7 @@ impl Catalog {
     }
 
     /// The capacity of the largest machine of all, in dimension `dim`.
-    pub(crate) fn top(&self, dim: usize) -> i64 {
+    pub(crate) fn largest_of_all(&self, dim: usize) -> i64 {
         self.bulk[dim].at.last().copied().unwrap_or(0)
     }
 
@@ -188,7 +188,7 @@ impl Catalog {
         if let [.., before, _] = &steps.types[..]
             && !types.is_subset(before)
         {
-            return self.top(dim);
+            return self.largest_of_all(dim);
         }
         // The first step that contains all of them.
         let at = steps.types.partition_point(|upto| !types.is_subset(upto));

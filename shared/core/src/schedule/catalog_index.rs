@@ -73,7 +73,7 @@ pub(crate) struct Steps {
 impl Steps {
     /// By ascending amount, the types with at least that amount.
     fn at_least(amounts: &[i64]) -> Self {
-        let mut out = Self::gather(amounts, true);
+        let mut out = Self::collect_steps(amounts, true);
         out.at.reverse();
         out.types.reverse();
         out
@@ -81,10 +81,10 @@ impl Steps {
 
     /// By ascending amount, the types with at most that amount.
     fn at_most(amounts: &[i64]) -> Self {
-        Self::gather(amounts, false)
+        Self::collect_steps(amounts, false)
     }
 
-    fn gather(amounts: &[i64], descending: bool) -> Self {
+    fn collect_steps(amounts: &[i64], descending: bool) -> Self {
         let size = amounts.len();
         let mut order: Vec<usize> = (0..size).collect();
         order.sort_by_key(|n| amounts[*n]);

@@ -267,7 +267,7 @@ fn explain_types(
     let mut both = daemon_fit.fitting.clone();
     both.intersect_with(&view.usable);
     let requirements = problem.names.spell(problem.sets.get(set));
-    let resources = class.asks.clone();
+    let resources = class.resources.clone();
     let short: Vec<String> = view
         .min_values
         .iter()
@@ -279,10 +279,10 @@ fn explain_types(
         return unmet.then(|| (Cause::MinValues { labels: short, requirements, resources }, Vec::new(), None));
     }
     // As in Karpenter, types whose daemons use a host port of the pod are not considered at all.
-    let looked_at: Vec<usize> = types.iter().filter(|t| !daemon_fit.clashing.has(*t)).collect();
+    let considered: Vec<usize> = types.iter().filter(|t| !daemon_fit.clashing.has(*t)).collect();
     let flags: Vec<(bool, bool, bool)> =
-        looked_at.iter().map(|t| (view.met.has(*t), daemon_fit.fitting.has(*t), view.offered.has(*t))).collect();
-    let finding = finding(&flags, class.asks.get("cpu"));
+        considered.iter().map(|t| (view.met.has(*t), daemon_fit.fitting.has(*t), view.offered.has(*t))).collect();
+    let finding = finding(&flags, class.resources.get("cpu"));
     let nearest = daemon_fit.nearest_miss(problem, class, &view.usable, at);
     let mut ruled_out = ruled_out(problem, at, set, types, &daemon_fit.room, &view.offered);
     let port = daemon_fit.port.map(|(wanted, taken)| PortTaken {
@@ -339,7 +339,7 @@ impl DaemonFit {
                 out.port = out.port.or(clash);
             } else {
                 out.fitting.union_with(&fits);
-                least = Some(least.map_or_else(|| group.asks.clone(), |so_far| smaller(&so_far, &group.asks)));
+                least = Some(least.map_or_else(|| group.resources.clone(), |so_far| smaller(&so_far, &group.resources)));
             }
             out.groups.push((some, group.overhead.clone()));
         }

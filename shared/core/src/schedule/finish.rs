@@ -181,7 +181,7 @@ fn offerings(problem: &Problem<'_>, catalog: usize, view: &View, types: &[usize]
 
 fn with_pods(problem: &Problem<'_>, claim: &Claim, mut out: NewClaim) -> NewClaim {
     for pod in &claim.pods {
-        out.requests.add(&problem.classes[problem.class_of[*pod as usize].0 as usize].asks);
+        out.requests.add(&problem.classes[problem.class_of[*pod as usize].0 as usize].resources);
     }
     let mut pods: Vec<&Pod> = claim.pods.iter().map(|n| problem.pods[*n as usize]).collect();
     pods.sort_by_key(|pod| by_name(pod));
@@ -262,11 +262,11 @@ fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
     let mut least: Option<Resources> = None;
     for group in groups {
         least = Some(match least {
-            None => group.asks.clone(),
+            None => group.resources.clone(),
             Some(so_far) => so_far
                 .iter()
-                .filter(|(n, _)| group.asks.0.contains_key(*n))
-                .map(|(n, a)| (n.to_owned(), a.min(group.asks.get(n))))
+                .filter(|(n, _)| group.resources.0.contains_key(*n))
+                .map(|(n, a)| (n.to_owned(), a.min(group.resources.get(n))))
                 .collect(),
         });
     }

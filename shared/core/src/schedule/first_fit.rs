@@ -156,11 +156,11 @@ impl PackingRun<'_, '_> {
     /// The first open claim that the pod fits: fewest pods first, then the oldest.
     fn find_fewest_pods(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, Fit)> {
         let open_by_topology = self.open_by_topology(relaxation);
-        for count in 1..self.state.by_pods.len() {
+        for count in 1..self.state.by_pod_count.len() {
             let mut from = 0;
             self.meter().spend(1 + self.state.claims.len() / 64 / meter::WORDS);
-            while self.state.by_pods[count].0 > 0
-                && let Some(at) = self.state.by_pods[count].1.next_without(&refusals.claims, open_by_topology.as_ref(), from)
+            while self.state.by_pod_count[count].0 > 0
+                && let Some(at) = self.state.by_pod_count[count].1.next_without(&refusals.claims, open_by_topology.as_ref(), from)
             {
                 from = at + 1;
                 match self.fit_open(at, class, relaxation) {

@@ -129,7 +129,7 @@ impl State {
         for (dim, left) in self.limits[claim.pool].iter().enumerate() {
             let Some(left) = left else { continue };
             let most = left.saturating_add(claim.charged.get(dim).copied().unwrap_or(0));
-            if most < catalog.top(dim) {
+            if most < catalog.largest_of_all(dim) {
                 catalog.keep_no_larger(dim, most, out.get_or_insert_with(|| claim.types.clone()));
             }
         }
@@ -177,19 +177,19 @@ impl State {
     pub(crate) fn keep_within_limits(&mut self, problem: &mut Problem<'_>) -> bool {
         let mut within = true;
         for pool in (0..problem.pools.len()).filter(|pool| problem.pools[*pool].is_limited()).collect::<Vec<_>>() {
-            let mut alike: Vec<((SetId, Bits), i128)> = Vec::new();
+            let mut distinct: Vec<((SetId, Bits), i128)> = Vec::new();
             let mut at: Map<(SetId, Bits), usize> = Map::default();
             for claim in self.claims.iter().filter(|c| c.pool == pool) {
                 let key = (claim.set, claim.types.clone());
                 let n = *at.entry(key.clone()).or_insert_with(|| {
-                    alike.push((key, 0));
-                    alike.len() - 1
+                    distinct.push((key, 0));
+                    distinct.len() - 1
                 });
-                alike[n].1 += 1;
+                distinct[n].1 += 1;
             }
             let mut fits = |keep: usize| {
                 let mut left: Vec<Option<i128>> = problem.pools[pool].limits.iter().map(|l| l.map(i128::from)).collect();
-                for ((set, types), count) in &alike {
+                for ((set, types), count) in &distinct {
                     let view = problem.view(problem.pools[pool].catalog, *set);
                     let charge = charge(problem, pool, &view, types, keep);
                     for (left, more) in left.iter_mut().zip(charge) {
@@ -198,7 +198,7 @@ impl State {
                 }
                 left.iter().flatten().all(|n| *n >= 0)
             };
-            let most = alike.iter().map(|((_, types), _)| types.count()).max().unwrap_or(0);
+            let most = distinct.iter().map(|((_, types), _)| types.count()).max().unwrap_or(0);
             if most == 0 || fits(most) {
                 continue;
             }

@@ -83,20 +83,20 @@ fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>]
     // As on new machines: a daemon runs wherever the kube-scheduler may place it.
     let hard: Vec<_> = taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule).cloned().collect();
     let mut awaited = Resources::new();
-    for (pod, terms, asks) in daemons {
+    for (pod, terms, resources) in daemons {
         let tolerated = pods::untolerated(&pod.spec.tolerations, &hard).is_empty();
         if tolerated && terms.iter().any(|t| all.compatible(t, |_| false).is_ok()) {
-            awaited.add(asks);
+            awaited.add(resources);
         }
     }
     let mut left = node.allocatable();
     let mut ports = Vec::new();
     let mut volumes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pod in node.pods.iter().map(|&p| &input.objects.pods[p]) {
-        let asks = pods::effective_requests(pod);
-        left.subtract(&asks);
+        let resources = pods::effective_requests(pod);
+        left.subtract(&resources);
         if pods::is_daemon_owned(pod) {
-            awaited.subtract(&asks);
+            awaited.subtract(&resources);
         }
         ports.extend(pods::host_ports(pod));
         for volume in builder.volumes.uses(pod) {

@@ -7,11 +7,11 @@ use whittle_api::objective::{Objective, machine_cost};
 use whittle_units::{Price, Quantity};
 
 /// More than the price of any machine.
-const MORE_THAN_ANY: Price = Price::from_nanos(1_000_000_000_000);
+const ABOVE_ANY_PRICE: Price = Price::from_nanos(1_000_000_000_000);
 /// Hours in a month, as EC2's price list counts them.
 const HOURS: f64 = 730.0;
 /// The size, in GiB, of a volume for which the node class leaves the size to its image.
-const USUAL_SIZE: f64 = 20.0;
+const DEFAULT_SIZE: f64 = 20.0;
 /// The monthly price of a GiB by volume type in us-east-1; other regions differ by less than half.
 const GIB_MONTH: [(&str, f64); 7] =
     [("gp3", 0.08), ("gp2", 0.10), ("io1", 0.125), ("io2", 0.125), ("st1", 0.045), ("sc1", 0.015), ("standard", 0.05)];
@@ -32,7 +32,7 @@ impl Options {
                 let class = input.objects.node_classes.iter().find(|known| known.metadata.name == *class);
                 volumes(class) + cost_by_annotation(pool).unwrap_or(self.machine_cost)
             }
-            Objective::Fewest => MORE_THAN_ANY,
+            Objective::Fewest => ABOVE_ANY_PRICE,
         }
     }
 }
@@ -53,15 +53,15 @@ fn cost_by_annotation(pool: &NodePool) -> Option<Price> {
 fn volumes(class: Option<&Ec2NodeClass>) -> Price {
     let named = class.and_then(|class| class.spec.block_device_mappings.as_deref()).unwrap_or_default();
     let devices: Vec<&BlockDevice> = named.iter().filter_map(|mapping| mapping.ebs.as_ref()).collect();
-    let usual = BlockDevice::default();
-    let devices = if named.is_empty() { vec![&usual] } else { devices };
-    Price::from_dollars(devices.into_iter().map(month).sum::<f64>() / HOURS)
+    let default = BlockDevice::default();
+    let devices = if named.is_empty() { vec![&default] } else { devices };
+    Price::from_dollars(devices.into_iter().map(monthly_price).sum::<f64>() / HOURS)
 }
 
 /// The monthly price of a volume, in dollars. An invalid size counts as the default size: the launch rejects it.
-fn month(device: &BlockDevice) -> f64 {
+fn monthly_price(device: &BlockDevice) -> f64 {
     let size = device.volume_size.as_deref().and_then(|text| text.parse::<Quantity>().ok());
-    let gib = size.map_or(USUAL_SIZE, |size| size.units_ceil() as f64 / f64::from(1 << 30));
+    let gib = size.map_or(DEFAULT_SIZE, |size| size.units_ceil() as f64 / f64::from(1 << 30));
     let kind = device.volume_type.as_deref().unwrap_or("gp3");
     let each = GIB_MONTH.iter().find(|(name, _)| *name == kind).map_or(GIB_MONTH[0].1, |(_, dollars)| *dollars);
     let beyond = |asked: Option<i64>, (free, each): (i64, f64)| asked.unwrap_or(0).saturating_sub(free).max(0) as f64 * each;

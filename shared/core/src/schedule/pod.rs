@@ -40,7 +40,7 @@ pub(crate) struct VolumePlace {
 pub(crate) struct Class {
     /// By resource dimension.
     pub(crate) requests: Vec<i64>,
-    pub(crate) asks: Resources,
+    pub(crate) resources: Resources,
     /// In the order in which they are tried, the one with all preferences first; never empty.
     pub(crate) relaxations: Vec<Relaxation>,
     pub(crate) ports: Vec<HostPort>,

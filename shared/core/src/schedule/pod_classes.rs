@@ -247,7 +247,7 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, n
     let places = places.iter().map(|p| builder.split(p)).map(|(set, host)| VolumePlace { set, host }).collect();
     Class {
         requests: Vec::new(),
-        asks: pods::effective_requests(pod),
+        resources: pods::effective_requests(pod),
         relaxations,
         ports: shape.ports.clone(),
         volumes: shape.volumes.clone(),
@@ -323,7 +323,7 @@ pub(crate) fn dims(classes: &[Class], daemons: &[Pod], input: &Input<'_>) -> Dim
         dims.of(name);
     }
     for class in classes {
-        for (name, amount) in class.asks.iter() {
+        for (name, amount) in class.resources.iter() {
             if !amount.is_zero() {
                 dims.of(name);
             }
@@ -348,8 +348,8 @@ struct ClassIdentity<'c>(&'c Class);
 
 impl ClassIdentity<'_> {
     fn seen(&self) -> impl Hash + Eq + '_ {
-        let Class { requests, asks, ports, volumes, repels, counted_by, avoids_spared, resource_claims, .. } = self.0;
-        (requests, asks, ports, volumes, repels, counted_by, avoids_spared, resource_claims)
+        let Class { requests, resources, ports, volumes, repels, counted_by, avoids_spared, resource_claims, .. } = self.0;
+        (requests, resources, ports, volumes, repels, counted_by, avoids_spared, resource_claims)
     }
 
     fn relaxations(&self) -> impl Iterator<Item = impl Hash + Eq + '_> + '_ {
@@ -380,7 +380,7 @@ impl Classes {
     /// Converts the classes' requests into vectors.
     pub(crate) fn measure(&mut self, dims: &Dims) {
         for class in &mut self.list {
-            class.requests = dims.vector(&class.asks);
+            class.requests = dims.vector(&class.resources);
         }
     }
 
@@ -432,14 +432,14 @@ impl Classes {
     /// The pods in the order in which they are tried: large before small, old before young. The placeholder pods of buffers
     /// come last, except in Karpenter's own packing.
     pub(crate) fn queue(&self, candidates: &[Candidate<'_>], options: &Options) -> Vec<Entry> {
-        let pretend: Vec<bool> = if options.packing == Packing::Reference {
+        let is_placeholder: Vec<bool> = if options.packing == Packing::Reference {
             vec![false; candidates.len()]
         } else {
             candidates.iter().map(|c| pods::is_virtual(c.pod)).collect()
         };
         let key = |entry: &Entry| {
-            let (asks, meta) = (&self.list[entry.class.0 as usize].requests, &candidates[entry.pod].pod.metadata);
-            (pretend[entry.pod], Reverse(asks[0]), Reverse(asks[1]), meta.creation_timestamp, beginning(&meta.uid))
+            let (requests, meta) = (&self.list[entry.class.0 as usize].requests, &candidates[entry.pod].pod.metadata);
+            (is_placeholder[entry.pod], Reverse(requests[0]), Reverse(requests[1]), meta.creation_timestamp, first_bytes(&meta.uid))
         };
         let name = |entry: &Entry| {
             let meta = &candidates[entry.pod].pod.metadata;
@@ -453,7 +453,7 @@ impl Classes {
 }
 
 /// The first eight bytes of a text as a number that sorts like the text.
-fn beginning(text: &str) -> u64 {
+fn first_bytes(text: &str) -> u64 {
     let mut bytes = [0; 8];
     bytes.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
     u64::from_be_bytes(bytes)

@@ -23,7 +23,7 @@ use whittle_units::Resources;
 pub(crate) struct DaemonGroup {
     pub(crate) types: Bits,
     pub(crate) overhead: Vec<i64>,
-    pub(crate) asks: Resources,
+    pub(crate) resources: Resources,
     pub(crate) ports: Vec<HostPort>,
 }
 
@@ -184,11 +184,11 @@ fn daemon_groups(
     for t in listed {
         let group = *at.entry(&running[t]).or_insert_with(|| {
             let here = running[t].iter().map(|dim| &daemons[*dim]);
-            let asks = pods::total_requests(here.clone());
+            let resources = pods::total_requests(here.clone());
             out.push(DaemonGroup {
                 types: Bits::none(catalog.len()),
-                overhead: dims.vector(&asks),
-                asks,
+                overhead: dims.vector(&resources),
+                resources,
                 ports: here.flat_map(pods::host_ports).collect(),
             });
             out.len() - 1

@@ -99,7 +99,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Whether the question can be asked: all its machines are known and are not being deleted already.
-    pub(crate) fn knows(&self, candidates: &BTreeSet<String>) -> bool {
+    pub(crate) fn can_answer(&self, candidates: &BTreeSet<String>) -> bool {
         candidates.iter().all(|name| self.host_of.get(name.as_str()).is_some_and(|host| self.membership.offered(*host)))
     }
 

@@ -383,9 +383,9 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         let alone = self.price_index.cheapest_for(&requests)?;
         let keep = self.price_index.keep.min(self.price_index.count(&requests));
         let value = self.price_index.value(&requests);
-        let picky = if rules.iter().any(|r: &HostRule| r.most == 0) { 1e12 } else { 0.0 };
+        let exclusive = if rules.iter().any(|r: &HostRule| r.most == 0) { 1e12 } else { 0.0 };
         let share = |dim: usize| self.price_index.unit[dim] * requests[dim] as f64;
-        let size = [picky + value, picky + share(0) + value / 1e3, picky + share(1) + value / 1e3, value];
+        let size = [exclusive + value, exclusive + share(0) + value / 1e3, exclusive + share(1) + value / 1e3, value];
         Some(PodGroup { requests, rules, counts, alone, keep, size })
     }
 

@@ -133,7 +133,7 @@ mod tests {
         (namespace.to_owned(), labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
     }
 
-    fn asks(key: &str, operator: &str, values: &[&str]) -> SelectorRequirement {
+    fn expression(key: &str, operator: &str, values: &[&str]) -> SelectorRequirement {
         SelectorRequirement { key: key.into(), operator: operator.into(), values: values.iter().map(|v| (*v).to_owned()).collect() }
     }
 
@@ -152,12 +152,12 @@ mod tests {
             sets.push(labelled(namespace, &[]));
         }
         let parts = [
-            asks("app", "In", &["a", "c", "a"]),
-            asks("tier", "Exists", &[]),
-            asks("tier", "NotIn", &["b"]),
-            asks("app", "DoesNotExist", &[]),
-            asks("app", "In", &["z"]),
-            asks("app", "Near", &["a"]),
+            expression("app", "In", &["a", "c", "a"]),
+            expression("tier", "Exists", &[]),
+            expression("tier", "NotIn", &["b"]),
+            expression("app", "DoesNotExist", &[]),
+            expression("app", "In", &["z"]),
+            expression("app", "Near", &["a"]),
         ];
         let keys = BTreeSet::from(["app", "tier"]);
         let meter = Meter::default();

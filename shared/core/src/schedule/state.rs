@@ -55,7 +55,7 @@ pub(crate) struct State {
     change_of: Vec<u32>,
     pub(crate) claims: Vec<Claim>,
     /// By number of pods: how many claims have that many, and which.
-    pub(crate) by_pods: Vec<(usize, Bits)>,
+    pub(crate) by_pod_count: Vec<(usize, Bits)>,
     /// Claims by their requirements.
     pub(crate) by_set: Vec<(SetId, Bits)>,
     /// All claims.
@@ -77,7 +77,7 @@ impl State {
             changed: Vec::new(),
             change_of: vec![0; problem.machines.len()],
             claims: Vec::new(),
-            by_pods: Vec::new(),
+            by_pod_count: Vec::new(),
             by_set: Vec::new(),
             all: Bits::default(),
             limits: problem.pools.iter().map(|pool| pool.limits.clone()).collect(),
@@ -199,15 +199,15 @@ impl State {
         claim.ports.extend(class.ports.iter().cloned());
         claim.pods.push(pod);
         let (count, set, taints) = (claim.pods.len(), claim.set, problem.pools[claim.pool].taints);
-        if self.by_pods.len() <= count {
-            self.by_pods.resize(count + 1, (0, Bits::default()));
+        if self.by_pod_count.len() <= count {
+            self.by_pod_count.resize(count + 1, (0, Bits::default()));
         }
         if count > 1 {
-            let (before, claims) = &mut self.by_pods[count - 1];
+            let (before, claims) = &mut self.by_pod_count[count - 1];
             *before -= 1;
             claims.remove(at);
         }
-        let (now, claims) = &mut self.by_pods[count];
+        let (now, claims) = &mut self.by_pod_count[count];
         *now += 1;
         claims.grow(at + 1);
         claims.insert(at);
