@@ -1,7 +1,7 @@
 //! Offerings of the whole catalog by what they ask for: a few kinds (a zone, a capacity type) for thousands of offerings.
 
 use crate::requirements::{Requirements, from_requirements};
-use crate::schedule::Assortment;
+use crate::schedule::InstanceTypes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
@@ -52,7 +52,7 @@ struct Listed {
 }
 
 impl Offers {
-    pub(crate) fn of(catalog: &BTreeMap<String, Arc<Assortment>>) -> Self {
+    pub(crate) fn of(catalog: &BTreeMap<String, Arc<InstanceTypes>>) -> Self {
         let mut out = Self { lists: Vec::new(), kinds: 0 };
         for types in catalog.values().filter(|types| !types.is_empty()) {
             let begins = types.as_ptr() as usize;

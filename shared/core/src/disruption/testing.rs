@@ -5,7 +5,7 @@ use super::input::{ClaimFacts, Gate, Input, Memory, Settings};
 use super::pass::{Decision, decide};
 use super::validation::{Rejection, Validated, validate};
 use super::verdict::Why;
-use crate::schedule::{self, Assortment, Packing, Workloads};
+use crate::schedule::{self, InstanceTypes, Packing, Workloads};
 use crate::state::ClusterState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use whittle_units::{Price, Quantity, Resources, Timestamp};
 /// A cluster under construction. Its clock stands at noon of the first day of 2026.
 pub(crate) struct Scene {
     pub(crate) objects: ClusterObjects,
-    pub(crate) catalog: BTreeMap<String, Arc<Assortment>>,
+    pub(crate) catalog: BTreeMap<String, Arc<InstanceTypes>>,
     pub(crate) facts: BTreeMap<String, ClaimFacts>,
     pub(crate) marks: BTreeMap<String, (bool, Option<Timestamp>)>,
     pub(crate) memory: Memory,

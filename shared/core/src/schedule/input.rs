@@ -1,6 +1,6 @@
 //! What a solve is given: the snapshot of the cluster, and the settings.
 
-use super::instance_types::Assortment;
+use super::instance_types::InstanceTypes;
 use super::plan::Cursor;
 use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ pub struct Input<'a> {
     /// All nodes, as [`crate::state::ClusterState::of`] joins them; their pods are positions in `objects.pods`.
     pub nodes: &'a [StateNode],
     /// The instance types that each NodePool can buy; a NodePool that is missing or has none is skipped.
-    pub catalog: &'a BTreeMap<String, Arc<Assortment>>,
+    pub catalog: &'a BTreeMap<String, Arc<InstanceTypes>>,
     /// Placeholder pods of capacity buffers; see [`crate::pods::virtual_pods`].
     pub virtual_pods: &'a [Pod],
     /// Services and workload selectors, for cluster-default spread; may stay empty when there are no defaults.

@@ -10,13 +10,13 @@ use whittle_api::catalog::InstanceType;
 /// A list of instance types. It reads as a slice; changing it discards everything computed from it, so that a decision never
 /// sees stale data.
 #[derive(Clone, Default)]
-pub struct Assortment {
+pub struct InstanceTypes {
     types: Vec<InstanceType>,
     index: OnceLock<Arc<CatalogIndex>>,
     asked: OnceLock<Arc<Asked>>,
 }
 
-impl Assortment {
+impl InstanceTypes {
     /// The types, for changing them.
     pub fn change(&mut self) -> &mut Vec<InstanceType> {
         self.index.take();
@@ -40,7 +40,7 @@ impl Assortment {
     }
 }
 
-impl Deref for Assortment {
+impl Deref for InstanceTypes {
     type Target = [InstanceType];
 
     fn deref(&self) -> &[InstanceType] {
@@ -48,25 +48,25 @@ impl Deref for Assortment {
     }
 }
 
-impl From<Vec<InstanceType>> for Assortment {
+impl From<Vec<InstanceType>> for InstanceTypes {
     fn from(types: Vec<InstanceType>) -> Self {
         Self { types, ..Self::default() }
     }
 }
 
-impl FromIterator<InstanceType> for Assortment {
+impl FromIterator<InstanceType> for InstanceTypes {
     fn from_iter<I: IntoIterator<Item = InstanceType>>(types: I) -> Self {
         types.into_iter().collect::<Vec<_>>().into()
     }
 }
 
-impl PartialEq for Assortment {
+impl PartialEq for InstanceTypes {
     fn eq(&self, other: &Self) -> bool {
         self.types == other.types
     }
 }
 
-impl fmt::Debug for Assortment {
+impl fmt::Debug for InstanceTypes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.types.fmt(f)
     }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_was_worked_out_is_kept_until_the_types_change() {
-        let mut types: Assortment = [2, 3].map(of_cores).into_iter().collect();
+        let mut types: InstanceTypes = [2, 3].map(of_cores).into_iter().collect();
         let before = Arc::clone(types.index());
         assert!(Arc::ptr_eq(&before, types.index()) && Arc::ptr_eq(&before, types.clone().index()));
         types.change()[0].capacity.set("cpu", Quantity::from_units(4));

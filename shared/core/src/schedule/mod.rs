@@ -72,7 +72,7 @@ pub(crate) use order::with_ties;
 pub(crate) use prepared::Prepared;
 
 pub use input::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, ReservedMode, Settled, Simulation};
-pub use instance_types::Assortment;
+pub use instance_types::InstanceTypes;
 pub use memory::Memory;
 pub use objective::machine_cost_fault;
 pub use plan::{Besides, Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};

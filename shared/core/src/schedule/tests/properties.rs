@@ -5,7 +5,7 @@
 pub(crate) mod mix;
 
 use crate::checker;
-use crate::schedule::{Assortment, Input, Options, Packing, Plan, Workloads, solve};
+use crate::schedule::{Input, InstanceTypes, Options, Packing, Plan, Workloads, solve};
 use crate::state::ClusterState;
 use std::collections::BTreeSet;
 use whittle_api::SelectorRequirement;
@@ -200,9 +200,9 @@ fn absurd_pods_are_explained_and_do_not_disturb_the_others() {
 pub(crate) mod odd;
 
 /// Cases that are each large in one respect, in small.
-fn odd_cases() -> Vec<(&'static str, odd::Case<Assortment>)> {
+fn odd_cases() -> Vec<(&'static str, odd::Case<InstanceTypes>)> {
     let names = ["labelled", "sizes", "full", "crowded", "pools", "types", "social", "wishes", "selected", "deployments", "hopeless"];
-    let mut out: Vec<(&str, odd::Case<Assortment>)> = names.iter().map(|name| (*name, odd::case(name, 60).unwrap())).collect();
+    let mut out: Vec<(&str, odd::Case<InstanceTypes>)> = names.iter().map(|name| (*name, odd::case(name, 60).unwrap())).collect();
     out.push(("preferring", mix::cluster(mix::preferring(120, &mut mix::Dice::new(42)), Vec::new())));
     out.push(("mix", mix::cluster(diverse(120), Vec::new())));
     out.push(("machines", mix::cluster(diverse(120), mix::machines(20))));
@@ -210,7 +210,7 @@ fn odd_cases() -> Vec<(&'static str, odd::Case<Assortment>)> {
 }
 
 /// A checked plan.
-fn checked(name: &str, (objects, catalog): &odd::Case<Assortment>, options: &Options) -> Plan {
+fn checked(name: &str, (objects, catalog): &odd::Case<InstanceTypes>, options: &Options) -> Plan {
     let state = ClusterState::of(objects);
     let workloads = Workloads::default();
     let now = "2026-01-01T00:00:00Z".parse().unwrap();

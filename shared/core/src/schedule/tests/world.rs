@@ -1,7 +1,7 @@
 //! A small cluster in a few words, and the result of a pass.
 
 use crate::checker;
-use crate::schedule::{Assortment, Input, Options, Packing, Plan, Workloads, solve};
+use crate::schedule::{Input, InstanceTypes, Options, Packing, Plan, Workloads, solve};
 use crate::state::ClusterState;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -334,8 +334,8 @@ impl World {
         })
     }
 
-    pub(super) fn catalog(&self) -> BTreeMap<String, Arc<Assortment>> {
-        let shared: Arc<Assortment> = Arc::new(self.types.clone().into());
+    pub(super) fn catalog(&self) -> BTreeMap<String, Arc<InstanceTypes>> {
+        let shared: Arc<InstanceTypes> = Arc::new(self.types.clone().into());
         let of = |name: &String| self.types_of.get(name).map_or_else(|| Arc::clone(&shared), |own| Arc::new(own.clone().into()));
         self.objects.node_pools.iter().map(|p| (p.metadata.name.clone(), of(&p.metadata.name))).collect()
     }
