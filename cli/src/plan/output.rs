@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::time::Duration;
 use whittle_api::karpenter::Requirement;
-use whittle_core::schedule::{Cause, LeftOut, NewClaim, Offer, Plan, PodRef, PoolSays, Reason, WishCost};
+use whittle_core::schedule::{Cause, LeftOut, NewClaim, Offer, Plan, PodRef, PoolRejection, Reason, WishCost};
 use whittle_units::{Price, Resources};
 
 /// How long the decision took; informative.
@@ -99,7 +99,7 @@ pub(crate) fn left_out(left: &LeftOut) -> Value {
     out
 }
 
-fn pool_says(says: &PoolSays) -> Value {
+fn pool_says(says: &PoolRejection) -> Value {
     let mut out = json!({"nodePool": says.node_pool, "category": says.cause.category(), "message": says.cause.to_string()});
     if let Cause::Topology { counts, .. } = &says.cause {
         out["counts"] = counts.iter().map(|(domain, n)| (domain.clone(), json!(n))).collect();

@@ -1,7 +1,7 @@
 //! A plan for people.
 
 use std::fmt::Write as _;
-use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason, WishCost};
+use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason, WishCost};
 use whittle_units::Price;
 
 /// More pods than this are counted, not named.
@@ -54,7 +54,7 @@ pub(crate) fn not_placed(out: &mut String, left: &LeftOut) {
 }
 
 /// Which constraint rules out how many of a pool's types.
-fn ruled_out(out: &mut String, say: &PoolSays) {
+fn ruled_out(out: &mut String, say: &PoolRejection) {
     for ruled in say.ruled_out.iter().take(NAMED) {
         let _ =
             writeln!(out, "  nodepool {}: {} rules out {} of {} instance types", say.node_pool, ruled.constraint, ruled.types, ruled.of);

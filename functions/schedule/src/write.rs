@@ -5,7 +5,7 @@ use whittle_api::k8s::Pod;
 use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, Expectation, HELD_BACK, NOMINATION, expected_after};
 use whittle_core::buffers;
-use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason};
+use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason};
 use whittle_ports::{Amount, ClusterEvent, Involved, Report};
 use whittle_snapshot::{Buffers, Snapshot, machine_key, pod_key};
 use whittle_units::{SignedDuration, Timestamp};
@@ -74,7 +74,7 @@ pub(crate) fn explain_left_out(report: &mut Report, left: &LeftOut, now: Timesta
     report.count("left_out");
 }
 
-fn pool_says(says: &PoolSays) -> serde_json::Value {
+fn pool_says(says: &PoolRejection) -> serde_json::Value {
     const RULED_OUT_MAX: usize = 5;
     let ruled_out = says.ruled_out.iter().take(RULED_OUT_MAX);
     serde_json::json!({

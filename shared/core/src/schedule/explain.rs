@@ -9,7 +9,7 @@ use super::packing_run::Outcome;
 use super::pod::{Class, Relaxation};
 use super::pools::UnusablePool;
 use super::problem::Problem;
-use super::reason::{Cause, Finding, LimitLeft, NearestMiss, PoolSays, PortTaken, Reason, RuledOut};
+use super::reason::{Cause, Finding, LimitLeft, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut};
 use super::state::State;
 use super::topology::{AllowedDomains, GroupKind, TopologyQuery, TopologyTarget};
 use crate::pods::{self, HostPort};
@@ -24,7 +24,7 @@ use whittle_units::{Quantity, Resources};
 const REASONS_MAX: usize = 20_000;
 
 /// The reason of each unplaced pod, by its position. Pods of a class share theirs.
-pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[PoolSays]) -> Vec<(usize, Reason)> {
+pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[PoolRejection]) -> Vec<(usize, Reason)> {
     let mut known: BTreeMap<(ClassId, bool), Reason> = BTreeMap::new();
     let mut out = Vec::with_capacity(outcome.unplaced.len());
     let mut explained = 0;
@@ -47,17 +47,17 @@ pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[
 }
 
 /// Why NodePools have no usable type: their own requirements, without any pod.
-pub(crate) fn unusable_pools(problem: &mut Problem<'_>) -> Vec<PoolSays> {
+pub(crate) fn unusable_pools(problem: &mut Problem<'_>) -> Vec<PoolRejection> {
     let unusable = problem.unusable_pools.clone();
     unusable.iter().map(|pool| explain_unusable(problem, pool)).collect()
 }
 
-fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolSays {
+fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolRejection {
     let node_pool = pool.source.metadata.name.clone();
     let Some((at, set, _)) = pool.offered else {
         let class = &pool.source.spec.template.spec.node_class_ref;
         let cause = Cause::NothingOffered { node_class: format!("{} {:?}", class.kind, class.name) };
-        return PoolSays { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
+        return PoolRejection { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
     };
     let view = problem.view(at, set);
     let all = Bits::all(problem.catalogs[at].len());
@@ -78,11 +78,18 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolS
         Cause::MinValues { labels, requirements, resources: Resources::new() }
     };
     let ruled_out = ruled_out(problem, at, set, &all, &all, &view.offered);
-    PoolSays { node_pool, cause, ruled_out, nearest: None, limits: Vec::new() }
+    PoolRejection { node_pool, cause, ruled_out, nearest: None, limits: Vec::new() }
 }
 
 /// Why no NodePool has a place for the pods of a class, explained by the first `pools` of them.
-fn reason(problem: &mut Problem<'_>, state: &State, class: &Class, error: Option<FitError>, unusable: &[PoolSays], pools: usize) -> Reason {
+fn reason(
+    problem: &mut Problem<'_>,
+    state: &State,
+    class: &Class,
+    error: Option<FitError>,
+    unusable: &[PoolRejection],
+    pools: usize,
+) -> Reason {
     if !problem.any_pool {
         return Reason::NoNodePools;
     }
@@ -102,7 +109,13 @@ fn reason(problem: &mut Problem<'_>, state: &State, class: &Class, error: Option
     let explained = (0..problem.pools.len().min(pools)).map(|pool| {
         explain_pool(problem, state, class, relaxation, pool).unwrap_or_else(|| {
             let node_pool = problem.pools[pool].source.metadata.name.clone();
-            PoolSays { cause: resolved_since(state, pool, &node_pool), node_pool, ruled_out: Vec::new(), nearest: None, limits: Vec::new() }
+            PoolRejection {
+                cause: resolved_since(state, pool, &node_pool),
+                node_pool,
+                ruled_out: Vec::new(),
+                nearest: None,
+                limits: Vec::new(),
+            }
         })
     });
     Reason::Pools(explained.chain(unusable.iter().cloned()).collect())
@@ -115,9 +128,9 @@ fn resolved_since(state: &State, pool: usize, node_pool: &str) -> Cause {
 }
 
 /// Why the NodePool cannot create a machine for the pod alone at this point; `None` if it can.
-fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxation: &Relaxation, pool: usize) -> Option<PoolSays> {
+fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxation: &Relaxation, pool: usize) -> Option<PoolRejection> {
     let node_pool = problem.pools[pool].source.metadata.name.clone();
-    let plain = |cause| PoolSays { node_pool: node_pool.clone(), cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
+    let plain = |cause| PoolRejection { node_pool: node_pool.clone(), cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
     if state.node_limits[pool].is_some_and(|left| left < 1000) {
         return Some(plain(Cause::NodeLimit { node_pool: node_pool.clone() }));
     }
@@ -151,7 +164,7 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
                 let all = problem.pools[pool].types.clone();
                 let limited = types.count() < all.count() && explain_types(problem, class, pool, &all, set).is_none();
                 let limits = if limited { limits_left(problem, state, pool) } else { Vec::new() };
-                cause = Some(PoolSays { node_pool: node_pool.clone(), cause: found, ruled_out, nearest, limits });
+                cause = Some(PoolRejection { node_pool: node_pool.clone(), cause: found, ruled_out, nearest, limits });
             }
         }
     }
@@ -173,7 +186,7 @@ fn limits_left(problem: &Problem<'_>, state: &State, pool: usize) -> Vec<LimitLe
 
 /// Why the NodePools before `pool` cannot take the pod, without its preferences: what a preference alone rules out is not the
 /// NodePool's fault.
-pub(crate) fn passed_over(problem: &mut Problem<'_>, state: &State, class: &Class, pool: usize) -> Vec<PoolSays> {
+pub(crate) fn passed_over(problem: &mut Problem<'_>, state: &State, class: &Class, pool: usize) -> Vec<PoolRejection> {
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     (0..pool).filter_map(|earlier| explain_pool(problem, state, class, relaxation, earlier)).collect()
 }

@@ -13,7 +13,7 @@ use super::order;
 use super::packing_run::Outcome;
 use super::plan::{LeftOut, NewClaim, Placement, Plan, PodRef};
 use super::problem::Problem;
-use super::reason::{ClaimWhy, Offer, PoolSays, Reason};
+use super::reason::{ClaimWhy, Offer, PoolRejection, Reason};
 use super::state::Claim;
 use crate::pods;
 use crate::requirements::{Allowed, Operator, Requirements};
@@ -52,7 +52,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
     let mut out = Plan { pods: problem.queue.len() + problem.refused.len(), work: outcome.work, ..Plan::default() };
     out.left_out.append(&mut problem.refused.clone());
     // Claims for equal pods were refused alike.
-    let mut passed: BTreeMap<(ClassId, usize), Vec<PoolSays>> = BTreeMap::new();
+    let mut passed: BTreeMap<(ClassId, usize), Vec<PoolRejection>> = BTreeMap::new();
     let mut known: Map<ClaimKey, Spelled> = Map::default();
     for claim in in_order(problem, &outcome.state.claims) {
         let key = (claim.pool, claim.set, claim.types.clone(), claim.reservations.clone(), claim.relaxed);

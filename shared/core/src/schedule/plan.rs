@@ -1,6 +1,6 @@
 //! The answer: an immutable value that leaves its executor no choice.
 
-use super::reason::{ClaimWhy, PoolSays, Reason};
+use super::reason::{ClaimWhy, PoolRejection, Reason};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -162,7 +162,7 @@ pub struct Plan {
     /// permits (ADR 0019).
     pub apart: Vec<PodRef>,
     /// NodePools whose own requirements leave no instance type, and why, in trial order.
-    pub empty_pools: Vec<PoolSays>,
+    pub empty_pools: Vec<PoolRejection>,
     /// How many pods were to be placed.
     pub pods: usize,
     /// What no plan for the placed pods can cost less than on new machines, if known.

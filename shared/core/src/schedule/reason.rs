@@ -13,13 +13,13 @@ pub enum Reason {
     /// No NodePool can create nodes.
     NoNodePools,
     /// No NodePool has an instance type that its own requirements allow: the rejection of each, in trial order.
-    NoTemplates(Vec<PoolSays>),
+    NoTemplates(Vec<PoolRejection>),
     /// The pod needs dynamic resource allocation.
     ResourceClaims,
     /// A reserved offering fits but is taken by other claims of this pass; the next pass tries again.
     Reserved(Cause),
     /// The rejection of each NodePool, in trial order.
-    Pools(Vec<PoolSays>),
+    Pools(Vec<PoolRejection>),
     /// Nothing has changed since an earlier pass that could place the pod: the reason that it had then.
     AsBefore { category: String, message: String },
     /// The work budget ran out first; the next run continues with this pod.
@@ -34,7 +34,7 @@ pub enum Reason {
 
 /// Why one NodePool cannot take a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolSays {
+pub struct PoolRejection {
     pub node_pool: String,
     pub cause: Cause,
     /// How many of the NodePool's instance types each constraint rules out on its own, largest first.
@@ -178,7 +178,7 @@ impl Display for Offer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimWhy {
     /// NodePools that were tried before this one, and why they could not take the first pod.
-    pub passed_over: Vec<PoolSays>,
+    pub passed_over: Vec<PoolRejection>,
     /// The cheapest of the offerings that it could be launched from.
     pub cheapest: Option<Offer>,
     /// The next cheapest offering: another zone or capacity type, or another type.

@@ -1,7 +1,7 @@
 //! What is evaluated again and what is not; and runs that are too short for all pods.
 
 use super::world::{World, Z, absent, all, hard, instance_type, left, near, offering};
-use crate::schedule::{Cause, Memory, MinValuesPolicy, Options, Packing, PoolSays, Reason};
+use crate::schedule::{Cause, Memory, MinValuesPolicy, Options, Packing, PoolRejection, Reason};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use whittle_api::labels;
@@ -124,7 +124,8 @@ fn what_ends_with_the_pass_is_not_remembered() {
     assert_eq!(world.ask(|input| Memory::after(input, &world.options, &plan)), Memory::default());
     let mut passed = plan;
     for left in &mut passed.left_out {
-        let says = PoolSays { node_pool: "p".into(), cause: Cause::TurnPassed, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
+        let says =
+            PoolRejection { node_pool: "p".into(), cause: Cause::TurnPassed, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
         left.reason = Reason::Pools(vec![says]);
     }
     assert_eq!((passed.left_out[0].reason.category(), Cause::TurnPassed.category()), ("turn", "turn"));
