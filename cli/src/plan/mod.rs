@@ -20,7 +20,7 @@ use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
 use whittle_core::buffers::Buffer;
 use whittle_core::overlays;
-use whittle_core::schedule::{self, Input, Objective, Options, Packing, Plan, WishCost};
+use whittle_core::schedule::{self, Input, Objective, Options, Packing, Plan, PreferenceCost};
 use whittle_core::state::ClusterState;
 
 /// Plan machines for the pending pods of some manifests.
@@ -176,7 +176,7 @@ pub fn render(args: &PlanArgs) -> Result<String, input::ReadError> {
 /// A plan, what preferences cost in it, and how long it took to find.
 pub(crate) struct Planned {
     pub(crate) plan: Plan,
-    pub(crate) wishes: Option<WishCost>,
+    pub(crate) wishes: Option<PreferenceCost>,
     pub(crate) solve: Duration,
 }
 
@@ -198,6 +198,6 @@ pub(crate) fn decide(read: &input::Manifests, offered: offers::Offered, packing:
     let solving = Instant::now();
     let plan = schedule::solve(&input, &options);
     let solve = solving.elapsed();
-    let wishes = schedule::price_of_wishes(&input, &options, &plan);
+    let wishes = schedule::preference_cost(&input, &options, &plan);
     Planned { plan, wishes, solve }
 }

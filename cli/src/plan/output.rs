@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::time::Duration;
 use whittle_api::karpenter::Requirement;
-use whittle_core::schedule::{Cause, LeftOut, NewClaim, Offer, Plan, PodRef, PoolRejection, Reason, WishCost};
+use whittle_core::schedule::{Cause, LeftOut, NewClaim, Offer, Plan, PodRef, PoolRejection, PreferenceCost, Reason};
 use whittle_units::{Price, Resources};
 
 /// How long the decision took; informative.
@@ -13,7 +13,7 @@ pub(crate) struct Times {
     pub(crate) solve: Duration,
 }
 
-pub(crate) fn json(plan: &Plan, wishes: Option<&WishCost>, times: Times) -> String {
+pub(crate) fn json(plan: &Plan, wishes: Option<&PreferenceCost>, times: Times) -> String {
     let millis = |d: Duration| (d.as_secs_f64() * 1e5).round() / 100.0;
     let value = json!({
         "engine": concat!("whittle ", env!("CARGO_PKG_VERSION")),

@@ -1,13 +1,13 @@
 //! A plan for people.
 
 use std::fmt::Write as _;
-use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason, WishCost};
+use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, PreferenceCost, Reason};
 use whittle_units::Price;
 
 /// More pods than this are counted, not named.
 const NAMED: usize = 5;
 
-pub(crate) fn text(plan: &Plan, wishes: Option<&WishCost>) -> String {
+pub(crate) fn text(plan: &Plan, wishes: Option<&PreferenceCost>) -> String {
     let mut out = String::new();
     let _ = write!(out, "{} of {} pods placed, {} new machines, {}", plan.scheduled(), plan.pods, plan.claims.len(), plan.price());
     let besides = plan.besides.filter(|besides| besides.cost > Price::ZERO);

@@ -76,7 +76,7 @@ pub use instance_types::InstanceTypes;
 pub use memory::Memory;
 pub use objective::machine_cost_fault;
 pub use plan::{Besides, Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
-pub use preferences::{WishCost, price_of_wishes};
+pub use preferences::{PreferenceCost, preference_cost};
 pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolRejection, PortTaken, Reason, RuledOut};
 pub use solve::solve;
 pub use whittle_api::k8s::Workloads;

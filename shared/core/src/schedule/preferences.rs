@@ -9,7 +9,7 @@ use whittle_units::Price;
 
 /// What preferences add to the cost of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WishCost {
+pub struct PreferenceCost {
     /// Pods of the plan with preferences.
     pub pods: usize,
     /// Per hour, of the plan that respects preferences.
@@ -24,7 +24,7 @@ pub struct WishCost {
 ///
 /// Preferences are respected whatever they cost; this only reports it. It takes a second solve, unless no pod has preferences.
 #[must_use]
-pub fn price_of_wishes(input: &Input<'_>, options: &Options, plan: &Plan) -> Option<WishCost> {
+pub fn preference_cost(input: &Input<'_>, options: &Options, plan: &Plan) -> Option<PreferenceCost> {
     if options.preferences == PreferencePolicy::Ignore || plan.claims.is_empty() {
         return None;
     }
@@ -39,7 +39,7 @@ pub fn price_of_wishes(input: &Input<'_>, options: &Options, plan: &Plan) -> Opt
     let ignoring = Options { preferences: PreferencePolicy::Ignore, ..options.clone() };
     let without = solve(input, &ignoring);
     let cheaper = without.scheduled() >= plan.scheduled() && without.price() < plan.price();
-    cheaper.then(|| WishCost {
+    cheaper.then(|| PreferenceCost {
         pods: with_preferences,
         price: plan.price(),
         without: without.price(),

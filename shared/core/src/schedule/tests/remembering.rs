@@ -167,7 +167,7 @@ fn respected_wishes_have_a_price() {
     world.pods("web", 5, &all(&[json!({"requests": {"cpu": "10m"}}), apart]));
     let cost = |world: &World| {
         let plan = world.solve(&world.options);
-        world.ask(|input| crate::schedule::price_of_wishes(input, &world.options, &plan))
+        world.ask(|input| crate::schedule::preference_cost(input, &world.options, &plan))
     };
     let found = cost(&world).unwrap();
     assert_eq!((found.pods, found.machines), (5, (5, 1)));
