@@ -94,7 +94,7 @@ fn pretend(buffers: &Buffers) -> BTreeSet<&str> {
 /// Pods that are left out, as far as it was not said before; not those of buffers, whose status says it.
 pub(crate) fn news<'p>(plan: &'p Plan, buffers: &Buffers) -> impl Iterator<Item = &'p LeftOut> {
     let pretend: BTreeSet<String> = pretend(buffers).into_iter().map(str::to_owned).collect();
-    let is_new = |left: &&LeftOut| !matches!(left.reason, Reason::AsBefore { .. });
+    let is_new = |left: &&LeftOut| !matches!(left.reason, Reason::Unchanged { .. });
     plan.left_out.iter().filter(is_new).filter(move |left| !pretend.contains(&left.pod.uid))
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn events(plan: &Plan, created: &[Claim], seen: &Snapshot) -> Vec<Clu
         placement.pods.iter().filter(is_real).map(move |pod| nominated(pod, &target))
     });
     // What was said before is not said again: the pod still shows it.
-    let told = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_)) && !left.reason.is_own_wish();
+    let told = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_)) && !left.reason.is_opt_out();
     let failed = news(plan, &seen.buffers).filter(told).map(failed);
     on_new.chain(on_old).chain(failed).collect()
 }

@@ -109,7 +109,7 @@ pub fn without_faults(input: &Input<'_>, options: &Options, mut plan: Plan) -> (
         if out.is_empty() {
             return (plan, wrong);
         }
-        plan.left_out.extend(out.into_iter().map(|(pod, found)| LeftOut { pod, reason: Reason::Doubtful(found) }));
+        plan.left_out.extend(out.into_iter().map(|(pod, found)| LeftOut { pod, reason: Reason::RejectedByChecker(found) }));
         plan.left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
         wrong = check(input, options, &plan);
     }

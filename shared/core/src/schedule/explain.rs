@@ -124,7 +124,7 @@ fn reason(
 /// The cause for a NodePool that could take the pod at the end of the pass.
 fn resolved_since(state: &State, pool: usize, node_pool: &str) -> Cause {
     let has_limits = state.node_limits[pool].is_some() || state.limits[pool].iter().any(Option::is_some);
-    if has_limits { Cause::LimitsExceeded { node_pool: node_pool.to_owned() } } else { Cause::TurnPassed }
+    if has_limits { Cause::LimitsExceeded { node_pool: node_pool.to_owned() } } else { Cause::TransientDuringPass }
 }
 
 /// Why the NodePool cannot create a machine for the pod alone at this point; `None` if it can.

@@ -166,12 +166,15 @@ impl Memory {
 
 /// Whether a reason holds until something changes; the others end with the pass.
 fn is_lasting(reason: &Reason) -> bool {
-    let passed =
-        matches!(reason, Reason::Pools(rejections) if rejections.iter().any(|rejection| matches!(rejection.cause, Cause::TurnPassed)));
+    let passed = matches!(reason, Reason::Pools(rejections) if rejections.iter().any(|rejection| matches!(rejection.cause, Cause::TransientDuringPass)));
     !passed
         && !matches!(
             reason,
-            Reason::Reserved(_) | Reason::OutOfBudget | Reason::Doubtful(_) | Reason::Truncated { .. } | Reason::Uninitialized { .. }
+            Reason::Reserved(_)
+                | Reason::OutOfBudget
+                | Reason::RejectedByChecker(_)
+                | Reason::Truncated { .. }
+                | Reason::Uninitialized { .. }
         )
 }
 

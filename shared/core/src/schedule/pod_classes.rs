@@ -32,7 +32,7 @@ pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (Vec<Candidate<'a>>, 
     let mut refused = Vec::new();
     for pod in objects.pods.iter().filter(|p| pods::is_provisionable(p)) {
         if let Some(settled) = builder.options.settled.get(&pod.metadata.uid) {
-            let reason = Reason::AsBefore { category: settled.category.clone(), message: settled.message.clone() };
+            let reason = Reason::Unchanged { category: settled.category.clone(), message: settled.message.clone() };
             refused.push((None, refuse(pod, reason)));
             continue;
         }

@@ -21,13 +21,13 @@ pub enum Reason {
     /// The rejection of each NodePool, in trial order.
     Pools(Vec<PoolRejection>),
     /// Nothing has changed since an earlier pass that could place the pod: the reason that it had then.
-    AsBefore { category: String, message: String },
+    Unchanged { category: String, message: String },
     /// The work budget ran out first; the next run continues with this pod.
     OutOfBudget,
     /// The claim's instance types no longer satisfied `minValues` after truncation to the cheapest 600.
     Truncated { node_pool: String, labels: Vec<String> },
     /// The checker rejected its placement, with this message.
-    Doubtful(String),
+    RejectedByChecker(String),
     /// In a simulation: the pod would wait for a node that has not initialized.
     Uninitialized { node: String },
 }
@@ -137,7 +137,7 @@ pub enum Cause {
         node_pool: String,
     },
     /// No reason remains: what prevented the placement when it was tried has changed since.
-    TurnPassed,
+    TransientDuringPass,
     ReservedUnavailable,
     ReservedLost,
 }
@@ -228,7 +228,7 @@ impl Cause {
             Cause::InstanceTypes { .. } | Cause::NothingOffered { .. } => "instance-types",
             Cause::MinValues { .. } => "min-values",
             Cause::LimitsExceeded { .. } | Cause::NodeLimit { .. } => "limits",
-            Cause::TurnPassed => "turn",
+            Cause::TransientDuringPass => "turn",
             Cause::ReservedUnavailable | Cause::ReservedLost => "reserved",
         }
     }
@@ -240,7 +240,7 @@ pub(crate) const OPTED_OUT: &str = "configured to not run on a Karpenter provisi
 impl Reason {
     /// Whether the pod excludes all NodePools on purpose and has no other fault: that deserves no warning.
     #[must_use]
-    pub fn is_own_wish(&self) -> bool {
+    pub fn is_opt_out(&self) -> bool {
         matches!(self, Reason::Ignored(faults) if matches!(&faults[..], [only] if only.starts_with(OPTED_OUT)))
     }
 
@@ -248,7 +248,7 @@ impl Reason {
     #[must_use]
     pub fn category(&self) -> &str {
         match self {
-            Reason::AsBefore { category, .. } => category,
+            Reason::Unchanged { category, .. } => category,
             Reason::Ignored(_) => "ignored",
             Reason::NoNodePools => "no-node-pools",
             Reason::NoTemplates(_) => "no-templates",
@@ -258,7 +258,7 @@ impl Reason {
             Reason::OutOfBudget => "out-of-budget",
             Reason::Truncated { .. } => "min-values",
             Reason::Uninitialized { .. } => "uninitialized",
-            Reason::Doubtful(_) => "doubtful",
+            Reason::RejectedByChecker(_) => "doubtful",
         }
     }
 }
@@ -317,7 +317,7 @@ impl Display for Cause {
                 write!(f, "all available instance types exceed limits for nodepool (NodePool={node_pool})")
             }
             Cause::NodeLimit { node_pool } => write!(f, "node limits have been exhausted for nodepool (NodePool={node_pool})"),
-            Cause::TurnPassed => f.write_str("nothing speaks against a machine for it any more: the next pass considers it again"),
+            Cause::TransientDuringPass => f.write_str("nothing speaks against a machine for it any more: the next pass considers it again"),
             Cause::ReservedUnavailable => {
                 f.write_str("one or more instance types with compatible reserved offerings are available, but could not be reserved")
             }
@@ -356,8 +356,8 @@ impl Display for Reason {
                 }
                 Ok(())
             }
-            Reason::AsBefore { message, .. } => f.write_str(message),
-            Reason::Doubtful(fault) => write!(f, "its place did not stand a second look, the next run tries again: {fault}"),
+            Reason::Unchanged { message, .. } => f.write_str(message),
+            Reason::RejectedByChecker(fault) => write!(f, "its place did not stand a second look, the next run tries again: {fault}"),
             Reason::OutOfBudget => f.write_str("not considered in this run, the next run starts with it"),
             Reason::Truncated { node_pool, labels } => write!(
                 f,
