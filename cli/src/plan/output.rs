@@ -23,7 +23,7 @@ pub(crate) fn json(plan: &Plan, wishes: Option<&PreferenceCost>, times: Times) -
         "nodeClaims": plan.claims.iter().map(claim).collect::<Vec<_>>(),
         "existingNodes": plan.placements.iter().map(|p| json!({"name": p.node, "pods": keys(&p.pods)})).collect::<Vec<_>>(),
         "unschedulable": plan.left_out.iter().map(left_out).collect::<Vec<_>>(),
-        "emptyNodePools": plan.empty_pools.iter().map(pool_says).collect::<Vec<_>>(),
+        "emptyNodePools": plan.unusable_pools.iter().map(pool_says).collect::<Vec<_>>(),
         "preferences": wishes.map(|cost| json!({
             "pods": cost.pods,
             "price": dollars(cost.price),
@@ -37,7 +37,7 @@ pub(crate) fn json(plan: &Plan, wishes: Option<&PreferenceCost>, times: Times) -
             "nodes": plan.claims.len(),
             "price": dollars(plan.price()),
             "lowerBound": plan.lower_bound.map(dollars),
-            "besides": plan.besides.map(|besides| json!({"price": dollars(besides.cost), "lowerBound": dollars(besides.lower_bound)})),
+            "besides": plan.machine_costs.map(|besides| json!({"price": dollars(besides.cost), "lowerBound": dollars(besides.lower_bound)})),
         },
     });
     format!("{value:#}\n")

@@ -10,7 +10,7 @@ const NAMED: usize = 5;
 pub(crate) fn text(plan: &Plan, wishes: Option<&PreferenceCost>) -> String {
     let mut out = String::new();
     let _ = write!(out, "{} of {} pods placed, {} new machines, {}", plan.scheduled(), plan.pods, plan.claims.len(), plan.price());
-    let besides = plan.besides.filter(|besides| besides.cost > Price::ZERO);
+    let besides = plan.machine_costs.filter(|besides| besides.cost > Price::ZERO);
     let _ = match besides {
         Some(besides) => writeln!(out, "; {} with what machines cost besides", plan.price() + besides.cost),
         None => writeln!(out),
@@ -31,7 +31,7 @@ pub(crate) fn text(plan: &Plan, wishes: Option<&PreferenceCost>) -> String {
             cost.pods, cost.price, cost.without
         );
     }
-    for say in &plan.empty_pools {
+    for say in &plan.unusable_pools {
         let _ = writeln!(out, "\nnodepool {} has nothing to buy: {}", say.node_pool, say.cause);
         ruled_out(&mut out, say);
     }

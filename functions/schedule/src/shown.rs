@@ -85,7 +85,7 @@ pub(crate) fn empty_pools(seen: &Snapshot, plan: &Plan) -> Vec<ClusterEvent> {
     if plan.pods == 0 {
         return Vec::new();
     }
-    plan.empty_pools.iter().filter_map(|says| empty_pool(seen, says)).collect()
+    plan.unusable_pools.iter().filter_map(|says| empty_pool(seen, says)).collect()
 }
 
 fn empty_pool(seen: &Snapshot, says: &PoolRejection) -> Option<ClusterEvent> {

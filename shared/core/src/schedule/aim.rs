@@ -79,8 +79,8 @@ fn ranked(problem: &Problem<'_>, aim: Aim, pool: usize, view: &View, total: &[i1
             as_large.count()
         };
         let Some(filled) = FILLED.into_iter().find(|tenths| types_with_room(*tenths) >= keep) else { continue };
-        let besides = if aim == Aim::ByPrice { 0 } else { pool.machine_cost };
-        let each = view.price[t].saturating_add(besides) as f64;
+        let other_cost = if aim == Aim::ByPrice { 0 } else { pool.machine_cost };
+        let each = view.price[t].saturating_add(other_cost) as f64;
         scored.push((aim == Aim::Smaller && part > SMALLER, each / (part * filled as f64 / 10.0).min(1.0), t));
     }
     scored.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));

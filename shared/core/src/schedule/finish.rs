@@ -99,8 +99,8 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
         out.apart =
             affinity_check::misplaced(problem, &outcome.state).into_iter().map(|pod| PodRef::of(problem.pods[pod as usize])).collect();
     }
-    out.empty_pools = explain::unusable_pools(problem);
-    let reasons = explain::reasons(problem, outcome, &out.empty_pools);
+    out.unusable_pools = explain::unusable_pools(problem);
+    let reasons = explain::reasons(problem, outcome, &out.unusable_pools);
     out.left_out.extend(reasons.into_iter().map(|(pod, reason)| left_out(problem, u32::try_from(pod).unwrap_or(u32::MAX), reason)));
     out.left_out
         .extend(outcome.unconsidered.iter().map(|entry| LeftOut { pod: PodRef::of(problem.pods[entry.pod]), reason: Reason::OutOfBudget }));

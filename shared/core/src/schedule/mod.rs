@@ -6,7 +6,7 @@
 // What comes in, what goes out, and what is remembered.
 mod input; // the snapshot of the cluster, and the settings
 mod memory; // which pods need not be evaluated again
-mod objective; // what a machine costs besides its price
+mod objective; // what a machine costs on top of its price
 mod plan; // the answer
 mod reason; // why a pod has no place, as data
 
@@ -75,7 +75,7 @@ pub use input::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, Rese
 pub use instance_types::InstanceTypes;
 pub use memory::Memory;
 pub use objective::machine_cost_fault;
-pub use plan::{Besides, Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
+pub use plan::{Cursor, LeftOut, MachineCosts, NewClaim, Placement, Plan, PodRef, TypeNames};
 pub use preferences::{PreferenceCost, preference_cost};
 pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolRejection, PortTaken, Reason, RuledOut};
 pub use solve::solve;

@@ -9,7 +9,7 @@ use super::finish;
 use super::fit::PackingOptions;
 use super::input::{Options, Packing};
 use super::packing_run::{Choice, Outcome, PackingRun};
-use super::plan::{Besides, Cursor, Plan};
+use super::plan::{Cursor, MachineCosts, Plan};
 use super::pod::{Class, Entry};
 use super::problem::Problem;
 use super::repack;
@@ -77,12 +77,12 @@ pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
     }
     // Simulations are frequent and do not need a bound.
     let bound = options.simulation.is_none().then(|| lower_bound(problem, &outcome, false));
-    let besides = bound.and_then(|_| machine_costs(problem, options, &outcome));
+    let machine_costs = bound.and_then(|_| machine_costs(problem, options, &outcome));
     let mut plan = finish::plan(problem, options, &outcome);
     plan.packing = packing;
     plan.work = work;
     plan.lower_bound = bound;
-    plan.besides = besides;
+    plan.machine_costs = machine_costs;
     if !outcome.unconsidered.is_empty() {
         let unconsidered: BTreeSet<usize> = outcome.unconsidered.iter().map(|entry| entry.pod).collect();
         let uid = |entry: &Entry| problem.pods[entry.pod].metadata.uid.clone();
@@ -96,12 +96,12 @@ pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
 }
 
 /// The other costs of a plan's machines, and the bound with them, under the objective that counts both.
-fn machine_costs(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Option<Besides> {
+fn machine_costs(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Option<MachineCosts> {
     if options.objective != Objective::Balanced || options.packing == Packing::Reference {
         return None;
     }
     let each = outcome.state.claims.iter().map(|claim| Price::from_nanos(problem.pools[claim.pool].machine_cost));
-    Some(Besides { cost: each.sum(), lower_bound: lower_bound(problem, outcome, true) })
+    Some(MachineCosts { cost: each.sum(), lower_bound: lower_bound(problem, outcome, true) })
 }
 
 /// Karpenter's own packing.

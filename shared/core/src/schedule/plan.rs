@@ -142,7 +142,7 @@ pub struct Cursor {
 
 /// The hourly cost of machines on top of their prices (ADR 0030).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Besides {
+pub struct MachineCosts {
     /// The sum over all new machines.
     pub cost: Price,
     /// No plan for the placed pods can cost less, prices and these costs together.
@@ -162,13 +162,13 @@ pub struct Plan {
     /// permits (ADR 0019).
     pub apart: Vec<PodRef>,
     /// NodePools whose own requirements leave no instance type, and why, in trial order.
-    pub empty_pools: Vec<PoolRejection>,
+    pub unusable_pools: Vec<PoolRejection>,
     /// How many pods were to be placed.
     pub pods: usize,
     /// What no plan for the placed pods can cost less than on new machines, if known.
     pub lower_bound: Option<Price>,
     /// The other costs of its machines, under the objective `balanced`.
-    pub besides: Option<Besides>,
+    pub machine_costs: Option<MachineCosts>,
     /// The name of the packing that won.
     pub packing: &'static str,
     /// Work units spent, which do not depend on the speed of the machine that solves.

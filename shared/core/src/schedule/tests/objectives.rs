@@ -51,18 +51,18 @@ fn no_plan_comes_to_less_than_the_bound_of_its_objective() {
     for dollars in [0.0, 0.05, 0.5] {
         let world = mixed(120);
         let best = plan(&world, Objective::Balanced, dollars);
-        let besides = best.besides.expect("balanced counts it");
+        let costs = best.machine_costs.expect("balanced counts it");
         let volumes = 1.6 / 730.0;
-        let each = besides.cost.dollars() / best.claims.len() as f64;
+        let each = costs.cost.dollars() / best.claims.len() as f64;
         assert!((each - dollars - volumes).abs() < 1e-6, "{each}");
-        let all = best.price() + besides.cost;
-        assert!(besides.lower_bound <= all && best.lower_bound.unwrap() <= besides.lower_bound);
-        assert!(all.nanos() * 100 <= besides.lower_bound.nanos() * 125, "{all} is far above {}", besides.lower_bound);
+        let all = best.price() + costs.cost;
+        assert!(costs.lower_bound <= all && best.lower_bound.unwrap() <= costs.lower_bound);
+        assert!(all.nanos() * 100 <= costs.lower_bound.nanos() * 125, "{all} is far above {}", costs.lower_bound);
     }
     for objective in [Objective::Cheapest, Objective::Fewest] {
-        assert_eq!(plan(&mixed(9), objective, 0.05).besides, None);
+        assert_eq!(plan(&mixed(9), objective, 0.05).machine_costs, None);
     }
-    assert_eq!(reference(&mixed(9)).besides, None);
+    assert_eq!(reference(&mixed(9)).machine_costs, None);
 }
 
 #[test]

@@ -342,7 +342,7 @@ fn a_pool_whose_requirements_leave_no_type_tells_every_pod_so() {
                 r.starts_with("nodepool requirements filtered out all available instance types; nodepool default: no instance type")
             };
             assert!(reasons(&plan).len() == count && reasons(&plan).iter().all(fine), "{:?}", reasons(&plan));
-            assert_eq!(plan.empty_pools.iter().map(|p| p.node_pool.as_str()).collect::<Vec<_>>(), ["default"]);
+            assert_eq!(plan.unusable_pools.iter().map(|p| p.node_pool.as_str()).collect::<Vec<_>>(), ["default"]);
         }
     }
 }
