@@ -145,17 +145,17 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
             let group = &self.problem.groups[id.0 as usize];
             let own = u32::from(group.selects.has(class.labels));
             let before = self.problem.counts[id.0 as usize].hosts.of(place.host);
-            let beside = before + self.placed.get(&(id, place.host)).copied().unwrap_or(0) > own;
+            let has_neighbour = before + self.placed.get(&(id, place.host)).copied().unwrap_or(0) > own;
             let sum = &self.sums[&id];
             if group.by_host {
                 // The first pod of a group that selects itself may go anywhere.
-                return beside || (own == 1 && sum.all == own);
+                return has_neighbour || (own == 1 && sum.all == own);
             }
             let strict = class.relaxations[state.relaxation_of(pod)].strict;
-            let reach = |val: &Val| self.problem.sets.get(strict).get(&group.key).is_none_or(|required| required.has(val));
+            let reachable = |val: &Val| self.problem.sets.get(strict).get(&group.key).is_none_or(|required| required.has(val));
             match domain(self.problem, &self.types, place, group.key) {
                 Domain::Nowhere => false,
-                here => beside || sum.certainly_in(&here, own) || (own == 1 && sum.without_one(here).is_empty(reach)),
+                here => has_neighbour || sum.certainly_in(&here, own) || (own == 1 && sum.without_one(here).is_empty(reachable)),
             }
         })
     }
@@ -196,10 +196,10 @@ impl GroupSum {
         out
     }
 
-    /// Whether no pod is, or may be, in a domain for which `reach` holds.
-    fn is_empty(&self, reach: impl Fn(&Val) -> bool) -> bool {
-        let settled = self.settled.iter().any(|(val, n)| *n > 0 && reach(val));
-        !settled && !self.open.iter().any(|(val, n)| *n > 0 && val.as_ref().is_none_or(&reach))
+    /// Whether no pod is, or may be, in a domain for which `reachable` holds.
+    fn is_empty(&self, reachable: impl Fn(&Val) -> bool) -> bool {
+        let settled = self.settled.iter().any(|(val, n)| *n > 0 && reachable(val));
+        !settled && !self.open.iter().any(|(val, n)| *n > 0 && val.as_ref().is_none_or(&reachable))
     }
 }
 

@@ -63,9 +63,10 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolR
     let all = Bits::all(problem.catalogs[at].len());
     let requirements = problem.names.spell(problem.sets.get(set));
     let cause = if view.usable.is_empty() {
-        let flags: Vec<(bool, bool, bool)> = all.iter().map(|t| (view.met.has(t), true, view.offered.has(t))).collect();
+        let checks: Vec<TypeCheck> =
+            all.iter().map(|t| TypeCheck { met: view.met.has(t), fits: true, offered: view.offered.has(t) }).collect();
         Cause::InstanceTypes {
-            finding: finding(&flags, Quantity::ZERO),
+            finding: finding(&checks, Quantity::ZERO),
             requirements,
             resources: Resources::new(),
             daemons: Resources::new(),
@@ -194,7 +195,7 @@ pub(crate) fn passed_over(problem: &mut Problem<'_>, state: &State, class: &Clas
 /// Whether the offered requirements are compatible with the required ones, with the cause if not.
 fn check_compatible(problem: &Problem<'_>, offered: SetId, required: SetId, host: Option<&Vals>) -> Result<(), Cause> {
     let (a, b) = (problem.sets.get(offered), problem.sets.get(required));
-    let words = |set: &Set, key| set.get(key).map_or_else(|| "Exists".to_owned(), |v| problem.names.spell_vals(v).text());
+    let text_of = |set: &Set, key| set.get(key).map_or_else(|| "Exists".to_owned(), |v| problem.names.spell_vals(v).text());
     let is_negated = |k: &Key| b.get(k).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
     if let Err(conflict) = a.compatible(b, |k| problem.well_known.contains(k) || is_negated(k)) {
         return Err(match conflict {
@@ -204,7 +205,7 @@ fn check_compatible(problem: &Problem<'_>, offered: SetId, required: SetId, host
                 Cause::UndefinedLabel { key, meant }
             }
             Conflict::Disjoint(keys) => {
-                Cause::Disjoint(keys.iter().map(|k| (problem.names.key_name(*k).to_owned(), words(b, k), words(a, k))).collect())
+                Cause::Disjoint(keys.iter().map(|k| (problem.names.key_name(*k).to_owned(), text_of(b, k), text_of(a, k))).collect())
             }
         });
     }
@@ -221,11 +222,11 @@ fn check_compatible(problem: &Problem<'_>, offered: SetId, required: SetId, host
 /// after the slash.
 fn probably_meant(problem: &Problem<'_>, offered: &Set, key: &str) -> Option<String> {
     let tail = key.split_once('/').map_or(key, |(_, tail)| tail);
-    let looks = |name: &str| name.contains(key) || name.ends_with(tail);
+    let is_similar = |name: &str| name.contains(key) || name.ends_with(tail);
     let mut known: Vec<&str> = problem.well_known.iter().map(|k| problem.names.key_name(*k)).collect();
     known.sort_unstable_by_key(|name| (name.split_once('/').is_none_or(|(_, last)| last != tail), *name));
     let own = offered.iter().map(|(k, _)| problem.names.key_name(*k));
-    known.into_iter().chain(own).find(|name| looks(name)).map(str::to_owned)
+    known.into_iter().chain(own).find(|name| is_similar(name)).map(str::to_owned)
 }
 
 /// The requirements after topology, or the group that refuses.
@@ -250,7 +251,7 @@ fn in_topology(problem: &mut Problem<'_>, state: &State, relaxation: &Relaxation
 fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId, id: GroupId) -> Cause {
     let group = &problem.groups[id.0 as usize];
     let counts = &state.counts[id.0 as usize];
-    let words =
+    let text_of =
         |set: SetId| problem.sets.get(set).get(&group.key).map_or_else(|| "Exists".to_owned(), |v| problem.names.spell_vals(v).text());
     Cause::Topology {
         kind: match group.kind {
@@ -260,8 +261,8 @@ fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation,
         },
         key: problem.names.key_name(group.key).to_owned(),
         counts: counts.domains.iter().map(|(v, n)| (problem.names.val_name(*v).to_owned(), *n)).collect(),
-        pod_domains: words(relaxation.strict),
-        node_domains: words(set),
+        pod_domains: text_of(relaxation.strict),
+        node_domains: text_of(set),
     }
 }
 
@@ -293,9 +294,9 @@ fn explain_types(
     }
     // As in Karpenter, types whose daemons use a host port of the pod are not considered at all.
     let considered: Vec<usize> = types.iter().filter(|t| !daemon_fit.clashing.has(*t)).collect();
-    let flags: Vec<(bool, bool, bool)> =
-        considered.iter().map(|t| (view.met.has(*t), daemon_fit.fitting.has(*t), view.offered.has(*t))).collect();
-    let finding = finding(&flags, class.resources.get("cpu"));
+    let check = |t: &usize| TypeCheck { met: view.met.has(*t), fits: daemon_fit.fitting.has(*t), offered: view.offered.has(*t) };
+    let checks: Vec<TypeCheck> = considered.iter().map(check).collect();
+    let finding = finding(&checks, class.resources.get("cpu"));
     let nearest = daemon_fit.nearest_miss(problem, class, &view.usable, at);
     let mut ruled_out = ruled_out(problem, at, set, types, &daemon_fit.room, &view.offered);
     let port = daemon_fit.port.map(|(wanted, taken)| PortTaken {
@@ -386,10 +387,17 @@ fn smaller(a: &Resources, b: &Resources) -> Resources {
     a.iter().filter(|(name, _)| b.0.contains_key(*name)).map(|(name, amount)| (name.to_owned(), amount.min(b.get(name)))).collect()
 }
 
-/// The text for what the types have: requirements met, enough resources, an available offering.
-fn finding(flags: &[(bool, bool, bool)], cpu: Quantity) -> Finding {
-    let any = |f: fn(&(bool, bool, bool)) -> bool| flags.iter().any(f);
-    let (met, fits, offered) = (any(|f| f.0), any(|f| f.1), any(|f| f.2));
+/// What an instance type has: its requirements met, enough resources, an available offering.
+struct TypeCheck {
+    met: bool,
+    fits: bool,
+    offered: bool,
+}
+
+/// The finding that describes what the types lack.
+fn finding(checks: &[TypeCheck], cpu: Quantity) -> Finding {
+    let any = |holds: fn(&TypeCheck) -> bool| checks.iter().any(holds);
+    let (met, fits, offered) = (any(|t| t.met), any(|t| t.fits), any(|t| t.offered));
     match (met, fits, offered) {
         (false, false, false) => Finding::Nothing,
         (false, false, _) => Finding::NoRequirementsNoResources,
@@ -398,9 +406,9 @@ fn finding(flags: &[(bool, bool, bool)], cpu: Quantity) -> Finding {
         (false, _, _) => Finding::NoRequirements,
         (_, false, _) => Finding::NoResources { absurd_cpu: cpu >= Quantity::from_units(1_000_000) },
         (_, _, false) => Finding::NoOffering,
-        _ if any(|f| f.0 && f.1 && !f.2) => Finding::FitWithoutOffering,
-        _ if any(|f| f.1 && f.2 && !f.0) => Finding::FitWithoutRequirements,
-        _ if any(|f| f.0 && f.2 && !f.1) => Finding::OfferedWithoutFit,
+        _ if any(|t| t.met && t.fits && !t.offered) => Finding::FitWithoutOffering,
+        _ if any(|t| t.fits && t.offered && !t.met) => Finding::FitWithoutRequirements,
+        _ if any(|t| t.met && t.offered && !t.fits) => Finding::OfferedWithoutFit,
         _ => Finding::NeverAllThree,
     }
 }

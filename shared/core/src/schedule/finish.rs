@@ -25,10 +25,10 @@ use whittle_api::{hashes, labels};
 use whittle_units::{Price, Resources};
 
 /// How many instance types a claim may list.
-pub(crate) const MAX_TYPES: usize = 600;
+pub(crate) const TYPES_MAX: usize = 600;
 
 /// A claim with its final requirements, before its names are written out.
-struct Final {
+struct FinalClaim {
     set: SetId,
     /// By price, then name.
     types: Vec<usize>,
@@ -40,7 +40,7 @@ struct Final {
 type ClaimKey = (usize, SetId, Bits, Vec<usize>, bool);
 
 /// A claim without its pods.
-struct Spelled {
+struct ClaimTemplate {
     /// Keys whose `minValues` the kept types miss.
     short: Vec<String>,
     /// Its requests are those of daemons.
@@ -53,15 +53,15 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
     out.left_out.append(&mut problem.refused.clone());
     // Claims for equal pods were refused alike.
     let mut passed: BTreeMap<(ClassId, usize), Vec<PoolRejection>> = BTreeMap::new();
-    let mut known: Map<ClaimKey, Spelled> = Map::default();
+    let mut known: Map<ClaimKey, ClaimTemplate> = Map::default();
     for claim in in_order(problem, &outcome.state.claims) {
         let key = (claim.pool, claim.set, claim.types.clone(), claim.reservations.clone(), claim.relaxed);
-        let spelled = known.entry(key).or_insert_with(|| {
+        let template_claim = known.entry(key).or_insert_with(|| {
             let last = finalize(problem, options, claim);
-            Spelled { claim: new_claim(problem, claim, &last), short: last.short }
+            ClaimTemplate { claim: new_claim(problem, claim, &last), short: last.short }
         });
-        if spelled.short.is_empty() {
-            let mut new = with_pods(problem, claim, spelled.claim.clone());
+        if template_claim.short.is_empty() {
+            let mut new = with_pods(problem, claim, template_claim.claim.clone());
             // No NodePool comes before the first, and simulations explain nothing.
             if let (1.., Some(first), None) = (claim.pool, claim.pods.first(), &options.simulation) {
                 let id = problem.class_of[*first as usize];
@@ -73,19 +73,19 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
             out.claims.push(new);
         } else {
             let node_pool = problem.pools[claim.pool].source.metadata.name.clone();
-            let reason = Reason::Truncated { node_pool, labels: spelled.short.clone() };
+            let reason = Reason::Truncated { node_pool, labels: template_claim.short.clone() };
             out.left_out.extend(claim.pods.iter().map(|pod| left_out(problem, *pod, reason.clone())));
         }
     }
     // Computed on demand: few questions need it, and a cluster has many nodes.
-    let leaves_anyway: LazyCell<BTreeSet<&str>, _> = LazyCell::new(|| {
+    let deleted_nodes: LazyCell<BTreeSet<&str>, _> = LazyCell::new(|| {
         let leaving = problem.state_nodes.iter().filter(|node| node.marked_for_deletion);
         leaving.filter_map(|node| Some(node.node.as_ref()?.metadata.name.as_str())).collect()
     });
     for (machine, now) in outcome.state.filled() {
         let node = &problem.state_nodes[problem.machines[machine].host];
         // In a simulation, only pods of nodes that are being deleted may wait for a node that has not initialized.
-        let waits = |pod: &Pod| options.simulation.is_none() || node.initialized() || leaves_anyway.contains(pod.spec.node_name.as_str());
+        let waits = |pod: &Pod| options.simulation.is_none() || node.initialized() || deleted_nodes.contains(pod.spec.node_name.as_str());
         let (kept, refused): (Vec<&Pod>, Vec<&Pod>) = now.pods.iter().map(|n| problem.pods[*n as usize]).partition(|pod| waits(pod));
         let reason = Reason::Uninitialized { node: node.name().to_owned() };
         out.left_out.extend(refused.into_iter().map(|pod| LeftOut { pod: PodRef::of(pod), reason: reason.clone() }));
@@ -129,7 +129,7 @@ fn left_out(problem: &Problem<'_>, pod: u32, reason: Reason) -> LeftOut {
     LeftOut { pod: PodRef::of(problem.pods[pod as usize]), reason }
 }
 
-fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> Final {
+fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> FinalClaim {
     let mut set = problem.sets.get(claim.set).clone();
     if !claim.reservations.is_empty() {
         set.replace(problem.key.capacity_type, Allowed::one(problem.key.reserved));
@@ -153,8 +153,8 @@ fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> Fina
     order::with_ties(&mut priced);
     let mut types: Vec<usize> = priced.into_iter().map(|(_, t)| t).collect();
     let mut short = Vec::new();
-    if types.len() > MAX_TYPES {
-        types.truncate(MAX_TYPES);
+    if types.len() > TYPES_MAX {
+        types.truncate(TYPES_MAX);
         if options.min_values == MinValuesPolicy::Strict {
             let mut kept = Bits::none(catalog.len());
             types.iter().for_each(|t| kept.insert(*t));
@@ -162,7 +162,7 @@ fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> Fina
             short = missed.map(|(key, _)| problem.names.key_name(*key).to_owned()).collect();
         }
     }
-    Final { set, types, short }
+    FinalClaim { set, types, short }
 }
 
 /// The capacity types and the number of the available offerings that a claim can be launched from.
@@ -189,7 +189,7 @@ fn with_pods(problem: &Problem<'_>, claim: &Claim, mut out: NewClaim) -> NewClai
     out
 }
 
-fn new_claim(problem: &mut Problem<'_>, claim: &Claim, last: &Final) -> NewClaim {
+fn new_claim(problem: &mut Problem<'_>, claim: &Claim, last: &FinalClaim) -> NewClaim {
     let catalog_at = problem.pools[claim.pool].catalog;
     let view = problem.view(catalog_at, last.set);
     let (capacity_types, offerings) = offerings(problem, catalog_at, &view, &last.types);
@@ -273,7 +273,7 @@ fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
     least.unwrap_or_default()
 }
 
-fn why(problem: &Problem<'_>, claim: &Claim, last: &Final, view: &View) -> ClaimWhy {
+fn why(problem: &Problem<'_>, claim: &Claim, last: &FinalClaim, view: &View) -> ClaimWhy {
     let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
     let priced = |t: &usize| (view.price[*t] != NO_PRICE).then(|| Price::from_nanos(view.price[*t]));
     // The two cheapest of all offerings are among those of the two cheapest types; equals are ordered by zone, then capacity

@@ -222,7 +222,7 @@ pub(crate) fn check_claim(
             };
             set = narrowed;
         }
-        match in_place(problem, state, options, packing_options, &target, relaxation, set, &fitting) {
+        match check_volume_place(problem, state, options, packing_options, &target, relaxation, set, &fitting) {
             Ok(fit) => return Ok(fit),
             Err(FitError::Permanent) => {}
             Err(other) => error = other,
@@ -257,21 +257,21 @@ fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mu
         spill.resize(dims, 0);
         &mut spill
     };
-    let one = pool.daemons.len() == 1;
-    if !one {
+    let single = pool.daemons.len() == 1;
+    if !single {
         *out = Bits::none(catalog.len());
     }
     for group in &pool.daemons {
         if class.ports.iter().any(|want| group.ports.iter().any(|taken| want.clashes(taken))) {
-            if one {
+            if single {
                 *out = Bits::none(catalog.len());
             }
             continue;
         }
-        for (d, n) in need.iter_mut().enumerate() {
-            *n = target.requests[d].saturating_add(class.requests[d]).saturating_add(group.overhead[d]);
+        for (dim, n) in need.iter_mut().enumerate() {
+            *n = target.requests[dim].saturating_add(class.requests[dim]).saturating_add(group.overhead[dim]);
         }
-        if one {
+        if single {
             out.copy_from(target.types);
             catalog.keep_fitting(need, out);
         } else {
@@ -283,8 +283,8 @@ fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mu
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "one step of claim(), which holds the loop over volume alternatives")]
-fn in_place(
+#[expect(clippy::too_many_arguments, reason = "one step of check_claim(), which holds the loop over volume alternatives")]
+fn check_volume_place(
     problem: &mut Problem<'_>,
     state: &State,
     options: &Options,
@@ -299,7 +299,7 @@ fn in_place(
         return Err(if refused.permanent { FitError::Permanent } else { FitError::Transient });
     }
     if allowed_domains.is_empty() {
-        return with_set(problem, state, options, packing_options, target, set, fitting);
+        return settle(problem, state, options, packing_options, target, set, fitting);
     }
     for domains in &mut allowed_domains {
         let defined = problem.sets.get(set).get(&domains.key).is_some() || problem.well_known.contains(&domains.key);
@@ -317,7 +317,7 @@ fn in_place(
     let volatile = relaxation.volatile;
     let mut error = FitError::Permanent;
     for narrowed in combinations(problem, packing_options, target, set, &allowed_domains, fitting) {
-        match with_set(problem, state, options, packing_options, target, narrowed, fitting) {
+        match settle(problem, state, options, packing_options, target, narrowed, fitting) {
             Ok(fit) => return Ok(fit),
             Err(FitError::Permanent) if volatile => error = FitError::Transient,
             Err(other) => error = other,
@@ -378,7 +378,7 @@ fn owns_repulsion(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> b
 }
 
 /// With all requirements settled: types, `minValues`, reservations.
-fn with_set(
+fn settle(
     problem: &mut Problem<'_>,
     state: &State,
     options: &Options,

@@ -176,9 +176,9 @@ pub(crate) fn winner(problem: &mut Problem<'_>, options: &Options, candidates: V
             state.widen_types(problem);
         }
         let within = state.keep_within_limits(problem);
-        let sound =
+        let valid =
             within && state.is_launchable(problem) && affinity_check::misplaced(problem, state).len() == candidate.shortfall.misplaced;
-        sound.then_some(candidate)
+        valid.then_some(candidate)
     })
 }
 
@@ -290,7 +290,7 @@ impl Order {
                 let choices: Vec<usize> = (0..problem.classes.len()).map(|class| choices(problem, class)).collect();
                 out.sort_by_key(|entry| (choices[entry.class.0 as usize], Reverse(shares[entry.class.0 as usize])));
             }
-            Order::Constrained => out.sort_by_key(|entry| Reverse(ties(problem, &problem.classes[entry.class.0 as usize]))),
+            Order::Constrained => out.sort_by_key(|entry| Reverse(constraint_rank(problem, &problem.classes[entry.class.0 as usize]))),
             Order::Largest => out.sort_by_key(|entry| Reverse(shares[entry.class.0 as usize])),
             Order::Blended => out = blended(problem, &out, &total, &shares),
             Order::Repelling => out.sort_by_key(|entry| {
@@ -304,7 +304,7 @@ impl Order {
 
 /// How a pod of the class is constrained by other pods without its preferences: 2 by anti-affinity, 1 by another rule, 0 not at
 /// all.
-fn ties(problem: &Problem<'_>, class: &Class) -> u8 {
+fn constraint_rank(problem: &Problem<'_>, class: &Class) -> u8 {
     let owned = class.relaxations.last().map(|relaxation| &relaxation.owned[..]).unwrap_or_default();
     let repels = owned.iter().any(|g| problem.groups[g.0 as usize].kind == GroupKind::Anti);
     if repels { 2 } else { u8::from(!owned.is_empty()) }

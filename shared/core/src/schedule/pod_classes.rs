@@ -143,8 +143,8 @@ enum RequestSource<'a> {
 impl<'a> RequestSource<'a> {
     fn of(pod: &'a Pod) -> Self {
         let PodSpec { containers, init_containers, resources, overhead, .. } = &pod.spec;
-        let silent = pod.status.container_statuses.is_empty() && pod.status.init_container_statuses.is_empty();
-        let plain = silent && init_containers.is_empty() && resources.is_none() && overhead.is_empty();
+        let without_status = pod.status.container_statuses.is_empty() && pod.status.init_container_statuses.is_empty();
+        let plain = without_status && init_containers.is_empty() && resources.is_none() && overhead.is_empty();
         match &containers[..] {
             [Container { resources: Some(only), .. }] if plain => Self::OneContainer(&only.requests),
             _ => Self::Sum(pods::effective_requests(pod)),
@@ -161,7 +161,7 @@ struct PodShape<'a> {
     affinity: Option<&'a Affinity>,
     tolerations: &'a [Toleration],
     spread: Cow<'a, [TopologySpreadConstraint]>,
-    asks: RequestSource<'a>,
+    requests: RequestSource<'a>,
     ports: Vec<HostPort>,
     volumes: Vec<VolumeUse>,
     places: Result<Vec<Requirements>, String>,
@@ -191,7 +191,7 @@ pub(crate) fn classes(builder: &mut ProblemBuilder<'_>, candidates: &[Candidate<
             affinity: pod.spec.affinity.as_ref(),
             tolerations: &pod.spec.tolerations,
             spread: defaults.spread_of(pod),
-            asks: RequestSource::of(pod),
+            requests: RequestSource::of(pod),
             ports: pods::host_ports(pod),
             volumes: builder.volumes.uses(pod),
             places: builder.volumes.alternatives(pod),

@@ -3,7 +3,7 @@
 use super::price_index::{Amounts, Bounds, TypePriceIndex, fits_in, minus, plus};
 
 /// How many orders of pods are tried in turn.
-pub(crate) const WAYS: usize = 4;
+pub(crate) const SORT_ORDERS: usize = 4;
 
 /// The maximum count of a host group that allows a pod to join.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct PodGroup<const D: usize> {
     /// How many types its machine should keep.
     pub(crate) keep: usize,
     /// By order: the size that is sorted by, larger first.
-    pub(crate) size: [f64; WAYS],
+    pub(crate) size: [f64; SORT_ORDERS],
 }
 
 /// A pod, with the number of its group.
@@ -47,7 +47,7 @@ pub(crate) struct BinPacker<'p, const D: usize> {
     pub(crate) price_index: &'p TypePriceIndex<D>,
     pod_groups: &'p [PodGroup<D>],
     /// By order and pod group: its rank, the largest first.
-    size_ranks: [Vec<u32>; WAYS],
+    size_ranks: [Vec<u32>; SORT_ORDERS],
     slots: usize,
     pub(crate) comparisons: u64,
     /// Scratch space.
@@ -70,7 +70,7 @@ struct Best {
 impl<'p, const D: usize> BinPacker<'p, D> {
     /// A packer for pods of `pod_groups`, which count in this many `slots`.
     pub(crate) fn new(price_index: &'p TypePriceIndex<D>, pod_groups: &'p [PodGroup<D>], slots: usize) -> Self {
-        let size_ranks = std::array::from_fn(|way| size_ranks(pod_groups, way));
+        let size_ranks = std::array::from_fn(|sort_order| size_ranks(pod_groups, sort_order));
         Self { price_index, pod_groups, size_ranks, slots, comparisons: 0, bins: Vec::new(), used: 0, pods: Vec::new(), order: Vec::new() }
     }
 
@@ -83,14 +83,14 @@ impl<'p, const D: usize> BinPacker<'p, D> {
     pub(crate) fn fill<'h>(
         &mut self,
         pod_lists: impl Iterator<Item = &'h [GroupedPod]>,
-        way: usize,
+        sort_order: usize,
         machines: usize,
         most: u64,
     ) -> Option<u64> {
         self.pods.clear();
         pod_lists.for_each(|pods| self.pods.extend_from_slice(pods));
         self.order.clear();
-        let size_ranks = &self.size_ranks[way];
+        let size_ranks = &self.size_ranks[sort_order];
         self.order
             .extend(self.pods.iter().enumerate().map(|(n, (_, pod_group))| u64::from(size_ranks[*pod_group as usize]) << 32 | n as u64));
         self.order.sort_unstable();
@@ -165,8 +165,8 @@ impl<'p, const D: usize> BinPacker<'p, D> {
 }
 
 /// By pod group: its rank in one order, the largest first; equals have the same rank.
-fn size_ranks<const D: usize>(pod_groups: &[PodGroup<D>], way: usize) -> Vec<u32> {
-    let size = |n: &usize| pod_groups[*n].size[way];
+fn size_ranks<const D: usize>(pod_groups: &[PodGroup<D>], sort_order: usize) -> Vec<u32> {
+    let size = |n: &usize| pod_groups[*n].size[sort_order];
     let mut order: Vec<usize> = (0..pod_groups.len()).collect();
     order.sort_by(|a, b| size(b).total_cmp(&size(a)));
     let mut out = vec![0; pod_groups.len()];

@@ -11,7 +11,7 @@ use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
 use super::price_index::{Amounts, DIMS, TypePriceIndex, amounts, minus, plus};
 use super::problem::Problem;
-use super::refill::{Bin, BinPacker, GroupedPod, HostRule, PodGroup, WAYS};
+use super::refill::{Bin, BinPacker, GroupedPod, HostRule, PodGroup, SORT_ORDERS};
 use super::state::State;
 use super::topology::{Group, GroupKind};
 use std::cmp::Reverse;
@@ -64,7 +64,7 @@ fn improve_part<const D: usize>(problem: &mut Problem<'_>, state: &mut State, pa
     let price_index = TypePriceIndex::<D>::open(problem, pool, set);
     let mut builder =
         GroupBuilder { problem, price_index: &price_index, pool, set, pod_groups: Vec::new(), of: Map::default(), slot_of: Map::default() };
-    let open_claims = claims.into_iter().filter_map(|at| builder.open_claim(state, at)).collect();
+    let open_claims = claims.into_iter().filter_map(|at| builder.movable_claim(state, at)).collect();
     let (pod_groups, slots) = (builder.pod_groups, builder.slot_of.len());
     let packer = BinPacker::new(&price_index, &pod_groups, slots);
     let more = usize::from(problem.pools[pool].node_limit.is_none());
@@ -117,10 +117,10 @@ struct Repacking<'r, 'a, const D: usize> {
 
 impl<const D: usize> Repacking<'_, '_, D> {
     fn price(&self) -> u64 {
-        self.open_claims.iter().map(|h| h.price).sum()
+        self.open_claims.iter().map(|claim| claim.price).sum()
     }
 
-    fn is_over(&self, budget: u64) -> bool {
+    fn budget_spent(&self, budget: u64) -> bool {
         self.packer.comparisons / COMPARISONS_PER_WORK >= budget
     }
 
@@ -129,7 +129,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
         let mut dice = Dice(0x2545_F491_4F6C_DD1D);
         let mut order: Vec<usize> = (0..self.open_claims.len()).collect();
         let (mut round, mut idle) = (0, 0);
-        while idle < IDLE_ROUNDS_MAX && !self.is_over(budget) {
+        while idle < IDLE_ROUNDS_MAX && !self.budget_spent(budget) {
             order.retain(|n| !self.open_claims[*n].pods.is_empty());
             if order.len() < GROUP_MIN {
                 break;
@@ -144,10 +144,10 @@ impl<const D: usize> Repacking<'_, '_, D> {
             let known = self.open_claims.len();
             let mut better = false;
             for group in order.chunks(GROUP_MIN + round % GROUP_SIZES) {
-                if self.is_over(budget) {
+                if self.budget_spent(budget) {
                     break;
                 }
-                better |= self.refill(group, round % WAYS) && self.accept(group);
+                better |= self.refill(group, round % SORT_ORDERS) && self.accept(group);
             }
             order.extend(known..self.open_claims.len());
             idle = if better { 0 } else { idle + 1 };
@@ -201,22 +201,22 @@ impl<const D: usize> Repacking<'_, '_, D> {
         (within && self.accept(&[n])).then_some(price)
     }
 
-    fn fill(&mut self, group: &[usize], way: usize, machines: usize, most: u64) -> Option<u64> {
-        self.packer.fill(group.iter().map(|n| &self.open_claims[*n].pods[..]), way, machines, most)
+    fn fill(&mut self, group: &[usize], sort_order: usize, machines: usize, most: u64) -> Option<u64> {
+        self.packer.fill(group.iter().map(|n| &self.open_claims[*n].pods[..]), sort_order, machines, most)
     }
 
     /// Fills the machines of `group` again; returns whether the result is better than the current claims.
-    fn refill(&mut self, group: &[usize], way: usize) -> bool {
+    fn refill(&mut self, group: &[usize], sort_order: usize) -> bool {
         let members = || group.iter().map(|n| &self.open_claims[*n]);
-        let pods: usize = members().map(|h| h.pods.len()).sum();
-        let spare: f64 = members().map(|h| h.spare).sum();
-        let before: u64 = members().map(|h| h.price).sum();
+        let pods: usize = members().map(|claim| claim.pods.len()).sum();
+        let spare: f64 = members().map(|claim| claim.spare).sum();
+        let before: u64 = members().map(|claim| claim.price).sum();
         self.packer.comparisons += COMPARISONS_PER_WORK / 4;
         let price_index = self.packer.price_index;
         if group.len() < GROUP_MIN || pods > PODS_MAX || spare < price_index.step {
             return false;
         }
-        let Some(price) = self.fill(group, way, group.len() + self.more, before) else { return false };
+        let Some(price) = self.fill(group, sort_order, group.len() + self.more, before) else { return false };
         let used = self.packer.bins().len();
         if price != before || used != group.len() {
             return price < before || used < group.len();
@@ -279,7 +279,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
     fn settle(self) -> u64 {
         let (pool, price_index, dims) = (self.part.pool, self.packer.price_index, self.problem.dims.len());
         let charged = if self.problem.pools[pool].is_limited() { dims } else { 0 };
-        for open_claim in self.open_claims.into_iter().filter(|h| h.changed && !h.pods.is_empty()) {
+        for open_claim in self.open_claims.into_iter().filter(|claim| claim.changed && !claim.pods.is_empty()) {
             let at = open_claim.claim.unwrap_or_else(|| self.state.open_claim(self.problem, pool));
             let claim = &mut self.state.claims[at];
             claim.set = self.part.set;
@@ -342,7 +342,7 @@ struct GroupBuilder<'g, 'a, const D: usize> {
 
 impl<const D: usize> GroupBuilder<'_, '_, D> {
     /// The claim, if all of its pods may move.
-    fn open_claim(&mut self, state: &State, claim: usize) -> Option<OpenClaim<D>> {
+    fn movable_claim(&mut self, state: &State, claim: usize) -> Option<OpenClaim<D>> {
         let now = &state.claims[claim];
         let mut pods = Vec::with_capacity(now.pods.len());
         for pod in &now.pods {

@@ -164,12 +164,12 @@ impl TopologyQuery<'_> {
         let counts = &self.counts[id.0 as usize];
         let count = target.host.map_or(0, |host| counts.hosts.of(host));
         let selects = group.selects.has(relaxation.labels);
-        let fine = match group.kind {
+        let allowed = match group.kind {
             GroupKind::Spread { max_skew, .. } => i64::from(count) + i64::from(selects) <= max_skew,
             GroupKind::Affinity => count > 0 || (selects && counts.hosts.populated() == 0),
             GroupKind::Anti | GroupKind::Inverse => count == 0,
         };
-        if fine { Ok(()) } else { Err(Refused { group: id, permanent: group.kind != GroupKind::Affinity }) }
+        if allowed { Ok(()) } else { Err(Refused { group: id, permanent: group.kind != GroupKind::Affinity }) }
     }
 
     fn check_key(
