@@ -93,7 +93,7 @@ fn nonsense_about_nodes_is_named() {
 }
 
 #[test]
-fn wishes_that_go_in_circles_end() {
+fn circular_preferences_end() {
     let mut world = World::new();
     for (app, next) in [("a", "b"), ("b", "c"), ("c", "a")] {
         let preference = all(&[soft("podAffinity", near(labels::HOSTNAME, next)), soft("podAntiAffinity", near(labels::HOSTNAME, next))]);

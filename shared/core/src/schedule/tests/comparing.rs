@@ -101,7 +101,7 @@ proptest! {
     })]
 
     #[test]
-    fn the_default_packing_leaves_no_more_out_and_costs_no_more_than_the_reference(cluster in cluster()) {
+    fn the_default_packing_leaves_no_more_out_and_costs_no_more_than_karpenters(cluster in cluster()) {
         let world = world(&cluster);
         let reference = world.ask(|input| solve(input, &world.options));
         let best = world.ask(|input| solve(input, &Options { packing: Packing::Best, ..world.options.clone() }));

@@ -67,7 +67,7 @@ fn daemons_that_will_not_run_there_are_not_counted() {
 }
 
 #[test]
-fn daemons_that_no_type_holds_leave_no_room_for_anybody() {
+fn daemons_that_no_type_holds_leave_no_room_for_pods() {
     let container = |part: &str| json!({"containers": [{"name": "a", "resources": {part: {"cpu": "10000", "memory": "10000Gi"}}}]});
     beside(container("requests"), json!({}), "1", None);
     beside(container("limits"), json!({}), "1", None);

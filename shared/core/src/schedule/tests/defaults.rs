@@ -307,7 +307,7 @@ fn a_reservation_is_held_once_and_given_back_by_a_claim_that_outgrows_it() {
 }
 
 #[test]
-fn a_pod_that_waits_for_a_reservation_is_told_so_and_buys_in_the_next_pass() {
+fn a_pod_that_waits_for_a_reservation_has_that_reason_and_is_placed_in_the_next_pass() {
     let mut world = World::new();
     reserve(&mut world, None, "default-instance-type", "cr-1", 1);
     world.pool("second", json!({}));

@@ -102,7 +102,7 @@ fn initialized_machines_come_first() {
 }
 
 #[test]
-fn nodes_of_nobody_take_pods() {
+fn nodes_without_a_node_pool_take_pods() {
     for count in [1, 100] {
         let mut world = World::new();
         world.node("n", 64, json!({}));
@@ -112,7 +112,7 @@ fn nodes_of_nobody_take_pods() {
 }
 
 #[test]
-fn a_node_without_the_label_that_is_asked_for_is_passed_over() {
+fn a_node_without_the_required_label_is_passed_over() {
     for managed in [false, true] {
         let mut world = World::new();
         if managed {
@@ -128,7 +128,7 @@ fn a_node_without_the_label_that_is_asked_for_is_passed_over() {
 }
 
 #[test]
-fn without_a_pool_pods_are_told_so_even_beside_room() {
+fn without_a_pool_that_is_the_reason_even_beside_room() {
     let mut world = World::new();
     world.node("n", 16, json!({}));
     world.objects.node_pools.clear();
@@ -339,7 +339,7 @@ fn pods_that_are_not_ours_to_place_are_left_alone() {
 }
 
 #[test]
-fn pods_that_shun_our_nodes_are_told_so() {
+fn pods_that_exclude_all_pools_get_that_reason() {
     let mut world = World::new();
     world.pod("shuns", required(&[&[expr(labels::NODE_POOL, "DoesNotExist", &[])]]));
     world.pod("would-rather-not", super::world::preferred(&[(1, expr(labels::NODE_POOL, "DoesNotExist", &[]))]));
@@ -349,7 +349,7 @@ fn pods_that_shun_our_nodes_are_told_so() {
 }
 
 #[test]
-fn pods_that_ask_for_dynamic_resources_are_left_out_and_told_so() {
+fn pods_with_resource_claims_are_left_out_with_that_reason() {
     let claims = json!({"resources": {"claims": [{"name": "gpu"}]}, "name": "c"});
     let mut world = World::new();
     world.pod("by-pod", json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}]}));
@@ -405,7 +405,7 @@ fn pods_take_the_machines_that_are_on_their_way_for_them() {
 }
 
 #[test]
-fn a_promise_binds_nobody_where_it_cannot_be_kept() {
+fn a_promise_that_cannot_be_kept_is_ignored() {
     let mut world = World::new();
     let promised = promised(&mut world);
     let solve =

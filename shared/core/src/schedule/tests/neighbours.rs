@@ -103,7 +103,7 @@ fn a_pod_that_may_not_reach_its_kind_starts_anew() {
 }
 
 #[test]
-fn who_follows_nobody_has_no_place() {
+fn affinity_to_no_pod_has_no_place() {
     let mut world = World::new();
     world.pods("web", 10, &affine(labels::ZONE, "nobody"));
     let plan = world.plan();
@@ -191,7 +191,7 @@ fn namespaces_are_those_that_the_term_names() {
 }
 
 #[test]
-fn impossible_wishes_about_neighbours_are_dropped() {
+fn impossible_preferences_about_neighbours_are_dropped() {
     for spec in [soft("podAffinity", near(labels::HOSTNAME, "nobody")), soft("podAntiAffinity", near("undefined", "web"))] {
         let mut world = World::new();
         world.pods("web", 2, &spec);
@@ -230,7 +230,7 @@ fn repelling_pods_do_not_go_where_the_others_are_or_may_be() {
 }
 
 #[test]
-fn who_is_repelled_stays_away_and_wishes_repel_nobody() {
+fn repelled_pods_stay_away_and_preferences_repel_none() {
     for (spec, expected) in [(repelled(labels::ZONE, "web"), 1), (soft("podAntiAffinity", near(labels::ZONE, "web")), 0)] {
         let mut world = World::new();
         for z in Z {
@@ -250,7 +250,7 @@ fn who_is_repelled_stays_away_and_wishes_repel_nobody() {
 }
 
 #[test]
-fn who_repels_and_can_go_nowhere_itself_is_in_nobodys_way() {
+fn a_repelling_pod_without_a_place_blocks_no_other() {
     let tolerates = json!({"tolerations": [{"key": "k", "operator": "Exists"}]});
     for spec in [json!({}), zone(Z[0])] {
         let mut world = World::new();
@@ -264,7 +264,7 @@ fn who_repels_and_can_go_nowhere_itself_is_in_nobodys_way() {
 }
 
 #[test]
-fn on_a_node_without_the_label_nobody_is_in_the_way_of_a_pod_that_speaks_of_it() {
+fn a_node_without_the_label_repels_no_pod_that_mentions_it() {
     let speaking = || required(&[&[expr("rack", "NotIn", &["r9"])]]);
     for (spec, taken) in [
         (repelled("rack", "other"), 0),
@@ -283,7 +283,7 @@ fn on_a_node_without_the_label_nobody_is_in_the_way_of_a_pod_that_speaks_of_it()
 }
 
 #[test]
-fn a_repelling_pod_on_its_way_out_repels_until_it_is_gone() {
+fn a_terminating_pod_repels_until_it_is_removed() {
     let mut world = World::new();
     world.types.clear();
     world.node("n", 4, json!({labels::ZONE: Z[0]}));

@@ -22,7 +22,7 @@ fn plan(world: &World, objective: Objective, machine_cost: f64) -> Plan {
     world.solve(&Options { packing: Packing::Best, objective, machine_cost, ..world.options.clone() })
 }
 
-fn reference(world: &World) -> Plan {
+fn karpenter(world: &World) -> Plan {
     world.solve(&Options { packing: Packing::Reference, ..world.options.clone() })
 }
 
@@ -62,13 +62,13 @@ fn no_plan_comes_to_less_than_the_bound_of_its_objective() {
     for objective in [Objective::Cheapest, Objective::Fewest] {
         assert_eq!(plan(&mixed(9), objective, 0.05).machine_costs, None);
     }
-    assert_eq!(reference(&mixed(9)).machine_costs, None);
+    assert_eq!(karpenter(&mixed(9)).machine_costs, None);
 }
 
 #[test]
-fn the_default_needs_few_machines_and_costs_less_by_the_hour_than_the_reference() {
+fn the_default_needs_few_machines_and_costs_less_by_the_hour_than_karpenters_packing() {
     let world = mixed(120);
-    let (plain, best) = (reference(&world), plan(&world, Objective::Balanced, 0.05));
+    let (plain, best) = (karpenter(&world), plan(&world, Objective::Balanced, 0.05));
     assert!(best.price() <= plain.price(), "{} and {}", best.price(), plain.price());
     assert!(best.claims.len() <= plain.claims.len() * 3, "{} and {}", best.claims.len(), plain.claims.len());
     for claim in &best.claims {
@@ -77,10 +77,10 @@ fn the_default_needs_few_machines_and_costs_less_by_the_hour_than_the_reference(
 }
 
 #[test]
-fn no_objective_and_no_cost_makes_a_plan_dearer_than_the_references_or_leaves_more_pods_out() {
+fn no_objective_and_no_cost_makes_a_plan_more_expensive_than_karpenters_or_leaves_more_pods_out() {
     for count in [1, 3, 7, 20, 60] {
         let world = mixed(count);
-        let plain = reference(&world);
+        let plain = karpenter(&world);
         for objective in [Objective::Cheapest, Objective::Balanced, Objective::Fewest] {
             for cost in [0.0, 0.05, 5.0, 100.0] {
                 let best = plan(&world, objective, cost);
@@ -97,7 +97,7 @@ fn fewest_never_takes_more_machines_than_any_other_and_cheapest_never_more_money
         let world = mixed(count);
         let of = |objective| plan(&world, objective, 0.05);
         let (cheapest, balanced, fewest) = (of(Objective::Cheapest), of(Objective::Balanced), of(Objective::Fewest));
-        assert!(fewest.claims.len() <= balanced.claims.len() && fewest.claims.len() <= reference(&world).claims.len());
+        assert!(fewest.claims.len() <= balanced.claims.len() && fewest.claims.len() <= karpenter(&world).claims.len());
         assert!(cheapest.price() <= balanced.price() && cheapest.price() <= fewest.price());
     }
 }
@@ -118,7 +118,7 @@ fn what_a_node_pool_says_of_its_machines_goes_over_what_the_deployment_says() {
 }
 
 #[test]
-fn the_references_packing_knows_no_objective() {
+fn karpenters_packing_ignores_the_objective() {
     let world = mixed(40);
     let under = |objective| {
         let machine_cost = Price::from_dollars(10.0);

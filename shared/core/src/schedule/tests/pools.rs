@@ -11,7 +11,7 @@ fn check(pool: serde_json::Value, spec: serde_json::Value, key: &str, expected: 
 }
 
 #[test]
-fn custom_labels_of_a_pool_are_on_its_nodes_and_only_their_values_can_be_asked_for() {
+fn custom_labels_of_a_pool_are_on_its_nodes_and_only_their_values_can_be_required() {
     let pool = || json!({"labels": {"k": "v"}});
     check(pool(), json!({}), "k", Some("v"));
     check(pool(), json!({"nodeSelector": {"k": "other"}}), "k", None);
@@ -89,7 +89,7 @@ fn selector_requirement_and_preference_on_one_key_are_intersected_and_so_are_sev
 }
 
 #[test]
-fn restricted_labels_cannot_be_asked_for() {
+fn restricted_labels_cannot_be_required() {
     for key in ["karpenter.sh/whatever", "sub.karpenter.sh/x", "karpenter.k8s.aws/unknown", labels::REGISTERED, labels::EC2_NODE_CLASS] {
         let mut world = World::new();
         world.pod("selector", json!({"nodeSelector": {key: "x"}}));
@@ -109,7 +109,7 @@ fn kubernetes_domains_are_open_when_the_pool_defines_the_label() {
 }
 
 #[test]
-fn well_known_labels_can_be_asked_for_by_their_values() {
+fn well_known_labels_can_be_required_by_their_values() {
     for (key, known) in [
         (labels::NODE_POOL, "default"),
         (labels::ZONE, Z[2]),
@@ -170,7 +170,7 @@ fn legacy_labels_mean_their_successors() {
 }
 
 #[test]
-fn a_key_that_no_pool_defines_can_only_be_shunned() {
+fn a_key_that_no_pool_defines_can_only_be_excluded() {
     for (operator, values, placed) in
         [("In", &["a"][..], false), ("Exists", &[], false), ("NotIn", &["a"], true), ("DoesNotExist", &[], true), ("Gt", &["1"], false)]
     {
@@ -198,7 +198,7 @@ fn a_key_that_the_pool_defines_is_matched_by_every_operator() {
 }
 
 #[test]
-fn contradictions_have_no_place_even_on_keys_that_nobody_defines() {
+fn contradictions_have_no_place_even_on_keys_that_no_pool_defines() {
     let never = |a, b| required(&[&[a, b]]);
     for spec in [
         never(expr("k", "In", &["a"]), expr("k", "In", &["b"])),

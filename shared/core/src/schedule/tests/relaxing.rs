@@ -123,7 +123,7 @@ fn ignored_preferences_have_no_effect() {
 }
 
 #[test]
-fn wishes_are_dropped_in_the_documented_order() {
+fn preferences_are_dropped_in_the_documented_order() {
     // Every kind of preference at once: each is impossible, so all are dropped, and the pod keeps what is required.
     let mut anyway = spread("undefined", "web", 1);
     anyway["whenUnsatisfiable"] = json!("ScheduleAnyway");
@@ -138,7 +138,7 @@ fn wishes_are_dropped_in_the_documented_order() {
 }
 
 #[test]
-fn a_wish_is_tried_again_when_another_pod_made_it_possible() {
+fn a_preference_is_tried_again_when_another_pod_made_it_possible() {
     let mut world = World::new();
     world.pods("small", 1, &all(&[json!({"cpu": "2"}), soft("podAffinity", near(labels::HOSTNAME, "large"))]));
     world.pods("large", 1, &json!({"cpu": "1"}));

@@ -166,7 +166,7 @@ fn thirty_thousand_pods_finish_over_several_runs_each_considered_once_per_round(
 }
 
 #[test]
-fn respected_wishes_have_a_price() {
+fn respected_preferences_have_a_cost() {
     let mut world = World::new();
     let apart: Value = super::world::soft("podAntiAffinity", near(labels::HOSTNAME, "web"));
     world.pods("web", 5, &all(&[json!({"requests": {"cpu": "10m"}}), apart]));
@@ -207,7 +207,7 @@ fn a_claim_says_why_it_is_what_it_is_and_what_the_next_best_would_cost() {
 }
 
 #[test]
-fn a_pod_without_a_place_is_told_what_rules_out_how_many_types_and_what_would_be_enough() {
+fn a_reason_names_what_rules_out_how_many_types_and_what_would_be_enough() {
     let mut world = World::new();
     world.pod("it", json!({"cpu": "65", "nodeSelector": {labels::ARCH: "amd64"}}));
     let plan = world.plan();

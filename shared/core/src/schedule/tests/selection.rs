@@ -71,7 +71,7 @@ fn at_least(key: &str, operator: &str, values: &[&str], n: u32) -> Value {
 }
 
 #[test]
-fn min_values_keep_so_many_different_values_on_every_machine() {
+fn min_values_keep_that_many_distinct_values_on_every_machine() {
     let mut world = sized(&[1, 4]);
     world.pool("default", json!({"requirements": [at_least(labels::INSTANCE_TYPE, "In", &["c1", "c4"], 2)]}));
     world.pod("a", json!({"cpu": "900m"}));
@@ -327,7 +327,7 @@ fn pools_that_cannot_grow_get_no_machines() {
 }
 
 #[test]
-fn a_pool_whose_requirements_leave_no_type_tells_every_pod_so() {
+fn a_pool_whose_requirements_leave_no_type_is_named_in_every_reason() {
     for requirements in [
         json!([expr(labels::INSTANCE_TYPE, "In", &["unknown"])]),
         json!([expr(labels::ARCH, "In", &["amd64"]), expr(labels::ARCH, "In", &["arm64"])]),
