@@ -129,7 +129,7 @@ impl Options {
 /// A pod that an earlier pass could not place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// As of [`Reason::category`].
+    /// As of [`super::Reason::category`].
     pub category: String,
     /// The reason's text.
     pub message: String,

@@ -108,7 +108,7 @@ impl Memory {
         input.objects.pods.iter().filter(|pod| pods::is_provisionable(pod)).filter_map(|pod| still(&pod)).collect()
     }
 
-    /// What to remember after a pass, where `plan` is the result of [`super::solve`] for `input`.
+    /// What to remember after a pass, where `plan` is the result of [`super::solve()`] for `input`.
     #[must_use]
     pub fn after(input: &Input<'_>, options: &Options, plan: &Plan) -> Self {
         let by_uid: BTreeMap<&str, &Pod> = input.objects.pods.iter().map(|pod| (pod.metadata.uid.as_str(), pod)).collect();

@@ -1,7 +1,7 @@
 //! Many simulations of one moment: what if these machines were removed?
 //!
 //! A consolidation pass asks that of every machine. The problem is built once with all machines in place; a question takes some
-//! of them out, puts their pods into the queue, and is solved. The answers equal those of [`super::solve`].
+//! of them out, puts their pods into the queue, and is solved. The answers equal those of [`super::solve()`].
 
 use super::assemble::{self, ReusableProblem};
 use super::bits::Bits;
