@@ -254,7 +254,7 @@ impl Reason {
             Reason::NoTemplates(_) => "no-templates",
             Reason::ResourceClaims => "resource-claims",
             Reason::Reserved(_) => "reserved",
-            Reason::Pools(says) => says.first().map_or("no-node-pools", |s| s.cause.category()),
+            Reason::Pools(rejections) => rejections.first().map_or("no-node-pools", |s| s.cause.category()),
             Reason::OutOfBudget => "out-of-budget",
             Reason::Truncated { .. } => "min-values",
             Reason::Uninitialized { .. } => "uninitialized",
@@ -333,26 +333,26 @@ impl Display for Reason {
         match self {
             Reason::Ignored(faults) => write!(f, "ignoring pod, {}", faults.join("; ")),
             Reason::NoNodePools => f.write_str("no dynamic nodepools found"),
-            Reason::NoTemplates(says) => {
+            Reason::NoTemplates(rejections) => {
                 f.write_str("nodepool requirements filtered out all available instance types")?;
-                says.iter().try_for_each(|say| write!(f, "; nodepool {}: {}", say.node_pool, say.cause))
+                rejections.iter().try_for_each(|rejection| write!(f, "; nodepool {}: {}", rejection.node_pool, rejection.cause))
             }
             Reason::ResourceClaims => {
                 f.write_str("pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter (nor by Whittle)")
             }
             Reason::Reserved(cause) => write!(f, "{cause}"),
-            Reason::Pools(says) => {
-                for (n, say) in says.iter().enumerate() {
+            Reason::Pools(rejections) => {
+                for (n, rejection) in rejections.iter().enumerate() {
                     let join = if n == 0 { "" } else { "; " };
-                    write!(f, "{join}nodepool {}: {}", say.node_pool, say.cause)?;
-                    if let Some(miss) = &say.nearest {
+                    write!(f, "{join}nodepool {}: {}", rejection.node_pool, rejection.cause)?;
+                    if let Some(miss) = &rejection.nearest {
                         write!(
                             f,
                             " (needs {} {}, the largest allowed type, {}, has {})",
                             miss.needed, miss.resource, miss.instance_type, miss.largest
                         )?;
                     }
-                    say.limits.iter().try_for_each(|limit| write!(f, "; {limit}"))?;
+                    rejection.limits.iter().try_for_each(|limit| write!(f, "; {limit}"))?;
                 }
                 Ok(())
             }
