@@ -11,7 +11,7 @@ use crate::source::{self, Format, Manifests, Offered, PackingArg, ReadError, Sou
 use clap::Args;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use whittle_core::schedule::{self, Input, Plan, WishCost};
+use whittle_core::schedule::{self, Input, Plan, PreferenceCost};
 use whittle_core::state::ClusterState;
 
 /// Plan machines for the pending pods of some manifests.
@@ -66,7 +66,7 @@ pub fn render(args: &PlanArgs) -> Result<String, ReadError> {
 /// A plan, what preferences cost in it, and how long it took to find.
 pub(crate) struct Planned {
     pub(crate) plan: Plan,
-    pub(crate) wishes: Option<WishCost>,
+    pub(crate) wishes: Option<PreferenceCost>,
     pub(crate) solve: Duration,
 }
 
@@ -88,6 +88,6 @@ pub(crate) fn decide(read: &Manifests, offered: Offered, packing: PackingArg) ->
     let solving = Instant::now();
     let plan = schedule::solve(&input, &options);
     let solve = solving.elapsed();
-    let wishes = schedule::price_of_wishes(&input, &options, &plan);
+    let wishes = schedule::preference_cost(&input, &options, &plan);
     Planned { plan, wishes, solve }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::time::Duration;
 use whittle_api::karpenter::Requirement;
-use whittle_core::schedule::{Cause, LeftOut, NewClaim, Offer, Plan, PodRef, PoolSays, Reason, WishCost};
+use whittle_core::schedule::{Cause, LeftOut, NewClaim, Offer, Plan, PodRef, PoolRejection, PreferenceCost, Reason};
 use whittle_units::{Price, Resources};
 
 /// How long the decision took; informative.
@@ -13,7 +13,7 @@ pub(crate) struct Times {
     pub(crate) solve: Duration,
 }
 
-pub(crate) fn json(plan: &Plan, wishes: Option<&WishCost>, times: Times) -> String {
+pub(crate) fn json(plan: &Plan, wishes: Option<&PreferenceCost>, times: Times) -> String {
     let millis = |d: Duration| (d.as_secs_f64() * 1e5).round() / 100.0;
     let value = json!({
         "engine": concat!("whittle ", env!("CARGO_PKG_VERSION")),
@@ -23,7 +23,7 @@ pub(crate) fn json(plan: &Plan, wishes: Option<&WishCost>, times: Times) -> Stri
         "nodeClaims": plan.claims.iter().map(claim).collect::<Vec<_>>(),
         "existingNodes": plan.placements.iter().map(|p| json!({"name": p.node, "pods": keys(&p.pods)})).collect::<Vec<_>>(),
         "unschedulable": plan.left_out.iter().map(left_out).collect::<Vec<_>>(),
-        "emptyNodePools": plan.empty_pools.iter().map(pool_says).collect::<Vec<_>>(),
+        "emptyNodePools": plan.unusable_pools.iter().map(pool_says).collect::<Vec<_>>(),
         "preferences": wishes.map(|cost| json!({
             "pods": cost.pods,
             "price": dollars(cost.price),
@@ -37,7 +37,7 @@ pub(crate) fn json(plan: &Plan, wishes: Option<&WishCost>, times: Times) -> Stri
             "nodes": plan.claims.len(),
             "price": dollars(plan.price()),
             "lowerBound": plan.lower_bound.map(dollars),
-            "besides": plan.besides.map(|besides| json!({"price": dollars(besides.cost), "lowerBound": dollars(besides.lower_bound)})),
+            "besides": plan.machine_costs.map(|besides| json!({"price": dollars(besides.cost), "lowerBound": dollars(besides.lower_bound)})),
         },
     });
     format!("{value:#}\n")
@@ -99,7 +99,7 @@ pub(crate) fn left_out(left: &LeftOut) -> Value {
     out
 }
 
-fn pool_says(says: &PoolSays) -> Value {
+fn pool_says(says: &PoolRejection) -> Value {
     let mut out = json!({"nodePool": says.node_pool, "category": says.cause.category(), "message": says.cause.to_string()});
     if let Cause::Topology { counts, .. } = &says.cause {
         out["counts"] = counts.iter().map(|(domain, n)| (domain.clone(), json!(n))).collect();

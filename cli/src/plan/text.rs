@@ -1,16 +1,16 @@
 //! A plan for people.
 
 use std::fmt::Write as _;
-use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason, WishCost};
+use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, PreferenceCost, Reason};
 use whittle_units::Price;
 
 /// More pods than this are counted, not named.
 const NAMED: usize = 5;
 
-pub(crate) fn text(plan: &Plan, wishes: Option<&WishCost>) -> String {
+pub(crate) fn text(plan: &Plan, wishes: Option<&PreferenceCost>) -> String {
     let mut out = String::new();
     let _ = write!(out, "{} of {} pods placed, {} new machines, {}", plan.scheduled(), plan.pods, plan.claims.len(), plan.price());
-    let besides = plan.besides.filter(|besides| besides.cost > Price::ZERO);
+    let besides = plan.machine_costs.filter(|besides| besides.cost > Price::ZERO);
     let _ = match besides {
         Some(besides) => writeln!(out, "; {} with what machines cost besides", plan.price() + besides.cost),
         None => writeln!(out),
@@ -31,7 +31,7 @@ pub(crate) fn text(plan: &Plan, wishes: Option<&WishCost>) -> String {
             cost.pods, cost.price, cost.without
         );
     }
-    for say in &plan.empty_pools {
+    for say in &plan.unusable_pools {
         let _ = writeln!(out, "\nnodepool {} has nothing to buy: {}", say.node_pool, say.cause);
         ruled_out(&mut out, say);
     }
@@ -54,7 +54,7 @@ pub(crate) fn not_placed(out: &mut String, left: &LeftOut) {
 }
 
 /// Which constraint rules out how many of a pool's types.
-fn ruled_out(out: &mut String, say: &PoolSays) {
+fn ruled_out(out: &mut String, say: &PoolRejection) {
     for ruled in say.ruled_out.iter().take(NAMED) {
         let _ =
             writeln!(out, "  nodepool {}: {} rules out {} of {} instance types", say.node_pool, ruled.constraint, ruled.types, ruled.of);

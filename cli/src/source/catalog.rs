@@ -8,7 +8,7 @@ use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::{ClusterObjects, labels};
-use whittle_core::schedule::Assortment;
+use whittle_core::schedule::InstanceTypes;
 use whittle_units::{Price, Quantity, Resources};
 
 #[derive(Deserialize)]
@@ -69,7 +69,7 @@ pub fn parse(text: &str) -> Result<Vec<InstanceType>, String> {
 
 /// Offers the same types to every NodePool.
 #[must_use]
-pub fn for_all_pools(objects: &ClusterObjects, types: Vec<InstanceType>) -> BTreeMap<String, Arc<Assortment>> {
+pub fn for_all_pools(objects: &ClusterObjects, types: Vec<InstanceType>) -> BTreeMap<String, Arc<InstanceTypes>> {
     let types = Arc::new(types.into());
     objects.node_pools.iter().map(|p| (p.metadata.name.clone(), Arc::clone(&types))).collect()
 }

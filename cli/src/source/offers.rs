@@ -11,7 +11,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedSubnet};
 use whittle_api::labels;
 use whittle_claims::NodeClassRecord;
-use whittle_core::schedule::Assortment;
+use whittle_core::schedule::InstanceTypes;
 use whittle_ec2::facts::{Catalog, offline};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, resolve};
 use whittle_ec2::kubelet::Kubelet;
@@ -30,7 +30,7 @@ pub struct Offers {
 }
 
 /// Instance types by NodePool.
-pub(crate) type Offered = BTreeMap<String, Arc<Assortment>>;
+pub(crate) type Offered = BTreeMap<String, Arc<InstanceTypes>>;
 
 impl Offers {
     /// What each NodePool can buy.
@@ -43,7 +43,7 @@ impl Offers {
         }
         let region = self.region.clone().or_else(|| region_of(manifests)).ok_or(ReadError::NoOffers { known: offline::REGIONS })?;
         let tables = offline::catalog(&region).ok_or(ReadError::NoTables { region, known: offline::REGIONS })?;
-        let mut by_class: BTreeMap<String, Arc<Assortment>> = BTreeMap::new();
+        let mut by_class: BTreeMap<String, Arc<InstanceTypes>> = BTreeMap::new();
         let mut offered = Offered::new();
         for pool in &manifests.objects.node_pools {
             let class = class_of(pool, &manifests.node_classes);

@@ -6,7 +6,7 @@ use whittle_api::ClusterObjects;
 use whittle_api::k8s::Kind;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_core::checker::Violation;
-use whittle_core::disruption::{Command, Decision, KeepReason, DisruptionEvent, Proposal, Rejection, Verdict, VerdictReason};
+use whittle_core::disruption::{Command, Decision, DisruptionEvent, KeepReason, Proposal, Rejection, Verdict, VerdictReason};
 use whittle_ports::{Amount, ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};

@@ -6,7 +6,7 @@ use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::DecisionKind;
 use whittle_core::buffers;
 use whittle_core::overlays::OverlayStatus;
-use whittle_core::schedule::{Cause, Plan, PoolSays, machine_cost_fault};
+use whittle_core::schedule::{Cause, Plan, PoolRejection, machine_cost_fault};
 use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter};
 use whittle_snapshot::Snapshot;
 use whittle_units::Timestamp;
@@ -80,10 +80,10 @@ pub(crate) fn empty_pools(seen: &Snapshot, plan: &Plan) -> Vec<ClusterEvent> {
     if plan.pods == 0 {
         return Vec::new();
     }
-    plan.empty_pools.iter().filter_map(|says| empty_pool(seen, says)).collect()
+    plan.unusable_pools.iter().filter_map(|says| empty_pool(seen, says)).collect()
 }
 
-fn empty_pool(seen: &Snapshot, says: &PoolSays) -> Option<ClusterEvent> {
+fn empty_pool(seen: &Snapshot, says: &PoolRejection) -> Option<ClusterEvent> {
     let pool = seen.objects.node_pools.iter().find(|pool| pool.metadata.name == says.node_pool)?;
     let message = match &says.cause {
         Cause::MinValues { .. } => {

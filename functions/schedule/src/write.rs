@@ -5,7 +5,7 @@ use whittle_api::k8s::Pod;
 use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, Expectation, HELD_BACK, NOMINATION, expected_after};
 use whittle_core::buffers;
-use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolSays, Reason};
+use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason};
 use whittle_ports::{Amount, ClusterEvent, Involved, Report};
 use whittle_snapshot::{Buffers, Snapshot, machine_key, pod_key};
 use whittle_units::{SignedDuration, Timestamp};
@@ -74,7 +74,7 @@ pub(crate) fn explain_left_out(report: &mut Report, left: &LeftOut, now: Timesta
     report.count("left_out");
 }
 
-fn pool_says(says: &PoolSays) -> serde_json::Value {
+fn pool_says(says: &PoolRejection) -> serde_json::Value {
     const RULED_OUT_MAX: usize = 5;
     let ruled_out = says.ruled_out.iter().take(RULED_OUT_MAX);
     serde_json::json!({
@@ -94,7 +94,7 @@ fn pretend(buffers: &Buffers) -> BTreeSet<&str> {
 /// Pods that are left out, as far as it was not said before; not those of buffers, whose status says it.
 pub(crate) fn news<'p>(plan: &'p Plan, buffers: &Buffers) -> impl Iterator<Item = &'p LeftOut> {
     let pretend: BTreeSet<String> = pretend(buffers).into_iter().map(str::to_owned).collect();
-    let is_new = |left: &&LeftOut| !matches!(left.reason, Reason::AsBefore { .. });
+    let is_new = |left: &&LeftOut| !matches!(left.reason, Reason::Unchanged { .. });
     plan.left_out.iter().filter(is_new).filter(move |left| !pretend.contains(&left.pod.uid))
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn events(plan: &Plan, created: &[Claim], seen: &Snapshot) -> Vec<Clu
         placement.pods.iter().filter(is_real).map(move |pod| nominated(pod, &target))
     });
     // What was said before is not said again: the pod still shows it.
-    let told = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_)) && !left.reason.is_own_wish();
+    let told = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_)) && !left.reason.is_opt_out();
     let failed = news(plan, &seen.buffers).filter(told).map(failed);
     on_new.chain(on_old).chain(failed).collect()
 }

@@ -6,7 +6,7 @@
 
 use crate::pods;
 use crate::requirements::{Allowed, Requirements, from_labels, from_requirements};
-use crate::schedule::{Assortment, NewClaim};
+use crate::schedule::{InstanceTypes, NewClaim};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const INTRINSIC_RESOURCES: [&str; 9] = [
     "habana.ai/gaudi",
 ];
 
-type Types = BTreeMap<String, Arc<Assortment>>;
+type Types = BTreeMap<String, Arc<InstanceTypes>>;
 
 /// The result of an overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -325,7 +325,7 @@ mod tests {
             offerings: ["x", "y"].iter().flat_map(|z| [offering(z, "on-demand"), offering(z, "spot")]).collect(),
             ..InstanceType::default()
         };
-        let types: Arc<super::Assortment> = Arc::new(vec![of_type("a"), of_type("b")].into());
+        let types: Arc<super::InstanceTypes> = Arc::new(vec![of_type("a"), of_type("b")].into());
         let catalog = ["one", "two"].iter().map(|p| ((*p).to_owned(), Arc::clone(&types))).collect();
         let pools: Vec<NodePool> = serde_json::from_value(json!([
             {"metadata": {"name": "one"}, "spec": {"template": {"spec": {"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}}}}},

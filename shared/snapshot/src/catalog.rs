@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_claims::{NodeClassRecord, Record, StockOut};
-use whittle_core::schedule::Assortment;
+use whittle_core::schedule::InstanceTypes;
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::image_for;
 use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve};
@@ -25,7 +25,7 @@ pub(crate) fn of_pools(
     reserved: &Reserved,
     blob: Option<&[u8]>,
     now: Timestamp,
-) -> Result<BTreeMap<String, Arc<Assortment>>, HandleError> {
+) -> Result<BTreeMap<String, Arc<InstanceTypes>>, HandleError> {
     let Some(blob) = blob else { return Ok(BTreeMap::new()) };
     let catalog = warm::catalog(blob)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
@@ -33,7 +33,7 @@ pub(crate) fn of_pools(
     let stock_outs = stock_out_key(stock_outs, now);
     let wanted: BTreeSet<&str> = pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
     let ready = classes.iter().filter(|record| record.problems.is_empty() && wanted.contains(record.class.metadata.name.as_str()));
-    let by_class: BTreeMap<String, Arc<Assortment>> = ready
+    let by_class: BTreeMap<String, Arc<InstanceTypes>> = ready
         .filter_map(|record| {
             let key = format!("{} {stock_outs} {} {}", catalog_key(blob), reserved_key(record, reserved), class_key(record));
             let types = warm::instance_types(key, || of_class(record, reserved, &catalog, &unavailable))?;
@@ -141,7 +141,7 @@ impl ClassParts {
 /// `None` for a class whose kubelet settings cannot be read or whose types cannot be resolved; `refresh` tells its owner.
 ///
 /// A type that none of the class's images boots is no candidate: its launch would be refused, and planned again for ever.
-fn of_class(record: &NodeClassRecord, reserved: &Reserved, catalog: &Catalog, unavailable: &Unavailable) -> Option<Assortment> {
+fn of_class(record: &NodeClassRecord, reserved: &Reserved, catalog: &Catalog, unavailable: &Unavailable) -> Option<InstanceTypes> {
     let parts = ClassParts::of(record, reserved).ok()?;
     let mut types = resolve(catalog, &parts.context(unavailable)).ok()?;
     types.retain(|instance_type| image_for(&record.amis, instance_type).is_some());

@@ -43,7 +43,7 @@ use whittle_api::{ClusterObjects, hashes, labels};
 use whittle_claims::{Claim, Expectation, ExpectedPage, NodeClassRecord, Sighting, Stored, Uninstall};
 use whittle_core::buffers::Buffer;
 use whittle_core::overlays::{self, Overlaid};
-use whittle_core::schedule::{Assortment, Input, MinValuesPolicy, Options, Packing, PreferencePolicy, Workloads};
+use whittle_core::schedule::{Input, InstanceTypes, MinValuesPolicy, Options, Packing, PreferencePolicy, Workloads};
 use whittle_core::state::{ClusterState, StateNode};
 use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Listing, Ports, Records, RegionStore, Scope, Settings, WorkloadReader};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -64,7 +64,7 @@ pub struct Snapshot {
     pub claims: Vec<Stored<Claim>>,
     pub classes: Vec<NodeClassRecord>,
     /// Instance types by NodePool.
-    pub catalog: BTreeMap<String, Arc<Assortment>>,
+    pub catalog: BTreeMap<String, Arc<InstanceTypes>>,
     /// What NodeOverlays changed of it, and what became of each.
     pub overlaid: Overlaid,
     /// Claims that a command takes away once their replacements are there.
@@ -87,7 +87,7 @@ impl Snapshot {
         read: ClusterObjects,
         claims: Vec<Stored<Claim>>,
         classes: Vec<NodeClassRecord>,
-        catalog: BTreeMap<String, Arc<Assortment>>,
+        catalog: BTreeMap<String, Arc<InstanceTypes>>,
     ) -> Self {
         let mut overlaid = overlays::apply(&read.node_overlays, &read.node_pools, catalog);
         let catalog = std::mem::take(&mut overlaid.catalog);

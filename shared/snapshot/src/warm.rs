@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use whittle_core::schedule::Assortment;
+use whittle_core::schedule::InstanceTypes;
 use whittle_ec2::facts::{Catalog, CatalogError};
 
 /// The current catalog and the one before it, which an invocation may still hold.
@@ -16,7 +16,7 @@ const CLASSES_MAX: usize = 32;
 type Cache<K, V> = Mutex<VecDeque<(K, Arc<V>)>>;
 
 static CATALOGS: Cache<Vec<u8>, Catalog> = Mutex::new(VecDeque::new());
-static CLASSES: Cache<String, Assortment> = Mutex::new(VecDeque::new());
+static CLASSES: Cache<String, InstanceTypes> = Mutex::new(VecDeque::new());
 
 /// The region's catalog that a blob holds.
 pub fn catalog(blob: &[u8]) -> Result<Arc<Catalog>, CatalogError> {
@@ -29,7 +29,7 @@ pub fn catalog(blob: &[u8]) -> Result<Arc<Catalog>, CatalogError> {
 }
 
 /// The instance types of a class under a key that names all that they are resolved from.
-pub(crate) fn instance_types(key: String, resolve: impl FnOnce() -> Option<Assortment>) -> Option<Arc<Assortment>> {
+pub(crate) fn instance_types(key: String, resolve: impl FnOnce() -> Option<InstanceTypes>) -> Option<Arc<InstanceTypes>> {
     if let Some(known) = find(&CLASSES, |held: &String| *held == key) {
         return Some(known);
     }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn what_was_made_from_the_same_is_made_once() {
-        let types = || Some(Assortment::from(vec![InstanceType { name: "m5.large".to_owned(), ..InstanceType::default() }]));
+        let types = || Some(InstanceTypes::from(vec![InstanceType { name: "m5.large".to_owned(), ..InstanceType::default() }]));
         let first = instance_types("a-key-of-this-test".to_owned(), types).unwrap();
         let again = instance_types("a-key-of-this-test".to_owned(), || panic!("it is known")).unwrap();
         assert!(Arc::ptr_eq(&first, &again));

@@ -110,7 +110,7 @@ pub fn without_violations(input: &Input<'_>, options: &Options, mut plan: Plan) 
         if removed_pods.is_empty() {
             return (plan, violations);
         }
-        plan.left_out.extend(removed_pods.into_iter().map(|(pod, found)| LeftOut { pod, reason: Reason::Doubtful(found) }));
+        plan.left_out.extend(removed_pods.into_iter().map(|(pod, found)| LeftOut { pod, reason: Reason::RejectedByChecker(found) }));
         plan.left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
         violations = check(input, options, &plan);
     }

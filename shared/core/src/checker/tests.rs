@@ -1,7 +1,7 @@
 //! The checker accepts what the solver plans, and rejects every plan that a test has broken.
 
 use super::check;
-use crate::schedule::{Assortment, Input, MinValuesPolicy, NewClaim, Options, Plan, PodRef, Workloads, solve};
+use crate::schedule::{Input, InstanceTypes, MinValuesPolicy, NewClaim, Options, Plan, PodRef, Workloads, solve};
 use crate::state::{ClusterState, StateNode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -99,14 +99,14 @@ fn objects() -> ClusterObjects {
 struct World {
     objects: ClusterObjects,
     nodes: Vec<StateNode>,
-    catalog: BTreeMap<String, Arc<Assortment>>,
+    catalog: BTreeMap<String, Arc<InstanceTypes>>,
     workloads: Workloads,
 }
 
 impl World {
     fn new() -> Self {
         let objects = objects();
-        let types = Arc::new(Assortment::from(vec![
+        let types = Arc::new(InstanceTypes::from(vec![
             instance_type("small", "amd64", 2, 0.1),
             instance_type("large", "amd64", 8, 0.4),
             instance_type("arm", "arm64", 4, 0.15),

@@ -2,7 +2,7 @@
 //! thousands of offerings.
 
 use crate::requirements::{Requirements, from_requirements};
-use crate::schedule::Assortment;
+use crate::schedule::InstanceTypes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
@@ -53,7 +53,7 @@ struct TypeList {
 }
 
 impl Offerings {
-    pub(crate) fn new(catalog: &BTreeMap<String, Arc<Assortment>>) -> Self {
+    pub(crate) fn new(catalog: &BTreeMap<String, Arc<InstanceTypes>>) -> Self {
         let mut out = Self { lists: Vec::new(), kinds: 0 };
         for types in catalog.values().filter(|types| !types.is_empty()) {
             let start = types.as_ptr() as usize;

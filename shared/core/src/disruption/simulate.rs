@@ -97,7 +97,7 @@ impl<'w> Simulator<'w> {
         let view = self.view;
         if packing == Packing::Reference && targets != Targets::Initialized {
             let prepared = self.prepared.get_or_insert_with(|| Prepared::new(&view.input.cluster, &view.simulation_options));
-            if let Some(prepared) = prepared.as_mut().filter(|prepared| prepared.knows(&names)) {
+            if let Some(prepared) = prepared.as_mut().filter(|prepared| prepared.can_answer(&names)) {
                 return prepared.without(&names, targets == Targets::Stable);
             }
         }

@@ -6,7 +6,7 @@ use super::decision::Decision;
 use super::input::{ClaimFacts, Gate, Input, Memory, Settings};
 use super::validation::{Rejection, Validated, validate};
 use super::verdict::VerdictReason;
-use crate::schedule::{self, Assortment, Packing, Workloads};
+use crate::schedule::{self, InstanceTypes, Packing, Workloads};
 use crate::state::ClusterState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use whittle_units::{Price, Quantity, Resources, Timestamp};
 /// A cluster under construction, at noon of 1 January 2026.
 pub(crate) struct Scene {
     pub(crate) objects: ClusterObjects,
-    pub(crate) catalog: BTreeMap<String, Arc<Assortment>>,
+    pub(crate) catalog: BTreeMap<String, Arc<InstanceTypes>>,
     pub(crate) facts: BTreeMap<String, ClaimFacts>,
     pub(crate) marks: BTreeMap<String, (bool, Option<Timestamp>)>,
     pub(crate) memory: Memory,

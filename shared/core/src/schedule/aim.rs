@@ -1,85 +1,86 @@
-//! Which instance type a machine is filled up to: the one by which all pods of the pass together would cost least.
+//! The instance type that a machine is filled up to: the one with which all pods of the pass together would cost least.
 
 use super::bits::Bits;
-use super::catalog::{NO_PRICE, View};
+use super::catalog::View;
+use super::catalog_index::NO_PRICE;
 use super::hash::Map;
 use super::intern::SetId;
-use super::limits;
 use super::meter;
 use super::problem::Problem;
 
-/// Of what a type has for pods, the part up to which as many types as a claim should keep have room, in tenths: a machine is
-/// filled no further.
+/// The shares of a type's room for pods, in tenths, that are tried: a machine is filled up to the largest share for which as
+/// many types as a claim should keep have room.
 const FILLED: [i64; 3] = [10, 9, 8];
 
-/// What machines are filled up to.
+/// Which types machines may be filled up to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aim {
     /// Any type.
     Any,
-    /// Any type, by its price alone: what machines cost besides decides between types that differ by a hair.
+    /// Any type, by its price alone: otherwise the other costs of machines decide between types whose prices hardly differ.
     ByPrice,
-    /// A type that holds no more than a ninth of all pods, as long as there is one: larger ones are seldom full in the end.
+    /// A type that holds at most a ninth of all pods, if there is one: larger ones are seldom full in the end.
     Smaller,
 }
 
-/// Beyond this part of all pods a type is too large for [`Aim::Smaller`].
+/// A type that holds a larger share of all pods is too large for [`Aim::Smaller`].
 const SMALLER: f64 = 1.0 / 9.0;
 
-/// The types of machines with given requirements, the one to aim at first.
+/// The types of machines with given requirements, the best one to fill up first.
 #[derive(Debug, Default)]
 pub(crate) struct Aims {
     by_set: Map<(usize, SetId), Vec<usize>>,
-    /// By dimension, what all pods ask for together.
-    asked: Vec<i128>,
+    /// By dimension: the total requests of all pods.
+    total: Vec<i128>,
 }
 
 impl Aims {
     /// The types that a machine of the NodePool with these requirements is best filled up to, the best first.
-    pub(crate) fn of(&mut self, p: &Problem<'_>, aim: Aim, pool: usize, set: SetId, view: &View) -> impl Iterator<Item = usize> {
-        if self.asked.is_empty() {
-            self.asked = asked(p);
+    pub(crate) fn of(&mut self, problem: &Problem<'_>, aim: Aim, pool: usize, set: SetId, view: &View) -> impl Iterator<Item = usize> {
+        if self.total.is_empty() {
+            self.total = total_requests(problem);
         }
-        let asked = &self.asked;
-        self.by_set.entry((pool, set)).or_insert_with(|| ranked(p, aim, pool, view, asked)).iter().copied()
+        let total = &self.total;
+        self.by_set.entry((pool, set)).or_insert_with(|| ranked(problem, aim, pool, view, total)).iter().copied()
     }
 }
 
-fn asked(p: &Problem<'_>) -> Vec<i128> {
-    let mut out = vec![0; p.dims.len()];
-    for entry in &p.queue {
-        let requests = &p.classes[entry.class.0 as usize].requests;
+fn total_requests(problem: &Problem<'_>) -> Vec<i128> {
+    let mut out = vec![0; problem.dims.len()];
+    for entry in &problem.queue {
+        let requests = &problem.classes[entry.class.0 as usize].requests;
         out.iter_mut().zip(requests).for_each(|(sum, amount)| *sum += i128::from(*amount));
     }
     out
 }
 
-fn ranked(p: &Problem<'_>, aim: Aim, pool: usize, view: &View, asked: &[i128]) -> Vec<usize> {
-    let pool = &p.pools[pool];
-    let catalog = &p.catalogs[pool.catalog];
+fn ranked(problem: &Problem<'_>, aim: Aim, pool: usize, view: &View, total: &[i128]) -> Vec<usize> {
+    let pool = &problem.pools[pool];
+    let catalog = &problem.catalogs[pool.catalog];
     let mut usable = pool.types.clone();
-    usable.keep(&view.usable);
-    let keep = limits::kept_types(p, pool.catalog, view).min(usable.count());
-    p.meter.spend(meter::NARROW + usable.count() * asked.len() * catalog.len() / 64 / meter::WORDS);
+    usable.intersect_with(&view.usable);
+    let keep = catalog.types_to_keep(view).min(usable.count());
+    problem.meter.spend(meter::NARROW + usable.count() * total.len() * catalog.len() / 64 / meter::WORDS);
     let mut scored: Vec<(bool, f64, usize)> = Vec::new();
     for t in usable.iter().filter(|t| view.price[*t] != NO_PRICE) {
         let daemons = pool.daemons.iter().find(|group| group.types.has(t));
-        let taken = |d: usize| daemons.map_or(0, |group| group.overhead[d]);
-        let room = |d: usize| catalog.allocatable[t][d] - taken(d);
-        let part = |d: usize| room(d) as f64 / asked[d] as f64;
-        let part = (0..asked.len()).filter(|d| asked[*d] > 0).map(part).fold(f64::MAX, f64::min);
+        let taken = |dim: usize| daemons.map_or(0, |group| group.overhead[dim]);
+        let room = |dim: usize| catalog.allocatable[t][dim] - taken(dim);
+        let part = |dim: usize| room(dim) as f64 / total[dim] as f64;
+        let part = (0..total.len()).filter(|dim| total[*dim] > 0).map(part).fold(f64::MAX, f64::min);
         if part <= 0.0 {
             continue;
         }
-        let alike = |tenths: i64| {
-            let filled: Vec<i64> = (0..asked.len()).map(|d| if asked[d] > 0 { room(d) / 10 * tenths + taken(d) } else { 0 }).collect();
+        let types_with_room = |tenths: i64| {
+            let filled: Vec<i64> =
+                (0..total.len()).map(|dim| if total[dim] > 0 { room(dim) / 10 * tenths + taken(dim) } else { 0 }).collect();
             let mut as_large: Bits = usable.clone();
             catalog.keep_fitting(&filled, &mut as_large);
             as_large.count()
         };
-        let Some(filled) = FILLED.into_iter().find(|tenths| alike(*tenths) >= keep) else { continue };
-        let besides = if aim == Aim::ByPrice { 0 } else { pool.machine_cost };
-        let each = view.price[t].saturating_add(besides) as f64;
+        let Some(filled) = FILLED.into_iter().find(|tenths| types_with_room(*tenths) >= keep) else { continue };
+        let other_cost = if aim == Aim::ByPrice { 0 } else { pool.machine_cost };
+        let each = view.price[t].saturating_add(other_cost) as f64;
         scored.push((aim == Aim::Smaller && part > SMALLER, each / (part * filled as f64 / 10.0).min(1.0), t));
     }
     scored.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));

@@ -38,20 +38,20 @@ impl Bits {
         &self.words
     }
 
-    pub(crate) fn keep(&mut self, other: &Self) {
+    pub(crate) fn intersect_with(&mut self, other: &Self) {
         for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
             *mine &= theirs;
         }
     }
 
-    /// Takes the members of `other` out.
-    pub(crate) fn drop_all(&mut self, other: &Self) {
+    /// Removes the members of `other`.
+    pub(crate) fn subtract(&mut self, other: &Self) {
         for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
             *mine &= !theirs;
         }
     }
 
-    pub(crate) fn unite(&mut self, other: &Self) {
+    pub(crate) fn union_with(&mut self, other: &Self) {
         for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
             *mine |= theirs;
         }
@@ -74,21 +74,21 @@ impl Bits {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    pub(crate) fn meets(&self, other: &Self) -> bool {
+    pub(crate) fn intersects(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(mine, theirs)| mine & theirs != 0)
     }
 
-    /// How many members are in `other`, too.
-    pub(crate) fn shared(&self, other: &Self) -> usize {
+    /// How many members are also in `other`.
+    pub(crate) fn intersection_count(&self, other: &Self) -> usize {
         self.words.iter().zip(&other.words).map(|(mine, theirs)| (mine & theirs).count_ones() as usize).sum()
     }
 
     /// Whether all members are in `other`.
-    pub(crate) fn within(&self, other: &Self) -> bool {
+    pub(crate) fn is_subset(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).all(|(mine, theirs)| mine & !theirs == 0)
     }
 
-    /// Grows the set's size, keeping its members.
+    /// Grows the size of the set, keeping its members.
     pub(crate) fn grow(&mut self, size: usize) {
         let words = size.div_ceil(64);
         if words > self.words.len() {
@@ -100,7 +100,7 @@ impl Bits {
         self.iter().next()
     }
 
-    /// The first member from `from` on that is not in `out` and, if there is one, in `only`. Sizes may differ.
+    /// The first member at or after `from` that is not in `out` and, if given, is in `only`. Sizes may differ.
     pub(crate) fn next_without(&self, out: &Self, only: Option<&Self>, from: usize) -> Option<usize> {
         let word = |set: &Self, at: usize| set.words.get(at).copied().unwrap_or(0);
         let mut at = from / 64;
@@ -116,12 +116,12 @@ impl Bits {
         None
     }
 
-    /// Adds the members of `other`, growing if need be.
+    /// Adds the members of `other`, growing if necessary.
     pub(crate) fn absorb(&mut self, other: &Self) {
         if self.words.len() < other.words.len() {
             self.words.resize(other.words.len(), 0);
         }
-        self.unite(other);
+        self.union_with(other);
     }
 
     /// The members, ascending.

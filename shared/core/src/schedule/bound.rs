@@ -1,35 +1,36 @@
-//! What no plan for the same pods can cost less than, by weak duality: any prices of a unit of each resource and of a
-//! machine as such, under which no type is dearer than what it holds, prove a bound; some are tried, the best is kept.
+//! A lower bound of the cost of any plan for the same pods, by weak duality: prices for a unit of each resource and for a
+//! machine as such prove a bound if no type is cheaper than what it holds at these prices; several are tried, and the best
+//! bound is kept.
 //!
-//! Ignored: that machines come whole, and every constraint but those that keep pods from sharing a machine.
+//! The bound ignores that machines are indivisible, and all constraints except those that keep pods from sharing a machine.
 
-use super::catalog::NO_PRICE;
-use super::place::Outcome;
+use super::catalog_index::NO_PRICE;
+use super::packing_run::Outcome;
 use super::problem::Problem;
-use super::topology::Kind;
+use super::topology::GroupKind;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_units::Price;
 
-/// Parts in which a weight is divided between two resources.
+/// Steps in which a weight is divided between two resources.
 const PARTS: u32 = 8;
-/// Steps of a machine's own price, from nothing to that of the cheapest type, finer where it is small.
+/// Steps of the price of a machine as such, from zero to the price of the cheapest type, finer where it is small.
 const STEPS: u32 = 16;
 
-/// The bound for the pods that `outcome` puts on new machines, of prices alone or with what machines cost besides.
-pub(crate) fn lower_bound(p: &mut Problem<'_>, outcome: &Outcome, besides: bool) -> Price {
-    let mut sums = vec![0.0; p.dims.len()];
+/// The bound for the pods that `outcome` puts on new machines, by prices alone or with the other costs of machines.
+pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, with_machine_cost: bool) -> Price {
+    let mut sums = vec![0.0; problem.dims.len()];
     for claim in &outcome.state.claims {
         for (sum, amount) in sums.iter_mut().zip(&claim.requests) {
             *sum += *amount as f64;
         }
     }
-    let machines = fewest_machines(p, outcome) as f64;
-    let asked: Vec<usize> = (0..sums.len()).filter(|d| sums[*d] > 0.0).collect();
-    let types = undercut(types(p, besides), &asked);
+    let machines = fewest_machines(problem, outcome) as f64;
+    let dims: Vec<usize> = (0..sums.len()).filter(|dim| sums[*dim] > 0.0).collect();
+    let types = undercut(types(problem, with_machine_cost), &dims);
     let cheapest = types.iter().map(|(price, _)| *price).fold(f64::MAX, f64::min);
     let mut best: f64 = 0.0;
-    for (n, a) in asked.iter().enumerate() {
-        for b in &asked[n..] {
+    for (n, a) in dims.iter().enumerate() {
+        for b in &dims[n..] {
             for part in 0..=PARTS {
                 let share = f64::from(part) / f64::from(PARTS);
                 for step in 0..=STEPS {
@@ -44,57 +45,58 @@ pub(crate) fn lower_bound(p: &mut Problem<'_>, outcome: &Outcome, besides: bool)
             }
         }
     }
-    // A hair less, for what rounding may have added.
+    // Slightly less, to allow for rounding.
     Price::from_nanos((best * (1.0 - 1e-12)) as u64)
 }
 
-/// Those types for whose price no other has as much: what the others would forbid, these forbid already.
-fn undercut(types: BTreeSet<(u64, Vec<i64>)>, asked: &[usize]) -> Vec<(f64, Vec<i64>)> {
+/// Types that no cheaper type dominates: a dominated type adds no restriction.
+fn undercut(types: BTreeSet<(u64, Vec<i64>)>, dims: &[usize]) -> Vec<(f64, Vec<i64>)> {
     let mut kept: Vec<(u64, Vec<i64>)> = Vec::new();
     for (price, has) in types {
-        if kept.iter().all(|(_, other)| asked.iter().any(|d| other[*d] < has[*d])) {
+        if kept.iter().all(|(_, other)| dims.iter().any(|dim| other[*dim] < has[*dim])) {
             kept.push((price, has));
         }
     }
     kept.into_iter().map(|(price, has)| (price as f64, has)).collect()
 }
 
-/// Price, with what a machine costs besides if that is asked for, and room for pods, of every type that some NodePool can buy; equal ones
-/// once, cheapest first.
-fn types(p: &mut Problem<'_>, besides: bool) -> BTreeSet<(u64, Vec<i64>)> {
+/// Price and room for pods of every type that some NodePool can buy, the price with the other costs of a machine if `with_machine_cost`;
+/// without duplicates, cheapest first.
+fn types(problem: &mut Problem<'_>, with_machine_cost: bool) -> BTreeSet<(u64, Vec<i64>)> {
     let mut out = BTreeSet::new();
-    for at in 0..p.pools.len() {
-        let view = p.view(p.pools[at].catalog, p.pools[at].set);
-        let pool = &p.pools[at];
-        let catalog = &p.catalogs[pool.catalog];
+    for at in 0..problem.pools.len() {
+        let view = problem.view(problem.pools[at].catalog, problem.pools[at].set);
+        let pool = &problem.pools[at];
+        let catalog = &problem.catalogs[pool.catalog];
         for t in pool.types.iter().filter(|t| view.price[*t] != NO_PRICE) {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
-            let has = catalog.allocatable[t].iter().enumerate().map(|(d, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[d])).max(0));
-            let besides = if besides { pool.machine_cost } else { 0 };
-            out.insert((view.price[t] + besides, has.collect()));
+            let has =
+                catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[dim])).max(0));
+            let extra = if with_machine_cost { pool.machine_cost } else { 0 };
+            out.insert((view.price[t] + extra, has.collect()));
         }
     }
     out
 }
 
-/// How many machines the placed pods need at least, since some of them may not share one.
-pub(crate) fn fewest_machines(p: &Problem<'_>, outcome: &Outcome) -> usize {
+/// The least number of machines for the placed pods, since some of them cannot share one.
+pub(crate) fn fewest_machines(problem: &Problem<'_>, outcome: &Outcome) -> usize {
     let mut members: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
     let mut any = 0;
     for pod in outcome.state.claims.iter().flat_map(|c| &c.pods) {
         any = 1;
-        let class = &p.classes[p.class_of[*pod as usize].0 as usize];
-        // Without wishes: those may be given up.
-        let Some(form) = class.forms.last() else { continue };
-        for id in &form.owned {
-            let group = &p.groups[id.0 as usize];
-            if !group.by_host || !group.selects.has(form.labels) {
+        let class = &problem.classes[problem.class_of[*pod as usize].0 as usize];
+        // Without preferences, which may be dropped.
+        let Some(relaxation) = class.relaxations.last() else { continue };
+        for id in &relaxation.owned {
+            let group = &problem.groups[id.0 as usize];
+            if !group.by_host || !group.selects.has(relaxation.labels) {
                 continue;
             }
             let together = match group.kind {
-                Kind::Anti => 1,
-                Kind::Spread { max_skew, .. } => usize::try_from(max_skew).unwrap_or(1).max(1),
-                Kind::Affinity | Kind::Inverse => continue,
+                GroupKind::Anti => 1,
+                GroupKind::Spread { max_skew, .. } => usize::try_from(max_skew).unwrap_or(1).max(1),
+                GroupKind::Affinity | GroupKind::Inverse => continue,
             };
             members.entry(id.0).or_insert((0, together)).0 += 1;
         }

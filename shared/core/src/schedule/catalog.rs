@@ -1,13 +1,16 @@
 //! Instance types and offerings as bit sets: "which types satisfy this" is an AND.
 
 use super::bits::Bits;
+use super::catalog_index::{ByKey, CatalogIndex, NO_PRICE, SharedOfferingKind, Steps};
 use super::hash::Map;
 use super::intern::{Key, Names, Set, Val, Vals};
-use super::stock::{ByKey, Kind, Steps, Stock};
 use std::sync::Arc;
+use whittle_api::labels;
 
-/// What cannot be had costs this.
-pub(crate) const NO_PRICE: u64 = u64::MAX;
+/// A spot claim keeps this many types where its pods allow it: with fewer, it is interrupted sooner.
+pub(crate) const SPOT_TYPES_KEPT: usize = 15;
+/// An on-demand claim keeps this many, in case one of them is out of capacity.
+const ON_DEMAND_TYPES_KEPT: usize = 5;
 
 /// The resource names of a problem, as dimensions of vectors.
 #[derive(Debug, Default)]
@@ -39,7 +42,7 @@ impl Dims {
 
 /// Offerings with equal requirements, over all types.
 #[derive(Debug)]
-pub(crate) struct OfferKind {
+pub(crate) struct OfferingKind {
     pub(crate) set: Set,
     pub(crate) capacity_type: String,
     pub(crate) zone: String,
@@ -51,20 +54,20 @@ pub(crate) struct OfferKind {
     pub(crate) price: Arc<[u64]>,
 }
 
-/// One list of instance types, in the numbers of a problem.
+/// One list of instance types, with the numbers of a problem.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     /// By ascending base price, then name.
     pub(crate) names: Arc<[String]>,
-    /// By type: its place in the list that it came from.
+    /// By type: its position in the list that it came from.
     pub(crate) place: Arc<[usize]>,
     pub(crate) sets: Arc<[Set]>,
-    pub(crate) kinds: Vec<OfferKind>,
+    pub(crate) kinds: Vec<OfferingKind>,
     pub(crate) allocatable: Vec<Vec<i64>>,
     pub(crate) capacity: Vec<Vec<i64>>,
-    /// By dimension of what pods can use.
+    /// By dimension: types by what pods can use.
     room: Vec<Arc<Steps>>,
-    /// By dimension of the whole machine, which limits count.
+    /// By dimension: types by the capacity of the whole machine, which limits count.
     bulk: Vec<Arc<Steps>>,
     by_key: Arc<ByKey>,
     by_value: Map<(Key, Vals), Bits>,
@@ -73,41 +76,41 @@ pub(crate) struct Catalog {
 /// What a requirement set leaves of a catalog.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// Types whose own requirements agree.
+    /// Types whose own requirements are compatible.
     pub(crate) met: Bits,
-    /// Types with an available offering that agrees.
+    /// Types with a compatible available offering.
     pub(crate) offered: Bits,
     /// Both.
     pub(crate) usable: Bits,
-    /// By type: the cheapest available offering that agrees.
+    /// By type: the price of its cheapest compatible available offering.
     pub(crate) price: Vec<u64>,
     /// The usable types by price, then number.
     order: Vec<usize>,
-    /// That is by their numbers.
+    /// Whether `order` is ascending by number.
     ascending: bool,
-    /// Kinds of offerings that agree.
+    /// Compatible kinds of offerings.
     pub(crate) kinds: Vec<usize>,
-    /// Keys that demand distinct values, and how many.
+    /// Keys with `minValues`, and the number of distinct values required.
     pub(crate) min_values: Vec<(Key, u32)>,
 }
 
 impl Catalog {
-    /// The list in the numbers of `names` and the dimensions of `dims`. What it shares with other problems it does not copy.
-    pub(crate) fn of(stock: &Stock, names: &mut Names, dims: &Dims, reservations: &mut Reservations) -> Self {
-        let number = names.adopt(&stock.words);
+    /// The list with the numbers of `names` and the dimensions of `dims`. Data that other problems share is not copied.
+    pub(crate) fn of(index: &CatalogIndex, names: &mut Names, dims: &Dims, reservations: &mut Reservations) -> Self {
+        let number = names.adopt(&index.name_table);
         let set = |set: &Set| match &number {
             None => set.clone(),
             Some(number) => set.iter().map(|(key, vals)| (number.key(*key), number.vals(vals))).collect(),
         };
         let (sets, by_key) = match &number {
-            None => (Arc::clone(&stock.sets), Arc::clone(&stock.by_key)),
+            None => (Arc::clone(&index.sets), Arc::clone(&index.by_key)),
             Some(number) => {
-                let by_key = stock.by_key.renumbered(|key| number.key(key), |vals| number.vals(vals));
-                (stock.sets.iter().map(set).collect(), Arc::new(by_key))
+                let by_key = index.by_key.renumbered(|key| number.key(key), |vals| number.vals(vals));
+                (index.sets.iter().map(set).collect(), Arc::new(by_key))
             }
         };
-        reservations.add(&stock.reservations);
-        let kind = |kind: &Kind| OfferKind {
+        reservations.add(&index.reservations);
+        let kind = |kind: &SharedOfferingKind| OfferingKind {
             set: set(&kind.set),
             capacity_type: kind.capacity_type.clone(),
             zone: kind.zone.clone(),
@@ -115,15 +118,15 @@ impl Catalog {
             available: Arc::clone(&kind.available),
             price: Arc::clone(&kind.price),
         };
-        let by_type = |amounts: Vec<&[i64]>| (0..stock.names.len()).map(|t| amounts.iter().map(|of| of[t]).collect()).collect();
+        let by_type = |amounts: Vec<&[i64]>| (0..index.names.len()).map(|t| amounts.iter().map(|of| of[t]).collect()).collect();
         Self {
-            names: Arc::clone(&stock.names),
-            place: Arc::clone(&stock.place),
-            kinds: stock.kinds.iter().map(kind).collect(),
-            allocatable: by_type(dims.names.iter().map(|name| stock.allocatable(name)).collect()),
-            capacity: by_type(dims.names.iter().map(|name| stock.capacity(name)).collect()),
-            room: dims.names.iter().map(|name| Arc::clone(stock.room(name))).collect(),
-            bulk: dims.names.iter().map(|name| Arc::clone(stock.bulk(name))).collect(),
+            names: Arc::clone(&index.names),
+            place: Arc::clone(&index.place),
+            kinds: index.kinds.iter().map(kind).collect(),
+            allocatable: by_type(dims.names.iter().map(|name| index.allocatable(name)).collect()),
+            capacity: by_type(dims.names.iter().map(|name| index.capacity(name)).collect()),
+            room: dims.names.iter().map(|name| Arc::clone(index.room(name))).collect(),
+            bulk: dims.names.iter().map(|name| Arc::clone(index.bulk(name))).collect(),
             sets,
             by_key,
             by_value: Map::default(),
@@ -134,7 +137,7 @@ impl Catalog {
         self.names.len()
     }
 
-    /// The values of `key` that `types` may turn out to have; `None` where that is not a list.
+    /// The values of `key` that `types` can have; `None` if they cannot be listed.
     pub(crate) fn values(&self, key: Key, types: &Bits) -> Option<Vec<Val>> {
         self.by_key.values(key, types)
     }
@@ -148,59 +151,65 @@ impl Catalog {
             match steps.at.partition_point(|step| *step < amount) {
                 0 => {}
                 at if at == steps.at.len() => return types.clear(),
-                at => types.keep(&steps.types[at]),
+                at => types.intersect_with(&steps.types[at]),
             }
         }
     }
 
-    /// Keeps in `types` those whose machines are no larger than `most` in dimension `d`.
-    pub(crate) fn keep_no_larger(&self, d: usize, most: i64, types: &mut Bits) {
-        let steps = &self.bulk[d];
+    /// Keeps in `types` those whose machines are no larger than `most` in dimension `dim`.
+    pub(crate) fn keep_no_larger(&self, dim: usize, most: i64, types: &mut Bits) {
+        let steps = &self.bulk[dim];
         match steps.at.partition_point(|step| *step <= most) {
             0 => types.clear(),
             at if at == steps.at.len() => {}
-            at => types.keep(&steps.types[at - 1]),
+            at => types.intersect_with(&steps.types[at - 1]),
         }
     }
 
-    /// The most that one of `types` has for pods, in dimension `d`.
-    pub(crate) fn roomiest(&self, d: usize, types: &Bits) -> i64 {
-        let steps = &self.room[d];
-        if let Some(most) = steps.at.last().filter(|_| steps.types[steps.at.len() - 1].meets(types)) {
+    /// The largest amount that one of `types` has for pods, in dimension `dim`.
+    pub(crate) fn most_allocatable(&self, dim: usize, types: &Bits) -> i64 {
+        let steps = &self.room[dim];
+        if let Some(most) = steps.at.last().filter(|_| steps.types[steps.at.len() - 1].intersects(types)) {
             return *most; // as with most machines that may yet become anything
         }
-        // The last step that holds some of them.
-        let at = steps.types.partition_point(|from| from.meets(types));
+        // The last step that contains some of them.
+        let at = steps.types.partition_point(|from| from.intersects(types));
         at.checked_sub(1).map_or(0, |at| steps.at[at])
     }
 
-    /// The largest machine of all, in dimension `d`.
-    pub(crate) fn top(&self, d: usize) -> i64 {
-        self.bulk[d].at.last().copied().unwrap_or(0)
+    /// The capacity of the largest machine of all, in dimension `dim`.
+    pub(crate) fn largest_of_all(&self, dim: usize) -> i64 {
+        self.bulk[dim].at.last().copied().unwrap_or(0)
     }
 
-    /// The largest machine that one of `types` is, in dimension `d`.
-    pub(crate) fn largest(&self, d: usize, types: &Bits) -> i64 {
-        let steps = &self.bulk[d];
+    /// The capacity of the largest machine among `types`, in dimension `dim`.
+    pub(crate) fn largest(&self, dim: usize, types: &Bits) -> i64 {
+        let steps = &self.bulk[dim];
         if let [.., before, _] = &steps.types[..]
-            && !types.within(before)
+            && !types.is_subset(before)
         {
-            return self.top(d);
+            return self.largest_of_all(dim);
         }
-        // The first step that holds all of them.
-        let at = steps.types.partition_point(|upto| !types.within(upto));
+        // The first step that contains all of them.
+        let at = steps.types.partition_point(|upto| !types.is_subset(upto));
         steps.at.get(at).copied().filter(|_| !types.is_empty()).unwrap_or(0)
     }
 
-    /// Types whose own requirement on `key` agrees with `allowed`.
-    fn agreeing(&mut self, key: Key, allowed: &Vals) -> &Bits {
+    /// Types whose own requirement on `key` is compatible with `allowed`.
+    fn compatible_types(&mut self, key: Key, allowed: &Vals) -> &Bits {
         let (size, by_key) = (self.names.len(), &self.by_key);
-        self.by_value.entry((key, allowed.clone())).or_insert_with(|| by_key.agreeing(size, key, allowed))
+        self.by_value.entry((key, allowed.clone())).or_insert_with(|| by_key.compatible_types(size, key, allowed))
     }
 
-    /// How many types each requirement of `set` leaves on its own.
-    pub(crate) fn agreeing_count(&mut self, key: Key, allowed: &Vals) -> usize {
-        self.agreeing(key, allowed).count()
+    /// How many types are compatible with this requirement alone.
+    pub(crate) fn compatible_count(&mut self, key: Key, allowed: &Vals) -> usize {
+        self.compatible_types(key, allowed).count()
+    }
+
+    /// How many types a claim with the offerings of `view` should keep.
+    pub(crate) fn types_to_keep(&self, view: &View) -> usize {
+        let is_spot = |kind: &usize| self.kinds[*kind].capacity_type == labels::CAPACITY_SPOT;
+        if view.kinds.iter().any(is_spot) { SPOT_TYPES_KEPT } else { ON_DEMAND_TYPES_KEPT }
     }
 
     pub(crate) fn view(&mut self, set: &Set, well_known: impl Fn(&Key) -> bool) -> View {
@@ -208,8 +217,8 @@ impl Catalog {
         let mut met = Bits::all(n);
         for (key, allowed) in set.iter() {
             let plain = allowed.clone().with_min_values(None);
-            let bits = self.agreeing(*key, &plain);
-            met.keep(bits);
+            let bits = self.compatible_types(*key, &plain);
+            met.intersect_with(bits);
         }
         let mut offered = Bits::none(n);
         let mut price = vec![NO_PRICE; n];
@@ -217,14 +226,14 @@ impl Catalog {
         for (at, kind) in self.kinds.iter().enumerate() {
             if set.compatible(&kind.set, &well_known).is_ok() {
                 kinds.push(at);
-                offered.unite(&kind.available);
+                offered.union_with(&kind.available);
                 for (best, offer) in price.iter_mut().zip(kind.price.iter()) {
                     *best = (*best).min(*offer);
                 }
             }
         }
         let mut usable = met.clone();
-        usable.keep(&offered);
+        usable.intersect_with(&offered);
         let mut order: Vec<usize> = usable.iter().collect();
         order.sort_by_key(|t| price[*t]);
         let ascending = order.is_sorted();
@@ -232,7 +241,7 @@ impl Catalog {
         View { met, offered, usable, price, order, ascending, kinds, min_values }
     }
 
-    /// How many distinct values of `key` the types have, whatever is asked of it.
+    /// How many distinct values of `key` the types have.
     pub(crate) fn distinct(&self, key: Key, types: &Bits) -> u32 {
         let mut seen: Vec<u32> =
             types.iter().filter_map(|t| self.sets[t].get(&key)).flat_map(|a| a.listed().iter().map(|v| v.id)).collect();
@@ -257,7 +266,7 @@ impl View {
     }
 }
 
-/// Capacity reservations: how many machines each still has.
+/// Capacity reservations, with the number of instances left in each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reservations {
     pub(crate) ids: Vec<String>,
@@ -269,7 +278,7 @@ impl Reservations {
         self.ids.iter().position(|known| known == id)
     }
 
-    /// A reservation has as many machines as the list that says the least.
+    /// Where lists differ about a reservation, the smallest number counts.
     fn add(&mut self, more: &[(String, i64)]) {
         for (id, left) in more {
             match self.known(id) {

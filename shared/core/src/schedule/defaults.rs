@@ -1,22 +1,22 @@
-//! Cluster-default spread constraints, which the API does not show: injected into copies of pods that have none.
+//! Cluster-default spread constraints, which the Kubernetes API does not expose: added to copies of pods that have none.
 
+use super::builder::ProblemBuilder;
 use super::hash::Map;
-use super::problem::Ground;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use whittle_api::k8s::{Pod, TopologySpreadConstraint};
+use whittle_api::k8s::{Pod, TopologySpreadConstraint, Workloads};
 use whittle_api::{LabelSelector, SelectorRequirement};
 
 /// The defaults, with the selectors deduced so far.
 pub(crate) struct Defaults<'a> {
     constraints: &'a [TopologySpreadConstraint],
-    workloads: &'a super::Workloads,
+    workloads: &'a Workloads,
     deduced: Map<(String, String, BTreeMap<String, String>), Option<LabelSelector>>,
 }
 
 impl<'a> Defaults<'a> {
-    pub(crate) fn new(ground: &Ground<'a>) -> Self {
-        Self { constraints: &ground.options.default_spread, workloads: ground.input.workloads, deduced: Map::default() }
+    pub(crate) fn new(builder: &ProblemBuilder<'a>) -> Self {
+        Self { constraints: &builder.options.default_spread, workloads: builder.input.workloads, deduced: Map::default() }
     }
 
     /// The pod's own constraints, or the defaults with the selector of its workload.
@@ -35,7 +35,7 @@ impl<'a> Defaults<'a> {
 }
 
 /// The selector of the Services that select the pod, joined with that of its controller.
-fn deduce(workloads: &super::Workloads, pod: &Pod) -> Option<LabelSelector> {
+fn deduce(workloads: &Workloads, pod: &Pod) -> Option<LabelSelector> {
     let mut out = LabelSelector::default();
     let mut services: Vec<_> = workloads.services.iter().filter(|(namespace, _, _)| *namespace == pod.metadata.namespace).collect();
     services.sort();

@@ -1,151 +1,157 @@
-//! Whether a pod fits a machine, old or new, and what would become of the machine.
+//! Whether a pod fits a machine, existing or new, and what would become of the machine.
 
 use super::bits::Bits;
-use super::catalog::View;
+use super::catalog::{SPOT_TYPES_KEPT, View};
+use super::ids::GroupId;
+use super::input::{MinValuesPolicy, Options, ReservedMode};
 use super::intern::{Key, SetId, Val, Vals};
 use super::limits;
 use super::meter;
-use super::pod::{Class, Form};
-use super::problem::{Machine, Problem};
-use super::state::{MachineNow, State};
-use super::topology::{Asked, Leave, Refused, Spot};
-use super::{MinValuesPolicy, Options, ReservedMode};
+use super::pod::{Class, Relaxation, allows_unnamed_host};
+use super::problem::{Machine, MachineNow, Problem};
+use super::state::{Fit, State};
+use super::topology::{AllowedDomains, GroupKind, Refused, TopologyQuery, TopologyTarget};
 use crate::pods::HostPort;
-use crate::requirements::{Allowed, Operator};
+use crate::requirements::Allowed;
 use std::rc::Rc;
 
-/// Why not.
+/// Why a pod does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum No {
-    /// And never in this pass, whatever else is placed.
-    ForGood,
-    /// But counts may change.
-    ForNow,
-    /// Reserved capacity fits and is promised to others; `lost` when the claim would lose what it holds.
+pub(crate) enum FitError {
+    /// For the rest of the pass, whatever else is placed.
+    Permanent,
+    /// Counts may change.
+    Transient,
+    /// Reserved capacity fits but is held by other claims; `lost` if the claim would lose a reservation that it holds.
     Reserved { lost: bool },
 }
 
-/// What a new machine would become with the pod.
-#[derive(Debug)]
-pub(crate) struct Fit {
-    pub(crate) set: SetId,
-    pub(crate) types: Bits,
-    /// Reservations that it would hold.
-    pub(crate) held: Vec<usize>,
-    /// `minValues` were lowered.
-    pub(crate) relaxed: bool,
-}
-
-/// A new machine to test, in flight or only imagined.
+/// A claim to check, open or new.
 #[derive(Clone, Copy)]
-pub(crate) struct Target<'t> {
+pub(crate) struct ClaimTarget<'t> {
     pub(crate) pool: usize,
     pub(crate) set: SetId,
     pub(crate) types: &'t Bits,
     pub(crate) requests: &'t [i64],
     pub(crate) ports: &'t [HostPort],
-    pub(crate) held: &'t [usize],
-    /// Its number as a host; `None` while only imagined.
+    pub(crate) reservations: &'t [usize],
+    /// Its host number; `None` for a new claim.
     pub(crate) host: Option<usize>,
 }
 
-/// So many combinations of domains are tried on one machine.
-const MAX_TRIES: usize = 16;
+/// At most this many combinations of domains are tried on one machine.
+const TRIES_MAX: usize = 16;
 
-/// How freely the solver chooses where the reference leaves it to chance or to later passes.
+/// How the solver chooses where Karpenter leaves the choice to chance or to later passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Freedom {
+pub(crate) struct PackingOptions {
     /// Try all domains that topology allows, not only those with the lowest count.
     pub(crate) all_domains: bool,
-    /// Pin a repelling pod to one domain instead of blocking all that its machine may take.
+    /// Pin a pod with anti-affinity to one domain instead of blocking all that its machine may end up in.
     pub(crate) pin: bool,
-    /// Hold one reservation per machine instead of all that it might use.
+    /// Hold one reservation per claim instead of all that it might use.
     pub(crate) one_reservation: bool,
-    /// Give a machine only the smallest types that `minValues` allow, so that more machines fit the limits of a NodePool.
+    /// Give a claim only the smallest types that `minValues` allows, so that more machines fit within the limits of a NodePool.
     pub(crate) narrow: bool,
-    /// Of domains that are as good, take the one that the fewest offerings can serve, before others take what it needs.
+    /// Of equally good domains, take the one that the fewest offerings serve, before other pods take what the pod needs.
     pub(crate) scarce: bool,
-    /// Charge limits with so many of a claim's types, revised as it grows; 0: with all that it could be when opened.
+    /// Charge limits with this many types of a claim, revised as it grows; 0: with all its types when it is opened.
     pub(crate) keep: usize,
 }
 
-impl Freedom {
-    /// As the reference does it.
-    pub(crate) const NONE: Self = Self { all_domains: false, pin: false, one_reservation: false, narrow: false, scarce: false, keep: 0 };
-    /// Whatever places more.
-    pub(crate) const FULL: Self =
-        Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: limits::GUARD };
+impl PackingOptions {
+    /// As Karpenter does it.
+    pub(crate) const KARPENTER: Self =
+        Self { all_domains: false, pin: false, one_reservation: false, narrow: false, scarce: false, keep: 0 };
+    /// Whatever places more pods.
+    pub(crate) const UNRESTRICTED: Self =
+        Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: SPOT_TYPES_KEPT };
 }
 
-/// Whether the pod fits a machine that exists; its requirements with the pod's if so.
-pub(crate) fn machine(p: &mut Problem<'_>, st: &State, m: usize, class: &Class, form: &Form) -> Result<SetId, No> {
-    let now = st.machine(p, m);
-    p.meter.spend(meter::MACHINE);
+/// Whether the pod fits an existing machine; returns the machine's requirements with the pod.
+pub(crate) fn check_machine(
+    problem: &mut Problem<'_>,
+    state: &State,
+    machine_index: usize,
+    class: &Class,
+    relaxation: &Relaxation,
+) -> Result<SetId, FitError> {
+    let now = state.machine(problem, machine_index);
+    problem.meter.spend(meter::MACHINE);
     for (have, want) in now.remaining.iter().zip(&class.requests) {
         if *want > 0 && want > have {
-            return Err(No::ForGood);
+            return Err(FitError::Permanent);
         }
     }
-    p.meter.spend(meter::MACHINE_CLOSER);
-    let machine = &p.machines[m];
-    if !p.tolerated(form.tolerations, machine.taints) || (machine.rests && class.avoids_resting) || over_attach_limit(machine, now, class) {
-        return Err(No::ForGood);
+    problem.meter.spend(meter::MACHINE_CLOSER);
+    let machine = &problem.machines[machine_index];
+    if !problem.tolerated(relaxation.tolerations, machine.taints)
+        || (machine.spared && class.avoids_spared)
+        || over_attach_limit(machine, now, class)
+    {
+        return Err(FitError::Permanent);
     }
     if class.ports.iter().any(|want| now.ports.iter().any(|taken| want.conflicts_with(taken))) {
-        return Err(No::ForGood);
+        return Err(FitError::Permanent);
     }
     let (host, hostname, own) = (machine.host, machine.hostname, now.set);
-    if !may_be_called(form.host.as_ref(), hostname) {
-        return Err(No::ForGood);
+    if !hostname_matches(relaxation.host.as_ref(), hostname) {
+        return Err(FitError::Permanent);
     }
-    let Some(merged) = p.merge(own, form.full, false) else { return Err(No::ForGood) };
-    let mut no = No::ForGood;
+    let Some(merged) = problem.merge(own, relaxation.full, false) else { return Err(FitError::Permanent) };
+    let mut error = FitError::Permanent;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
         if let Some(place) = class.places.get(at) {
-            if !may_be_called(place.host.as_ref(), hostname) {
+            if !hostname_matches(place.host.as_ref(), hostname) {
                 continue;
             }
-            let Some(narrowed) = p.merge(merged, place.set, false) else { continue };
+            let Some(narrowed) = problem.merge(merged, place.set, false) else { continue };
             set = narrowed;
         }
-        let mut leaves = Vec::new();
-        match ask(p, st, form, Spot { host: Some(host), set }, &mut leaves) {
+        let mut allowed_domains = Vec::new();
+        match check_topology(problem, state, relaxation, TopologyTarget { host: Some(host), set }, &mut allowed_domains) {
             Ok(()) => {}
-            Err(refused) if refused.for_good => continue,
+            Err(refused) if refused.permanent => continue,
             Err(_) => {
-                no = No::ForNow;
+                error = FitError::Transient;
                 continue;
             }
         }
-        if let Some(set) = settle_on_machine(p, form, set, &leaves) {
+        if let Some(set) = settle_on_machine(problem, relaxation, set, &allowed_domains) {
             return Ok(set);
         }
-        no = No::ForNow;
+        error = FitError::Transient;
     }
-    Err(no)
+    Err(error)
 }
 
-/// Narrows an existing machine's requirements to what topology leaves; nothing if it lacks a key.
-fn settle_on_machine(p: &mut Problem<'_>, form: &Form, mut set: SetId, leaves: &[Leave]) -> Option<SetId> {
-    for leave in leaves {
-        if p.sets.get(set).get(&leave.key).is_none() {
-            // Where the label is missing nobody is in the way. The reference sees that if the pod itself speaks of the label.
-            if p.sets.get(form.full).get(&leave.key).is_some() && only_repelled(p, form, leave.key) {
+/// Narrows an existing machine's requirements to the allowed domains; `None` if it lacks a label.
+fn settle_on_machine(
+    problem: &mut Problem<'_>,
+    relaxation: &Relaxation,
+    mut set: SetId,
+    allowed_domains: &[AllowedDomains],
+) -> Option<SetId> {
+    for domains in allowed_domains {
+        if problem.sets.get(set).get(&domains.key).is_none() {
+            // A machine without the label is in no domain, so nothing repels the pod. Karpenter sees that only if the pod
+            // itself mentions the label.
+            if problem.sets.get(relaxation.full).get(&domains.key).is_some() && only_repelled(problem, relaxation, domains.key) {
                 continue;
             }
             return None;
         }
-        let allowed = Allowed::one_of(leave.vals[..if leave.pick { 1 } else { leave.vals.len() }].iter().copied());
-        set = p.sets.narrow(set, leave.key, &allowed);
+        let allowed = Allowed::one_of(domains.vals[..if domains.pick { 1 } else { domains.vals.len() }].iter().copied());
+        set = problem.sets.narrow(set, domains.key, &allowed);
     }
     Some(set)
 }
 
-/// Whether all that a pod has to do with others over `key` is to stay apart.
-fn only_repelled(p: &Problem<'_>, form: &Form, key: Key) -> bool {
-    let groups = form.owned.iter().chain(&form.repelled_by).map(|g| &p.groups[g.0 as usize]);
-    groups.filter(|group| group.key == key).all(|group| matches!(group.kind, super::topology::Kind::Anti | super::topology::Kind::Inverse))
+/// Whether all the groups of the pod with `key` are anti-affinity.
+fn only_repelled(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
+    let groups = relaxation.owned.iter().chain(&relaxation.repelled_by).map(|g| &problem.groups[g.0 as usize]);
+    groups.filter(|group| group.key == key).all(|group| matches!(group.kind, GroupKind::Anti | GroupKind::Inverse))
 }
 
 fn over_attach_limit(machine: &Machine, now: &MachineNow, class: &Class) -> bool {
@@ -160,235 +166,251 @@ fn over_attach_limit(machine: &Machine, now: &MachineNow, class: &Class) -> bool
     })
 }
 
-fn may_be_called(wish: Option<&Vals>, hostname: Val) -> bool {
-    wish.is_none_or(|w| w.has(&hostname))
+fn hostname_matches(wanted: Option<&Vals>, hostname: Val) -> bool {
+    wanted.is_none_or(|w| w.has(&hostname))
 }
 
-/// A new machine's host name is not known: it can be any, but no particular one.
-pub(crate) fn may_be_new(wish: Option<&Vals>) -> bool {
-    wish.is_none_or(|w| matches!(w.operator(), Operator::Exists | Operator::NotIn))
-}
-
-fn ask(p: &Problem<'_>, st: &State, form: &Form, spot: Spot, leaves: &mut Vec<Leave>) -> Result<(), Refused> {
-    if form.owned.is_empty() && form.repelled_by.is_empty() {
-        leaves.clear();
+fn check_topology(
+    problem: &Problem<'_>,
+    state: &State,
+    relaxation: &Relaxation,
+    target: TopologyTarget,
+    allowed_domains: &mut Vec<AllowedDomains>,
+) -> Result<(), Refused> {
+    if relaxation.owned.is_empty() && relaxation.repelled_by.is_empty() {
+        allowed_domains.clear();
         return Ok(());
     }
-    let domains = |g: &super::topology::GroupId| st.counts[g.0 as usize].domains.len();
-    let groups = form.owned.iter().chain(&form.repelled_by);
-    p.meter.spend(groups.map(|g| meter::GROUP + 2 * domains(g)).sum());
-    Asked { groups: &p.groups, counts: &st.counts, sets: &p.sets }.ask(form, spot, leaves)
+    let domains = |g: &GroupId| state.counts[g.0 as usize].domains.len();
+    let groups = relaxation.owned.iter().chain(&relaxation.repelled_by);
+    problem.meter.spend(groups.map(|g| meter::GROUP + 2 * domains(g)).sum());
+    TopologyQuery { groups: &problem.groups, counts: &state.counts, sets: &problem.sets }.check(relaxation, target, allowed_domains)
 }
 
-/// Whether the pod fits a new machine. `lower` allows lowering `minValues`.
-pub(crate) fn claim(
-    p: &mut Problem<'_>,
-    st: &State,
+/// Whether the pod fits a claim; returns what the claim would become.
+pub(crate) fn check_claim(
+    problem: &mut Problem<'_>,
+    state: &State,
     options: &Options,
-    freedom: Freedom,
-    t: Target<'_>,
+    packing_options: PackingOptions,
+    target: ClaimTarget<'_>,
     class: &Class,
-    form: &Form,
-) -> Result<Fit, No> {
+    relaxation: &Relaxation,
+) -> Result<Fit, FitError> {
     let mut fitting = Bits::default();
-    p.meter.spend(meter::CLAIM + p.pools[t.pool].daemons.len() * meter::DAEMONS);
-    room(p, &t, class, &mut fitting);
+    problem.meter.spend(meter::CLAIM + problem.pools[target.pool].daemons.len() * meter::DAEMONS);
+    room(problem, &target, class, &mut fitting);
     if fitting.is_empty() {
-        return Err(No::ForGood);
+        return Err(FitError::Permanent);
     }
-    if !p.tolerated(form.tolerations, p.pools[t.pool].taints) || !may_be_new(form.host.as_ref()) {
-        return Err(No::ForGood);
+    if !problem.tolerated(relaxation.tolerations, problem.pools[target.pool].taints) || !allows_unnamed_host(relaxation.host.as_ref()) {
+        return Err(FitError::Permanent);
     }
-    let Some(merged) = p.merge(t.set, form.full, true) else { return Err(disagrees(p, &t, form.full)) };
-    let mut no = No::ForGood;
+    let Some(merged) = problem.merge(target.set, relaxation.full, true) else {
+        return Err(incompatibility(problem, &target, relaxation.full));
+    };
+    let mut error = FitError::Permanent;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
         if let Some(place) = class.places.get(at) {
-            let narrowed = p.merge(merged, place.set, true).filter(|_| may_be_new(place.host.as_ref()));
+            let narrowed = problem.merge(merged, place.set, true).filter(|_| allows_unnamed_host(place.host.as_ref()));
             let Some(narrowed) = narrowed else {
-                if no == No::ForGood {
-                    no = disagrees(p, &t, place.set);
+                if error == FitError::Permanent {
+                    error = incompatibility(problem, &target, place.set);
                 }
                 continue;
             };
             set = narrowed;
         }
-        match in_place(p, st, options, freedom, &t, form, set, &fitting) {
+        match check_volume_place(problem, state, options, packing_options, &target, relaxation, set, &fitting) {
             Ok(fit) => return Ok(fit),
-            Err(No::ForGood) => {}
-            Err(other) => no = other,
+            Err(FitError::Permanent) => {}
+            Err(other) => error = other,
         }
     }
-    Err(no)
+    Err(error)
 }
 
-/// For how long requirements disagree: a machine to be asked for may yet get a label that its NodePool does not define.
-fn disagrees(p: &Problem<'_>, t: &Target<'_>, asked: SetId) -> No {
-    let may_come = |key: &Key| p.shunned.contains(key) && p.sets.get(t.set).get(key).is_none();
-    let comes = t.host.is_some() && !p.shunned.is_empty() && p.sets.get(asked).iter().any(|(key, _)| may_come(key));
-    if comes { No::ForNow } else { No::ForGood }
+/// How long the requirements are incompatible: an open claim may yet get a label that its NodePool does not define.
+fn incompatibility(problem: &Problem<'_>, target: &ClaimTarget<'_>, required: SetId) -> FitError {
+    let may_be_added = |key: &Key| problem.negated_custom_keys.contains(key) && problem.sets.get(target.set).get(key).is_none();
+    let may_get_label = target.host.is_some()
+        && !problem.negated_custom_keys.is_empty()
+        && problem.sets.get(required).iter().any(|(key, _)| may_be_added(key));
+    if may_get_label { FitError::Transient } else { FitError::Permanent }
 }
 
-/// Types of the target with room for its pods, the new one, and their daemons, whose ports do not clash.
-fn room(p: &Problem<'_>, t: &Target<'_>, class: &Class, out: &mut Bits) {
-    let pool = &p.pools[t.pool];
-    let catalog = &p.catalogs[pool.catalog];
-    if class.ports.iter().any(|want| t.ports.iter().any(|taken| want.conflicts_with(taken))) {
+/// Types of the target with room for its pods, the new pod and the daemons, without port conflicts.
+fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mut Bits) {
+    let pool = &problem.pools[target.pool];
+    let catalog = &problem.catalogs[pool.catalog];
+    if class.ports.iter().any(|want| target.ports.iter().any(|taken| want.conflicts_with(taken))) {
         *out = Bits::none(catalog.len());
         return;
     }
     let mut need: [i64; 8] = [0; 8];
     let mut spill: Vec<i64> = Vec::new();
-    let dims = t.requests.len();
+    let dims = target.requests.len();
     let need: &mut [i64] = if dims <= 8 {
         &mut need[..dims]
     } else {
         spill.resize(dims, 0);
         &mut spill
     };
-    let one = pool.daemons.len() == 1;
-    if !one {
+    let single = pool.daemons.len() == 1;
+    if !single {
         *out = Bits::none(catalog.len());
     }
     for group in &pool.daemons {
         if class.ports.iter().any(|want| group.ports.iter().any(|taken| want.conflicts_with(taken))) {
-            if one {
+            if single {
                 *out = Bits::none(catalog.len());
             }
             continue;
         }
-        for (d, n) in need.iter_mut().enumerate() {
-            *n = t.requests[d].saturating_add(class.requests[d]).saturating_add(group.overhead[d]);
+        for (dim, n) in need.iter_mut().enumerate() {
+            *n = target.requests[dim].saturating_add(class.requests[dim]).saturating_add(group.overhead[dim]);
         }
-        if one {
-            out.copy_from(t.types);
+        if single {
+            out.copy_from(target.types);
             catalog.keep_fitting(need, out);
         } else {
-            let mut some = t.types.clone();
-            some.keep(&group.types);
+            let mut some = target.types.clone();
+            some.intersect_with(&group.types);
             catalog.keep_fitting(need, &mut some);
-            out.unite(&some);
+            out.union_with(&some);
         }
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "one step of claim(), which holds the loop over volume alternatives")]
-fn in_place(
-    p: &mut Problem<'_>,
-    st: &State,
+#[expect(clippy::too_many_arguments, reason = "one step of check_claim(), which holds the loop over volume alternatives")]
+fn check_volume_place(
+    problem: &mut Problem<'_>,
+    state: &State,
     options: &Options,
-    freedom: Freedom,
-    t: &Target<'_>,
-    form: &Form,
+    packing_options: PackingOptions,
+    target: &ClaimTarget<'_>,
+    relaxation: &Relaxation,
     set: SetId,
     fitting: &Bits,
-) -> Result<Fit, No> {
-    let mut leaves = Vec::new();
-    if let Err(refused) = ask(p, st, form, Spot { host: t.host, set }, &mut leaves) {
-        return Err(if refused.for_good { No::ForGood } else { No::ForNow });
+) -> Result<Fit, FitError> {
+    let mut allowed_domains = Vec::new();
+    if let Err(refused) = check_topology(problem, state, relaxation, TopologyTarget { host: target.host, set }, &mut allowed_domains) {
+        return Err(if refused.permanent { FitError::Permanent } else { FitError::Transient });
     }
-    if leaves.is_empty() {
-        return with_set(p, st, options, freedom, t, set, fitting);
+    if allowed_domains.is_empty() {
+        return settle(problem, state, options, packing_options, target, set, fitting);
     }
-    for leave in &mut leaves {
-        let defined = p.sets.get(set).get(&leave.key).is_some() || p.well_known.contains(&leave.key);
+    for domains in &mut allowed_domains {
+        let defined = problem.sets.get(set).get(&domains.key).is_some() || problem.well_known.contains(&domains.key);
         if !defined {
-            return Err(if t.host.is_some() && p.shunned.contains(&leave.key) { No::ForNow } else { No::ForGood });
+            return Err(if target.host.is_some() && problem.negated_custom_keys.contains(&domains.key) {
+                FitError::Transient
+            } else {
+                FitError::Permanent
+            });
         }
-        if freedom.pin && !leave.pick && leave.vals.len() > 1 && owns_repulsion(p, form, leave.key) {
-            leave.pick = true;
+        if packing_options.pin && !domains.pick && domains.vals.len() > 1 && owns_repulsion(problem, relaxation, domains.key) {
+            domains.pick = true;
         }
     }
-    let volatile = form.volatile;
-    let mut no = No::ForGood;
-    for narrowed in combinations(p, freedom, t, set, &leaves, fitting) {
-        match with_set(p, st, options, freedom, t, narrowed, fitting) {
+    let volatile = relaxation.volatile;
+    let mut error = FitError::Permanent;
+    for narrowed in combinations(problem, packing_options, target, set, &allowed_domains, fitting) {
+        match settle(problem, state, options, packing_options, target, narrowed, fitting) {
             Ok(fit) => return Ok(fit),
-            Err(No::ForGood) if volatile => no = No::ForNow,
-            Err(other) => no = other,
+            Err(FitError::Permanent) if volatile => error = FitError::Transient,
+            Err(other) => error = other,
         }
     }
-    Err(no)
+    Err(error)
 }
 
-/// `set` narrowed to each combination of domains that may be tried, in the order in which they are.
-fn combinations(p: &mut Problem<'_>, freedom: Freedom, t: &Target<'_>, set: SetId, leaves: &[Leave], fitting: &Bits) -> Vec<SetId> {
-    // The reference takes the first, or any that is as good; more freedom takes what comes later, too.
-    let open = |leave: &Leave| match leave {
-        Leave { pick: false, .. } => 1,
-        _ if freedom.all_domains => leave.vals.len(),
-        _ => leave.ties.clamp(1, leave.vals.len()),
+/// `set` narrowed to each combination of domains that may be tried, in order.
+fn combinations(
+    problem: &mut Problem<'_>,
+    packing_options: PackingOptions,
+    target: &ClaimTarget<'_>,
+    set: SetId,
+    allowed_domains: &[AllowedDomains],
+    fitting: &Bits,
+) -> Vec<SetId> {
+    // Karpenter takes the first, or an equally good one; with more options, later ones are taken, too.
+    let open = |domains: &AllowedDomains| match domains {
+        AllowedDomains { pick: false, .. } => 1,
+        _ if packing_options.all_domains => domains.vals.len(),
+        _ => domains.ties.clamp(1, domains.vals.len()),
     };
-    let tries = leaves.iter().map(open).fold(1, usize::saturating_mul).min(MAX_TRIES);
+    let tries = allowed_domains.iter().map(open).fold(1, usize::saturating_mul).min(TRIES_MAX);
     let mut out = Vec::with_capacity(tries);
-    p.meter.spend(meter::NARROW * tries * leaves.len());
+    problem.meter.spend(meter::NARROW * tries * allowed_domains.len());
     for attempt in 0..tries {
         let (mut narrowed, mut rest, mut worse) = (set, attempt, 0);
-        for leave in leaves {
-            let allowed = if leave.pick {
-                let at = rest % open(leave);
-                rest /= open(leave);
-                worse += usize::from(at >= leave.ties);
-                Allowed::one(leave.vals[at])
+        for domains in allowed_domains {
+            let allowed = if domains.pick {
+                let at = rest % open(domains);
+                rest /= open(domains);
+                worse += usize::from(at >= domains.ties);
+                Allowed::one(domains.vals[at])
             } else {
-                Allowed::one_of(leave.vals.iter().copied())
+                Allowed::one_of(domains.vals.iter().copied())
             };
-            narrowed = p.sets.narrow(narrowed, leave.key, &allowed);
+            narrowed = problem.sets.narrow(narrowed, domains.key, &allowed);
         }
         out.push((worse, narrowed));
     }
-    if freedom.scarce && out.len() > 1 {
-        let catalog = p.pools[t.pool].catalog;
+    if packing_options.scarce && out.len() > 1 {
+        let catalog = problem.pools[target.pool].catalog;
         out.sort_by_cached_key(|(worse, narrowed)| {
-            let view = p.view(catalog, *narrowed);
-            let kinds = view.kinds.iter().map(|k| &p.catalogs[catalog].kinds[*k]);
-            (*worse, kinds.map(|kind| kind.available.shared(fitting)).sum::<usize>())
+            let view = problem.view(catalog, *narrowed);
+            let kinds = view.kinds.iter().map(|k| &problem.catalogs[catalog].kinds[*k]);
+            (*worse, kinds.map(|kind| kind.available.intersection_count(fitting)).sum::<usize>())
         });
     }
     out.into_iter().map(|(_, narrowed)| narrowed).collect()
 }
 
-fn owns_repulsion(p: &Problem<'_>, form: &Form, key: Key) -> bool {
-    form.owned.iter().any(|g| {
-        let group = &p.groups[g.0 as usize];
-        group.kind == super::topology::Kind::Anti && group.key == key
+fn owns_repulsion(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
+    relaxation.owned.iter().any(|g| {
+        let group = &problem.groups[g.0 as usize];
+        group.kind == GroupKind::Anti && group.key == key
     })
 }
 
 /// With all requirements settled: types, `minValues`, reservations.
-fn with_set(
-    p: &mut Problem<'_>,
-    st: &State,
+fn settle(
+    problem: &mut Problem<'_>,
+    state: &State,
     options: &Options,
-    freedom: Freedom,
-    t: &Target<'_>,
+    packing_options: PackingOptions,
+    target: &ClaimTarget<'_>,
     set: SetId,
     fitting: &Bits,
-) -> Result<Fit, No> {
-    let view = p.view(p.pools[t.pool].catalog, set);
+) -> Result<Fit, FitError> {
+    let view = problem.view(problem.pools[target.pool].catalog, set);
     let mut types = fitting.clone();
-    types.keep(&view.usable);
+    types.intersect_with(&view.usable);
     if types.is_empty() {
-        return Err(No::ForGood);
+        return Err(FitError::Permanent);
     }
-    let mut fit = Fit { set, types, held: Vec::new(), relaxed: false };
+    let mut fit = Fit { set, types, reservations: Vec::new(), relaxed: false };
     if !view.min_values.is_empty() {
-        let lower = t.host.is_none() && options.min_values == MinValuesPolicy::BestEffort;
-        settle_min_values(p, t, &view, lower, &mut fit)?;
+        let lower = target.host.is_none() && options.min_values == MinValuesPolicy::BestEffort;
+        settle_min_values(problem, target, &view, lower, &mut fit)?;
     }
-    if options.reserved_capacity && !p.reservations.ids.is_empty() {
-        settle_reservations(p, st, options, freedom, t, &view, &mut fit)?;
+    if options.reserved_capacity && !problem.reservations.ids.is_empty() {
+        settle_reservations(problem, state, options, packing_options, target, &view, &mut fit)?;
     }
-    if freedom.narrow && t.host.is_none() && fit.held.is_empty() {
-        // What was settled so far holds of the types that stay, too.
-        let view = p.view(p.pools[t.pool].catalog, fit.set);
-        fit.types = limits::smallest(p, t.pool, &view, &fit.types);
+    if packing_options.narrow && target.host.is_none() && fit.reservations.is_empty() {
+        // What was settled so far also holds for the remaining types.
+        let view = problem.view(problem.pools[target.pool].catalog, fit.set);
+        fit.types = limits::smallest(problem, target.pool, &view, &fit.types);
     }
     Ok(fit)
 }
 
-fn settle_min_values(p: &mut Problem<'_>, t: &Target<'_>, view: &View, lower: bool, fit: &mut Fit) -> Result<(), No> {
-    let catalog = &p.catalogs[p.pools[t.pool].catalog];
+fn settle_min_values(problem: &mut Problem<'_>, target: &ClaimTarget<'_>, view: &View, lower: bool, fit: &mut Fit) -> Result<(), FitError> {
+    let catalog = &problem.catalogs[problem.pools[target.pool].catalog];
     let short: Vec<(Key, u32)> = view
         .min_values
         .iter()
@@ -400,50 +422,50 @@ fn settle_min_values(p: &mut Problem<'_>, t: &Target<'_>, view: &View, lower: bo
         return Ok(());
     }
     if !lower {
-        return Err(No::ForGood);
+        return Err(FitError::Permanent);
     }
-    let mut set = p.sets.get(fit.set).clone();
+    let mut set = problem.sets.get(fit.set).clone();
     for (key, has) in short {
         let lowered = set.get(&key).cloned().unwrap_or_else(Allowed::any).with_min_values(Some(has));
         set.replace(key, lowered);
     }
-    fit.set = p.sets.id(set);
+    fit.set = problem.sets.id(set);
     fit.relaxed = true;
     Ok(())
 }
 
 fn settle_reservations(
-    p: &Problem<'_>,
-    st: &State,
+    problem: &Problem<'_>,
+    state: &State,
     options: &Options,
-    freedom: Freedom,
-    t: &Target<'_>,
+    packing_options: PackingOptions,
+    target: &ClaimTarget<'_>,
     view: &Rc<View>,
     fit: &mut Fit,
-) -> Result<(), No> {
-    let catalog = &p.catalogs[p.pools[t.pool].catalog];
+) -> Result<(), FitError> {
+    let catalog = &problem.catalogs[problem.pools[target.pool].catalog];
     let mut some = false;
     for kind in view.kinds.iter().map(|k| &catalog.kinds[*k]) {
         let Some(id) = kind.reservation else { continue };
-        if !kind.available.meets(&fit.types) {
+        if !kind.available.intersects(&fit.types) {
             continue;
         }
         some = true;
-        if (t.held.contains(&id) || st.reserved_left[id] > 0) && !fit.held.contains(&id) {
-            fit.held.push(id);
+        if (target.reservations.contains(&id) || state.reserved_left[id] > 0) && !fit.reservations.contains(&id) {
+            fit.reservations.push(id);
         }
     }
-    fit.held.sort_unstable();
-    if freedom.one_reservation && fit.held.len() > 1 {
-        let keep = fit.held.iter().copied().find(|id| t.held.contains(id)).unwrap_or(fit.held[0]);
-        fit.held = vec![keep];
+    fit.reservations.sort_unstable();
+    if packing_options.one_reservation && fit.reservations.len() > 1 {
+        let keep = fit.reservations.iter().copied().find(|id| target.reservations.contains(id)).unwrap_or(fit.reservations[0]);
+        fit.reservations = vec![keep];
     }
-    if options.reserved == ReservedMode::Strict && fit.held.is_empty() {
-        if !t.held.is_empty() {
-            return Err(No::Reserved { lost: true });
+    if options.reserved == ReservedMode::Strict && fit.reservations.is_empty() {
+        if !target.reservations.is_empty() {
+            return Err(FitError::Reserved { lost: true });
         }
         if some {
-            return Err(No::Reserved { lost: false });
+            return Err(FitError::Reserved { lost: false });
         }
     }
     Ok(())

@@ -1,26 +1,26 @@
-//! Collects topology groups from pods, and counts what the cluster already has in them.
+//! Collects topology groups from pods, and counts the pods that the cluster already has in them.
 
 use super::bits::Bits;
 use super::hash::Map;
+use super::ids::{GroupId, LabelsId, TaintsId, TolerationId};
 use super::intern::{Key, Names, SetId, Sets, Val};
 use super::meter::{self, Meter};
-use super::pod::{LabelsId, TolerationId};
-use super::selecting::{LabelIndex, LabelSet, Scope, Selecting};
+use super::selectors::{LabelIndex, LabelSet, Scope};
 use super::tally::Tally;
-use super::topology::{Counts, Filter, Group, GroupId, Kind};
+use super::topology::{Counts, Filter, Group, GroupKind};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Namespace, PodAffinityTerm, TopologySpreadConstraint};
 use whittle_api::{LabelSelector, SelectorRequirement, labels};
 
-/// What makes two constraints the same group.
+/// What identifies a group: equal constraints share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
-    kind: Kind,
+    kind: GroupKind,
     key: Key,
     scope: Scope,
     selector: Option<LabelSelector>,
     filter: Filter,
-    /// Only domains that these tolerations can reach.
+    /// Restricts the domains to those that these tolerations can reach.
     reach: Option<TolerationId>,
 }
 
@@ -76,7 +76,7 @@ impl Groups {
         }
         let honor_affinity = constraint.node_affinity_policy.as_deref() != Some("Ignore");
         let honor_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
-        let kind = Kind::Spread {
+        let kind = GroupKind::Spread {
             max_skew: i64::from(constraint.max_skew),
             min_domains: constraint.min_domains.and_then(|n| u32::try_from(n).ok()),
         };
@@ -90,10 +90,10 @@ impl Groups {
         })
     }
 
-    /// The group of an (anti-)affinity term; `reach` where some NodePool has taints.
+    /// The group of an affinity or anti-affinity term; `reach` if some NodePool has taints.
     pub(crate) fn term(
         &mut self,
-        kind: Kind,
+        kind: GroupKind,
         term: &PodAffinityTerm,
         namespace: &str,
         reach: Option<TolerationId>,
@@ -119,11 +119,11 @@ impl Groups {
         })
     }
 
-    /// Works out which label sets each group selects.
+    /// Determines which label sets each group selects.
     pub(crate) fn finish(&self, names: &Names, meter: &Meter) -> Vec<Group> {
         let selectors = self.identities.iter().filter_map(|identity| identity.selector.as_ref());
-        let asked = selectors.flat_map(|s| s.match_labels.keys().chain(s.match_expressions.iter().map(|e| &e.key)));
-        let index = LabelIndex::of(&self.label_sets, &asked.map(String::as_str).collect(), meter);
+        let keys = selectors.flat_map(|s| s.match_labels.keys().chain(s.match_expressions.iter().map(|e| &e.key)));
+        let index = LabelIndex::of(&self.label_sets, &keys.map(String::as_str).collect(), meter);
         let hostname = names.known_key(labels::HOSTNAME);
         let group = |identity: &Identity| Group {
             kind: identity.kind,
@@ -135,25 +135,25 @@ impl Groups {
         self.identities.iter().map(group).collect()
     }
 
-    /// All groups: ascending, but for those that repel, which stand by what they say. Which pod was read first then decides
-    /// nothing of what a refusal names, although a question about fewer pods knows other numbers.
+    /// All groups in ascending order, except that inverse anti-affinity groups are ordered by their content. The group that a
+    /// refusal names then does not depend on the order of reading, although a question about fewer pods has other numbers.
     pub(crate) fn sequence(&self, names: &Names) -> Vec<GroupId> {
         let count = u32::try_from(self.identities.len()).expect("fewer than 2^32 groups");
         let mut out: Vec<GroupId> = (0..count).map(GroupId).collect();
         out.sort_by_cached_key(|id| {
             let identity = &self.identities[id.0 as usize];
-            (identity.kind == Kind::Inverse).then(|| (names.key_name(identity.key), &identity.scope, &identity.selector))
+            (identity.kind == GroupKind::Inverse).then(|| (names.key_name(identity.key), &identity.scope, &identity.selector))
         });
         out
     }
 
-    /// The tolerations that limit a group's domains.
+    /// The tolerations that restrict a group's domains.
     pub(crate) fn reach(&self, id: GroupId) -> Option<TolerationId> {
         self.identities[id.0 as usize].reach
     }
 }
 
-/// Expressions in a fixed order, and equal ones once: they are compared as a set.
+/// Expressions in a fixed order without duplicates: selectors are compared as sets.
 fn canonical(mut selector: LabelSelector) -> LabelSelector {
     for expression in &mut selector.match_expressions {
         expression.values.sort();
@@ -166,13 +166,47 @@ fn canonical(mut selector: LabelSelector) -> LabelSelector {
     selector
 }
 
-/// A machine that exists, as far as counting goes.
+/// By label set, the groups that select it.
+#[derive(Debug, Default)]
+pub(crate) struct SelectingGroups(Vec<Selectors>);
+
+/// The groups that select one label set: those that count it in ascending order, those that repel it in the order of
+/// [`Groups::sequence`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selectors {
+    pub(crate) counting: Vec<GroupId>,
+    pub(crate) repelling: Vec<GroupId>,
+}
+
+impl SelectingGroups {
+    /// `sequence` contains each of the groups once.
+    pub(crate) fn of(groups: &[Group], sequence: &[GroupId]) -> Self {
+        let mut out: Vec<Selectors> = Vec::new();
+        for &id in sequence {
+            let group = &groups[id.0 as usize];
+            group.selects.each(|labels| {
+                if labels >= out.len() {
+                    out.resize(labels + 1, Selectors::default());
+                }
+                let by = &mut out[labels];
+                if group.kind == GroupKind::Inverse { &mut by.repelling } else { &mut by.counting }.push(id);
+            });
+        }
+        Self(out)
+    }
+
+    pub(crate) fn by(&self, labels: LabelsId) -> Option<&Selectors> {
+        self.0.get(labels.0 as usize)
+    }
+}
+
+/// An existing machine, as far as counting is concerned.
 #[derive(Clone, Debug)]
-pub(crate) struct Counted {
-    /// Its labels as requirements; `None` while no Node has joined.
+pub(crate) struct CountedMachine {
+    /// Its labels as requirements; `None` before its Node has joined.
     pub(crate) labels: Option<SetId>,
-    pub(crate) taints: super::pod::TaintsId,
-    /// Offered to the pass.
+    pub(crate) taints: TaintsId,
+    /// Whether the pass may place pods on it.
     pub(crate) offered: bool,
     /// Bound pods that count, by label set.
     pub(crate) pods: Vec<(LabelsId, u32)>,
@@ -180,52 +214,52 @@ pub(crate) struct Counted {
     pub(crate) repels: Vec<GroupId>,
 }
 
-/// Where the machines that exist stand in the groups: which of them count, and what domains they make known.
+/// How existing machines belong to the groups: which of them count, and which domains they provide.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct TopologyMembership {
     /// By machine: its labels as requirements.
     labels: Vec<Option<SetId>>,
-    /// By machine: whether it is offered to the pass.
+    /// By machine: whether the pass may place pods on it.
     offered: Vec<bool>,
     /// By group: position in `passing`.
     filter: Vec<usize>,
-    /// By filter: the machines that count under it.
+    /// By filter: the machines that it lets through.
     passing: Vec<Bits>,
-    /// By group: position in `known_by`; nothing for those by host.
+    /// By group: position in `providers`; `None` for groups by host.
     known: Vec<Option<usize>>,
-    /// How many machines make a domain known.
-    known_by: Vec<BTreeMap<Val, u32>>,
+    /// By domain: how many machines provide it.
+    providers: Vec<BTreeMap<Val, u32>>,
 }
 
-/// What a machine is to a group.
+/// How a group counts the pods of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum CountedIn {
     Host,
     Domain(Val),
 }
 
-/// A domain that NodePools could open is known whatever machines there are.
+/// A domain that NodePools could open exists whatever machines there are.
 const ALWAYS_KNOWN: u32 = u32::MAX / 2;
 
-impl Standing {
-    /// `reach` names the tolerations that limit a group's domains, `domains` those that NodePools could open for a key;
-    /// `passes` answers for a machine.
+impl TopologyMembership {
+    /// `reach` returns the tolerations that restrict a group's domains, `domains` those that NodePools could open for a key;
+    /// `passes` tells whether a filter lets a machine through.
     pub(crate) fn of(
         groups: &[Group],
-        machines: &[Counted],
+        machines: &[CountedMachine],
         sets: &Sets,
         reach: impl Fn(GroupId) -> Option<TolerationId>,
         domains: impl Fn(Key, Option<TolerationId>) -> Vec<Val>,
-        passes: impl Fn(&Filter, &Counted) -> bool,
+        passes: impl Fn(&Filter, &CountedMachine) -> bool,
     ) -> Self {
         let mut out = Self {
             labels: machines.iter().map(|machine| machine.labels).collect(),
             offered: machines.iter().map(|machine| machine.offered).collect(),
             ..Self::default()
         };
-        // Of many groups few differ in this.
+        // Many groups share few filters.
         let mut filters: Map<&Filter, usize> = Map::default();
-        let mut alike: Map<(Key, usize, Option<TolerationId>), usize> = Map::default();
+        let mut known_of: Map<(Key, usize, Option<TolerationId>), usize> = Map::default();
         for (g, group) in groups.iter().enumerate() {
             let filter = *filters.entry(&group.filter).or_insert_with(|| {
                 let mut passing = Bits::none(machines.len());
@@ -241,10 +275,10 @@ impl Standing {
                 continue;
             }
             let reach = reach(GroupId(u32::try_from(g).expect("fewer than 2^32 groups")));
-            let known = *alike.entry((group.key, filter, reach)).or_insert_with(|| {
+            let known = *known_of.entry((group.key, filter, reach)).or_insert_with(|| {
                 let known = out.known_domains(group.key, filter, sets, domains(group.key, reach));
-                out.known_by.push(known);
-                out.known_by.len() - 1
+                out.providers.push(known);
+                out.providers.len() - 1
             });
             out.known.push(Some(known));
         }
@@ -261,12 +295,12 @@ impl Standing {
         known
     }
 
-    /// What the cluster has in each group before anything is placed.
+    /// The counts of each group before anything is placed.
     pub(crate) fn count(
         &self,
         groups: &[Group],
-        machines: &[Counted],
-        selecting: &Selecting,
+        machines: &[CountedMachine],
+        selecting: &SelectingGroups,
         sets: &Sets,
         names: &Names,
         meter: &Meter,
@@ -276,16 +310,16 @@ impl Standing {
             empty.sort_by_key(|(val, _)| names.val_name(*val));
             empty
         };
-        let empty: Vec<Vec<(Val, u32)>> = self.known_by.iter().map(by_name).collect();
+        let empty: Vec<Vec<(Val, u32)>> = self.providers.iter().map(by_name).collect();
         let domains = |known: &Option<usize>| known.map(|at| empty[at].clone()).unwrap_or_default();
         let mut out: Vec<Counts> = self.known.iter().map(|known| Counts { domains: domains(known), hosts: Tally::default() }).collect();
         for (host, machine) in machines.iter().enumerate() {
             let mut add = |id: GroupId, by: u32| {
                 meter.spend(meter::SELECT);
                 let at = id.0 as usize;
-                match self.stand(at, &groups[at], host, sets) {
-                    Some(Stand::Host) => out[at].hosts.add(host, by),
-                    Some(Stand::Domain(val)) => out[at].add(val, by, names),
+                match self.counted_in(at, &groups[at], host, sets) {
+                    Some(CountedIn::Host) => out[at].hosts.add(host, by),
+                    Some(CountedIn::Domain(val)) => out[at].add(val, by, names),
                     None => {}
                 }
             };
@@ -301,21 +335,21 @@ impl Standing {
         sets.get(self.labels[host]?).get(&key)?.single().copied()
     }
 
-    /// What a machine is to a group; nothing when the group does not count it.
-    pub(crate) fn stand(&self, at: usize, group: &Group, host: usize, sets: &Sets) -> Option<Stand> {
+    /// How a group counts the pods of a machine; `None` if it does not.
+    pub(crate) fn counted_in(&self, at: usize, group: &Group, host: usize, sets: &Sets) -> Option<CountedIn> {
         self.labels[host]?;
         if !self.passing[self.filter[at]].has(host) {
             return None;
         }
         if group.by_host {
-            return Some(Stand::Host);
+            return Some(CountedIn::Host);
         }
-        self.domain(group.key, host, sets).map(Stand::Domain)
+        self.domain(group.key, host, sets).map(CountedIn::Domain)
     }
 
-    /// Whether no machine but `leaving` makes the domain known.
-    pub(crate) fn known_only_by(&self, at: usize, val: Val, leaving: u32) -> bool {
-        let known = self.known[at].and_then(|at| self.known_by[at].get(&val));
+    /// Whether no machine but `leaving` provides the domain.
+    pub(crate) fn provided_only_by(&self, at: usize, val: Val, leaving: u32) -> bool {
+        let known = self.known[at].and_then(|at| self.providers[at].get(&val));
         known.is_none_or(|known| *known <= leaving)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
-/// A look-up table. Its order never shows: it is not iterated.
+/// A look-up table. It is never iterated, so its order cannot influence a result.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
 /// Multiplicative mixing, as compilers use for their own tables; not for keys that an attacker chooses freely at scale.
@@ -18,7 +18,7 @@ impl Mix {
 
 impl Hasher for Mix {
     fn finish(&self) -> u64 {
-        // The upper bits are the mixed ones, and tables use the lower ones.
+        // The upper bits are mixed best, but tables use the lower ones.
         self.0.rotate_left(26)
     }
     fn write(&mut self, bytes: &[u8]) {
@@ -45,7 +45,7 @@ impl Hasher for Mix {
     }
 }
 
-/// A key that takes long to hash, with its hash: a table that grows asks for it again and again.
+/// A key that is expensive to hash, with its hash: a growing table needs it again and again.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Hashed<T> {
     hash: u64,

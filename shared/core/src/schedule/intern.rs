@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(pub(crate) u32);
 
-/// A label value, with its reading as an integer.
+/// A label value, with its interpretation as an integer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Val {
     pub(crate) id: u32,
@@ -51,29 +51,29 @@ pub(crate) type Vals = Allowed<Val>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SetId(pub(crate) u32);
 
-/// Numbered names.
+/// Keys and values with their numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Words {
+pub(crate) struct NameTable {
     keys: Vec<String>,
     key_of: Map<String, Key>,
     vals: Vec<String>,
     val_of: Map<String, Val>,
 }
 
-/// The names behind the numbers: those of a list of instance types, which are shared, and what comes on top.
+/// The names behind the numbers: those of a list of instance types, which are shared, and additional ones.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    base: Arc<Words>,
-    own: Words,
+    base: Arc<NameTable>,
+    own: NameTable,
 }
 
-/// What the numbers of some words are in other names.
-pub(crate) struct Renumber {
+/// The numbers of one name table in another.
+pub(crate) struct Renumbering {
     keys: Vec<Key>,
     vals: Vec<Val>,
 }
 
-impl Renumber {
+impl Renumbering {
     pub(crate) fn key(&self, key: Key) -> Key {
         self.keys[key.0 as usize]
     }
@@ -83,24 +83,24 @@ impl Renumber {
 }
 
 impl Names {
-    /// Names that know `base` by its own numbers.
-    pub(crate) fn based_on(base: &Arc<Words>) -> Self {
-        Self { base: Arc::clone(base), own: Words::default() }
+    /// Names that share `base` and its numbers.
+    pub(crate) fn based_on(base: &Arc<NameTable>) -> Self {
+        Self { base: Arc::clone(base), own: NameTable::default() }
     }
 
-    /// The names as the base of others. They must have no base themselves.
-    pub(crate) fn into_words(self) -> Words {
+    /// The name table, to be shared as the base of others. There must be no base yet.
+    pub(crate) fn into_table(self) -> NameTable {
         debug_assert!(self.base.keys.is_empty() && self.base.vals.is_empty(), "names on a base are no base");
         self.own
     }
 
-    /// Takes in all of `words`, and answers with their numbers here unless these are the same.
-    pub(crate) fn adopt(&mut self, words: &Arc<Words>) -> Option<Renumber> {
-        if Arc::ptr_eq(&self.base, words) || (self.base.keys == words.keys && self.base.vals == words.vals) {
+    /// Adds all names of `table` and returns their numbers here, or `None` if the numbers are the same.
+    pub(crate) fn adopt(&mut self, table: &Arc<NameTable>) -> Option<Renumbering> {
+        if Arc::ptr_eq(&self.base, table) || (self.base.keys == table.keys && self.base.vals == table.vals) {
             return None;
         }
-        let keys = words.keys.iter().map(|name| self.key(name)).collect();
-        Some(Renumber { keys, vals: words.vals.iter().map(|name| self.val(name)).collect() })
+        let keys = table.keys.iter().map(|name| self.key(name)).collect();
+        Some(Renumbering { keys, vals: table.vals.iter().map(|name| self.val(name)).collect() })
     }
 
     pub(crate) fn key(&mut self, name: &str) -> Key {
@@ -156,7 +156,7 @@ impl Names {
     }
 }
 
-/// All requirement sets met so far, each stored once.
+/// All requirement sets seen so far, each stored once.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
     sets: Vec<Set>,
@@ -180,17 +180,23 @@ impl Sets {
         &self.sets[id.0 as usize]
     }
 
-    /// `offered` narrowed by `asked`, or nothing when they cannot agree. `open` is for machines that are only asked for:
-    /// instance types define the keys for which `well_known` holds, and who asks for any value but some gets one (the claim
-    /// is given a label). The labels of a machine that exists stay what they are.
-    pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, open: bool, well_known: impl Fn(&Key) -> bool) -> Option<SetId> {
-        if let Some(known) = self.merged.get(&(offered, asked, open)) {
+    /// `offered` narrowed by `required`, or `None` if they are incompatible. `for_new_node`: instance types define the keys for
+    /// which `well_known` holds, and a `NotIn` requirement on any other key is satisfied by giving the claim such a label. The
+    /// labels of an existing node are fixed.
+    pub(crate) fn merge(
+        &mut self,
+        offered: SetId,
+        required: SetId,
+        for_new_node: bool,
+        well_known: impl Fn(&Key) -> bool,
+    ) -> Option<SetId> {
+        if let Some(known) = self.merged.get(&(offered, required, for_new_node)) {
             return *known;
         }
-        let (a, b) = (self.get(offered), self.get(asked));
-        let shuns = |key: &Key| b.get(key).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
-        let fine = a.compatible(b, |key| open && (well_known(key) || shuns(key))).is_ok();
-        let out = match (fine, open) {
+        let (a, b) = (self.get(offered), self.get(required));
+        let is_negated = |key: &Key| b.get(key).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
+        let compatible = a.compatible(b, |key| for_new_node && (well_known(key) || is_negated(key))).is_ok();
+        let out = match (compatible, for_new_node) {
             (false, _) => None,
             (true, false) => Some(offered),
             (true, true) => {
@@ -199,7 +205,7 @@ impl Sets {
                 Some(self.id(set))
             }
         };
-        self.merged.insert((offered, asked, open), out);
+        self.merged.insert((offered, required, for_new_node), out);
         out
     }
 

@@ -1,33 +1,23 @@
-//! NodePool limits: what a machine is charged with before it is known what it becomes, and which types it may keep.
+//! NodePool limits: what a claim is charged with before its instance type is known, and which types it may keep.
 //!
-//! The reference charges a NodeClaim with the largest type that it might become when it is opened, however small its
-//! pods are. Here a claim is charged with the largest of the few types that it has to keep; when all pods have their
-//! places, what the limits leave is spent on keeping more types. Whatever is launched, no limit is exceeded.
+//! Karpenter charges a NodeClaim with its largest possible type when it is opened, however small its pods are. Here a claim is
+//! charged with the largest of the few types that it has to keep; once all pods have places, what remains of the limits is
+//! spent on keeping more types. Whatever is launched, no limit is exceeded.
 
 use super::bits::Bits;
 use super::catalog::View;
 use super::hash::Map;
 use super::intern::SetId;
 use super::pools::min_values_met;
+use super::price_index::{DIMS, TypePriceIndex, amounts};
 use super::problem::Problem;
-use super::shop::{DIMS, Shop, amounts, may_be_spot};
 use super::state::State;
 use std::cmp::Ordering;
 
-/// A spot claim keeps this many types where its pods allow it: with fewer it is interrupted sooner.
-pub(crate) const GUARD: usize = 15;
-/// Another claim keeps this many, for the day on which one of them is sold out.
-const GUARD_ON_DEMAND: usize = 5;
-
-/// How many types a claim with these offerings should keep.
-pub(crate) fn kept_types(p: &Problem<'_>, catalog: usize, view: &View) -> usize {
-    if may_be_spot(&p.catalogs[catalog].kinds, &view.kinds) { GUARD } else { GUARD_ON_DEMAND }
-}
-
-/// The first of `types`, in their order, until there are `keep` of them and as many more as `minValues` asks for. Whatever
-/// gives up types of a claim does it here, so that no claim is left with fewer values than were settled.
-fn keep_first(p: &Problem<'_>, pool: usize, view: &View, types: impl Iterator<Item = usize>, keep: usize) -> Bits {
-    let catalog = &p.catalogs[p.pools[pool].catalog];
+/// The first of `types`, in their order, until there are `keep` of them and as many more as `minValues` requires. Everything
+/// that drops types of a claim goes through this function, so that a claim always keeps the distinct values that were settled.
+fn keep_first(problem: &Problem<'_>, pool: usize, view: &View, types: impl Iterator<Item = usize>, keep: usize) -> Bits {
+    let catalog = &problem.catalogs[problem.pools[pool].catalog];
     let mut out = Bits::none(catalog.len());
     for (n, t) in types.enumerate() {
         if n >= keep && min_values_met(catalog, view, &out) {
@@ -38,16 +28,16 @@ fn keep_first(p: &Problem<'_>, pool: usize, view: &View, types: impl Iterator<It
     out
 }
 
-/// The cheapest `keep` of `types`, and as many more as `minValues` asks for.
-fn cheapest(p: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Bits {
-    keep_first(p, pool, view, view.by_price(types), keep)
+/// The cheapest `keep` of `types`, and as many more as `minValues` requires.
+fn cheapest(problem: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Bits {
+    keep_first(problem, pool, view, view.by_price(types), keep)
 }
 
-/// Of `types` those that charge the NodePool's limits least, and as many of the next larger as `minValues` asks for.
-pub(crate) fn smallest(p: &Problem<'_>, pool: usize, view: &View, types: &Bits) -> Bits {
-    let catalog = &p.catalogs[p.pools[pool].catalog];
-    let limited = || p.pools[pool].limits.iter().enumerate().filter(|(_, limit)| limit.is_some()).map(|(d, _)| d);
-    let by_size = |a: usize, b: usize| limited().map(|d| catalog.capacity[a][d].cmp(&catalog.capacity[b][d])).find(|o| o.is_ne());
+/// Those of `types` that charge the NodePool's limits least, and as many of the next larger as `minValues` requires.
+pub(crate) fn smallest(problem: &Problem<'_>, pool: usize, view: &View, types: &Bits) -> Bits {
+    let catalog = &problem.catalogs[problem.pools[pool].catalog];
+    let limited = || problem.pools[pool].limits.iter().enumerate().filter(|(_, limit)| limit.is_some()).map(|(dim, _)| dim);
+    let by_size = |a: usize, b: usize| limited().map(|dim| catalog.capacity[a][dim].cmp(&catalog.capacity[b][dim])).find(|o| o.is_ne());
     let by_size = |a: &usize, b: &usize| by_size(*a, *b).unwrap_or(Ordering::Equal);
     let Some(least) = types.iter().min_by(by_size) else { return types.clone() };
     let (mut order, larger): (Vec<usize>, Vec<usize>) = types.iter().partition(|t| by_size(t, &least).is_eq());
@@ -57,30 +47,50 @@ pub(crate) fn smallest(p: &Problem<'_>, pool: usize, view: &View, types: &Bits) 
         order.extend(larger);
         order[from..].sort_by(by_size);
     }
-    keep_first(p, pool, view, order.into_iter(), keep)
+    keep_first(problem, pool, view, order.into_iter(), keep)
 }
 
-/// By dimension, what a claim with `types` is charged with when it keeps `keep` of them; empty without limits.
-pub(crate) fn charge(p: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Vec<i64> {
-    if !p.pools[pool].is_limited() {
+/// By dimension: what a claim with `types` is charged with when it keeps `keep` of them; empty without limits.
+pub(crate) fn charge(problem: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Vec<i64> {
+    if !problem.pools[pool].is_limited() {
         return Vec::new();
     }
-    let catalog = &p.catalogs[p.pools[pool].catalog];
-    let kept = cheapest(p, pool, view, types, keep);
-    p.pools[pool].limits.iter().enumerate().map(|(d, limit)| if limit.is_some() { catalog.largest(d, &kept) } else { 0 }).collect()
+    let catalog = &problem.catalogs[problem.pools[pool].catalog];
+    let kept = cheapest(problem, pool, view, types, keep);
+    problem.pools[pool]
+        .limits
+        .iter()
+        .enumerate()
+        .map(|(dim, limit)| if limit.is_some() { catalog.largest(dim, &kept) } else { 0 })
+        .collect()
+}
+
+/// Types of a NodePool that its limits still allow; `None` if no more machines are allowed.
+pub(crate) fn allowed_types(problem: &Problem<'_>, state: &State, pool: usize) -> Option<Bits> {
+    if state.node_limits[pool].is_some_and(|left| left < 1000) {
+        return None;
+    }
+    let mut types = problem.pools[pool].types.clone();
+    let catalog = &problem.catalogs[problem.pools[pool].catalog];
+    for (dim, left) in state.limits[pool].iter().enumerate() {
+        if let Some(left) = left {
+            catalog.keep_no_larger(dim, *left, &mut types);
+        }
+    }
+    (!types.is_empty()).then_some(types)
 }
 
 impl State {
-    /// Charges all claims anew with `keep` types each. Says whether that is within the limits; if not, nothing changes.
-    pub(crate) fn charge_all(&mut self, p: &mut Problem<'_>, keep: usize) -> bool {
+    /// Charges all claims again with `keep` types each. Returns whether that is within the limits; if not, nothing changes.
+    pub(crate) fn charge_all(&mut self, problem: &mut Problem<'_>, keep: usize) -> bool {
         let mut known: Map<(usize, SetId, Bits), Vec<i64>> = Map::default();
         let mut charges = Vec::with_capacity(self.claims.len());
-        let mut left: Vec<Vec<Option<i64>>> = p.pools.iter().map(|pool| pool.limits.clone()).collect();
+        let mut left: Vec<Vec<Option<i64>>> = problem.pools.iter().map(|pool| pool.limits.clone()).collect();
         for claim in &self.claims {
-            let view = p.view(p.pools[claim.pool].catalog, claim.set);
+            let view = problem.view(problem.pools[claim.pool].catalog, claim.set);
             let charged = known
                 .entry((claim.pool, claim.set, claim.types.clone()))
-                .or_insert_with(|| charge(p, claim.pool, &view, &claim.types, keep))
+                .or_insert_with(|| charge(problem, claim.pool, &view, &claim.types, keep))
                 .clone();
             for (left, more) in left[claim.pool].iter_mut().zip(&charged) {
                 *left = left.map(|n| n.saturating_sub(*more));
@@ -95,44 +105,44 @@ impl State {
         true
     }
 
-    /// Charges a claim with what it is now, instead of what it was.
-    pub(crate) fn recharge(&mut self, p: &mut Problem<'_>, at: usize, keep: usize) {
+    /// Charges a claim with what it is now.
+    pub(crate) fn recharge(&mut self, problem: &mut Problem<'_>, at: usize, keep: usize) {
         let claim = &self.claims[at];
-        if !p.pools[claim.pool].is_limited() {
+        if !problem.pools[claim.pool].is_limited() {
             return;
         }
-        let view = p.view(p.pools[claim.pool].catalog, claim.set);
-        let charged = charge(p, claim.pool, &view, &claim.types, keep);
+        let view = problem.view(problem.pools[claim.pool].catalog, claim.set);
+        let charged = charge(problem, claim.pool, &view, &claim.types, keep);
         let claim = &mut self.claims[at];
-        for (d, left) in self.limits[claim.pool].iter_mut().enumerate() {
-            let before = claim.charged.get(d).copied().unwrap_or(0);
-            *left = left.map(|n| n.saturating_add(before).saturating_sub(charged[d]));
+        for (dim, left) in self.limits[claim.pool].iter_mut().enumerate() {
+            let before = claim.charged.get(dim).copied().unwrap_or(0);
+            *left = left.map(|n| n.saturating_add(before).saturating_sub(charged[dim]));
         }
         claim.charged = charged;
     }
 
-    /// The types that an open claim may still become under its NodePool's limits; nothing where they rule none out.
-    pub(crate) fn affordable(&self, p: &Problem<'_>, at: usize) -> Option<Bits> {
+    /// The types that an open claim may still become under its NodePool's limits; `None` if the limits rule none out.
+    pub(crate) fn types_within_limits(&self, problem: &Problem<'_>, at: usize) -> Option<Bits> {
         let claim = &self.claims[at];
-        let catalog = &p.catalogs[p.pools[claim.pool].catalog];
+        let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
         let mut out: Option<Bits> = None;
-        for (d, left) in self.limits[claim.pool].iter().enumerate() {
+        for (dim, left) in self.limits[claim.pool].iter().enumerate() {
             let Some(left) = left else { continue };
-            let most = left.saturating_add(claim.charged.get(d).copied().unwrap_or(0));
-            if most < catalog.top(d) {
-                catalog.keep_no_larger(d, most, out.get_or_insert_with(|| claim.types.clone()));
+            let most = left.saturating_add(claim.charged.get(dim).copied().unwrap_or(0));
+            if most < catalog.largest_of_all(dim) {
+                catalog.keep_no_larger(dim, most, out.get_or_insert_with(|| claim.types.clone()));
             }
         }
         out
     }
 
-    /// Replaces charges of `before` by `after` if the pool's limits allow it.
-    pub(crate) fn afford(&mut self, pool: usize, before: &[i64], after: &[i64]) -> bool {
-        let of = |list: &[i64], d: usize| list.get(d).copied().unwrap_or(0);
+    /// Replaces the charges `before` by `after` if the NodePool's limits allow it.
+    pub(crate) fn swap_charges(&mut self, pool: usize, before: &[i64], after: &[i64]) -> bool {
+        let of = |list: &[i64], dim: usize| list.get(dim).copied().unwrap_or(0);
         let left = &mut self.limits[pool];
-        let after_all = |(d, left): (usize, &Option<i64>)| left.map(|n| n.saturating_add(of(before, d)).saturating_sub(of(after, d)));
+        let after_all = |(dim, left): (usize, &Option<i64>)| left.map(|n| n.saturating_add(of(before, dim)).saturating_sub(of(after, dim)));
         let new: Vec<Option<i64>> = left.iter().enumerate().map(after_all).collect();
-        // What is over its limit already may stay as it is.
+        // What exceeds its limit already may remain as it is.
         let fine = new.iter().zip(left.iter()).all(|(new, old)| new.is_none_or(|n| n >= 0 || Some(n) >= *old));
         if fine {
             *left = new;
@@ -140,54 +150,55 @@ impl State {
         fine
     }
 
-    /// Lets claims become again whatever has room for their pods, if one type each is within the limits then.
-    pub(crate) fn widen(&mut self, p: &mut Problem<'_>) {
-        if p.dims.len() > DIMS {
+    /// Lets claims keep all types with room for their pods again, if one type each is within the limits then.
+    pub(crate) fn widen_types(&mut self, problem: &mut Problem<'_>) {
+        if problem.dims.len() > DIMS {
             return;
         }
-        let mut shops: Map<(usize, SetId), Shop<DIMS>> = Map::default();
+        let mut price_indexes: Map<(usize, SetId), TypePriceIndex<DIMS>> = Map::default();
         let mut before: Vec<(usize, Bits)> = Vec::new();
         for (at, claim) in self.claims.iter_mut().enumerate() {
-            let fixed = !claim.held.is_empty() || !claim.ports.is_empty() || claim.relaxed;
-            if p.pools[claim.pool].is_limited() && !fixed {
-                let shop = shops.entry((claim.pool, claim.set)).or_insert_with(|| Shop::open(p, claim.pool, claim.set));
-                let types = shop.types(&amounts(&claim.requests));
+            let fixed = !claim.reservations.is_empty() || !claim.ports.is_empty() || claim.relaxed;
+            if problem.pools[claim.pool].is_limited() && !fixed {
+                let price_index =
+                    price_indexes.entry((claim.pool, claim.set)).or_insert_with(|| TypePriceIndex::open(problem, claim.pool, claim.set));
+                let types = price_index.types(&amounts(&claim.requests));
                 before.push((at, std::mem::replace(&mut claim.types, types)));
             }
         }
-        if !self.charge_all(p, 1) {
+        if !self.charge_all(problem, 1) {
             before.into_iter().for_each(|(at, types)| self.claims[at].types = types);
         }
     }
 
-    /// Gives up types, the dearest first, where all together could exceed a limit: each claim of a NodePool keeps equally
-    /// many, as many as the limits allow. Says whether they are within the limits then.
+    /// Drops types, the most expensive first, where all claims together could exceed a limit: each claim of a NodePool keeps
+    /// equally many, as many as the limits allow. Returns whether they are within the limits then.
     #[must_use]
-    pub(crate) fn keep_within_limits(&mut self, p: &mut Problem<'_>) -> bool {
+    pub(crate) fn keep_within_limits(&mut self, problem: &mut Problem<'_>) -> bool {
         let mut within = true;
-        for pool in (0..p.pools.len()).filter(|pool| p.pools[*pool].is_limited()).collect::<Vec<_>>() {
-            let mut alike: Vec<((SetId, Bits), i128)> = Vec::new();
+        for pool in (0..problem.pools.len()).filter(|pool| problem.pools[*pool].is_limited()).collect::<Vec<_>>() {
+            let mut distinct: Vec<((SetId, Bits), i128)> = Vec::new();
             let mut at: Map<(SetId, Bits), usize> = Map::default();
             for claim in self.claims.iter().filter(|c| c.pool == pool) {
                 let key = (claim.set, claim.types.clone());
                 let n = *at.entry(key.clone()).or_insert_with(|| {
-                    alike.push((key, 0));
-                    alike.len() - 1
+                    distinct.push((key, 0));
+                    distinct.len() - 1
                 });
-                alike[n].1 += 1;
+                distinct[n].1 += 1;
             }
             let mut fits = |keep: usize| {
-                let mut left: Vec<Option<i128>> = p.pools[pool].limits.iter().map(|l| l.map(i128::from)).collect();
-                for ((set, types), count) in &alike {
-                    let view = p.view(p.pools[pool].catalog, *set);
-                    let charge = charge(p, pool, &view, types, keep);
+                let mut left: Vec<Option<i128>> = problem.pools[pool].limits.iter().map(|l| l.map(i128::from)).collect();
+                for ((set, types), count) in &distinct {
+                    let view = problem.view(problem.pools[pool].catalog, *set);
+                    let charge = charge(problem, pool, &view, types, keep);
                     for (left, more) in left.iter_mut().zip(charge) {
                         *left = left.map(|n| n - i128::from(more) * count);
                     }
                 }
                 left.iter().flatten().all(|n| *n >= 0)
             };
-            let most = alike.iter().map(|((_, types), _)| types.count()).max().unwrap_or(0);
+            let most = distinct.iter().map(|((_, types), _)| types.count()).max().unwrap_or(0);
             if most == 0 || fits(most) {
                 continue;
             }
@@ -198,26 +209,26 @@ impl State {
             }
             within &= low > 1 || fits(low);
             for claim in self.claims.iter_mut().filter(|c| c.pool == pool) {
-                let view = p.view(p.pools[pool].catalog, claim.set);
-                claim.types = cheapest(p, pool, &view, &claim.types, low);
+                let view = problem.view(problem.pools[pool].catalog, claim.set);
+                claim.types = cheapest(problem, pool, &view, &claim.types, low);
             }
         }
         within
     }
 
-    /// Whether every claim could still be launched as it says: with the distinct values that `minValues` demand, and from the
+    /// Whether every claim can still be launched as stated: with the distinct values that `minValues` requires, and from the
     /// reservations that it holds.
-    pub(crate) fn keeps_its_word(&self, p: &mut Problem<'_>) -> bool {
+    pub(crate) fn is_launchable(&self, problem: &mut Problem<'_>) -> bool {
         let mut known: Map<(usize, SetId, &Bits), bool> = Map::default();
         self.claims.iter().all(|claim| {
-            let at = p.pools[claim.pool].catalog;
-            let view = p.view(at, claim.set);
-            let catalog = &p.catalogs[at];
-            let mut reserved = catalog.kinds.iter().filter(|kind| kind.reservation.is_some_and(|id| claim.held.contains(&id)));
-            let held = claim.held.is_empty() || reserved.any(|kind| kind.available.meets(&claim.types));
+            let at = problem.pools[claim.pool].catalog;
+            let view = problem.view(at, claim.set);
+            let catalog = &problem.catalogs[at];
+            let mut reserved = catalog.kinds.iter().filter(|kind| kind.reservation.is_some_and(|id| claim.reservations.contains(&id)));
+            let reservable = claim.reservations.is_empty() || reserved.any(|kind| kind.available.intersects(&claim.types));
             let mut varied = || min_values_met(catalog, &view, &claim.types);
             let varied = view.min_values.is_empty() || *known.entry((at, claim.set, &claim.types)).or_insert_with(&mut varied);
-            held && varied && !claim.types.is_empty()
+            reservable && varied && !claim.types.is_empty()
         })
     }
 }

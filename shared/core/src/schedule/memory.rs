@@ -1,10 +1,12 @@
-//! What earlier passes found out: pods without a place, and the world that left them without. As long as nothing has
-//! changed that could find them one, they are not evaluated again.
+//! What earlier passes found out: the pods that they could not place, and the state of the cluster at the time. While nothing
+//! has changed that could help such a pod, it is not evaluated again.
 //!
-//! Only changes for the better count: a node that fills up gives nobody a place. What a pod asks of other pods, and what
-//! these leave of a limit, changes with every pod, so such pods are also held against the pods there are.
+//! Only improvements count: a node that fills up helps no pod. What a pod requires of other pods, and how much of a limit they
+//! leave, changes with every pod, so such pods are also compared with the pods of the cluster.
 
-use super::{Cause, Input, Options, Plan, Reason};
+use super::input::{Input, Options, Settled};
+use super::plan::Plan;
+use super::reason::{Cause, Reason};
 use crate::pods;
 use crate::state::StateNode;
 use serde::{Deserialize, Serialize};
@@ -15,61 +17,54 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Pod;
 use whittle_api::{ClusterObjects, conditions};
 
-/// More nodes than this are remembered as one number: any change on any of them then counts.
+/// Above this number, all nodes are remembered as one hash: a change of any node then counts.
 const NODES_MAX: usize = 1000;
-/// More pods than this are not remembered; the others are evaluated every time.
+/// Pods beyond this number are not remembered but evaluated every time.
 const PODS_MAX: usize = 2000;
-/// More different reasons than this are not remembered.
-const SAID_MAX: usize = 100;
-/// Longer texts are cut.
+/// Reasons beyond this number are not remembered.
+const REASONS_MAX: usize = 100;
+/// Longer messages are truncated.
 const MESSAGE_MAX: usize = 600;
 
-/// The memory of one cluster. It may be lost at any time: the next pass is then only longer.
+/// The memory of one cluster. It may be lost at any time: the next pass then only takes longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// Of everything that is neither a node nor a pod.
+    /// Hash of everything except nodes and pods.
     general: u64,
-    /// Of all pods, as other pods' wishes see them.
+    /// Hash of all pods, as far as the constraints of other pods see them.
     neighbours: u64,
-    /// By node; empty where there are too many.
-    rooms: BTreeMap<String, Room>,
-    /// Of all nodes, where there are too many for `rooms`.
+    /// By node; empty with more than `NODES_MAX` nodes.
+    rooms: BTreeMap<String, NodeRoom>,
+    /// Hash of all nodes, where `rooms` is empty.
     nodes: u64,
-    /// What was said, each once: many pods have few reasons.
-    said: Vec<Said>,
+    /// The distinct reasons: many pods share few of them.
+    #[serde(rename = "said")]
+    reasons: Vec<StoredReason>,
     /// By uid.
-    pods: BTreeMap<String, Known>,
+    pods: BTreeMap<String, StoredPod>,
 }
 
-/// A reason: category and text.
+/// A reason: category and message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Said(String, String);
+struct StoredReason(String, String);
 
-/// Of a pod that had no place: a hash of all that scheduling sees of it, whether its place depends on other pods, and
-/// what was said, as a position.
+/// A pod that had no place: a hash of everything that scheduling sees of it, whether its placement depends on other pods, and
+/// the position of its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Known(u64, bool, usize);
+struct StoredPod(u64, bool, usize);
 
-/// What a node has left.
+/// The free capacity of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-struct Room {
-    /// Of labels, taints and capacity.
-    is: u64,
-    /// Milli amounts that are free, by resource.
+struct NodeRoom {
+    /// Hash of labels, taints and capacity.
+    #[serde(rename = "is")]
+    identity: u64,
+    /// Free amounts in milli-units, by resource.
     free: BTreeMap<String, i64>,
-    /// Of host ports and volumes in use.
+    /// Hashes of the host ports and volumes in use.
     used: BTreeSet<u64>,
-}
-
-/// A pod that had no place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settled {
-    /// As of [`Reason::category`].
-    pub category: String,
-    /// The reason's text.
-    pub message: String,
 }
 
 /// A hash that is the same in every process and version.
@@ -97,7 +92,7 @@ impl Hash {
 }
 
 impl Memory {
-    /// The pods of `input` that an earlier pass left without a place and that nothing since could have helped, for
+    /// The pods of `input` that an earlier pass could not place and that no change since could have helped, for
     /// [`Options::settled`].
     #[must_use]
     pub fn settled(&self, input: &Input<'_>, options: &Options) -> BTreeMap<String, Settled> {
@@ -106,37 +101,37 @@ impl Memory {
         }
         let neighbours = self.neighbours == neighbours(input);
         let still = |pod: &&Pod| {
-            let Known(then, social, said) = *self.pods.get(&pod.metadata.uid)?;
-            let Said(category, message) = self.said.get(said)?.clone();
-            (then == look(pod) && (neighbours || !social)).then(|| (pod.metadata.uid.clone(), Settled { category, message }))
+            let StoredPod(then, depends_on_others, reason) = *self.pods.get(&pod.metadata.uid)?;
+            let StoredReason(category, message) = self.reasons.get(reason)?.clone();
+            (then == pod_hash(pod) && (neighbours || !depends_on_others)).then(|| (pod.metadata.uid.clone(), Settled { category, message }))
         };
         input.objects.pods.iter().filter(|pod| pods::is_provisionable(pod)).filter_map(|pod| still(&pod)).collect()
     }
 
-    /// What to remember after a pass: `plan` is what [`super::solve`] made of `input`.
+    /// What to remember after a pass, where `plan` is the result of [`super::solve()`] for `input`.
     #[must_use]
     pub fn after(input: &Input<'_>, options: &Options, plan: &Plan) -> Self {
         let by_uid: BTreeMap<&str, &Pod> = input.objects.pods.iter().map(|pod| (pod.metadata.uid.as_str(), pod)).collect();
-        let mut said: Vec<Said> = Vec::new();
-        let mut pods: BTreeMap<String, Known> = BTreeMap::new();
-        for left in plan.left_out.iter().filter(|left| lasting(&left.reason)).take(PODS_MAX) {
+        let mut reasons: Vec<StoredReason> = Vec::new();
+        let mut pods: BTreeMap<String, StoredPod> = BTreeMap::new();
+        for left in plan.left_out.iter().filter(|left| is_lasting(&left.reason)).take(PODS_MAX) {
             let Some(pod) = by_uid.get(left.pod.uid.as_str()) else { continue };
             let mut message = left.reason.to_string();
-            // What is left of a limit depends on what other pods needed of it in the same pass. All reasons of that kind say
-            // so; of one that was cut when it was kept it is not known.
+            // What remains of a limit depends on what other pods of the same pass used. Every reason of that kind mentions the
+            // limit; of a truncated message it is unknown.
             let shares = message.contains("limit") || message.ends_with('…');
             if let Some((end, _)) = message.char_indices().nth(MESSAGE_MAX) {
                 message.truncate(end);
                 message.push('…');
             }
-            let reason = Said(left.reason.category().to_owned(), message);
-            let at = said.iter().position(|known| *known == reason).unwrap_or_else(|| {
-                said.push(reason);
-                said.len() - 1
+            let reason = StoredReason(left.reason.category().to_owned(), message);
+            let at = reasons.iter().position(|known| *known == reason).unwrap_or_else(|| {
+                reasons.push(reason);
+                reasons.len() - 1
             });
-            let social = is_social(pod) || shares || !options.default_spread.is_empty();
-            pods.insert(left.pod.uid.clone(), Known(look(pod), social, at));
-            if said.len() >= SAID_MAX {
+            let depends_on_others = depends_on_other_pods(pod) || shares || !options.default_spread.is_empty();
+            pods.insert(left.pod.uid.clone(), StoredPod(pod_hash(pod), depends_on_others, at));
+            if reasons.len() >= REASONS_MAX {
                 break;
             }
         }
@@ -148,10 +143,10 @@ impl Memory {
         } else {
             (input.nodes.iter().map(|node| (node.name().to_owned(), room(input, node))).collect(), 0)
         };
-        Self { general: general(input, options), neighbours: neighbours(input), rooms, nodes, said, pods }
+        Self { general: general(input, options), neighbours: neighbours(input), rooms, nodes, reasons, pods }
     }
 
-    /// Whether some node offers more than it did, or one is gone (which gives limits and domains back).
+    /// Whether some node has more free capacity than before, or a node was removed, which frees limits and domains.
     fn has_more_room(&self, input: &Input<'_>) -> bool {
         if input.nodes.len() > NODES_MAX || self.rooms.is_empty() {
             return self.nodes != if input.nodes.is_empty() { 0 } else { all_nodes(input) };
@@ -164,40 +159,44 @@ impl Memory {
             let Some(then) = self.rooms.get(node.name()) else { return true };
             let now = room(input, node);
             let grown = now.free.iter().any(|(name, amount)| *amount > then.free.get(name).copied().unwrap_or(0));
-            now.is != then.is || grown || !then.used.is_subset(&now.used)
+            now.identity != then.identity || grown || !then.used.is_subset(&now.used)
         })
     }
 }
 
-/// Reasons that hold until something changes; others are gone with the pass.
-fn lasting(reason: &Reason) -> bool {
-    let passed = matches!(reason, Reason::Pools(said) if said.iter().any(|says| matches!(says.cause, Cause::TurnPassed)));
+/// Whether a reason holds until something changes; the others end with the pass.
+fn is_lasting(reason: &Reason) -> bool {
+    let passed = matches!(reason, Reason::Pools(rejections) if rejections.iter().any(|rejection| matches!(rejection.cause, Cause::TransientDuringPass)));
     !passed
         && !matches!(
             reason,
-            Reason::Reserved(_) | Reason::OutOfBudget | Reason::Doubtful(_) | Reason::Truncated { .. } | Reason::Uninitialized { .. }
+            Reason::Reserved(_)
+                | Reason::OutOfBudget
+                | Reason::RejectedByChecker(_)
+                | Reason::Truncated { .. }
+                | Reason::Uninitialized { .. }
         )
 }
 
-/// Everything that scheduling sees of a pod.
-fn look(pod: &Pod) -> u64 {
+/// A hash of everything that scheduling sees of a pod.
+fn pod_hash(pod: &Pod) -> u64 {
     let mut hash = Hash::new();
     hash.text(&pod.metadata.namespace).object(&pod.metadata.labels).object(&pod.metadata.owner_references).object(&pod.spec);
     hash.object(&pod.status.container_statuses);
     hash.0
 }
 
-fn is_social(pod: &Pod) -> bool {
+fn depends_on_other_pods(pod: &Pod) -> bool {
     let affinity = pod.spec.affinity.as_ref();
     !pod.spec.topology_spread_constraints.is_empty() || affinity.is_some_and(|a| a.pod_affinity.is_some() || a.pod_anti_affinity.is_some())
 }
 
-/// All pods as others' wishes see them: labels and whereabouts.
+/// A hash of all pods as the constraints of others see them: labels and location.
 fn neighbours(input: &Input<'_>) -> u64 {
     let of = |pod: &Pod| {
         let mut hash = Hash::new();
-        let going = pod.metadata.is_deleting() || pod.is_terminal();
-        hash.text(&pod.metadata.uid).text(&pod.spec.node_name).number(u64::from(going)).object(&pod.metadata.labels);
+        let leaving = pod.metadata.is_deleting() || pod.is_terminal();
+        hash.text(&pod.metadata.uid).text(&pod.spec.node_name).number(u64::from(leaving)).object(&pod.metadata.labels);
         hash.0
     };
     // The order of the pods does not matter.
@@ -254,7 +253,7 @@ fn sorted<T>(list: &[T], key: impl Fn(&T) -> String) -> Vec<&T> {
     out
 }
 
-/// What can be bought: types with their room, offerings with price, stock and free reservations.
+/// A hash of what can be bought: types with their capacity, offerings with price, availability and free reservations.
 fn catalog(types: &[InstanceType]) -> u64 {
     let mut hash = Hash::new();
     for t in types {
@@ -270,10 +269,10 @@ fn catalog(types: &[InstanceType]) -> u64 {
     hash.0
 }
 
-fn room(input: &Input<'_>, node: &StateNode) -> Room {
-    let mut is = Hash::new();
-    is.object(node.labels()).object(&node.simulated_taints()).object(&node.capacity());
-    is.number(u64::from(node.marked_for_deletion)).number(u64::from(node.initialized()));
+fn room(input: &Input<'_>, node: &StateNode) -> NodeRoom {
+    let mut identity = Hash::new();
+    identity.object(node.labels()).object(&node.simulated_taints()).object(&node.capacity());
+    identity.number(u64::from(node.marked_for_deletion)).number(u64::from(node.initialized()));
     let mut free = node.allocatable();
     let mut used = BTreeSet::new();
     for pod in node.pods.iter().map(|at| &input.objects.pods[*at]) {
@@ -289,7 +288,7 @@ fn room(input: &Input<'_>, node: &StateNode) -> Room {
             used.insert(Hash::new().text(&pod.metadata.namespace).text(claim).0);
         }
     }
-    Room { is: is.0, free: free.iter().map(|(name, amount)| (name.to_owned(), amount.milli())).collect(), used }
+    NodeRoom { identity: identity.0, free: free.iter().map(|(name, amount)| (name.to_owned(), amount.milli())).collect(), used }
 }
 
 fn all_nodes(input: &Input<'_>) -> u64 {

@@ -1,209 +1,83 @@
-//! Where pending pods go: onto what exists, onto machines to ask for, or nowhere, with reasons.
+//! Where pending pods go: onto nodes that exist, onto new NodeClaims, or nowhere, with the reasons.
+//!
+//! The groups below are in the order of reading: what comes in and what goes out, the problem in the solver's own terms,
+//! placing one pod, packing all of them, explaining the result. No two modules use each other, directly or through others.
 
-mod aim;
-mod assortment;
-mod bits;
-mod bound;
-mod catalog;
-mod company;
-mod defaults;
-mod explain;
-mod finish;
-mod fit;
-mod forms;
-mod groups;
-mod hash;
-mod intake;
-mod intern;
-mod limits;
-mod machines;
-mod memory;
-mod meter;
-mod objective;
-mod order;
-mod packing;
-mod place;
-mod plan;
-mod pod;
-mod pools;
-mod prepared;
-mod problem;
-mod reason;
-mod repack;
-mod selecting;
-mod shop;
-mod state;
-mod stock;
-mod tally;
+// What comes in, what goes out, and what is remembered.
+mod input; // the snapshot of the cluster, and the settings
+mod memory; // which pods need not be evaluated again
+mod objective; // what a machine costs on top of its price
+mod plan; // the answer
+mod reason; // why a pod has no place, as data
+
+// Building blocks.
+mod bits; // sets of small numbers
+mod hash; // hash tables that are never iterated
+mod ids; // numbers of what is interned
+mod intern; // label keys, values and requirement sets as numbers
+mod meter; // work units, for budgets
+mod order; // Karpenter's order of equals
+mod taints; // tolerations and taints as numbers
+mod tally; // pods of a group by machine
+
+// Instance types.
+mod catalog; // a list of types in the numbers of one problem
+mod catalog_index; // what follows from a list of types alone
+mod instance_types; // the types that a NodePool can buy
+
+// The problem: everything interned, equal pods joined, counts taken.
+mod assemble; // builds it
+mod builder; // what is collected meanwhile
+mod defaults; // cluster-default spread constraints
+mod groups; // collects the topology groups
+mod machines; // nodes that exist
+mod pod; // pods as classes, and the relaxations of a class
+mod pod_classes; // from pods to classes
+mod pools; // NodePools as templates
+mod problem; // what a solve works on
+mod relaxation; // which preference is dropped next
+mod selectors; // which label sets a selector selects
+mod topology; // spread, affinity and anti-affinity
+
+// Placing pods.
+mod aim; // the type that a machine is filled up to
+mod cheapest_fit; // the machine whose price grows least
+mod first_fit; // Karpenter's first fit decreasing
+mod fit; // whether a pod fits a machine
+mod limits; // what NodePool limits allow
+mod packing_run; // one run over the queue
+mod price_index; // the cheapest type with room for given requests
+mod state; // what has been decided so far
+
+// Packing all pods, and improving on it.
+mod affinity_check; // required affinity where all pods have ended up
+mod bound; // what no plan can cost less than
+mod packing; // several packings compete
+mod refill; // fills a few machines again
+mod repack; // pods move between new machines
+
+// The result.
+mod explain; // why a pod has no place
+mod finish; // from decisions to the plan
+
+// Entry points.
+mod preferences; // what soft preferences add to the price
+mod prepared; // many simulations of one moment
+mod solve; // from the input to the plan
+
 #[cfg(test)]
 mod tests;
-mod thrift;
-mod topology;
-mod wishes;
-mod yard;
 
 pub(crate) use order::with_ties;
 pub(crate) use prepared::Prepared;
 
-pub use assortment::Assortment;
-pub use memory::{Memory, Settled};
+pub use input::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, ReservedMode, Settled, Simulation};
+pub use instance_types::InstanceTypes;
+pub use memory::Memory;
 pub use objective::machine_cost_fault;
-pub use plan::{Besides, Cursor, LeftOut, NewClaim, Placement, Plan, PodRef, TypeNames};
-pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolSays, PortTaken, Reason, RuledOut};
+pub use plan::{Cursor, LeftOut, MachineCosts, NewClaim, Placement, Plan, PodRef, TypeNames};
+pub use preferences::{PreferenceCost, preference_cost};
+pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolRejection, PortTaken, Reason, RuledOut};
+pub use solve::solve;
 pub use whittle_api::k8s::Workloads;
 pub use whittle_api::objective::{MACHINE_COST, Objective};
-pub use wishes::{WishCost, price_of_wishes};
-
-use crate::state::StateNode;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use whittle_api::ClusterObjects;
-use whittle_api::k8s::{Pod, TopologySpreadConstraint};
-use whittle_units::{Price, Timestamp};
-
-/// All that one decision sees. Borrowed: a consolidation pass asks many questions of one snapshot.
-#[derive(Clone, Copy, Debug)]
-pub struct Input<'a> {
-    pub now: Timestamp,
-    /// NodePools, pods, daemon sets, volumes and the rest, in any order.
-    pub objects: &'a ClusterObjects,
-    /// All machines, as [`crate::state::ClusterState::of`] joins them; their pods are positions in `objects.pods`.
-    pub nodes: &'a [StateNode],
-    /// What each NodePool can buy; a NodePool that is missing or has nothing is skipped.
-    pub catalog: &'a BTreeMap<String, Arc<Assortment>>,
-    /// Pretend pods of capacity buffers; see [`crate::pods::virtual_pods`].
-    pub virtual_pods: &'a [Pod],
-    /// Services and workload selectors, for cluster-default spread; may stay empty when there are no defaults.
-    pub workloads: &'a Workloads,
-}
-
-/// Whether soft wishes count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PreferencePolicy {
-    /// Treated as requirements until they cannot be met.
-    Respect,
-    Ignore,
-}
-
-/// What happens when `minValues` cannot be met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MinValuesPolicy {
-    Strict,
-    /// Lowered to what there is.
-    BestEffort,
-}
-
-/// Which packings compete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packing {
-    /// The cheapest valid plan of several ways of packing.
-    Best,
-    /// The reference's first fit decreasing alone.
-    Reference,
-}
-
-/// What a claim does when reserved capacity fits but cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReservedMode {
-    /// The pod waits for the next pass.
-    Strict,
-    /// The claim goes on with what is not reserved.
-    Fallback,
-}
-
-/// Settings of one solve.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    pub packing: Packing,
-    /// Which plan is the best of those that place as many pods; of no effect on the reference's packing.
-    pub objective: Objective,
-    /// What a machine costs besides its price and its volumes, per hour, for [`Objective::Balanced`]; a NodePool may say otherwise
-    /// with the annotation `whittle.dev/machine-cost`.
-    pub machine_cost: Price,
-    pub preferences: PreferencePolicy,
-    pub min_values: MinValuesPolicy,
-    pub reserved: ReservedMode,
-    /// Feature gate `ReservedCapacity`.
-    pub reserved_capacity: bool,
-    /// Cluster-default spread constraints.
-    pub default_spread: Vec<TopologySpreadConstraint>,
-    /// How much work may be spent on a better packing once every pod has its place, in multiples of the work that took;
-    /// 0: none.
-    pub effort: u32,
-    /// Work units after which the solve stops with a cursor; `None`: to the end.
-    pub work_budget: Option<u64>,
-    /// Where the previous solve stopped.
-    pub cursor: Cursor,
-    /// By uid: pods that an earlier pass left without a place and that nothing since could have helped, from
-    /// [`Memory::settled`]. They are left out again without a look.
-    pub settled: BTreeMap<String, Settled>,
-    /// By uid: pods that wait for a machine on its way, and the name of its NodeClaim. They are placed there first, as far as they
-    /// fit: to pack them anew may take more machines than they were promised.
-    pub promised: BTreeMap<String, String>,
-    /// What the disruption loop asks: would the pods of some nodes find room elsewhere?
-    pub simulation: Option<Simulation>,
-}
-
-impl Options {
-    /// What a provisioning pass uses unless told otherwise.
-    #[must_use]
-    pub fn provisioning() -> Self {
-        Self {
-            packing: Packing::Best,
-            objective: Objective::Balanced,
-            machine_cost: MACHINE_COST,
-            preferences: PreferencePolicy::Respect,
-            min_values: MinValuesPolicy::Strict,
-            reserved: ReservedMode::Strict,
-            reserved_capacity: true,
-            default_spread: Vec::new(),
-            effort: 1,
-            work_budget: None,
-            cursor: Cursor::default(),
-            settled: BTreeMap::new(),
-            promised: BTreeMap::new(),
-            simulation: None,
-        }
-    }
-
-    /// What a disruption simulation without `candidates` uses.
-    #[must_use]
-    pub fn simulating(candidates: BTreeSet<String>) -> Self {
-        Self {
-            reserved: ReservedMode::Fallback,
-            simulation: Some(Simulation { candidates, ..Simulation::default() }),
-            ..Self::provisioning()
-        }
-    }
-}
-
-/// A simulation of the cluster without some nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Simulation {
-    /// Names of state nodes ([`StateNode::name`]) that are imagined gone; their reschedulable pods must find room.
-    pub candidates: BTreeSet<String>,
-    /// Nodes whose `consolidateAfter` has not passed since their last pod event take only pods that are pending anyway.
-    pub spare_recent: bool,
-    /// So do nodes that have not initialized yet: what would move onto them has to find room elsewhere.
-    pub spare_young: bool,
-}
-
-/// Decides where the pods of `input` go. Pure and deterministic: the same input gives the same plan, whatever the order
-/// of its objects.
-#[must_use]
-pub fn solve(input: &Input<'_>, options: &Options) -> Plan {
-    let mut problem = problem::build(input, options);
-    if !problem.any_pool {
-        // Without NodePools nothing is decided, as the reference has it: every pod is told so.
-        return nobody(&problem);
-    }
-    packing::best(&mut problem, options)
-}
-
-fn nobody(problem: &problem::Problem<'_>) -> Plan {
-    let mut left_out = problem.refused.clone();
-    let pods = problem.queue.iter().map(|entry| problem.pods[entry.pod]);
-    left_out.extend(pods.map(|p| LeftOut { pod: PodRef::of(p), reason: Reason::NoNodePools }));
-    left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
-    Plan { pods: left_out.len(), left_out, ..Plan::default() }
-}

@@ -1,29 +1,29 @@
-//! What a plan is measured by: what its machines cost by the hour, and what each machine costs besides (ADR 0030).
+//! The objective of a plan: the hourly price of its machines, and the cost of each machine on top of that (ADR 0030).
 
-use super::{Input, Options, Packing};
+use super::input::{Input, Options, Packing};
 use whittle_api::karpenter::{BlockDevice, Ec2NodeClass, NodePool};
 use whittle_api::labels;
 use whittle_api::objective::{Objective, machine_cost};
 use whittle_units::{Price, Quantity};
 
-/// More than any machine costs.
-const MORE_THAN_ANY: Price = Price::from_nanos(1_000_000_000_000);
-/// Hours of a month, as EC2's price list counts them.
+/// More than the price of any machine.
+const ABOVE_ANY_PRICE: Price = Price::from_nanos(1_000_000_000_000);
+/// Hours in a month, as EC2's price list counts them.
 const HOURS: f64 = 730.0;
-/// The size, in GiB, of volumes that a class leaves to its image.
-const USUAL_SIZE: f64 = 20.0;
-/// What a GiB costs for a month, by type of volume, in us-east-1; other regions differ by less than a half.
+/// The size, in GiB, of a volume for which the node class leaves the size to its image.
+const DEFAULT_SIZE: f64 = 20.0;
+/// The monthly price of a GiB by volume type in us-east-1; other regions differ by less than half.
 const GIB_MONTH: [(&str, f64); 7] =
     [("gp3", 0.08), ("gp2", 0.10), ("io1", 0.125), ("io2", 0.125), ("st1", 0.045), ("sc1", 0.015), ("standard", 0.05)];
-/// Operations a second, and MiB a second, that a volume of type gp3 has without more money, and what one more costs for a month.
+/// IOPS and MiB/s included in the price of a gp3 volume, and the monthly price of each beyond that.
 const GP3_IOPS: (i64, f64) = (3_000, 0.005);
 const GP3_THROUGHPUT: (i64, f64) = (125, 0.04);
-/// What an operation a second of io1 and io2 costs for a month.
+/// The monthly price of one provisioned IOPS of io1 and io2.
 const IO_IOPS: f64 = 0.065;
 
 impl Options {
-    /// What each machine of a NodePool costs besides its price.
-    pub(crate) fn besides(&self, input: &Input<'_>, pool: &NodePool) -> Price {
+    /// What each machine of a NodePool costs on top of its price.
+    pub(crate) fn cost_per_machine(&self, input: &Input<'_>, pool: &NodePool) -> Price {
         match self.objective {
             _ if self.packing == Packing::Reference => Price::ZERO,
             Objective::Cheapest => Price::ZERO,
@@ -32,36 +32,36 @@ impl Options {
                 let class = input.objects.node_classes.iter().find(|known| known.metadata.name == *class);
                 volumes(class) + cost_by_annotation(pool).unwrap_or(self.machine_cost)
             }
-            Objective::Fewest => MORE_THAN_ANY,
+            Objective::Fewest => ABOVE_ANY_PRICE,
         }
     }
 }
 
-/// What is wrong with what a NodePool says that its machines cost, naming the field: it then counts as if it said nothing.
+/// Why a NodePool's machine cost is invalid, naming the field; such a value is ignored.
 #[must_use]
 pub fn machine_cost_fault(pool: &NodePool) -> Option<String> {
     let error = machine_cost(pool.metadata.annotation(labels::MACHINE_COST)?).err()?;
     Some(format!("metadata.annotations[{}]: {error}", labels::MACHINE_COST))
 }
 
-/// What the NodePool itself says that a machine costs; nothing if it says nothing that can be understood.
+/// The machine cost that the NodePool sets; `None` if it sets none or an invalid one.
 fn cost_by_annotation(pool: &NodePool) -> Option<Price> {
     machine_cost(pool.metadata.annotation(labels::MACHINE_COST)?).ok()
 }
 
-/// What the volumes of a class's machine cost; without a class, or without a word of it, that of one usual volume.
+/// The hourly price of the volumes of one machine; a node class without volumes counts as one default volume.
 fn volumes(class: Option<&Ec2NodeClass>) -> Price {
     let named = class.and_then(|class| class.spec.block_device_mappings.as_deref()).unwrap_or_default();
     let devices: Vec<&BlockDevice> = named.iter().filter_map(|mapping| mapping.ebs.as_ref()).collect();
-    let usual = BlockDevice::default();
-    let devices = if named.is_empty() { vec![&usual] } else { devices };
-    Price::from_dollars(devices.into_iter().map(month).sum::<f64>() / HOURS)
+    let default = BlockDevice::default();
+    let devices = if named.is_empty() { vec![&default] } else { devices };
+    Price::from_dollars(devices.into_iter().map(monthly_price).sum::<f64>() / HOURS)
 }
 
-/// What a volume costs for a month, in dollars. Sizes that cannot be read count as usual ones: the launch refuses them.
-fn month(device: &BlockDevice) -> f64 {
+/// The monthly price of a volume, in dollars. An invalid size counts as the default size: the launch rejects it.
+fn monthly_price(device: &BlockDevice) -> f64 {
     let size = device.volume_size.as_deref().and_then(|text| text.parse::<Quantity>().ok());
-    let gib = size.map_or(USUAL_SIZE, |size| size.units_ceil() as f64 / f64::from(1 << 30));
+    let gib = size.map_or(DEFAULT_SIZE, |size| size.units_ceil() as f64 / f64::from(1 << 30));
     let kind = device.volume_type.as_deref().unwrap_or("gp3");
     let each = GIB_MONTH.iter().find(|(name, _)| *name == kind).map_or(GIB_MONTH[0].1, |(_, dollars)| *dollars);
     let beyond = |asked: Option<i64>, (free, each): (i64, f64)| asked.unwrap_or(0).saturating_sub(free).max(0) as f64 * each;

@@ -1,10 +1,10 @@
-//! The order of what is equal: instance types of one price, claims of as many pods.
+//! The order of equals: instance types with the same price, claims with the same number of pods.
 //!
-//! The reference sorts by price (or by pods) alone with its language's unstable sort, so ties fall as that algorithm (a quicksort that
-//! defeats patterns) happens to leave them. Lists are compared entry by entry with the reference's, so the same steps
-//! are taken here: the result is deterministic, and sorted, whatever the ties.
+//! Karpenter sorts by price (or by pods) alone with Go's unstable sort, so ties end up in the order that its algorithm
+//! (pattern-defeating quicksort) produces. Lists are compared with Karpenter's entry by entry, so the same steps are taken
+//! here: the result is deterministic, and sorted, whatever the ties.
 
-/// Sorts by the first of each; ties as the reference's runtime leaves them.
+/// Sorts by the first of each pair; ties as Go's unstable sort leaves them.
 pub(crate) fn with_ties(items: &mut [(u64, usize)]) {
     let limit = usize::BITS - items.len().leading_zeros();
     let mut sort = Sort { v: items };
@@ -12,7 +12,7 @@ pub(crate) fn with_ties(items: &mut [(u64, usize)]) {
     sort.run(0, end, limit);
 }
 
-/// Slices up to this length are sorted by insertion.
+/// Slices up to this length use insertion sort.
 const SHORT: usize = 12;
 /// From this length on, pivots are chosen from nine candidates, and nearly sorted slices are repaired.
 const LONG: usize = 50;
@@ -168,7 +168,7 @@ impl Sort<'_> {
         ordered(a, b).1
     }
 
-    /// Repairs a slice that is nearly sorted; says whether it is sorted now.
+    /// Repairs a slice that is nearly sorted; returns whether it is sorted now.
     fn repair(&mut self, a: usize, b: usize) -> bool {
         let mut i = a + 1;
         for _ in 0..5 {
@@ -202,7 +202,7 @@ impl Sort<'_> {
         false
     }
 
-    /// Splits into smaller and not smaller than the pivot; says where the pivot is and whether nothing had to move.
+    /// Partitions into less and not less than the pivot; returns the position of the pivot and whether nothing had to move.
     fn part(&mut self, a: usize, b: usize, pivot: usize) -> (usize, bool) {
         self.swap(a, pivot);
         let (mut i, mut j) = (a + 1, b - 1);
@@ -229,7 +229,7 @@ impl Sort<'_> {
         (j, false)
     }
 
-    /// Moves what equals the pivot to the front; says where the rest begins.
+    /// Moves what equals the pivot to the front; returns where the rest begins.
     fn part_equal(&mut self, a: usize, b: usize, pivot: usize) -> usize {
         self.swap(a, pivot);
         let (mut i, mut j) = (a + 1, b - 1);

@@ -1,289 +1,300 @@
-//! Several ways of packing compete; the reference's own is always among them, so that no plan is worse than its.
+//! Several packings compete; Karpenter's own is always among them, so that no plan is worse than that.
 
+use super::affinity_check;
 use super::aim::Aim;
 use super::bound::{fewest_machines, lower_bound};
-use super::catalog::NO_PRICE;
-use super::company;
+use super::catalog::SPOT_TYPES_KEPT;
+use super::catalog_index::NO_PRICE;
 use super::finish;
-use super::fit::Freedom;
-use super::limits::{self, GUARD};
-use super::place::{Choice, FirstFit, Outcome};
+use super::fit::PackingOptions;
+use super::input::{Options, Packing};
+use super::packing_run::{Choice, Outcome, PackingRun};
+use super::plan::{Cursor, MachineCosts, Plan};
 use super::pod::{Class, Entry};
 use super::problem::Problem;
 use super::repack;
-use super::topology::Kind;
-use super::{Besides, Cursor, Objective, Options, Packing, Plan};
+use super::state::Claim;
+use super::topology::GroupKind;
 use crate::pods::is_virtual;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use whittle_api::objective::Objective;
 use whittle_units::Price;
 
-/// With an effort of one, the improvement of a packing may take this much work, and this part of what the packing took.
-const LEAST_WORK: u64 = 70_000;
-const SHARE: u64 = 2;
-/// With more pods than this, other ways are only tried until all pods have a place, but for one that fills machines up where that
-/// could save many: the work is better spent on improving.
-const MANY_PODS: usize = 4_000;
+/// With an effort of one, improving a packing may take this much work, plus the packing's own work divided by this.
+const WORK_MIN: u64 = 70_000;
+const WORK_DIVISOR: u64 = 2;
+/// With more pods than this, other strategies are only tried until all pods have a place, except one that fills machines up
+/// where that could save many: the work is better spent on improving.
+const STRATEGY_PODS_MAX: usize = 4_000;
 
-/// The name of the reference's packing.
-const PLAIN: &str = "first fit";
+/// The name of Karpenter's packing.
+const KARPENTER: &str = "first fit";
 
 /// A packing that competes.
 pub(crate) struct Candidate {
     pub(crate) name: &'static str,
     /// Its claims were opened with the smallest types alone.
     narrow: bool,
-    missed: Missed,
+    shortfall: Shortfall,
     pub(crate) outcome: Outcome,
 }
 
-/// What a packing fails in, the gravest first.
+/// What a packing fails to do, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Missed {
-    /// Pods that there are without a place where they may be.
+struct Shortfall {
+    /// Existing pods without a place, or misplaced.
     real: usize,
-    /// The same, with those that a buffer only keeps room for.
+    /// The same, with the placeholder pods of buffers.
     all: usize,
-    /// Those of them that have a place where they may not be.
+    /// Those that are placed where their required affinity does not hold.
     misplaced: usize,
 }
 
-impl Missed {
-    fn of(p: &Problem<'_>, outcome: &Outcome, misplaced: &BTreeSet<u32>) -> Self {
+impl Shortfall {
+    fn of(problem: &Problem<'_>, outcome: &Outcome, misplaced: &BTreeSet<u32>) -> Self {
         let placed_wrong = misplaced.iter().map(|pod| *pod as usize);
-        let wrong = placed_wrong.chain(outcome.left.iter().map(|(entry, _)| entry.pod));
-        let real = wrong.filter(|pod| !is_virtual(p.pods[*pod])).count();
-        Self { real, all: outcome.left.len() + misplaced.len(), misplaced: misplaced.len() }
+        let wrong = placed_wrong.chain(outcome.unplaced.iter().map(|(entry, _)| entry.pod));
+        let real = wrong.filter(|pod| !is_virtual(problem.pods[*pod])).count();
+        Self { real, all: outcome.unplaced.len() + misplaced.len(), misplaced: misplaced.len() }
     }
 }
 
 /// The cheapest plan among those that leave out the fewest pods.
-pub(crate) fn best(p: &mut Problem<'_>, options: &Options) -> Plan {
-    let queue = in_turn(p, &options.cursor);
+pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
+    let queue = queue_from_cursor(problem, &options.cursor);
     let budget = options.work_budget.unwrap_or(u64::MAX);
-    let mut outcome = plain(p, options, &queue, budget);
+    let mut outcome = karpenter_packing(problem, options, &queue, budget);
     let mut work = outcome.work;
-    let mut packing = PLAIN;
-    // What does not finish in one run is not worth a second look in the same run.
-    if options.packing == Packing::Best && outcome.unseen.is_empty() {
-        let field = field(p, options, &queue, outcome, &mut work);
-        (packing, outcome) = match winner(p, options, field, &mut work) {
+    let mut packing = KARPENTER;
+    // A packing that does not finish within one run is not improved in that run.
+    if options.packing == Packing::Best && outcome.unconsidered.is_empty() {
+        let candidates = candidates(problem, options, &queue, outcome, &mut work);
+        (packing, outcome) = match winner(problem, options, candidates, &mut work) {
             Some(won) => (won.name, won.outcome),
-            None => (PLAIN, plain(p, options, &queue, budget)),
+            None => (KARPENTER, karpenter_packing(problem, options, &queue, budget)),
         };
     }
-    // Nobody asks what a simulation could cost at least, and there are many of them.
-    let bound = options.simulation.is_none().then(|| lower_bound(p, &outcome, false));
-    let besides = bound.and_then(|_| besides(p, options, &outcome));
-    let mut plan = finish::plan(p, options, &outcome);
+    // Simulations are frequent and do not need a bound.
+    let bound = options.simulation.is_none().then(|| lower_bound(problem, &outcome, false));
+    let machine_costs = bound.and_then(|_| machine_costs(problem, options, &outcome));
+    let mut plan = finish::plan(problem, options, &outcome);
     plan.packing = packing;
     plan.work = work;
     plan.lower_bound = bound;
-    plan.besides = besides;
-    if !outcome.unseen.is_empty() {
-        let unseen: BTreeSet<usize> = outcome.unseen.iter().map(|e| e.pod).collect();
-        let uid = |e: &Entry| p.pods[e.pod].metadata.uid.clone();
+    plan.machine_costs = machine_costs;
+    if !outcome.unconsidered.is_empty() {
+        let unconsidered: BTreeSet<usize> = outcome.unconsidered.iter().map(|entry| entry.pod).collect();
+        let uid = |entry: &Entry| problem.pods[entry.pod].metadata.uid.clone();
         let before = &options.cursor.considered;
-        let considered: BTreeSet<String> = queue.iter().filter(|e| !unseen.contains(&e.pod) || before.contains(&uid(e))).map(uid).collect();
-        // The round ends when every pod has had its turn; the next one starts afresh.
+        let considered: BTreeSet<String> =
+            queue.iter().filter(|entry| !unconsidered.contains(&entry.pod) || before.contains(&uid(entry))).map(uid).collect();
+        // The round ends when every pod has been considered; the next one starts from the beginning.
         plan.cursor = (considered.len() < queue.len()).then_some(Cursor { considered });
     }
     plan
 }
 
-/// What the machines of a plan cost besides, and the bound with it, where both count.
-fn besides(p: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Option<Besides> {
+/// The other costs of a plan's machines, and the bound with them, under the objective that counts both.
+fn machine_costs(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome) -> Option<MachineCosts> {
     if options.objective != Objective::Balanced || options.packing == Packing::Reference {
         return None;
     }
-    let each = outcome.state.claims.iter().map(|claim| Price::from_nanos(p.pools[claim.pool].machine_cost));
-    Some(Besides { cost: each.sum(), lower_bound: lower_bound(p, outcome, true) })
+    let each = outcome.state.claims.iter().map(|claim| Price::from_nanos(problem.pools[claim.pool].machine_cost));
+    Some(MachineCosts { cost: each.sum(), lower_bound: lower_bound(problem, outcome, true) })
 }
 
-/// The reference's own packing.
-fn plain(p: &mut Problem<'_>, options: &Options, queue: &[Entry], budget: u64) -> Outcome {
-    FirstFit::new(p, options, Freedom::NONE, Choice::FewestPods, budget).run(queue)
+/// Karpenter's own packing.
+fn karpenter_packing(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], budget: u64) -> Outcome {
+    PackingRun::new(problem, options, PackingOptions::KARPENTER, Choice::FewestPods, budget).run(queue)
 }
 
-/// The reference's packing and its rivals, as far as they finish within the budget.
-fn field(p: &mut Problem<'_>, options: &Options, queue: &[Entry], reference: Outcome, work: &mut u64) -> Vec<Candidate> {
+/// Karpenter's packing and its competitors, as far as they finish within the budget.
+fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], karpenter: Outcome, work: &mut u64) -> Vec<Candidate> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
-    // Where the rules of the reference leave open who comes first, every plan may do as it does (ADR 0019).
-    let tolerated = company::misplaced(p, &reference.state);
-    let least = Missed::of(p, &reference, &tolerated);
-    let nobody = BTreeSet::new();
-    let (mut fewest, left) = (least, Missed::of(p, &reference, &nobody));
-    let ways = ways(&reference);
-    // Where pods that repel each other need most of the machines anyway, there is little to fill up.
-    let fills = fewest_machines(p, &reference) * 2 < reference.state.claims.len();
-    let mut out = vec![Candidate { name: PLAIN, narrow: false, missed: least, outcome: reference }];
-    for way in ways {
+    // Where Karpenter's rules leave open which pod comes first, every plan may do as Karpenter does (ADR 0019).
+    let tolerated = affinity_check::misplaced(problem, &karpenter.state);
+    let least = Shortfall::of(problem, &karpenter, &tolerated);
+    let none = BTreeSet::new();
+    let (mut fewest, left) = (least, Shortfall::of(problem, &karpenter, &none));
+    let strategies = strategies(&karpenter);
+    // Where pods with anti-affinity need most of the machines anyway, there is little to fill up.
+    let fills = fewest_machines(problem, &karpenter) * 2 < karpenter.state.claims.len();
+    let mut out = vec![Candidate { name: KARPENTER, narrow: false, shortfall: least, outcome: karpenter }];
+    for strategy in strategies {
         if *work >= budget {
             break;
         }
-        if queue.len() > MANY_PODS && fewest.all == 0 && !(way.order == Order::Blended && way.choice == Choice::Aimed(Aim::Any) && fills) {
+        if queue.len() > STRATEGY_PODS_MAX
+            && fewest.all == 0
+            && !(strategy.order == Order::Blended && strategy.choice == Choice::Aimed(Aim::Any) && fills)
+        {
             continue;
         }
-        let mut order = way.order.sort(p, queue);
-        real_first(p, &mut order);
-        let mut outcome = FirstFit::new(p, options, way.freedom, way.choice, budget - *work).run(&order);
+        let mut order = strategy.order.sort(problem, queue);
+        real_first(problem, &mut order);
+        let mut outcome = PackingRun::new(problem, options, strategy.packing_options, strategy.choice, budget - *work).run(&order);
         *work += outcome.work;
-        let misplaced = company::send_back(p, &mut outcome, &tolerated);
-        let missed = Missed::of(p, &outcome, &misplaced);
-        if outcome.unseen.is_empty() && missed <= fewest && Missed::of(p, &outcome, &nobody) <= left {
-            fewest = missed;
-            out.push(Candidate { name: way.name, narrow: way.freedom.narrow, missed, outcome });
+        let misplaced = affinity_check::unplace_misplaced(problem, &mut outcome, &tolerated);
+        let shortfall = Shortfall::of(problem, &outcome, &misplaced);
+        if outcome.unconsidered.is_empty() && shortfall <= fewest && Shortfall::of(problem, &outcome, &none) <= left {
+            fewest = shortfall;
+            out.push(Candidate { name: strategy.name, narrow: strategy.packing_options.narrow, shortfall, outcome });
         }
     }
-    out.retain(|candidate| candidate.missed == fewest);
+    out.retain(|candidate| candidate.shortfall == fewest);
     out
 }
 
 /// All packings that compete for the whole queue.
 #[cfg(test)]
-pub(crate) fn entered(p: &mut Problem<'_>, options: &Options) -> Vec<Candidate> {
-    let queue = p.queue.clone();
-    let reference = plain(p, options, &queue, u64::MAX);
-    field(p, options, &queue, reference, &mut 0)
+pub(crate) fn all_candidates(problem: &mut Problem<'_>, options: &Options) -> Vec<Candidate> {
+    let queue = problem.queue.clone();
+    let karpenter = karpenter_packing(problem, options, &queue, u64::MAX);
+    candidates(problem, options, &queue, karpenter, &mut 0)
 }
 
-/// The cheapest of the field, improved, that breaks nothing that was settled; the next best if it does.
-pub(crate) fn winner(p: &mut Problem<'_>, options: &Options, field: Vec<Candidate>, work: &mut u64) -> Option<Candidate> {
+/// The cheapest candidate, improved, that is still valid; the next best if it is not.
+pub(crate) fn winner(problem: &mut Problem<'_>, options: &Options, candidates: Vec<Candidate>, work: &mut u64) -> Option<Candidate> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
-    // Where the reference's packing competes, nothing that is dearer by the hour wins.
-    let plain = field.iter().find(|candidate| candidate.name == PLAIN);
-    let most = plain.map(|plain| cost(p, options.objective, &plain.outcome).price);
-    let mut priced = Vec::with_capacity(field.len());
-    for mut candidate in field {
-        *work += improve(p, options, &mut candidate.outcome, budget.saturating_sub(*work));
-        let cost = cost(p, options.objective, &candidate.outcome);
+    // If Karpenter's packing competes, nothing with a higher hourly price wins.
+    let karpenter = candidates.iter().find(|candidate| candidate.name == KARPENTER);
+    let most = karpenter.map(|karpenter| cost(problem, options.objective, &karpenter.outcome).price);
+    let mut priced = Vec::with_capacity(candidates.len());
+    for mut candidate in candidates {
+        *work += improve(problem, options, &mut candidate.outcome, budget.saturating_sub(*work));
+        let cost = cost(problem, options.objective, &candidate.outcome);
         if most.is_none_or(|most| cost.price <= most) {
             priced.push((cost.all, candidate));
         }
     }
-    // Stable: of equals the first way, which is the reference's where it is among them.
+    // Stable: of equals the first strategy, which is Karpenter's if it competes.
     priced.sort_by_key(|(all, _)| *all);
     priced.into_iter().map(|(_, candidate)| candidate).find_map(|mut candidate| {
-        let st = &mut candidate.outcome.state;
+        let state = &mut candidate.outcome.state;
         if candidate.narrow {
-            st.widen(p);
+            state.widen_types(problem);
         }
-        let within = st.keep_within_limits(p);
-        let sound = within && st.keeps_its_word(p) && company::misplaced(p, st).len() == candidate.missed.misplaced;
-        sound.then_some(candidate)
+        let within = state.keep_within_limits(problem);
+        let valid =
+            within && state.is_launchable(problem) && affinity_check::misplaced(problem, state).len() == candidate.shortfall.misplaced;
+        valid.then_some(candidate)
     })
 }
 
-/// Brings what buffers only keep room for to the end, as it stands in the queue.
-fn real_first(p: &Problem<'_>, order: &mut [Entry]) {
-    if p.queue.last().is_some_and(|e| is_virtual(p.pods[e.pod])) {
-        order.sort_by_key(|e| is_virtual(p.pods[e.pod]));
+/// Moves the placeholder pods of buffers to the end, as they are in the queue.
+fn real_first(problem: &Problem<'_>, order: &mut [Entry]) {
+    if problem.queue.last().is_some_and(|entry| is_virtual(problem.pods[entry.pod])) {
+        order.sort_by_key(|entry| is_virtual(problem.pods[entry.pod]));
     }
 }
 
-/// Spends some more work on a better packing, within the budget.
-fn improve(p: &mut Problem<'_>, options: &Options, outcome: &mut Outcome, budget: u64) -> u64 {
+/// Spends some work on improving the packing, within the budget.
+fn improve(problem: &mut Problem<'_>, options: &Options, outcome: &mut Outcome, budget: u64) -> u64 {
     if options.simulation.is_some() || options.effort == 0 {
         return 0;
     }
-    let share = u64::from(options.effort).saturating_mul(LEAST_WORK + outcome.work / SHARE);
-    let st = &mut outcome.state;
-    let keep = [GUARD, 1].into_iter().find(|keep| st.charge_all(p, *keep));
-    keep.map_or(0, |keep| repack::improve(p, st, keep, options.objective, share.min(budget)))
+    let share = u64::from(options.effort).saturating_mul(WORK_MIN + outcome.work / WORK_DIVISOR);
+    let state = &mut outcome.state;
+    let keep = [SPOT_TYPES_KEPT, 1].into_iter().find(|keep| state.charge_all(problem, *keep));
+    keep.map_or(0, |keep| repack::improve(problem, state, keep, options.objective, share.min(budget)))
 }
 
-/// The queue, with those last that had their turn in this round.
-fn in_turn(p: &Problem<'_>, cursor: &Cursor) -> Vec<Entry> {
-    let mut queue = p.queue.clone();
+/// The queue, with the pods that were considered in this round at the end.
+fn queue_from_cursor(problem: &Problem<'_>, cursor: &Cursor) -> Vec<Entry> {
+    let mut queue = problem.queue.clone();
     if !cursor.considered.is_empty() {
-        queue.sort_by_key(|e| cursor.considered.contains(&p.pods[e.pod].metadata.uid));
+        queue.sort_by_key(|entry| cursor.considered.contains(&problem.pods[entry.pod].metadata.uid));
     }
     queue
 }
 
-/// One way of packing.
-struct Way {
+/// A way of packing.
+struct Strategy {
     name: &'static str,
-    freedom: Freedom,
+    packing_options: PackingOptions,
     choice: Choice,
     order: Order,
 }
 
-/// In which order pods are placed.
+/// The order in which pods are placed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     Queue,
-    /// By the largest share of what all pods together ask for.
+    /// By the largest share of the total requests of all pods.
     Largest,
-    /// Those first that the fewest instance types have a place for: who is less choosy finds another.
-    Choosiest,
-    /// Pods that repel others on a machine first: they need a machine each, which the others may fill.
+    /// Pods that fit on the fewest instance types first: less constrained pods find other types.
+    FewestTypes,
+    /// Pods with anti-affinity by host first: they need a machine each, which other pods may fill.
     Repelling,
-    /// Pods that repel others anywhere first, which need a domain that is empty still; then whatever else is bound to other pods: who is
-    /// not finds a place beside them.
+    /// Pods with any anti-affinity first, which need an empty domain; then pods with other topology constraints; pods without
+    /// constraints fit next to them.
     Constrained,
-    /// Largest first, but so that those placed so far ask for about the same share of each resource: they fill a machine in all.
+    /// Largest first, but balanced so that the pods placed so far request about the same share of each resource: together they
+    /// fill a machine.
     Blended,
 }
 
-fn ways(reference: &Outcome) -> Vec<Way> {
-    let way = |name, freedom, choice, order| Way { name, freedom, choice, order };
+fn strategies(karpenter: &Outcome) -> Vec<Strategy> {
+    let strategy = |name, packing_options, choice, order| Strategy { name, packing_options, choice, order };
     let mut out = vec![
-        way("repelling first, cheapest fit", Freedom::FULL, Choice::Cheapest, Order::Repelling),
-        way("largest first, cheapest fit", Freedom::FULL, Choice::Cheapest, Order::Largest),
-        way("largest first, filled up", Freedom::FULL, Choice::Aimed(Aim::Any), Order::Largest),
-        way("blended, filled up", Freedom::FULL, Choice::Aimed(Aim::Any), Order::Blended),
-        way("blended, filled up by price", Freedom::FULL, Choice::Aimed(Aim::ByPrice), Order::Blended),
-        way("blended, smaller ones filled up", Freedom::FULL, Choice::Aimed(Aim::Smaller), Order::Blended),
+        strategy("repelling first, cheapest fit", PackingOptions::UNRESTRICTED, Choice::Cheapest, Order::Repelling),
+        strategy("largest first, cheapest fit", PackingOptions::UNRESTRICTED, Choice::Cheapest, Order::Largest),
+        strategy("largest first, filled up", PackingOptions::UNRESTRICTED, Choice::Aimed(Aim::Any), Order::Largest),
+        strategy("blended, filled up", PackingOptions::UNRESTRICTED, Choice::Aimed(Aim::Any), Order::Blended),
+        strategy("blended, filled up by price", PackingOptions::UNRESTRICTED, Choice::Aimed(Aim::ByPrice), Order::Blended),
+        strategy("blended, smaller ones filled up", PackingOptions::UNRESTRICTED, Choice::Aimed(Aim::Smaller), Order::Blended),
     ];
-    if !reference.left.is_empty() {
-        out.insert(0, way("first fit, pinned", Freedom::FULL, Choice::FewestPods, Order::Queue));
-        let scarce = Freedom { scarce: true, ..Freedom::FULL };
-        out.insert(1, way("first fit, scarcest domains first", scarce, Choice::FewestPods, Order::Queue));
-        out.insert(2, way("choosiest first", Freedom::FULL, Choice::FewestPods, Order::Choosiest));
-        let lean = Freedom { keep: 1, ..Freedom::FULL };
-        out.push(way("first fit, constrained first", Freedom::FULL, Choice::FewestPods, Order::Constrained));
-        out.push(way("first fit, one type charged", lean, Choice::FewestPods, Order::Queue));
-        out.push(way("repelling first, one type charged", lean, Choice::Cheapest, Order::Repelling));
-        let narrow = Freedom { narrow: true, ..lean };
-        out.push(way("smallest types, cheapest fit", narrow, Choice::Cheapest, Order::Queue));
+    if !karpenter.unplaced.is_empty() {
+        out.insert(0, strategy("first fit, pinned", PackingOptions::UNRESTRICTED, Choice::FewestPods, Order::Queue));
+        let scarce = PackingOptions { scarce: true, ..PackingOptions::UNRESTRICTED };
+        out.insert(1, strategy("first fit, scarcest domains first", scarce, Choice::FewestPods, Order::Queue));
+        out.insert(2, strategy("choosiest first", PackingOptions::UNRESTRICTED, Choice::FewestPods, Order::FewestTypes));
+        let lean = PackingOptions { keep: 1, ..PackingOptions::UNRESTRICTED };
+        out.push(strategy("first fit, constrained first", PackingOptions::UNRESTRICTED, Choice::FewestPods, Order::Constrained));
+        out.push(strategy("first fit, one type charged", lean, Choice::FewestPods, Order::Queue));
+        out.push(strategy("repelling first, one type charged", lean, Choice::Cheapest, Order::Repelling));
+        let narrow = PackingOptions { narrow: true, ..lean };
+        out.push(strategy("smallest types, cheapest fit", narrow, Choice::Cheapest, Order::Queue));
     }
     out
 }
 
 impl Order {
-    fn sort(self, p: &mut Problem<'_>, queue: &[Entry]) -> Vec<Entry> {
+    fn sort(self, problem: &mut Problem<'_>, queue: &[Entry]) -> Vec<Entry> {
         let mut out = queue.to_vec();
-        let mut total = vec![0i128; p.dims.len()];
+        let mut total = vec![0i128; problem.dims.len()];
         for entry in queue {
-            for (sum, amount) in total.iter_mut().zip(&p.classes[entry.class.0 as usize].requests) {
+            for (sum, amount) in total.iter_mut().zip(&problem.classes[entry.class.0 as usize].requests) {
                 *sum += i128::from(*amount);
             }
         }
-        let shares: Vec<i128> = p
+        let shares: Vec<i128> = problem
             .classes
             .iter()
-            .map(|c| c.requests.iter().zip(&total).map(|(n, t)| i128::from(*n) * 1_000_000_000_000 / (*t).max(1)).max().unwrap_or(0))
+            .map(|class| {
+                class.requests.iter().zip(&total).map(|(n, t)| i128::from(*n) * 1_000_000_000_000 / (*t).max(1)).max().unwrap_or(0)
+            })
             .collect();
-        let repelling: Vec<bool> = p
+        let repelling: Vec<bool> = problem
             .classes
             .iter()
-            .map(|c| {
-                let groups = c.forms[0].owned.iter().map(|g| &p.groups[g.0 as usize]);
-                groups.filter(|g| g.kind == Kind::Anti && g.by_host).any(|g| g.selects.has(c.labels))
+            .map(|class| {
+                let groups = class.relaxations[0].owned.iter().map(|g| &problem.groups[g.0 as usize]);
+                groups.filter(|g| g.kind == GroupKind::Anti && g.by_host).any(|g| g.selects.has(class.labels))
             })
             .collect();
         match self {
             Order::Queue => {}
-            Order::Choosiest => {
-                let choices: Vec<usize> = (0..p.classes.len()).map(|class| choices(p, class)).collect();
-                out.sort_by_key(|e| (choices[e.class.0 as usize], Reverse(shares[e.class.0 as usize])));
+            Order::FewestTypes => {
+                let choices: Vec<usize> = (0..problem.classes.len()).map(|class| choices(problem, class)).collect();
+                out.sort_by_key(|entry| (choices[entry.class.0 as usize], Reverse(shares[entry.class.0 as usize])));
             }
-            Order::Constrained => out.sort_by_key(|e| Reverse(ties(p, &p.classes[e.class.0 as usize]))),
-            Order::Largest => out.sort_by_key(|e| Reverse(shares[e.class.0 as usize])),
-            Order::Blended => out = blended(p, &out, &total, &shares),
-            Order::Repelling => out.sort_by_key(|e| {
-                let class = e.class.0 as usize;
+            Order::Constrained => out.sort_by_key(|entry| Reverse(constraint_rank(problem, &problem.classes[entry.class.0 as usize]))),
+            Order::Largest => out.sort_by_key(|entry| Reverse(shares[entry.class.0 as usize])),
+            Order::Blended => out = blended(problem, &out, &total, &shares),
+            Order::Repelling => out.sort_by_key(|entry| {
+                let class = entry.class.0 as usize;
                 (Reverse(repelling[class]), Reverse(shares[class]))
             }),
         }
@@ -291,17 +302,18 @@ impl Order {
     }
 }
 
-/// How a pod of the class is bound to others whatever wishes it gives up: 2 if it repels some, 1 by another rule, 0 not at all.
-fn ties(p: &Problem<'_>, class: &Class) -> u8 {
-    let owned = class.forms.last().map(|form| &form.owned[..]).unwrap_or_default();
-    let repels = owned.iter().any(|g| p.groups[g.0 as usize].kind == Kind::Anti);
+/// How a pod of the class is constrained by other pods without its preferences: 2 by anti-affinity, 1 by another rule, 0 not at
+/// all.
+fn constraint_rank(problem: &Problem<'_>, class: &Class) -> u8 {
+    let owned = class.relaxations.last().map(|relaxation| &relaxation.owned[..]).unwrap_or_default();
+    let repels = owned.iter().any(|g| problem.groups[g.0 as usize].kind == GroupKind::Anti);
     if repels { 2 } else { u8::from(!owned.is_empty()) }
 }
 
-/// The queue, by turns from those that ask most for one resource and those that ask most for another.
-fn blended(p: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i128]) -> Vec<Entry> {
+/// The queue, alternating between pods that request most of one resource and pods that request most of another.
+fn blended(problem: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i128]) -> Vec<Entry> {
     let parts = |entry: &Entry| {
-        let requests = &p.classes[entry.class.0 as usize].requests;
+        let requests = &problem.classes[entry.class.0 as usize].requests;
         requests.iter().zip(total).map(|(n, sum)| *n as f64 / (*sum).max(1) as f64).collect::<Vec<f64>>()
     };
     let mut lists: Vec<Vec<Entry>> = vec![Vec::new(); total.len()];
@@ -315,59 +327,62 @@ fn blended(p: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i128]) ->
     }
     let (mut out, mut taken) = (Vec::with_capacity(queue.len()), vec![0.0_f64; total.len()]);
     while out.len() < queue.len() {
-        let open = (0..lists.len()).filter(|d| !lists[*d].is_empty());
-        let Some(entry) = open.min_by(|a, b| taken[*a].total_cmp(&taken[*b])).and_then(|d: usize| lists[d].pop()) else { break };
+        let open = (0..lists.len()).filter(|dim| !lists[*dim].is_empty());
+        let Some(entry) = open.min_by(|a, b| taken[*a].total_cmp(&taken[*b])).and_then(|dim: usize| lists[dim].pop()) else { break };
         taken.iter_mut().zip(parts(&entry)).for_each(|(sum, more)| *sum += more);
         out.push(entry);
     }
     out
 }
 
-/// How many instance types, of all NodePools, have a place for a pod of the class alone.
-fn choices(p: &mut Problem<'_>, class: usize) -> usize {
-    let class = std::rc::Rc::clone(&p.classes[class]);
-    let form = class.forms.last().expect("a class has at least one form");
+/// How many instance types, over all NodePools, fit one pod of the class alone.
+fn choices(problem: &mut Problem<'_>, class: usize) -> usize {
+    let class = std::rc::Rc::clone(&problem.classes[class]);
+    let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     let mut count = 0;
-    for pool in 0..p.pools.len() {
-        let Some(set) = p.merge(p.pools[pool].set, form.full, true) else { continue };
-        let catalog = p.pools[pool].catalog;
-        let view = p.view(catalog, set);
-        let mut types = p.pools[pool].types.clone();
-        types.keep(&view.usable);
-        p.catalogs[catalog].keep_fitting(&class.requests, &mut types);
+    for pool in 0..problem.pools.len() {
+        let Some(set) = problem.merge(problem.pools[pool].set, relaxation.full, true) else { continue };
+        let catalog = problem.pools[pool].catalog;
+        let view = problem.view(catalog, set);
+        let mut types = problem.pools[pool].types.clone();
+        types.intersect_with(&view.usable);
+        problem.catalogs[catalog].keep_fitting(&class.requests, &mut types);
         count += types.count();
     }
     count
 }
 
-/// What the new machines cost by the hour, and with what they cost besides and what they risk.
+/// What the new machines cost per hour, and the same with their other costs and risks.
 #[derive(Clone, Copy)]
 struct Cost {
     price: u128,
     all: u128,
 }
 
-/// What a claim risks for which hardly a type is left, as a part of its price: it may be refused, or interrupted, as a whole.
+/// The risk of a claim with hardly any types left, as a share of its price: its launch may fail, or it may be interrupted.
 const RISK: f64 = 0.25;
 
-fn cost(p: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> Cost {
+fn cost(problem: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> Cost {
     let mut out = Cost { price: 0, all: 0 };
     for claim in &outcome.state.claims {
-        let catalog = p.pools[claim.pool].catalog;
-        let view = p.view(catalog, claim.set);
-        let reserved = if claim.held.is_empty() { None } else { reserved_price(p, claim) };
+        let catalog = problem.pools[claim.pool].catalog;
+        let view = problem.view(catalog, claim.set);
+        let reserved = if claim.reservations.is_empty() { None } else { reserved_price(problem, claim) };
         let price = reserved.or_else(|| view.cheapest(&claim.types).map(|(_, n)| n)).unwrap_or(NO_PRICE);
-        let keep = limits::kept_types(p, catalog, &view);
+        let keep = problem.catalogs[catalog].types_to_keep(&view);
         let missing = keep.saturating_sub(claim.types.count()) as f64 / keep as f64;
         let risk = if objective == Objective::Balanced && reserved.is_none() { RISK * missing * price as f64 } else { 0.0 };
         out.price += u128::from(price);
-        out.all += u128::from(price) + u128::from(p.pools[claim.pool].machine_cost) + risk as u128;
+        out.all += u128::from(price) + u128::from(problem.pools[claim.pool].machine_cost) + risk as u128;
     }
     out
 }
 
-/// A claim that holds reservations is pinned to them.
-fn reserved_price(p: &Problem<'_>, claim: &super::state::Claim) -> Option<u64> {
-    let kinds = p.catalogs[p.pools[claim.pool].catalog].kinds.iter().filter(|k| k.reservation.is_some_and(|r| claim.held.contains(&r)));
+/// The price of a claim that holds reservations and is pinned to them.
+fn reserved_price(problem: &Problem<'_>, claim: &Claim) -> Option<u64> {
+    let kinds = problem.catalogs[problem.pools[claim.pool].catalog]
+        .kinds
+        .iter()
+        .filter(|k| k.reservation.is_some_and(|r| claim.reservations.contains(&r)));
     kinds.flat_map(|k| claim.types.iter().map(|t| k.price[t])).min()
 }

@@ -1,6 +1,6 @@
-//! The answer to "where do these pods go": an immutable value that leaves its executor no choice.
+//! The answer: an immutable value that leaves its executor no choice.
 
-use super::reason::{ClaimWhy, PoolSays, Reason};
+use super::reason::{ClaimWhy, PoolRejection, Reason};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl PodRef {
     }
 }
 
-/// Pods that go to capacity that exists or has been asked for already.
+/// Pods that go to a node that exists or to a NodeClaim that is starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The state node's name: the Node's, or the NodeClaim's where it is not registered.
@@ -41,8 +41,8 @@ pub struct Placement {
     pub pods: Vec<PodRef>,
 }
 
-/// Names of instance types. Claims that may become the same share one list: a plan has thousands of claims, and each may
-/// become hundreds of types.
+/// Names of instance types. Claims with the same candidates share one list: a plan has thousands of claims, each with hundreds
+/// of types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeNames(Arc<Vec<String>>);
 
@@ -79,15 +79,14 @@ impl<const N: usize> PartialEq<[&str; N]> for TypeNames {
     }
 }
 
-/// A machine to ask for.
+/// A NodeClaim to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewClaim {
     pub node_pool: String,
-    /// What it may become, cheapest first under its requirements, then by name; at most 600.
-    /// Claims that may become the same share one list.
+    /// The instance types it may become, cheapest first under its requirements, then by name; at most 600. Claims with the same
+    /// candidates share one list.
     pub instance_types: TypeNames,
-    /// As the NodeClaim will state them, by key; the instance types are not repeated here
-    /// (see [`NewClaim::requirements_with_types`]).
+    /// As the NodeClaim will state them, by key, but without the instance types (see [`NewClaim::requirements_with_types`]).
     pub requirements: Vec<Requirement>,
     /// `minValues` on the instance type label, if the NodePool has one.
     pub instance_type_min_values: Option<u32>,
@@ -102,16 +101,16 @@ pub struct NewClaim {
     pub requests: Resources,
     /// By name.
     pub pods: Vec<PodRef>,
-    /// Of the cheapest available offering among its types under its requirements.
+    /// The price of the cheapest available offering among its types under its requirements.
     pub cheapest_price: Price,
-    /// How many available offerings it could be launched from.
+    /// How many available offerings it can be launched from.
     pub offerings: usize,
     /// Why this pool, type, zone and capacity type.
     pub why: ClaimWhy,
 }
 
 impl NewClaim {
-    /// The requirements with the instance types in their place.
+    /// The requirements, with the instance types inserted in key order.
     #[must_use]
     pub fn requirements_with_types(&self) -> Vec<Requirement> {
         if self.instance_types.is_empty() {
@@ -134,23 +133,23 @@ pub struct LeftOut {
     pub reason: Reason,
 }
 
-/// Where a solve that ran out of its budget goes on.
+/// Where a solve that exhausted its budget continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// Pods that were considered in this round already; they are not looked at again before the others had their turn.
+    /// Pods that were considered in this round already; they are skipped until all others have been considered.
     pub considered: std::collections::BTreeSet<String>,
 }
 
-/// What machines cost besides their prices (ADR 0030), by the hour.
+/// The hourly cost of machines on top of their prices (ADR 0030).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Besides {
-    /// That of all new machines.
+pub struct MachineCosts {
+    /// The sum over all new machines.
     pub cost: Price,
-    /// Prices and this of no plan for the placed pods can come to less.
+    /// No plan for the placed pods can cost less, prices and these costs together.
     pub lower_bound: Price,
 }
 
-/// Placements, machines to ask for, and why not for the rest.
+/// Placements, NodeClaims to create, and the reasons for the pods left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// By NodePool, then by first pod.
@@ -159,20 +158,20 @@ pub struct Plan {
     pub placements: Vec<Placement>,
     /// By pod.
     pub left_out: Vec<LeftOut>,
-    /// Of a simulation: pods that would start apart from those that they must be near, which only the order of binding allows
-    /// (ADR 0019).
+    /// In a simulation: pods that would start away from the pods that their affinity requires, which only the order of binding
+    /// permits (ADR 0019).
     pub apart: Vec<PodRef>,
     /// NodePools whose own requirements leave no instance type, and why, in trial order.
-    pub empty_pools: Vec<PoolSays>,
+    pub unusable_pools: Vec<PoolRejection>,
     /// How many pods were to be placed.
     pub pods: usize,
-    /// No plan for the placed pods can cost less on new machines, if that is known.
+    /// What no plan for the placed pods can cost less than on new machines, if known.
     pub lower_bound: Option<Price>,
-    /// What its machines cost besides, under the objective `balanced`.
-    pub besides: Option<Besides>,
-    /// Which way of packing won.
+    /// The other costs of its machines, under the objective `balanced`.
+    pub machine_costs: Option<MachineCosts>,
+    /// The name of the packing that won.
     pub packing: &'static str,
-    /// Work units spent, for budgets: independent of the machine's speed.
+    /// Work units spent, which do not depend on the speed of the machine that solves.
     pub work: u64,
     /// Set when the budget ran out before every pod had been considered.
     pub cursor: Option<Cursor>,

@@ -1,76 +1,62 @@
-//! Pods as the solver sees them: equal ones form a class, and each class has a ladder of ever less wishful forms.
+//! Pods as the solver sees them: equal ones form a class, and each class has a list of relaxations, with ever fewer
+//! preferences.
 
+use super::ids::{ClassId, GroupId, LabelsId, TolerationId};
 use super::intern::{SetId, Vals};
-use super::topology::GroupId;
 use crate::pods::{HostPort, VolumeUse};
+use crate::requirements::Operator;
 use whittle_units::Resources;
 
-/// A namespace with a set of labels: all that selectors see of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct LabelsId(pub(crate) u32);
-
-/// A list of tolerations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct TolerationId(pub(crate) u32);
-
-/// A list of taints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct TaintsId(pub(crate) u32);
-
-/// The number of a class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ClassId(pub(crate) u32);
-
-/// One step of the ladder: the pod with some of its wishes dropped.
+/// One relaxation step: the pod without some of its preferences.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Form {
-    /// Number of the form, over all classes.
+pub(crate) struct Relaxation {
+    /// Number of the relaxation, over all classes.
     pub(crate) id: usize,
-    /// What a node must satisfy, wishes included; without the host name.
+    /// What a node must satisfy, preferences included; without the hostname.
     pub(crate) full: SetId,
-    /// The same without wishes.
+    /// The same without preferences.
     pub(crate) strict: SetId,
-    /// What the pod asks of the host name.
+    /// The pod's requirement on the hostname.
     pub(crate) host: Option<Vals>,
     pub(crate) labels: LabelsId,
     pub(crate) tolerations: TolerationId,
     /// Groups of the pod's own constraints.
     pub(crate) owned: Vec<GroupId>,
-    /// Groups of others that repel the pod.
+    /// Groups of other pods' anti-affinity that repel the pod.
     pub(crate) repelled_by: Vec<GroupId>,
-    /// Some group's answer depends on counts of a key other than the host name, or attracts to a host.
+    /// The domains that some group allows depend on counts by a key other than the hostname, or it attracts to a host.
     pub(crate) volatile: bool,
 }
 
-/// A place where all volumes of the pod can be attached.
+/// A topology in which all volumes of the pod can be attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumePlace {
     pub(crate) set: SetId,
     pub(crate) host: Option<Vals>,
 }
 
-/// Pods that scheduling cannot tell apart.
+/// Pods that scheduling cannot distinguish.
 #[derive(Clone, Debug)]
 pub(crate) struct Class {
     /// By resource dimension.
     pub(crate) requests: Vec<i64>,
-    pub(crate) asks: Resources,
-    /// From most to least wishful; never empty.
-    pub(crate) forms: Vec<Form>,
+    pub(crate) resources: Resources,
+    /// In the order in which they are tried, the one with all preferences first; never empty.
+    pub(crate) relaxations: Vec<Relaxation>,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) volumes: Vec<VolumeUse>,
     /// Alternatives, in order; empty: anywhere.
     pub(crate) places: Vec<VolumePlace>,
-    /// Groups that count this pod as a repelling one.
+    /// Groups of the pod's own anti-affinity, which count it.
     pub(crate) repels: Vec<GroupId>,
     /// Groups that select the pod.
     pub(crate) counted_by: Vec<GroupId>,
     pub(crate) labels: LabelsId,
-    /// How many pods of the pass are in the class.
+    /// The number of pods of the pass in the class.
     pub(crate) size: usize,
-    /// Comes from a node that stays in a simulation only in thought: may not use nodes that rest.
-    pub(crate) avoids_resting: bool,
-    /// Asks for dynamic resources.
+    /// Comes from a node that only a simulation removes: must not use spared machines.
+    pub(crate) avoids_spared: bool,
+    /// Needs dynamic resource allocation.
     pub(crate) resource_claims: bool,
 }
 
@@ -80,4 +66,9 @@ pub(crate) struct Entry {
     pub(crate) class: ClassId,
     /// Position in the list of pods to place.
     pub(crate) pod: usize,
+}
+
+/// Whether the requirement allows a new machine, whose hostname is not known: any name will do, but no particular one.
+pub(crate) fn allows_unnamed_host(wanted: Option<&Vals>) -> bool {
+    wanted.is_none_or(|w| matches!(w.operator(), Operator::Exists | Operator::NotIn))
 }

@@ -1,22 +1,27 @@
-//! One moment, many questions: what if these machines were gone?
+//! Many simulations of one moment: what if these machines were removed?
 //!
-//! A consolidation pass asks that of every machine. The problem is built once with all machines in place; a question
-//! takes some of them out, puts their pods into the queue, and is solved. The answers are those of [`super::solve`].
+//! A consolidation pass asks that of every machine. The problem is built once with all machines in place; a question takes some
+//! of them out, puts their pods into the queue, and is solved. The answers equal those of [`super::solve()`].
 
+use super::assemble::{self, ReusableProblem};
 use super::bits::Bits;
-use super::groups::{Stand, Standing};
+use super::groups::{CountedIn, TopologyMembership};
+use super::input::{Input, Options, Packing};
+use super::intern::Val;
+use super::packing;
+use super::plan::{LeftOut, Plan};
 use super::pod::Entry;
-use super::problem::{self, Open, Problem};
+use super::problem::Problem;
+use super::solve::plan_without_pools;
 use super::topology::Counts;
-use super::{Input, LeftOut, Options, Packing, Plan, nobody, packing};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The question in the making.
+/// A problem from which each question is derived.
 pub(crate) struct Prepared<'a> {
     input: &'a Input<'a>,
     options: &'a Options,
     problem: Problem<'a>,
-    standing: Standing,
+    membership: TopologyMembership,
     /// Pods to place in every question, in queue order.
     always: Vec<Ranked>,
     /// By machine: its pods that would have to move, in queue order.
@@ -24,19 +29,19 @@ pub(crate) struct Prepared<'a> {
     refused: Vec<(Option<usize>, LeftOut)>,
     /// Counts with every pod where it is.
     counts: Vec<Counts>,
-    /// By NodePool: what its limits leave beside all machines.
+    /// By NodePool: what its limits leave next to all machines.
     limits: Vec<(Vec<Option<i64>>, Option<i64>)>,
     /// By name: position in the input.
     host_of: BTreeMap<&'a str, usize>,
     /// By position in the input: position among the machines.
     machine_of: Vec<Option<usize>>,
-    /// By position among the machines: whether it takes pending pods only.
-    rests: Vec<bool>,
-    /// Whether the problem's machines say so.
+    /// By position among the machines: whether it accepts only pending pods when recent machines are spared.
+    spared: Vec<bool>,
+    /// Whether the problem's machines are marked so now.
     sparing: bool,
 }
 
-/// An entry with its place in the queue of all pods.
+/// An entry with its position in the queue of all pods.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
     rank: usize,
@@ -44,24 +49,24 @@ struct Ranked {
 }
 
 impl<'a> Prepared<'a> {
-    /// `options` are those of a simulation that spares recent machines; its candidates are ignored. Nothing where only a
-    /// solve from scratch gives the right answer.
+    /// `options` are those of a simulation that spares recent machines; its candidates are ignored. `None` if only a solve from
+    /// scratch gives the right answer.
     pub(crate) fn new(input: &'a Input<'a>, options: &'a Options) -> Option<Self> {
-        // Other packings compare pods of the question with all others.
+        // Other packings compare the pods of the question with all others.
         if options.packing != Packing::Reference || options.work_budget.is_some() {
             return None;
         }
-        // A pod that is ending counts for nobody where it is, and repels all the same: taking it out again is not worth it.
+        // A terminating pod is not counted where it runs but still repels others: undoing that is not worth the code.
         let repels = |pod: &whittle_api::k8s::Pod| pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_anti_affinity.is_some());
         if input.objects.pods.iter().any(|pod| pod.metadata.is_deleting() && repels(pod)) {
             return None;
         }
-        let Open { problem, leaves, refused, standing } = problem::open(input, options);
+        let ReusableProblem { problem, simulated_from, refused, membership } = assemble::build_reusable(input, options);
         let mut always = Vec::new();
         let mut moving = vec![Vec::new(); input.nodes.len()];
         for (rank, entry) in problem.queue.iter().enumerate() {
             let ranked = Ranked { rank, entry: *entry };
-            leaves[entry.pod].map_or(&mut always, |host| &mut moving[host]).push(ranked);
+            simulated_from[entry.pod].map_or(&mut always, |host| &mut moving[host]).push(ranked);
         }
         let mut machine_of = vec![None; input.nodes.len()];
         for (at, machine) in problem.machines.iter().enumerate() {
@@ -70,7 +75,7 @@ impl<'a> Prepared<'a> {
         let mut out = Self {
             input,
             options,
-            standing,
+            membership,
             always,
             moving,
             refused,
@@ -78,55 +83,55 @@ impl<'a> Prepared<'a> {
             limits: problem.pools.iter().map(|pool| (pool.limits.clone(), pool.node_limit)).collect(),
             host_of: input.nodes.iter().enumerate().map(|(host, node)| (node.name(), host)).collect(),
             machine_of,
-            rests: problem.machines.iter().map(|machine| machine.rests).collect(),
+            spared: problem.machines.iter().map(|machine| machine.spared).collect(),
             sparing: true,
             problem,
         };
         for host in 0..input.nodes.len() {
-            for (group, stand) in out.counted_on(host) {
-                match stand {
-                    Stand::Host => out.counts[group].hosts.add(host, 1),
-                    Stand::Domain(val) => out.counts[group].add(val, 1, &out.problem.names),
+            for (group, counted_in) in out.counted_on(host) {
+                match counted_in {
+                    CountedIn::Host => out.counts[group].hosts.add(host, 1),
+                    CountedIn::Domain(val) => out.counts[group].add(val, 1, &out.problem.names),
                 }
             }
         }
         Some(out)
     }
 
-    /// Whether the question can be asked at all: its machines are known and stay otherwise.
-    pub(crate) fn knows(&self, candidates: &BTreeSet<String>) -> bool {
-        candidates.iter().all(|name| self.host_of.get(name.as_str()).is_some_and(|host| self.standing.offered(*host)))
+    /// Whether the question can be asked: all its machines are known and are not being deleted already.
+    pub(crate) fn can_answer(&self, candidates: &BTreeSet<String>) -> bool {
+        candidates.iter().all(|name| self.host_of.get(name.as_str()).is_some_and(|host| self.membership.offered(*host)))
     }
 
-    /// The plan without `candidates`, as a solve from scratch would find it. With `spare_recent` the pods that move do not
-    /// use machines whose own pods came or went lately.
+    /// The plan without `candidates`, as a solve from scratch would find it. With `spare_recent`, moving pods avoid machines
+    /// whose own pods changed recently.
     pub(crate) fn without(&mut self, candidates: &BTreeSet<String>, spare_recent: bool) -> Plan {
         let hosts: Vec<usize> = candidates.iter().filter_map(|name| self.host_of.get(name.as_str()).copied()).collect();
         let mut queue: Vec<Ranked> = self.always.clone();
         queue.extend(hosts.iter().flat_map(|host| &self.moving[*host]));
         queue.sort_unstable_by_key(|ranked| ranked.rank);
         self.problem.queue = queue.into_iter().map(|ranked| ranked.entry).collect();
-        let refused = self.refused.iter().filter(|(leaves, _)| leaves.is_none_or(|host| hosts.contains(&host)));
+        let refused = self.refused.iter().filter(|(simulated_from, _)| simulated_from.is_none_or(|host| hosts.contains(&host)));
         self.problem.refused = refused.map(|(_, left)| left.clone()).collect();
-        self.problem.gone = Bits::none(self.problem.machines.len());
+        self.problem.excluded = Bits::none(self.problem.machines.len());
         for machine in hosts.iter().filter_map(|host| self.machine_of[*host]) {
-            self.problem.gone.insert(machine);
+            self.problem.excluded.insert(machine);
         }
         if self.sparing != spare_recent {
             self.sparing = spare_recent;
-            let machines = self.problem.machines.iter_mut().zip(&self.rests);
-            machines.for_each(|(machine, rests)| machine.rests = *rests && spare_recent);
+            let machines = self.problem.machines.iter_mut().zip(&self.spared);
+            machines.for_each(|(machine, spared)| machine.spared = *spared && spare_recent);
         }
         self.problem.counts = self.counts_without(&hosts);
-        self.leave_limits(&hosts);
+        self.set_limits_without(&hosts);
         if !self.problem.any_pool {
-            return nobody(&self.problem);
+            return plan_without_pools(&self.problem);
         }
         packing::best(&mut self.problem, self.options)
     }
 
     /// The groups that count a moving pod of the machine, once for each pod.
-    fn counted_on(&self, host: usize) -> Vec<(usize, Stand)> {
+    fn counted_on(&self, host: usize) -> Vec<(usize, CountedIn)> {
         let mut out = Vec::new();
         for ranked in &self.moving[host] {
             if self.problem.pods[ranked.entry.pod].metadata.is_deleting() {
@@ -135,8 +140,8 @@ impl<'a> Prepared<'a> {
             let class = &self.problem.classes[ranked.entry.class.0 as usize];
             for id in class.counted_by.iter().chain(&class.repels) {
                 let at = id.0 as usize;
-                let stand = self.standing.stand(at, &self.problem.groups[at], host, &self.problem.sets);
-                out.extend(stand.map(|stand| (at, stand)));
+                let counted_in = self.membership.counted_in(at, &self.problem.groups[at], host, &self.problem.sets);
+                out.extend(counted_in.map(|counted_in| (at, counted_in)));
             }
         }
         out
@@ -145,23 +150,23 @@ impl<'a> Prepared<'a> {
     fn counts_without(&self, hosts: &[usize]) -> Vec<Counts> {
         let mut out = self.counts.clone();
         for &host in hosts {
-            for (group, stand) in self.counted_on(host) {
-                match stand {
-                    Stand::Host => out[group].hosts.take(host),
-                    Stand::Domain(val) => out[group].take(val),
+            for (group, counted_in) in self.counted_on(host) {
+                match counted_in {
+                    CountedIn::Host => out[group].hosts.take(host),
+                    CountedIn::Domain(val) => out[group].take(val),
                 }
             }
         }
-        // A domain that only these machines made known, and in which nothing stays, is no domain any more.
+        // A domain that only these machines provide, and in which no pod remains, is no longer a domain.
         for (at, group) in self.problem.groups.iter().enumerate().filter(|(_, group)| !group.by_host) {
-            let mut leaving: BTreeMap<super::intern::Val, u32> = BTreeMap::new();
+            let mut leaving: BTreeMap<Val, u32> = BTreeMap::new();
             for &host in hosts {
-                if let Some(Stand::Domain(val)) = self.standing.stand(at, group, host, &self.problem.sets) {
+                if let Some(CountedIn::Domain(val)) = self.membership.counted_in(at, group, host, &self.problem.sets) {
                     *leaving.entry(val).or_default() += 1;
                 }
             }
             for (val, count) in leaving {
-                if self.standing.known_only_by(at, val, count) {
+                if self.membership.provided_only_by(at, val, count) {
                     out[at].forget(val);
                 }
             }
@@ -169,8 +174,8 @@ impl<'a> Prepared<'a> {
         out
     }
 
-    /// NodePools' limits without the machines that go.
-    fn leave_limits(&mut self, hosts: &[usize]) {
+    /// The limits of NodePools without the removed machines.
+    fn set_limits_without(&mut self, hosts: &[usize]) {
         for (pool, (limits, node_limit)) in self.problem.pools.iter_mut().zip(&self.limits) {
             pool.limits.clone_from(limits);
             pool.node_limit = *node_limit;

@@ -1,88 +1,61 @@
-//! The question in the solver's own terms: everything interned, equal pods joined, counts taken.
+//! What a solve works on: everything interned, equal pods joined, counts taken.
 
 use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
-use super::groups::{Counted, Groups, Standing};
 use super::hash::Map;
-use super::intern::{Key, Names, SetId, Sets, Val, Vals};
+use super::ids::{ClassId, TaintsId, TolerationId};
+use super::intern::{Key, Names, SetId, Sets, Val};
 use super::meter::{self, Meter};
-use super::pod::{Class, ClassId, Entry, TaintsId, TolerationId};
-use super::pools::{Empty, Pool, Universe};
-use super::selecting::Selecting;
-use super::state::MachineNow;
+use super::plan::LeftOut;
+use super::pod::{Class, Entry};
+use super::pools::{Pool, UnusablePool};
+use super::taints::{TaintTable, ToleranceTable};
 use super::topology::{Counts, Group};
-use super::{Input, LeftOut, Options, PodRef, Reason};
-use crate::pods::Volumes;
-use crate::requirements::{Operator, Requirements};
+use crate::pods::HostPort;
 use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use whittle_api::k8s::{Pod, Taint, Toleration};
+use whittle_api::k8s::Pod;
 use whittle_api::labels;
 
-/// A machine that takes pods.
+/// An existing machine that accepts pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// Position in the input, which is also its number as a host.
+    /// Position in the input, which is also its host number.
     pub(crate) host: usize,
     pub(crate) hostname: Val,
     pub(crate) taints: TaintsId,
     /// Before anything is placed on it.
     pub(crate) start: MachineNow,
     pub(crate) attach_limits: BTreeMap<String, usize>,
-    /// In a simulation: takes only pods that are pending anyway.
-    pub(crate) rests: bool,
+    /// In a simulation: accepts only pods that are pending anyway.
+    pub(crate) spared: bool,
 }
 
-/// Tolerations and taints, each stored once.
-#[derive(Debug, Default)]
-pub(crate) struct Marks {
-    pub(crate) tolerations: Vec<Vec<Toleration>>,
-    toleration_of: Map<Vec<Toleration>, TolerationId>,
-    pub(crate) taints: Vec<Vec<Taint>>,
-    taints_of: Map<Vec<Taint>, TaintsId>,
+/// The current state of an existing machine, with the pods placed on it.
+#[derive(Clone, Debug)]
+pub(crate) struct MachineNow {
+    pub(crate) remaining: Vec<i64>,
+    pub(crate) set: SetId,
+    pub(crate) ports: Vec<HostPort>,
+    pub(crate) volumes: BTreeMap<String, BTreeSet<String>>,
+    /// Positions in the list of pods.
+    pub(crate) pods: Vec<u32>,
 }
 
-impl Marks {
-    pub(crate) fn tolerations(&mut self, list: &[Toleration]) -> TolerationId {
-        if let Some(id) = self.toleration_of.get(list) {
-            return *id;
-        }
-        let id = TolerationId(u32::try_from(self.tolerations.len()).expect("fewer than 2^32 lists of tolerations"));
-        self.tolerations.push(list.to_vec());
-        self.toleration_of.insert(list.to_vec(), id);
-        id
-    }
-
-    pub(crate) fn taints(&mut self, list: &[Taint]) -> TaintsId {
-        if let Some(id) = self.taints_of.get(list) {
-            return *id;
-        }
-        let id = TaintsId(u32::try_from(self.taints.len()).expect("fewer than 2^32 lists of taints"));
-        self.taints.push(list.to_vec());
-        self.taints_of.insert(list.to_vec(), id);
-        id
-    }
-
-    pub(crate) fn tolerated(&self, tolerations: TolerationId, taints: TaintsId) -> bool {
-        let tolerations = &self.tolerations[tolerations.0 as usize];
-        self.taints[taints.0 as usize].iter().all(|t| crate::pods::tolerates(tolerations, t))
-    }
-}
-
-/// A solve's question.
+/// The problem of one solve.
 pub(crate) struct Problem<'a> {
     pub(crate) names: Names,
     pub(crate) sets: Sets,
     pub(crate) dims: Dims,
-    pub(crate) marks: Marks,
+    pub(crate) taint_table: TaintTable,
     pub(crate) catalogs: Vec<Catalog>,
     pub(crate) reservations: Reservations,
     /// In trial order; only those with a usable type.
     pub(crate) pools: Vec<Pool<'a>>,
-    /// Those that nothing can be bought for.
-    pub(crate) empty_pools: Vec<Empty<'a>>,
-    /// Dynamic NodePools were there, usable or not.
+    /// NodePools without a usable type.
+    pub(crate) unusable_pools: Vec<UnusablePool<'a>>,
+    /// Whether there are dynamic NodePools, usable or not.
     pub(crate) any_pool: bool,
     pub(crate) machines: Vec<Machine>,
     pub(crate) classes: Vec<Rc<Class>>,
@@ -93,26 +66,25 @@ pub(crate) struct Problem<'a> {
     pub(crate) class_of: Vec<ClassId>,
     pub(crate) groups: Vec<Group>,
     pub(crate) counts: Vec<Counts>,
-    /// Numbers of hosts start here for new machines.
+    /// The host number of the first new machine.
     pub(crate) first_new_host: usize,
     pub(crate) well_known: BTreeSet<Key>,
-    /// Keys that types do not define and of which some pod wants any value but some: with it a claim gets such a label, and
-    /// others that ask for it may join then.
-    pub(crate) shunned: BTreeSet<Key>,
+    /// Keys that types do not define and on which some pod has a `NotIn` requirement: its claim gets such a label, so that pods
+    /// that require the label may join later.
+    pub(crate) negated_custom_keys: BTreeSet<Key>,
     pub(crate) key: Keys,
-    /// Pods that were refused before solving.
+    /// Pods that were rejected before solving.
     pub(crate) refused: Vec<LeftOut>,
     pub(crate) state_nodes: &'a [StateNode],
-    /// Positions in `machines` of those that are imagined gone after all.
-    pub(crate) gone: Bits,
-    /// By tolerations, then taints: whether all are tolerated.
-    tolerated: Vec<Vec<bool>>,
-    views: Map<(usize, SetId), Rc<View>>,
+    /// Positions in `machines` of those that the current question removes.
+    pub(crate) excluded: Bits,
+    pub(crate) tolerance: ToleranceTable,
+    pub(crate) views: Map<(usize, SetId), Rc<View>>,
     /// The work done on it.
     pub(crate) meter: Meter,
 }
 
-/// Keys that the solver itself looks at.
+/// Keys and values that the solver itself uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
     pub(crate) capacity_type: Key,
@@ -121,7 +93,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    fn of(names: &mut Names) -> Self {
+    pub(crate) fn of(names: &mut Names) -> Self {
         Self {
             capacity_type: names.key(labels::CAPACITY_TYPE),
             reservation: names.key(labels::RESERVATION_ID),
@@ -130,184 +102,18 @@ impl Keys {
     }
 }
 
-/// What is collected before the pods' classes are known.
-pub(crate) struct Ground<'a> {
-    pub(crate) input: &'a Input<'a>,
-    pub(crate) options: &'a Options,
-    pub(crate) names: Names,
-    pub(crate) sets: Sets,
-    pub(crate) marks: Marks,
-    pub(crate) groups: Groups,
-    pub(crate) well_known: BTreeSet<String>,
-    pub(crate) volumes: Volumes<'a>,
-    /// Some NodePool has a `PreferNoSchedule` taint.
-    pub(crate) soft_taints: bool,
-    /// Some NodePool has taints at all.
-    pub(crate) pool_taints: bool,
-    /// Which machines are imagined gone is not decided yet: any may be.
-    pub(crate) open: bool,
-}
-
-impl Ground<'_> {
-    /// Splits off what is asked of the host name and interns the rest.
-    pub(crate) fn split(&mut self, reqs: &Requirements) -> (SetId, Option<Vals>) {
-        let mut rest = reqs.clone();
-        let host = rest.remove(labels::HOSTNAME).map(|h| self.names.vals(&h));
-        let set = self.names.set(&rest);
-        (self.sets.id(set), host)
-    }
-
-    pub(crate) fn well_known(&self, key: &str) -> bool {
-        self.well_known.contains(key)
-    }
-}
-
-/// A pod of the pass, before it is put into a class.
-pub(crate) struct Candidate<'a> {
-    pub(crate) pod: &'a Pod,
-    /// Comes from a simulated candidate and is not pending.
-    pub(crate) avoids_resting: bool,
-    /// The machine that it leaves only in a simulation; nothing for pods that are to be placed anyway.
-    pub(crate) leaves: Option<usize>,
-}
-
-/// A problem that can be narrowed to many questions about the same moment.
-pub(crate) struct Open<'a> {
-    /// With all pods that may have to move in its queue, and counted where they are.
-    pub(crate) problem: Problem<'a>,
-    /// By position of a pod: the machine that it leaves only in a simulation.
-    pub(crate) leaves: Vec<Option<usize>>,
-    /// Pods that are refused, by the machine that they leave only in a simulation.
-    pub(crate) refused: Vec<(Option<usize>, LeftOut)>,
-    pub(crate) standing: Standing,
-}
-
-/// Builds the problem of `input`.
-pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'a> {
-    assemble(input, options, false).problem
-}
-
-/// Builds the problem of `input` with every machine in place and all pods of machines in the queue, to be narrowed.
-pub(crate) fn open<'a>(input: &'a Input<'a>, options: &'a Options) -> Open<'a> {
-    assemble(input, options, true)
-}
-
-fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, open: bool) -> Open<'a> {
-    let pools = super::pools::ordered(&input.objects.node_pools);
-    let mut ground = ground(input, options, &pools, open);
-    let meter = Meter::default();
-    let (candidates, refused) = super::intake::pods_of(&ground);
-    let in_pass: BTreeSet<*const Pod> = candidates.iter().map(|c| std::ptr::from_ref(c.pod)).collect();
-    let mut classes = super::intake::classes(&mut ground, &candidates);
-    let daemons = crate::pods::daemon_pods(&input.objects.daemon_sets, &input.objects.pods);
-    let dims = super::intake::dims(&classes.list, &daemons, input);
-    classes.measure(&dims);
-    // Nobody waits, in most runs: then it does not matter who is where.
-    let idle = candidates.is_empty() && !open;
-    let counted = if idle { Vec::new() } else { super::machines::counted(&mut ground, &in_pass) };
-    let groups = ground.groups.finish(&ground.names, &meter);
-    let selecting = Selecting::of(&groups, &ground.groups.sequence(&ground.names));
-    classes.join(&groups, &selecting);
-    classes.merge();
-    let mut reservations = Reservations::default();
-    let mut shelf = super::pools::Shelf::default();
-    let pools = super::pools::build(&mut ground, &pools, &dims, &daemons, &mut reservations, &mut shelf);
-    let any_pool = pools.any;
-    let universe = Universe::of(&pools, &shelf.catalogs, &groups, &ground);
-    let standing = Standing::of(
-        &groups,
-        &counted,
-        &ground.sets,
-        |id| ground.groups.reach(id),
-        |key, reach| universe.domains(key, reach, &ground.marks),
-        |filter, machine| machine_passes(&ground, filter, machine),
-    );
-    let counts = standing.count(&groups, &counted, &selecting, &ground.sets, &ground.names, &meter);
-    let relevant = super::machines::relevant_keys(&ground, &classes.list, &groups);
-    let machines = if idle { Vec::new() } else { super::machines::build(&mut ground, &dims, &daemons, &relevant) };
-    let key = Keys::of(&mut ground.names);
-    let Ground { well_known, names, .. } = &mut ground;
-    let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
-    let shunned = shunned(&classes.list, &ground.sets, &well_known);
-    let problem = Problem {
-        tolerated: tolerations_by_taints(&ground.marks),
-        queue: classes.queue(&candidates, options),
-        pods: candidates.iter().map(|c| c.pod).collect(),
-        class_of: classes.of,
-        classes: classes.list.into_iter().map(Rc::new).collect(),
-        names: ground.names,
-        sets: ground.sets,
-        dims,
-        marks: ground.marks,
-        catalogs: shelf.catalogs,
-        reservations,
-        pools: pools.list,
-        empty_pools: pools.empty,
-        any_pool,
-        machines,
-        groups,
-        counts,
-        first_new_host: input.nodes.len(),
-        well_known,
-        shunned,
-        key,
-        refused: refused.iter().map(|(_, left)| left.clone()).collect(),
-        state_nodes: input.nodes,
-        gone: Bits::default(),
-        views: Map::default(),
-        meter,
-    };
-    Open { problem, leaves: candidates.iter().map(|c| c.leaves).collect(), refused, standing }
-}
-
-fn ground<'a>(input: &'a Input<'a>, options: &'a Options, pools: &[&whittle_api::karpenter::NodePool], open: bool) -> Ground<'a> {
-    let base = pools.iter().find_map(|pool| input.catalog.get(&pool.metadata.name).filter(|types| !types.is_empty()));
-    Ground {
-        input,
-        options,
-        // Numbers that the first list of types has already are not given anew.
-        names: base.map_or_else(Names::default, |types| Names::based_on(&types.stock().words)),
-        sets: Sets::default(),
-        marks: Marks::default(),
-        groups: Groups::default(),
-        well_known: super::pools::well_known(input),
-        volumes: Volumes::of(input.objects),
-        soft_taints: pools
-            .iter()
-            .any(|p| p.spec.template.spec.taints.iter().any(|t| t.effect == whittle_api::k8s::TaintEffect::PreferNoSchedule)),
-        pool_taints: pools.iter().any(|p| !p.spec.template.spec.taints.is_empty()),
-        open,
-    }
-}
-
-/// The custom keys that pods ask to be anything but some values.
-fn shunned(classes: &[Class], sets: &Sets, well_known: &BTreeSet<Key>) -> BTreeSet<Key> {
-    let forms = classes.iter().flat_map(|class| class.forms.iter().map(|form| form.full));
-    let places = classes.iter().flat_map(|class| class.places.iter().map(|place| place.set));
-    let asked: BTreeSet<SetId> = forms.chain(places).collect();
-    let shuns = |(key, wanted): &(&Key, &Vals)| wanted.operator() == Operator::NotIn && !well_known.contains(key);
-    asked.into_iter().flat_map(|set| sets.get(set).iter().filter(shuns).map(|(key, _)| *key)).collect()
-}
-
-/// Which tolerations bear which taints, for all pairs that occur.
-fn tolerations_by_taints(marks: &Marks) -> Vec<Vec<bool>> {
-    (0..marks.tolerations.len())
-        .map(|t| (0..marks.taints.len()).map(|n| marks.tolerated(TolerationId(t as u32), TaintsId(n as u32))).collect())
-        .collect()
-}
-
 impl Problem<'_> {
     pub(crate) fn tolerated(&self, tolerations: TolerationId, taints: TaintsId) -> bool {
-        self.tolerated[tolerations.0 as usize][taints.0 as usize]
+        self.tolerance.tolerated(tolerations, taints)
     }
 
-    /// `offered` narrowed by `asked`; `open` where instance types may define well-known keys later.
-    pub(crate) fn merge(&mut self, offered: SetId, asked: SetId, open: bool) -> Option<SetId> {
+    /// `offered` narrowed by `required`; with `for_new_node`, instance types define well-known keys.
+    pub(crate) fn merge(&mut self, offered: SetId, required: SetId, for_new_node: bool) -> Option<SetId> {
         let well_known = &self.well_known;
-        self.sets.merge(offered, asked, open, |k| well_known.contains(k))
+        self.sets.merge(offered, required, for_new_node, |k| well_known.contains(k))
     }
 
-    /// What `set` leaves of a catalog.
+    /// What a requirement set leaves of a catalog.
     pub(crate) fn view(&mut self, catalog: usize, set: SetId) -> Rc<View> {
         if let Some(view) = self.views.get(&(catalog, set)) {
             return Rc::clone(view);
@@ -319,19 +125,4 @@ impl Problem<'_> {
         self.views.insert((catalog, set), Rc::clone(&view));
         view
     }
-}
-
-/// Whether a machine that exists counts for a spread constraint.
-fn machine_passes(ground: &Ground<'_>, filter: &super::topology::Filter, machine: &Counted) -> bool {
-    let by_labels = filter.any_of.is_empty()
-        || machine.labels.is_some_and(|l| {
-            let set = ground.sets.get(l);
-            filter.any_of.iter().any(|asked| set.compatible(ground.sets.get(*asked), |_| false).is_ok())
-        });
-    by_labels && filter.tolerations.is_none_or(|t| ground.marks.tolerated(t, machine.taints))
-}
-
-/// A pod that is refused before solving.
-pub(crate) fn refuse(pod: &Pod, reason: Reason) -> LeftOut {
-    LeftOut { pod: PodRef::of(pod), reason }
 }

@@ -1,4 +1,4 @@
-//! Why: explanations as data, with the texts that users search for.
+//! Explanations as data, with the texts that users search for.
 
 use crate::requirements::Requirements;
 use std::fmt::{self, Display};
@@ -8,50 +8,50 @@ use whittle_units::{Price, Quantity, Resources};
 /// Why a pod has no place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Refused before solving: the pod itself cannot be scheduled by us. One text per fault.
+    /// Rejected before solving, since Whittle cannot schedule such a pod. One text per fault.
     Ignored(Vec<String>),
-    /// There is no NodePool that could grow.
+    /// No NodePool can create nodes.
     NoNodePools,
-    /// No NodePool has an instance type that its own requirements allow: what each said, in trial order.
-    NoTemplates(Vec<PoolSays>),
-    /// The pod asks for dynamic resources.
+    /// No NodePool has an instance type that its own requirements allow: the rejection of each, in trial order.
+    NoTemplates(Vec<PoolRejection>),
+    /// The pod needs dynamic resource allocation.
     ResourceClaims,
-    /// Reserved capacity fits but is promised to others in this pass; the next pass tries again.
+    /// A reserved offering fits but is taken by other claims of this pass; the next pass tries again.
     Reserved(Cause),
-    /// What each NodePool said, in trial order.
-    Pools(Vec<PoolSays>),
-    /// Nothing has changed since an earlier pass that could find the pod a place: what it said then.
-    AsBefore { category: String, message: String },
-    /// The work budget ran out first; the next run goes on here.
+    /// The rejection of each NodePool, in trial order.
+    Pools(Vec<PoolRejection>),
+    /// Nothing has changed since an earlier pass that could place the pod: the reason that it had then.
+    Unchanged { category: String, message: String },
+    /// The work budget ran out first; the next run continues with this pod.
     OutOfBudget,
-    /// The claim's instance types could not keep `minValues` after the cheapest 600 were kept.
+    /// The claim's instance types no longer satisfied `minValues` after truncation to the cheapest 600.
     Truncated { node_pool: String, labels: Vec<String> },
-    /// The checker found its place wrong: what it said.
-    Doubtful(String),
-    /// A simulation only: the pod would wait for a node that has not initialized.
+    /// The checker rejected its placement, with this message.
+    RejectedByChecker(String),
+    /// In a simulation: the pod would wait for a node that has not initialized.
     Uninitialized { node: String },
 }
 
-/// One NodePool's reason.
+/// Why one NodePool cannot take a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolSays {
+pub struct PoolRejection {
     pub node_pool: String,
     pub cause: Cause,
-    /// Which constraint rules out how many of the pool's instance types on its own, largest first.
+    /// How many of the NodePool's instance types each constraint rules out on its own, largest first.
     pub ruled_out: Vec<RuledOut>,
-    /// What would have been enough.
+    /// The resource that is short, and by how much.
     pub nearest: Option<NearestMiss>,
-    /// The limits but for which an instance type would do.
+    /// The limits without which some instance type would fit.
     pub limits: Vec<LimitLeft>,
 }
 
-/// What a limit of a NodePool still allows, and what it thereby excludes.
+/// What remains of a NodePool's limit, and how many types that excludes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitLeft {
     pub resource: String,
-    /// Less than nothing when the limit is exceeded already.
+    /// Negative when the limit is exceeded already.
     pub left: Quantity,
-    /// How many instance types are larger.
+    /// How many instance types are larger than what remains.
     pub types: usize,
 }
 
@@ -61,34 +61,34 @@ impl Display for LimitLeft {
     }
 }
 
-/// How many instance types one constraint excludes.
+/// How many instance types one constraint rules out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuledOut {
     /// `cpu`, `topology.kubernetes.io/zone In [a]`, `offerings`, …
     pub constraint: String,
     pub types: usize,
-    /// Of how many.
+    /// Out of how many.
     pub of: usize,
 }
 
-/// A host port of the pod's that daemons have on some instance types.
+/// A host port of the pod that daemons use on some instance types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortTaken {
-    /// As the pod asks for it.
+    /// As the pod requests it.
     pub wanted: String,
-    /// As the daemon has it.
+    /// As the daemon uses it.
     pub taken: String,
     /// How many types have such a daemon.
     pub types: usize,
-    /// Of how many.
+    /// Out of how many.
     pub of: usize,
 }
 
-/// The largest of what is there beside what is needed.
+/// The largest available amount of a resource compared with the amount needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearestMiss {
     pub resource: String,
-    /// With the share of the daemons.
+    /// Including the daemons' requests.
     pub needed: Quantity,
     pub largest: Quantity,
     pub instance_type: String,
@@ -102,7 +102,7 @@ pub enum Cause {
         key: String,
         meant: Option<String>,
     },
-    /// Per key: what was asked and what is offered.
+    /// By key: the values that the pod requires and those that are offered.
     Disjoint(Vec<(String, String, String)>),
     Volumes(Box<Cause>),
     Topology {
@@ -117,7 +117,7 @@ pub enum Cause {
         requirements: Requirements,
         resources: Resources,
         daemons: Resources,
-        /// A host port that the daemons of some types have already.
+        /// A host port that the daemons of some types use already.
         port: Option<Box<PortTaken>>,
     },
     MinValues {
@@ -125,7 +125,7 @@ pub enum Cause {
         requirements: Requirements,
         resources: Resources,
     },
-    /// The NodePool is offered no instance type at all.
+    /// The NodePool has no instance types at all.
     NothingOffered {
         /// Kind and name of its node class.
         node_class: String,
@@ -136,13 +136,13 @@ pub enum Cause {
     NodeLimit {
         node_pool: String,
     },
-    /// Nothing any more: what stood against the pod at its turn is gone.
-    TurnPassed,
+    /// No reason remains: what prevented the placement when it was tried has changed since.
+    TransientDuringPass,
     ReservedUnavailable,
     ReservedLost,
 }
 
-/// What the instance types lack, as scheduling 18 tells apart.
+/// What the instance types lack, as scheduling 18 distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Finding {
     Nothing,
@@ -158,7 +158,7 @@ pub enum Finding {
     NeverAllThree,
 }
 
-/// A type in a zone with a capacity type at a price.
+/// An instance type in a zone, with its capacity type and price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     pub instance_type: String,
@@ -178,19 +178,19 @@ impl Display for Offer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimWhy {
     /// NodePools that were tried before this one, and why they could not take the first pod.
-    pub passed_over: Vec<PoolSays>,
+    pub passed_over: Vec<PoolRejection>,
     /// The cheapest of the offerings that it could be launched from.
     pub cheapest: Option<Offer>,
     /// The next cheapest offering: another zone or capacity type, or another type.
     pub next_offer: Option<Offer>,
     /// The next best type and its price.
     pub next_best: Option<(String, Price)>,
-    /// Keys that the pods or their topology narrowed, with the values left.
+    /// Requirements that the pods or their topology narrowed, with the remaining values.
     pub narrowed: Vec<String>,
 }
 
 impl Finding {
-    /// The text a user would search for.
+    /// The text that a user would search for.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -217,7 +217,7 @@ impl Finding {
 }
 
 impl Cause {
-    /// A stable word for the category, for metrics and comparisons.
+    /// The category's stable name, for metrics and comparisons.
     #[must_use]
     pub fn category(&self) -> &'static str {
         match self {
@@ -228,37 +228,37 @@ impl Cause {
             Cause::InstanceTypes { .. } | Cause::NothingOffered { .. } => "instance-types",
             Cause::MinValues { .. } => "min-values",
             Cause::LimitsExceeded { .. } | Cause::NodeLimit { .. } => "limits",
-            Cause::TurnPassed => "turn",
+            Cause::TransientDuringPass => "turn",
             Cause::ReservedUnavailable | Cause::ReservedLost => "reserved",
         }
     }
 }
 
-/// What a pod is told that wants no node of ours.
+/// The fault of a pod that excludes all NodePools.
 pub(crate) const OPTED_OUT: &str = "configured to not run on a Karpenter provisioned node";
 
 impl Reason {
-    /// Whether the pod asked to be left alone, and nothing else is wrong with it: nobody needs a warning then.
+    /// Whether the pod excludes all NodePools on purpose and has no other fault: that deserves no warning.
     #[must_use]
-    pub fn is_own_wish(&self) -> bool {
+    pub fn is_opt_out(&self) -> bool {
         matches!(self, Reason::Ignored(faults) if matches!(&faults[..], [only] if only.starts_with(OPTED_OUT)))
     }
 
-    /// A stable word for the category.
+    /// The category's stable name.
     #[must_use]
     pub fn category(&self) -> &str {
         match self {
-            Reason::AsBefore { category, .. } => category,
+            Reason::Unchanged { category, .. } => category,
             Reason::Ignored(_) => "ignored",
             Reason::NoNodePools => "no-node-pools",
             Reason::NoTemplates(_) => "no-templates",
             Reason::ResourceClaims => "resource-claims",
             Reason::Reserved(_) => "reserved",
-            Reason::Pools(says) => says.first().map_or("no-node-pools", |s| s.cause.category()),
+            Reason::Pools(rejections) => rejections.first().map_or("no-node-pools", |s| s.cause.category()),
             Reason::OutOfBudget => "out-of-budget",
             Reason::Truncated { .. } => "min-values",
             Reason::Uninitialized { .. } => "uninitialized",
-            Reason::Doubtful(_) => "doubtful",
+            Reason::RejectedByChecker(_) => "doubtful",
         }
     }
 }
@@ -317,7 +317,7 @@ impl Display for Cause {
                 write!(f, "all available instance types exceed limits for nodepool (NodePool={node_pool})")
             }
             Cause::NodeLimit { node_pool } => write!(f, "node limits have been exhausted for nodepool (NodePool={node_pool})"),
-            Cause::TurnPassed => f.write_str("nothing speaks against a machine for it any more: the next pass considers it again"),
+            Cause::TransientDuringPass => f.write_str("nothing speaks against a machine for it any more: the next pass considers it again"),
             Cause::ReservedUnavailable => {
                 f.write_str("one or more instance types with compatible reserved offerings are available, but could not be reserved")
             }
@@ -333,31 +333,31 @@ impl Display for Reason {
         match self {
             Reason::Ignored(faults) => write!(f, "ignoring pod, {}", faults.join("; ")),
             Reason::NoNodePools => f.write_str("no dynamic nodepools found"),
-            Reason::NoTemplates(says) => {
+            Reason::NoTemplates(rejections) => {
                 f.write_str("nodepool requirements filtered out all available instance types")?;
-                says.iter().try_for_each(|say| write!(f, "; nodepool {}: {}", say.node_pool, say.cause))
+                rejections.iter().try_for_each(|rejection| write!(f, "; nodepool {}: {}", rejection.node_pool, rejection.cause))
             }
             Reason::ResourceClaims => {
                 f.write_str("pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter (nor by Whittle)")
             }
             Reason::Reserved(cause) => write!(f, "{cause}"),
-            Reason::Pools(says) => {
-                for (n, say) in says.iter().enumerate() {
+            Reason::Pools(rejections) => {
+                for (n, rejection) in rejections.iter().enumerate() {
                     let join = if n == 0 { "" } else { "; " };
-                    write!(f, "{join}nodepool {}: {}", say.node_pool, say.cause)?;
-                    if let Some(miss) = &say.nearest {
+                    write!(f, "{join}nodepool {}: {}", rejection.node_pool, rejection.cause)?;
+                    if let Some(miss) = &rejection.nearest {
                         write!(
                             f,
                             " (needs {} {}, the largest allowed type, {}, has {})",
                             miss.needed, miss.resource, miss.instance_type, miss.largest
                         )?;
                     }
-                    say.limits.iter().try_for_each(|limit| write!(f, "; {limit}"))?;
+                    rejection.limits.iter().try_for_each(|limit| write!(f, "; {limit}"))?;
                 }
                 Ok(())
             }
-            Reason::AsBefore { message, .. } => f.write_str(message),
-            Reason::Doubtful(fault) => write!(f, "its place did not stand a second look, the next run tries again: {fault}"),
+            Reason::Unchanged { message, .. } => f.write_str(message),
+            Reason::RejectedByChecker(fault) => write!(f, "its place did not stand a second look, the next run tries again: {fault}"),
             Reason::OutOfBudget => f.write_str("not considered in this run, the next run starts with it"),
             Reason::Truncated { node_pool, labels } => write!(
                 f,
@@ -369,7 +369,7 @@ impl Display for Reason {
     }
 }
 
-/// All requirements as one text, by key, without the host name.
+/// All requirements as one text, ordered by key, without the hostname.
 fn set_text(requirements: &Requirements) -> String {
     let parts: Vec<String> = requirements
         .iter()

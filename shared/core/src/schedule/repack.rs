@@ -1,38 +1,38 @@
-//! A better packing of machines that are asked for anyway: a few of them are emptied in thought and filled again, and
-//! what is cheaper stays.
+//! Improves a packing: a few new claims are emptied and filled again, and cheaper results are kept.
 //!
-//! Only machines of one NodePool with equal requirements exchange pods, so that no count by zone, or by any key but the
-//! host name, changes. Pods that name ports, volumes or a neighbour on their machine stay where they are.
+//! Only claims of one NodePool with equal requirements exchange pods, so that no count changes except those by hostname. Pods
+//! with host ports, volumes or affinity by hostname stay where they are.
 
-use super::Objective;
 use super::hash::Map;
+use super::ids::GroupId;
 use super::intern::SetId;
 use super::limits;
-use super::pod::{Class, Form};
+use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
+use super::price_index::{Amounts, DIMS, TypePriceIndex, amounts, minus, plus};
 use super::problem::Problem;
-use super::shop::{Amounts, DIMS, Shop, amounts, less, plus};
+use super::refill::{Bin, BinPacker, GroupedPod, HostRule, PodGroup, SORT_ORDERS};
 use super::state::State;
-use super::topology::{Group, GroupId, Kind};
-use super::yard::{Bin, Rule, Sort, Sorted, WAYS, Yard};
+use super::topology::{Group, GroupKind};
 use std::cmp::Reverse;
+use whittle_api::objective::Objective;
 
-/// Fewer machines than this are never filled anew together, and at most this many more.
-const FEWEST: usize = 2;
-const MORE: usize = 5;
-/// Machines with more pods than this together are left alone: the few that have so many are well filled.
-const MANY_PODS: usize = 400;
-/// How many comparisons of a pod with a machine take as long as one unit of work.
-const PER_WORK: u64 = 11;
-/// After so many rounds without success, there is nothing left to find.
-const PATIENCE: usize = 4;
+/// The smallest number of claims that are filled again together, and the number of group sizes from there on.
+const GROUP_MIN: usize = 2;
+const GROUP_SIZES: usize = 5;
+/// Groups of claims with more pods than this are left alone: few have that many, and they are well filled.
+const PODS_MAX: usize = 400;
+/// Comparisons of a pod with a machine per unit of work.
+const COMPARISONS_PER_WORK: u64 = 11;
+/// After this many rounds without success, the search ends.
+const IDLE_ROUNDS_MAX: usize = 4;
 
-/// Repacks within `budget`, with claims charged for `keep` types each; says how much work that was.
-pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, keep: usize, objective: Objective, budget: u64) -> u64 {
+/// Repacks within `budget`, with claims charged for `keep` types each; returns the work done.
+pub(crate) fn improve(problem: &mut Problem<'_>, state: &mut State, keep: usize, objective: Objective, budget: u64) -> u64 {
     let mut by_set: Map<(usize, SetId), usize> = Map::default();
     let mut parts: Vec<((usize, SetId), Vec<usize>)> = Vec::new();
-    for (at, claim) in st.claims.iter().enumerate() {
-        if claim.held.is_empty() && claim.ports.is_empty() && !claim.relaxed {
+    for (at, claim) in state.claims.iter().enumerate() {
+        if claim.reservations.is_empty() && claim.ports.is_empty() && !claim.relaxed {
             let key = (claim.pool, claim.set);
             let part = *by_set.entry(key).or_insert_with(|| {
                 parts.push((key, Vec::new()));
@@ -46,32 +46,33 @@ pub(crate) fn improve(p: &mut Problem<'_>, st: &mut State, keep: usize, objectiv
     for ((pool, set), claims) in parts {
         let share = budget * claims.len() as u64 / total.max(1) as u64;
         let part = Part { pool, set, keep, objective };
-        work += match p.dims.len() {
-            0..=4 => improve_part::<4>(p, st, part, claims, share),
-            5..=8 => improve_part::<8>(p, st, part, claims, share),
-            9..=DIMS => improve_part::<DIMS>(p, st, part, claims, share),
+        work += match problem.dims.len() {
+            0..=4 => improve_part::<4>(problem, state, part, claims, share),
+            5..=8 => improve_part::<8>(problem, state, part, claims, share),
+            9..=DIMS => improve_part::<DIMS>(problem, state, part, claims, share),
             _ => 0,
         };
     }
-    if st.claims.iter().any(|c| c.pods.is_empty()) {
-        st.claims.retain(|c| !c.pods.is_empty());
+    if state.claims.iter().any(|c| c.pods.is_empty()) {
+        state.claims.retain(|c| !c.pods.is_empty());
     }
     work
 }
 
-fn improve_part<const D: usize>(p: &mut Problem<'_>, st: &mut State, part: Part, claims: Vec<usize>, budget: u64) -> u64 {
+fn improve_part<const D: usize>(problem: &mut Problem<'_>, state: &mut State, part: Part, claims: Vec<usize>, budget: u64) -> u64 {
     let Part { pool, set, objective, .. } = part;
-    let shop = Shop::<D>::open(p, pool, set);
-    let mut gather = Gather { p, shop: &shop, pool, set, sorts: Vec::new(), of: Map::default(), slot_of: Map::default() };
-    let held = claims.into_iter().filter_map(|at| gather.hold(st, at)).collect();
-    let (sorts, slots) = (gather.sorts, gather.slot_of.len());
-    let yard = Yard::new(&shop, &sorts, slots);
-    let more = usize::from(p.pools[pool].node_limit.is_none());
-    let mut repacking = Repacking { p, st, part, held, yard, more };
+    let price_index = TypePriceIndex::<D>::open(problem, pool, set);
+    let mut builder =
+        GroupBuilder { problem, price_index: &price_index, pool, set, pod_groups: Vec::new(), of: Map::default(), slot_of: Map::default() };
+    let open_claims = claims.into_iter().filter_map(|at| builder.movable_claim(state, at)).collect();
+    let (pod_groups, slots) = (builder.pod_groups, builder.slot_of.len());
+    let packer = BinPacker::new(&price_index, &pod_groups, slots);
+    let more = usize::from(problem.pools[pool].node_limit.is_none());
+    let mut repacking = Repacking { problem, state, part, open_claims, packer, more };
     let before = repacking.price();
     repacking.exchange(budget);
     if more > 0 && objective != Objective::Fewest {
-        repacking.spread_out(before);
+        repacking.divide_narrow_claims(before);
     }
     repacking.settle()
 }
@@ -85,221 +86,222 @@ struct Part {
     objective: Objective,
 }
 
-/// A claim as a repacking sees it.
-struct Held<const D: usize> {
-    /// Its number; those that are to be opened have none yet.
+/// A claim during repacking.
+struct OpenClaim<const D: usize> {
+    /// Its number; `None` for one that is yet to be opened.
     claim: Option<usize>,
-    pods: Vec<Sorted>,
+    pods: Vec<GroupedPod>,
     need: Amounts<D>,
     /// What the NodePool's limits are charged with for it.
     charged: Amounts<D>,
-    /// The cheapest type's place in the price order.
+    /// The position of its cheapest type in the price order.
     at: usize,
     price: u64,
-    /// Value of what it does not use.
+    /// The value of what it does not use.
     spare: f64,
-    /// It is not as it was any more.
+    /// It differs from the claim in the state.
     changed: bool,
 }
 
-/// Claims of one part while they exchange pods. What becomes of them is written down at the end.
+/// The claims of one part while they exchange pods. The state is updated at the end.
 struct Repacking<'r, 'a, const D: usize> {
-    p: &'r mut Problem<'a>,
-    st: &'r mut State,
+    problem: &'r mut Problem<'a>,
+    state: &'r mut State,
     part: Part,
-    /// In the order of their claims, and then in that of opening.
-    held: Vec<Held<D>>,
-    yard: Yard<'r, D>,
-    /// How many machines more than before a group may need.
+    /// In the order of their claims, then the new ones.
+    open_claims: Vec<OpenClaim<D>>,
+    packer: BinPacker<'r, D>,
+    /// How many more machines than before a group may need.
     more: usize,
 }
 
 impl<const D: usize> Repacking<'_, '_, D> {
     fn price(&self) -> u64 {
-        self.held.iter().map(|h| h.price).sum()
+        self.open_claims.iter().map(|claim| claim.price).sum()
     }
 
-    fn over(&self, budget: u64) -> bool {
-        self.yard.comparisons / PER_WORK >= budget
+    fn budget_spent(&self, budget: u64) -> bool {
+        self.packer.comparisons / COMPARISONS_PER_WORK >= budget
     }
 
-    /// Fills group after group anew, until the budget is spent or nothing better is found.
+    /// Refills group after group, until the budget is spent or no improvement is found.
     fn exchange(&mut self, budget: u64) {
         let mut dice = Dice(0x2545_F491_4F6C_DD1D);
-        let mut order: Vec<usize> = (0..self.held.len()).collect();
+        let mut order: Vec<usize> = (0..self.open_claims.len()).collect();
         let (mut round, mut idle) = (0, 0);
-        while idle < PATIENCE && !self.over(budget) {
-            order.retain(|n| !self.held[*n].pods.is_empty());
-            if order.len() < FEWEST {
+        while idle < IDLE_ROUNDS_MAX && !self.budget_spent(budget) {
+            order.retain(|n| !self.open_claims[*n].pods.is_empty());
+            if order.len() < GROUP_MIN {
                 break;
             }
             if round % 2 == 0 {
-                self.by_spare(&mut order);
-                dice.stir(&mut order, 24);
+                self.sort_by_spare(&mut order);
+                dice.shuffle(&mut order, 24);
             } else {
                 let all = order.len();
-                dice.stir(&mut order, all);
+                dice.shuffle(&mut order, all);
             }
-            let known = self.held.len();
+            let known = self.open_claims.len();
             let mut better = false;
-            for group in order.chunks(FEWEST + round % MORE) {
-                if self.over(budget) {
+            for group in order.chunks(GROUP_MIN + round % GROUP_SIZES) {
+                if self.budget_spent(budget) {
                     break;
                 }
-                better |= self.refill(group, round % WAYS) && self.accept(group);
+                better |= self.refill(group, round % SORT_ORDERS) && self.accept(group);
             }
-            order.extend(known..self.held.len());
+            order.extend(known..self.open_claims.len());
             idle = if better { 0 } else { idle + 1 };
             round += 1;
         }
     }
 
-    /// Those with the most to spare first, of equals the older.
-    fn by_spare(&self, order: &mut Vec<usize>) {
-        // What is spare is no less than nothing, so its bits stand in its order.
-        let mut keyed: Vec<_> = order.iter().map(|n| (Reverse(self.held[*n].spare.to_bits()), *n)).collect();
+    /// Those with the most to spare first; of equals, the older.
+    fn sort_by_spare(&self, order: &mut Vec<usize>) {
+        // The spare value is never negative, so its bits sort like the number.
+        let mut keyed: Vec<_> = order.iter().map(|n| (Reverse(self.open_claims[*n].spare.to_bits()), *n)).collect();
         keyed.sort_unstable();
         order.clear();
         order.extend(keyed.into_iter().map(|(_, n)| n));
     }
 
-    /// Divides machines that grew so large that few types are left for them: first those that become no dearer by it, then
+    /// Divides machines that grew so large that few types are left for them: first those whose price does not grow, then
     /// others, as long as all together cost no more than `before`.
-    fn spread_out(&mut self, before: u64) {
-        for n in 0..self.held.len() {
+    fn divide_narrow_claims(&mut self, before: u64) {
+        for n in 0..self.open_claims.len() {
             self.divide(n, 0);
         }
         let mut total = self.price();
-        for n in 0..self.held.len() {
+        for n in 0..self.open_claims.len() {
             let spare = before.saturating_sub(total);
             if spare == 0 {
                 break;
             }
-            let old = self.held[n].price;
-            let machines = self.held.len();
+            let old = self.open_claims[n].price;
+            let machines = self.open_claims.len();
             if let Some(new) = self.divide(n, spare) {
-                let besides = self.p.pools[self.part.pool].machine_cost.saturating_mul((self.held.len() - machines) as u64);
-                total = (total - old).saturating_add(new.saturating_sub(besides));
+                let machine_cost =
+                    self.problem.pools[self.part.pool].machine_cost.saturating_mul((self.open_claims.len() - machines) as u64);
+                total = (total - old).saturating_add(new.saturating_sub(machine_cost));
             }
         }
     }
 
-    /// Divides a machine for which few types are left, if its pods cost at most `more` than now on the machines that they get;
-    /// says what these cost.
+    /// Divides a machine for which few types are left, if its pods cost at most `more` than now on their new machines; returns
+    /// what these cost.
     fn divide(&mut self, n: usize, more: u64) -> Option<u64> {
-        let (held, shop) = (&self.held[n], self.yard.shop);
-        if held.pods.len() <= 1 || shop.keeps(&held.need, held.at, shop.keep) {
+        let (open_claim, price_index) = (&self.open_claims[n], self.packer.price_index);
+        if open_claim.pods.len() <= 1 || price_index.has_enough_types(&open_claim.need, open_claim.at, price_index.keep) {
             return None;
         }
-        // More machines are what room to choose costs: only what they cost besides their price may come on top.
-        let (most, besides) = (held.price.saturating_add(more), self.p.pools[self.part.pool].machine_cost);
-        let extra = |machines: usize| besides.saturating_mul(machines as u64 - 1);
-        let price = self.fill(&[n], 0, usize::MAX, most.saturating_add(extra(self.held[n].pods.len())))?;
-        let within = price <= most.saturating_add(extra(self.yard.bins().len()));
+        // More machines are the price of keeping more types: only their other costs may come on top.
+        let (most, machine_cost) = (open_claim.price.saturating_add(more), self.problem.pools[self.part.pool].machine_cost);
+        let extra = |machines: usize| machine_cost.saturating_mul(machines as u64 - 1);
+        let price = self.fill(&[n], 0, usize::MAX, most.saturating_add(extra(self.open_claims[n].pods.len())))?;
+        let within = price <= most.saturating_add(extra(self.packer.bins().len()));
         (within && self.accept(&[n])).then_some(price)
     }
 
-    fn fill(&mut self, group: &[usize], way: usize, machines: usize, most: u64) -> Option<u64> {
-        self.yard.fill(group.iter().map(|n| &self.held[*n].pods[..]), way, machines, most)
+    fn fill(&mut self, group: &[usize], sort_order: usize, machines: usize, most: u64) -> Option<u64> {
+        self.packer.fill(group.iter().map(|n| &self.open_claims[*n].pods[..]), sort_order, machines, most)
     }
 
-    /// Fills the machines of `group` anew in thought; whether that is better than what they are.
-    fn refill(&mut self, group: &[usize], way: usize) -> bool {
-        let held = || group.iter().map(|n| &self.held[*n]);
-        let pods: usize = held().map(|h| h.pods.len()).sum();
-        let spare: f64 = held().map(|h| h.spare).sum();
-        let before: u64 = held().map(|h| h.price).sum();
-        self.yard.comparisons += PER_WORK / 4;
-        let shop = self.yard.shop;
-        if group.len() < FEWEST || pods > MANY_PODS || spare < shop.step {
+    /// Fills the machines of `group` again; returns whether the result is better than the current claims.
+    fn refill(&mut self, group: &[usize], sort_order: usize) -> bool {
+        let members = || group.iter().map(|n| &self.open_claims[*n]);
+        let pods: usize = members().map(|claim| claim.pods.len()).sum();
+        let spare: f64 = members().map(|claim| claim.spare).sum();
+        let before: u64 = members().map(|claim| claim.price).sum();
+        self.packer.comparisons += COMPARISONS_PER_WORK / 4;
+        let price_index = self.packer.price_index;
+        if group.len() < GROUP_MIN || pods > PODS_MAX || spare < price_index.step {
             return false;
         }
-        let Some(price) = self.fill(group, way, group.len() + self.more, before) else { return false };
-        let used = self.yard.bins().len();
+        let Some(price) = self.fill(group, sort_order, group.len() + self.more, before) else { return false };
+        let used = self.packer.bins().len();
         if price != before || used != group.len() {
             return price < before || used < group.len();
         }
-        // As good: better if what is spare is together, where it can be of use.
+        // Equally good: better if the spare room is in one place, where it can be used.
         let together = |spare: f64| spare * spare;
-        let old: f64 = group.iter().map(|n| together(self.held[*n].spare)).sum();
-        let new: f64 = self.yard.bins().iter().map(|b| together(shop.value(&b.spare))).sum();
+        let old: f64 = group.iter().map(|n| together(self.open_claims[*n].spare)).sum();
+        let new: f64 = self.packer.bins().iter().map(|b| together(price_index.value(&b.spare))).sum();
         new > old * 1.01
     }
 
-    /// Makes the claims what the yard found, unless the NodePool's limits or `minValues` are against it.
+    /// Replaces the claims by the packer's result, unless the NodePool's limits or `minValues` forbid it.
     fn accept(&mut self, group: &[usize]) -> bool {
-        let shop = self.yard.shop;
-        if self.yard.bins().iter().any(|bin| bin.pods.len() > 1 && !shop.keeps(&bin.need, bin.at, bin.keep)) {
+        let price_index = self.packer.price_index;
+        if self.packer.bins().iter().any(|bin| bin.pods.len() > 1 && !price_index.has_enough_types(&bin.need, bin.at, bin.keep)) {
             return false;
         }
         let Some(charges) = self.charges() else { return false };
-        let before = sum(group.iter().map(|n| &self.held[*n].charged));
-        if !self.st.afford(self.part.pool, &before, &sum(charges.iter())) {
+        let before = sum(group.iter().map(|n| &self.open_claims[*n].charged));
+        if !self.state.swap_charges(self.part.pool, &before, &sum(charges.iter())) {
             return false;
         }
-        let bins = self.yard.bins();
+        let bins = self.packer.bins();
         for (n, (bin, charged)) in bins.iter().zip(charges).enumerate() {
             match group.get(n) {
-                Some(at) => self.held[*at].become_like(bin, charged, shop),
-                None => self.held.push(Held::of(None, bin, charged, shop)),
+                Some(at) => self.open_claims[*at].become_bin(bin, charged, price_index),
+                None => self.open_claims.push(OpenClaim::of(None, bin, charged, price_index)),
             }
         }
         for at in group.get(bins.len()..).unwrap_or_default() {
-            let emptied = &mut self.held[*at];
+            let emptied = &mut self.open_claims[*at];
             emptied.pods.clear();
             emptied.price = 0;
             if let Some(claim) = emptied.claim {
-                self.st.claims[claim].pods.clear();
-                self.st.claims[claim].charged.clear();
+                self.state.claims[claim].pods.clear();
+                self.state.claims[claim].charged.clear();
             }
         }
         true
     }
 
-    /// What the NodePool's limits would be charged with for each machine of the yard; nothing if one misses `minValues`.
+    /// What the NodePool's limits would be charged with for each machine of the packer; `None` if one misses `minValues`.
     fn charges(&mut self) -> Option<Vec<Amounts<D>>> {
         let Part { pool, set, keep, .. } = self.part;
-        let (p, shop) = (&mut *self.p, self.yard.shop);
-        let view = p.view(p.pools[pool].catalog, set);
-        let limited = p.pools[pool].is_limited();
-        let catalog = &p.catalogs[p.pools[pool].catalog];
+        let (problem, price_index) = (&mut *self.problem, self.packer.price_index);
+        let view = problem.view(problem.pools[pool].catalog, set);
+        let limited = problem.pools[pool].is_limited();
+        let catalog = &problem.catalogs[problem.pools[pool].catalog];
         let charge = |bin: &Bin<D>| {
             if view.min_values.is_empty() {
-                return Some(if limited { shop.largest(&bin.need, bin.at, keep) } else { [0; D] });
+                return Some(if limited { price_index.largest(&bin.need, bin.at, keep) } else { [0; D] });
             }
-            let types = shop.types(&bin.need);
-            min_values_met(catalog, &view, &types).then(|| amounts(&limits::charge(p, pool, &view, &types, keep)))
+            let types = price_index.types(&bin.need);
+            min_values_met(catalog, &view, &types).then(|| amounts(&limits::charge(problem, pool, &view, &types, keep)))
         };
-        self.yard.bins().iter().map(charge).collect()
+        self.packer.bins().iter().map(charge).collect()
     }
 
-    /// Writes down what became of the claims; says how much work all was.
+    /// Updates the state; returns the total work.
     fn settle(self) -> u64 {
-        let (pool, shop, dims) = (self.part.pool, self.yard.shop, self.p.dims.len());
-        let charged = if self.p.pools[pool].is_limited() { dims } else { 0 };
-        for held in self.held.into_iter().filter(|h| h.changed && !h.pods.is_empty()) {
-            let at = held.claim.unwrap_or_else(|| self.st.open(self.p, pool));
-            let claim = &mut self.st.claims[at];
+        let (pool, price_index, dims) = (self.part.pool, self.packer.price_index, self.problem.dims.len());
+        let charged = if self.problem.pools[pool].is_limited() { dims } else { 0 };
+        for open_claim in self.open_claims.into_iter().filter(|claim| claim.changed && !claim.pods.is_empty()) {
+            let at = open_claim.claim.unwrap_or_else(|| self.state.open_claim(self.problem, pool));
+            let claim = &mut self.state.claims[at];
             claim.set = self.part.set;
-            claim.types = shop.types(&held.need);
-            claim.requests = held.need[..dims].to_vec();
-            claim.charged = held.charged[..charged].to_vec();
-            claim.pods = held.pods.into_iter().map(|(pod, _)| pod).collect();
+            claim.types = price_index.types(&open_claim.need);
+            claim.requests = open_claim.need[..dims].to_vec();
+            claim.charged = open_claim.charged[..charged].to_vec();
+            claim.pods = open_claim.pods.into_iter().map(|(pod, _)| pod).collect();
         }
-        self.yard.comparisons / PER_WORK
+        self.packer.comparisons / COMPARISONS_PER_WORK
     }
 }
 
-impl<const D: usize> Held<D> {
-    fn of(claim: Option<usize>, bin: &Bin<D>, charged: Amounts<D>, shop: &Shop<D>) -> Self {
-        let spare = shop.value(&bin.spare);
+impl<const D: usize> OpenClaim<D> {
+    fn of(claim: Option<usize>, bin: &Bin<D>, charged: Amounts<D>, price_index: &TypePriceIndex<D>) -> Self {
+        let spare = price_index.value(&bin.spare);
         Self { claim, pods: bin.pods.clone(), need: bin.need, charged, at: bin.at, price: bin.price, spare, changed: true }
     }
 
-    fn become_like(&mut self, bin: &Bin<D>, charged: Amounts<D>, shop: &Shop<D>) {
+    fn become_bin(&mut self, bin: &Bin<D>, charged: Amounts<D>, price_index: &TypePriceIndex<D>) {
         self.pods.clone_from(&bin.pods);
         (self.need, self.charged, self.at, self.price) = (bin.need, charged, bin.at, bin.price);
-        (self.spare, self.changed) = (shop.value(&bin.spare), true);
+        (self.spare, self.changed) = (price_index.value(&bin.spare), true);
     }
 }
 
@@ -307,7 +309,7 @@ fn sum<'c, const D: usize>(charges: impl Iterator<Item = &'c Amounts<D>>) -> Amo
     charges.fold([0; D], |sum, more| plus(&sum, more))
 }
 
-/// Numbers that look random and are always the same.
+/// Pseudo-random numbers with a fixed seed.
 struct Dice(u64);
 
 impl Dice {
@@ -318,8 +320,8 @@ impl Dice {
         usize::try_from(self.0 % n.max(1) as u64).unwrap_or(0)
     }
 
-    /// Moves each entry by up to `far` places or so.
-    fn stir<T>(&mut self, list: &mut [T], far: usize) {
+    /// Moves each entry by up to about `far` positions.
+    fn shuffle<T>(&mut self, list: &mut [T], far: usize) {
         for at in 0..list.len() {
             let to = at + self.below(far.min(list.len() - at));
             list.swap(at, to);
@@ -327,86 +329,86 @@ impl Dice {
     }
 }
 
-/// Finds out which pods are alike.
-struct Gather<'g, 'a, const D: usize> {
-    p: &'g mut Problem<'a>,
-    shop: &'g Shop<D>,
+/// Groups equal pods.
+struct GroupBuilder<'g, 'a, const D: usize> {
+    problem: &'g mut Problem<'a>,
+    price_index: &'g TypePriceIndex<D>,
     pool: usize,
     set: SetId,
-    sorts: Vec<Sort<D>>,
+    pod_groups: Vec<PodGroup<D>>,
     of: Map<(u32, usize), Option<u32>>,
     slot_of: Map<u32, usize>,
 }
 
-impl<const D: usize> Gather<'_, '_, D> {
+impl<const D: usize> GroupBuilder<'_, '_, D> {
     /// The claim, if all of its pods may move.
-    fn hold(&mut self, st: &State, claim: usize) -> Option<Held<D>> {
-        let now = &st.claims[claim];
+    fn movable_claim(&mut self, state: &State, claim: usize) -> Option<OpenClaim<D>> {
+        let now = &state.claims[claim];
         let mut pods = Vec::with_capacity(now.pods.len());
         for pod in &now.pods {
-            pods.push((*pod, self.sort_of(*pod, st.form_of(*pod))?));
+            pods.push((*pod, self.group_of(*pod, state.relaxation_of(*pod))?));
         }
         let need = amounts(&now.requests);
-        let (at, price) = self.shop.place(&need)?;
-        let spare = self.shop.value(&less(&self.shop.net[at], &need));
-        Some(Held { claim: Some(claim), pods, need, charged: amounts(&now.charged), at, price, spare, changed: false })
+        let (at, price) = self.price_index.cheapest_for(&need)?;
+        let spare = self.price_index.value(&minus(&self.price_index.net[at], &need));
+        Some(OpenClaim { claim: Some(claim), pods, need, charged: amounts(&now.charged), at, price, spare, changed: false })
     }
 
-    /// The number of the pod's sort; nothing if it must stay where it is.
-    fn sort_of(&mut self, pod: u32, form: usize) -> Option<u32> {
-        let class = self.p.class_of[pod as usize].0;
-        if let Some(known) = self.of.get(&(class, form)) {
+    /// The number of the pod's group; `None` if it must stay where it is.
+    fn group_of(&mut self, pod: u32, relaxation: usize) -> Option<u32> {
+        let class = self.problem.class_of[pod as usize].0;
+        if let Some(known) = self.of.get(&(class, relaxation)) {
             return *known;
         }
-        let found = self.sort(class, form).map(|sort| {
-            self.sorts.push(sort);
-            u32::try_from(self.sorts.len() - 1).expect("fewer than 2^32 sorts")
+        let found = self.build_group(class, relaxation).map(|pod_group| {
+            self.pod_groups.push(pod_group);
+            u32::try_from(self.pod_groups.len() - 1).expect("fewer than 2^32 groups of pods")
         });
-        self.of.insert((class, form), found);
+        self.of.insert((class, relaxation), found);
         found
     }
 
-    fn sort(&mut self, class: u32, form: usize) -> Option<Sort<D>> {
-        let class = std::rc::Rc::clone(&self.p.classes[class as usize]);
-        let form = class.forms.get(form)?;
+    fn build_group(&mut self, class: u32, relaxation: usize) -> Option<PodGroup<D>> {
+        let class = std::rc::Rc::clone(&self.problem.classes[class as usize]);
+        let relaxation = class.relaxations.get(relaxation)?;
         let fixed = !class.ports.is_empty() || !class.volumes.is_empty() || !class.places.is_empty();
-        if fixed || self.clings(&class, form) || self.p.merge(self.set, form.full, true) != Some(self.set) {
+        if fixed || self.is_pinned(&class, relaxation) || self.problem.merge(self.set, relaxation.full, true) != Some(self.set) {
             return None;
         }
-        let rules = form.owned.iter().chain(&form.repelled_by).filter_map(|g| self.rule(*g, form)).collect::<Vec<_>>();
+        let rules = relaxation.owned.iter().chain(&relaxation.repelled_by).filter_map(|g| self.rule(*g, relaxation)).collect::<Vec<_>>();
         let counted: Vec<GroupId> = class.counted_by.iter().chain(&class.repels).copied().collect();
         let counted: Vec<GroupId> = counted.into_iter().filter(|g| self.counts_here(*g)).collect();
         let counts = counted.into_iter().map(|g| self.slot(g)).collect();
         let requests = amounts(&class.requests);
-        let alone = self.shop.place(&requests)?;
-        let keep = self.shop.keep.min(self.shop.count(&requests));
-        let value = self.shop.value(&requests);
-        let picky = if rules.iter().any(|r: &Rule| r.most == 0) { 1e12 } else { 0.0 };
-        let share = |d: usize| self.shop.unit[d] * requests[d] as f64;
-        let size = [picky + value, picky + share(0) + value / 1e3, picky + share(1) + value / 1e3, value];
-        Some(Sort { requests, rules, counts, alone, keep, size })
+        let alone = self.price_index.cheapest_for(&requests)?;
+        let keep = self.price_index.keep.min(self.price_index.count(&requests));
+        let value = self.price_index.value(&requests);
+        let exclusive = if rules.iter().any(|r: &HostRule| r.most == 0) { 1e12 } else { 0.0 };
+        let share = |dim: usize| self.price_index.unit[dim] * requests[dim] as f64;
+        let size = [exclusive + value, exclusive + share(0) + value / 1e3, exclusive + share(1) + value / 1e3, value];
+        Some(PodGroup { requests, rules, counts, alone, keep, size })
     }
 
-    /// Whether some pod wants to be on one machine with this one, or this one with another.
-    fn clings(&self, class: &Class, form: &Form) -> bool {
+    /// Whether some pod requires or prefers to share a host with this one, or this one with another.
+    fn is_pinned(&self, class: &Class, relaxation: &Relaxation) -> bool {
         let attracts = |g: &GroupId| {
-            let group = &self.p.groups[g.0 as usize];
-            group.by_host && group.kind == Kind::Affinity
+            let group = &self.problem.groups[g.0 as usize];
+            group.by_host && group.kind == GroupKind::Affinity
         };
-        form.owned.iter().any(attracts) || class.counted_by.iter().any(attracts)
+        relaxation.owned.iter().any(attracts) || class.counted_by.iter().any(attracts)
     }
 
-    fn rule(&mut self, id: GroupId, form: &Form) -> Option<Rule> {
-        let group: &Group = &self.p.groups[id.0 as usize];
+    fn rule(&mut self, id: GroupId, relaxation: &Relaxation) -> Option<HostRule> {
+        let group: &Group = &self.problem.groups[id.0 as usize];
         if !group.by_host {
             return None;
         }
-        let selects = i64::from(group.selects.has(form.labels));
+        let selects = i64::from(group.selects.has(relaxation.labels));
         let most = match group.kind {
-            Kind::Spread { max_skew, .. } => u32::try_from(max_skew - selects).unwrap_or(0),
-            Kind::Affinity | Kind::Anti | Kind::Inverse => 0,
+            GroupKind::Spread { max_skew, .. } => u32::try_from(max_skew - selects).unwrap_or(0),
+            GroupKind::Affinity | GroupKind::Anti | GroupKind::Inverse => 0,
         };
-        Some(Rule { slot: self.slot(id), most })
+        Some(HostRule { slot: self.slot(id), most })
     }
 
     fn slot(&mut self, id: GroupId) -> usize {
@@ -414,9 +416,9 @@ impl<const D: usize> Gather<'_, '_, D> {
         *self.slot_of.entry(id.0).or_insert(next)
     }
 
-    /// Whether a pod on these machines counts in the group, and the group counts by machine.
+    /// Whether the group counts by host and counts a pod on these machines.
     fn counts_here(&self, id: GroupId) -> bool {
-        let group = &self.p.groups[id.0 as usize];
-        group.by_host && group.filter.counts(self.p, self.set, self.p.pools[self.pool].taints)
+        let group = &self.problem.groups[id.0 as usize];
+        group.by_host && group.filter.counts(&self.problem.sets, &self.problem.tolerance, self.set, self.problem.pools[self.pool].taints)
     }
 }

@@ -1,8 +1,9 @@
 //! How many pods of a group each machine has.
 
-/// Up to so many machines are kept as a list whatever their numbers.
+/// Up to this many machines are kept as a list whatever their numbers.
 const FEW: usize = 16;
-/// A table is kept while at least one machine in so many has a pod: it then takes no more than a few times what a list takes.
+/// A table is kept while at least one in this many machines has a pod: it then takes no more than a few times the memory of a
+/// list.
 const SPARSE: usize = 8;
 
 /// Counts by machine. Most groups have pods on a few of many machines, some on nearly all of them.
@@ -72,7 +73,7 @@ impl Tally {
         }
     }
 
-    /// Takes back one.
+    /// Removes one.
     pub(crate) fn take(&mut self, host: usize) {
         match self {
             Self::Few(list) => {
@@ -90,7 +91,7 @@ impl Tally {
         }
     }
 
-    /// Becomes a list or a table, whichever suits one machine more.
+    /// Switches between list and table, whichever suits one more machine.
     fn suit(&mut self, host: usize) {
         match self {
             Self::Few(list) if list.len() >= FEW => {
@@ -101,7 +102,7 @@ impl Tally {
                     *self = Self::Many { counts, populated: list.len() };
                 }
             }
-            // Twice as sparse, so that it does not become one and the other in turn.
+            // Twice as sparse, so that it does not switch back and forth.
             Self::Many { counts, populated } if host >= counts.len() && *populated * SPARSE * 2 < host => *self = Self::Few(self.listed()),
             _ => {}
         }
@@ -120,7 +121,7 @@ fn number(host: usize) -> u32 {
 }
 
 fn place(list: &[(u32, u32)], host: usize) -> Result<usize, usize> {
-    // Machines to be asked for are numbered as they come: mostly it is the last, or behind it.
+    // New claims are numbered in order: usually it is the last one, or a new last one.
     match list.last() {
         Some((last, _)) if (*last as usize) < host => Err(list.len()),
         _ => list.binary_search_by_key(&number(host), |(at, _)| *at),
@@ -140,7 +141,7 @@ mod tests {
             let (mut tally, mut known) = (Tally::default(), BTreeMap::<usize, u32>::new());
             let mut kinds = (0, 0);
             for step in 0..steps {
-                // At first among the lower numbers: dense there, sparse as it goes on.
+                // At first among the lower numbers: dense there, sparse later on.
                 let host = dice.below((hosts * (step + 1) / steps).max(1));
                 if dice.below(3) == 0 {
                     tally.take(host);

@@ -1,11 +1,11 @@
-//! Pods that nobody means: explained, never a panic, and never at the cost of the others.
+//! Absurd pods: explained, never a panic, and never at the cost of the others.
 
 use super::world::{World, all, expr, hard, left, near, reasons, required, soft};
 use crate::schedule::{Options, Packing};
 use serde_json::{Value, json};
 use whittle_api::labels;
 
-/// Plans `odd` beside twenty ordinary pods: those are placed, with hardly more work than without it.
+/// Plans `odd` next to twenty ordinary pods: those are placed, with hardly more work than without it.
 #[track_caller]
 fn beside(odd: Value, expected: Option<&str>) {
     let mut world = World::new();
@@ -93,11 +93,11 @@ fn nonsense_about_nodes_is_named() {
 }
 
 #[test]
-fn wishes_that_go_in_circles_end() {
+fn circular_preferences_end() {
     let mut world = World::new();
     for (app, next) in [("a", "b"), ("b", "c"), ("c", "a")] {
-        let wish = all(&[soft("podAffinity", near(labels::HOSTNAME, next)), soft("podAntiAffinity", near(labels::HOSTNAME, next))]);
-        world.pods(app, 2, &wish);
+        let preference = all(&[soft("podAffinity", near(labels::HOSTNAME, next)), soft("podAntiAffinity", near(labels::HOSTNAME, next))]);
+        world.pods(app, 2, &preference);
     }
     assert!(left(&world.plan()).is_empty());
     let mut world = World::new();

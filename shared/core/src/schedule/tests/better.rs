@@ -1,5 +1,5 @@
-//! Where the reference packs poorly or wrongly: by default the better thing is done. One test per case, on machines as
-//! they are sold.
+//! Cases where Karpenter packs poorly or wrongly, and the default packing does better. One test per case, on realistic
+//! machines.
 
 use super::world::{World, all, expr, hard, instance_type, left, near, offering, spread, with};
 use crate::schedule::{Objective, Options, Packing, Plan, Reason};
@@ -10,7 +10,7 @@ use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_units::{Price, Quantity};
 
-/// A type that is sold on demand in three zones.
+/// A type with on-demand offerings in three zones.
 pub(super) fn sold(name: &str, cpu: i64, gib: i64, gpus: i64, dollars: f64) -> InstanceType {
     let mut t = instance_type(name, cpu, gib, 110);
     t.offerings.retain(|o| o.capacity_type() == "on-demand");
@@ -21,7 +21,7 @@ pub(super) fn sold(name: &str, cpu: i64, gib: i64, gpus: i64, dollars: f64) -> I
     t
 }
 
-fn shop() -> World {
+fn ec2_world() -> World {
     let mut world = World::new();
     world.types = vec![
         sold("c6i.large", 2, 4, 0, 0.085),
@@ -62,7 +62,7 @@ fn one_gpu() -> Value {
 
 #[test]
 fn pods_that_attract_each_other_in_a_zone_are_pinned_to_one() {
-    let mut world = shop();
+    let mut world = ec2_world();
     world.types.truncate(2);
     world.pods("a", 4, &all(&[json!({"cpu": "3"}), hard("podAffinity", near(labels::ZONE, "a"))]));
     let zones = zones(&best(&world));
@@ -72,7 +72,7 @@ fn pods_that_attract_each_other_in_a_zone_are_pinned_to_one() {
 
 #[test]
 fn spreads_that_differ_only_in_the_architecture_are_spread_each() {
-    let mut world = shop();
+    let mut world = ec2_world();
     for arch in ["arm64", "amd64"] {
         let spec = json!({"cpu": "1", "labels": {"app": "web"}, "nodeSelector": {labels::ARCH: arch},
             "topologySpreadConstraints": [spread(labels::ZONE, "web", 1)]});
@@ -87,7 +87,7 @@ fn spreads_that_differ_only_in_the_architecture_are_spread_each() {
 
 #[test]
 fn a_limit_of_nodes_is_counted_down_within_a_pass() {
-    let mut world = shop();
+    let mut world = ec2_world();
     world.pool("default", json!({"limits": {"nodes": "1"}}));
     world.pods("a", 5, &all(&[json!({"cpu": "1"}), hard("podAntiAffinity", near(labels::HOSTNAME, "a"))]));
     assert_eq!(best(&world).claims.len(), 1);
@@ -95,11 +95,11 @@ fn a_limit_of_nodes_is_counted_down_within_a_pass() {
 
 #[test]
 fn a_claim_is_not_charged_with_machines_that_it_need_not_become() {
-    let mut world = shop();
+    let mut world = ec2_world();
     world.types.truncate(3);
     world.pool("default", json!({"limits": {"cpu": "8"}}));
     world.pods("a", 2, &all(&[json!({"cpu": "3"}), hard("podAntiAffinity", near(labels::HOSTNAME, "a"))]));
-    assert_eq!(world.plan().scheduled(), 1, "the reference charges eight for the first");
+    assert_eq!(world.plan().scheduled(), 1, "Karpenter charges eight for the first");
     let plan = best(&world);
     assert_eq!(left(&plan), Vec::<&str>::new());
     for claim in &plan.claims {
@@ -109,7 +109,7 @@ fn a_claim_is_not_charged_with_machines_that_it_need_not_become() {
 
 #[test]
 fn limits_leave_each_claim_as_many_types_as_they_can() {
-    let mut world = shop();
+    let mut world = ec2_world();
     world.types.truncate(5);
     world.pool("default", json!({"limits": {"cpu": "16"}}));
     world.pods("a", 2, &all(&[json!({"cpu": "1"}), hard("podAntiAffinity", near(labels::HOSTNAME, "a"))]));
@@ -120,7 +120,7 @@ fn limits_leave_each_claim_as_many_types_as_they_can() {
 
 #[test]
 fn plain_pods_do_not_make_a_gpu_machine_larger() {
-    let mut world = shop();
+    let mut world = ec2_world();
     world.pod("gpu", one_gpu());
     world.pods("cpu", 6, &json!({"cpu": "2"}));
     costs_at_most(&world, 1.206);
@@ -128,14 +128,14 @@ fn plain_pods_do_not_make_a_gpu_machine_larger() {
 
 #[test]
 fn single_gpus_are_bought_where_four_together_cost_more() {
-    let mut world = shop();
+    let mut world = ec2_world();
     world.pods("gpu", 4, &one_gpu());
     costs_at_most(&world, 2.104);
 }
 
 #[test]
 fn a_pod_with_much_memory_does_not_share_its_machine_with_many_that_need_little() {
-    let mut world = shop();
+    let mut world = ec2_world();
     world.pod("large", json!({"cpu": "1", "memory": "50Gi"}));
     world.pods("small", 10, &json!({"cpu": "1500m"}));
     costs_at_most(&world, 1.184);
@@ -143,9 +143,9 @@ fn a_pod_with_much_memory_does_not_share_its_machine_with_many_that_need_little(
 
 #[test]
 fn pods_that_repel_each_other_in_zones_are_all_placed_at_once() {
-    let mut world = shop();
+    let mut world = ec2_world();
     world.pods("a", 3, &all(&[json!({"cpu": "1"}), hard("podAntiAffinity", near(labels::ZONE, "a"))]));
-    assert_eq!(world.plan().scheduled(), 1, "the reference blocks every zone that the first may end up in");
+    assert_eq!(world.plan().scheduled(), 1, "Karpenter blocks every zone that the first may end up in");
     let plan = best(&world);
     assert_eq!(plan.scheduled(), 3);
     assert_eq!(zones(&plan).into_iter().collect::<BTreeSet<_>>().len(), 3);
@@ -153,7 +153,7 @@ fn pods_that_repel_each_other_in_zones_are_all_placed_at_once() {
 
 #[test]
 fn a_pod_that_wants_a_zone_to_itself_takes_it_before_others_are_anywhere() {
-    let mut world = shop();
+    let mut world = ec2_world();
     world.pod("b", json!({"cpu": "2"}));
     let everybody = json!({"topologyKey": labels::ZONE, "labelSelector": {}});
     world.pod("alone", all(&[json!({"cpu": "100m"}), hard("podAntiAffinity", everybody)]));
@@ -167,7 +167,7 @@ fn a_pod_that_wants_a_zone_to_itself_takes_it_before_others_are_anywhere() {
 
 #[test]
 fn a_spread_over_zones_and_capacity_types_takes_the_scarce_ones_in_time() {
-    let mut world = shop();
+    let mut world = ec2_world();
     for at in 0..world.types.len() {
         let on_demand: Vec<_> = world.types[at].offerings.clone();
         let spot = on_demand.into_iter().map(|o| {
@@ -177,7 +177,7 @@ fn a_spread_over_zones_and_capacity_types_takes_the_scarce_ones_in_time() {
         });
         world.types[at].offerings.extend(spot.collect::<Vec<_>>());
     }
-    // One machine in one zone is reserved: who starts elsewhere finds the capacity type out of balance, and that zone taken.
+    // One machine in one zone is reserved: a pod that starts elsewhere unbalances the capacity types, and that zone is taken.
     let mut reserved = offering("reserved", "test-zone-1", 1);
     reserved.reservation_capacity = Some(1);
     reserved.requirements.push(Requirement::is_in(labels::RESERVATION_ID, ["cr-1"]));
@@ -192,7 +192,7 @@ fn a_spread_over_zones_and_capacity_types_takes_the_scarce_ones_in_time() {
 
 #[test]
 fn two_pods_apart_use_two_reservations() {
-    let mut world = shop();
+    let mut world = ec2_world();
     for (n, id) in [(0, "cr-a"), (1, "cr-b")] {
         let mut reserved = offering("reserved", "test-zone-1", 1_000_000);
         reserved.requirements.push(Requirement::is_in(labels::RESERVATION_ID, [id]));
@@ -220,7 +220,7 @@ fn two_pods_apart_use_two_reservations() {
 
 #[test]
 fn a_claim_asks_for_the_daemons_of_the_type_that_has_the_fewest() {
-    let mut world = shop();
+    let mut world = ec2_world();
     let only = expr(labels::INSTANCE_TYPE, "In", &["c6i.8xlarge"]);
     let template = json!({"spec": all(&[
         json!({"containers": [{"name": "d", "resources": {"requests": {"cpu": "1"}}}]}),
@@ -234,11 +234,11 @@ fn a_claim_asks_for_the_daemons_of_the_type_that_has_the_fewest() {
     assert!(plan.claims[0].instance_types.contains(&"c6i.8xlarge".to_owned()));
 }
 
-/// A pool of thirty types that are sold as spot too, dearer by the processor the larger they are.
+/// A NodePool of thirty types with spot offerings, whose price per CPU grows with their size.
 fn spot_shop() -> World {
     let mut world = World::new();
     world.types = (1..=30).map(|cpu| instance_type(&format!("t{cpu:02}"), cpu, 4 * cpu, 110)).collect();
-    // What is large is cheap, so that only the guard speaks for small machines.
+    // Large types are cheap, so that only the number of types to keep favours small machines.
     for (n, t) in world.types.iter_mut().enumerate() {
         t.offerings.iter_mut().for_each(|o| o.price = Price::from_dollars(0.5 + 0.05 * (n as f64 + 1.0)));
     }
@@ -251,7 +251,7 @@ fn a_spot_claim_keeps_fifteen_types_where_its_pods_allow_it() {
     world.pods("a", 40, &json!({"cpu": "900m"}));
     let plan = world.solve(&Options { effort: 0, ..Options::provisioning() });
     let plans = [plan, world.solve(&Options::provisioning())];
-    // The reference fills one machine after the other to the brim, and may then be the only plan that is no dearer.
+    // Karpenter fills one machine after the other completely, and may then have the only plan that costs no more.
     for claim in plans.iter().filter(|p| p.packing != "first fit").flat_map(|p| &p.claims) {
         assert!(claim.instance_types.len() >= 15, "{} types are left", claim.instance_types.len());
     }
@@ -284,7 +284,7 @@ fn a_plan_says_from_how_many_offerings_each_claim_could_be_launched() {
 
 #[test]
 fn the_lower_bound_knows_that_repelling_pods_share_no_machine() {
-    let mut world = shop();
+    let mut world = ec2_world();
     world.pods("a", 10, &all(&[json!({"cpu": "100m"}), hard("podAntiAffinity", near(labels::HOSTNAME, "a"))]));
     let plan = best(&world);
     let bound = plan.lower_bound.unwrap();
@@ -296,7 +296,7 @@ fn what_dividing_one_machine_saves_pays_for_the_types_of_another() {
     let mut world = World::new();
     world.types = ["a", "b", "c", "d", "e"].iter().map(|family| sold(&format!("{family}6i.large"), 2, 8, 0, 0.10)).collect();
     world.types.push(sold("a6i.3xlarge", 11, 64, 0, 0.60));
-    // Seven fit on the large machine. Seven small ones cost more than it, and five for the rest as much less.
+    // Seven fit on the large machine. Seven small machines cost more than it, and five for the rest cost less by as much.
     world.pods("a", 12, &json!({"cpu": "1500m"}));
     assert_eq!(world.plan().price(), Price::from_dollars(1.20));
     world.options.objective = Objective::Cheapest;

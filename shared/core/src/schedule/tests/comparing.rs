@@ -1,4 +1,4 @@
-//! Over random small clusters: the default packing is never worse than the reference's.
+//! Over random small clusters: the default packing is never worse than Karpenter's.
 
 use super::world::{World, all, hard, instance_type, near, spread, with};
 use crate::schedule::{Options, Packing, solve};
@@ -14,7 +14,7 @@ struct Batch {
     count: usize,
     milli: i64,
     mebibytes: i64,
-    /// Who they are: batches of one app attract, repel and spread with each other.
+    /// Their app: batches of one app attract, repel and spread with each other.
     app: usize,
     zone: Option<usize>,
     rule: Rule,
@@ -32,11 +32,11 @@ enum Rule {
 #[derive(Clone, Debug)]
 struct Cluster {
     batches: Vec<Batch>,
-    /// Which types are sold, and how much dearer than by size each is, in tenths.
+    /// Which types are offered, and their price relative to their size, in tenths.
     types: Vec<(usize, u64)>,
     /// Limit of the pool in CPUs.
     limit: Option<i64>,
-    /// CPUs of machines that exist.
+    /// CPUs of existing machines.
     nodes: Vec<i64>,
 }
 
@@ -101,15 +101,15 @@ proptest! {
     })]
 
     #[test]
-    fn the_default_packing_leaves_no_more_out_and_costs_no_more_than_the_reference(cluster in cluster()) {
+    fn the_default_packing_leaves_no_more_out_and_costs_no_more_than_karpenters(cluster in cluster()) {
         let world = world(&cluster);
         let reference = world.ask(|input| solve(input, &world.options));
         let best = world.ask(|input| solve(input, &Options { packing: Packing::Best, ..world.options.clone() }));
         prop_assert!(
             best.left_out.len() <= reference.left_out.len(),
-            "{} are left out, by the reference {}", best.left_out.len(), reference.left_out.len()
+            "{} are left out, by Karpenter {}", best.left_out.len(), reference.left_out.len()
         );
-        // Who places more may pay for it.
+        // Placing more pods may cost more.
         prop_assert!(
             best.scheduled() > reference.scheduled() || best.price() <= reference.price(),
             "{} instead of {}", best.price(), reference.price()

@@ -1,4 +1,4 @@
-//! What daemons take of machines, and what a claim says.
+//! The requests of daemons on machines, and what a claim states.
 
 use super::world::{World, Z, all, asks, expr, left, now, preferred, reasons, required};
 use crate::schedule::Packing;
@@ -13,7 +13,7 @@ fn daemon(world: &mut World, name: &str, spec: Value) {
     world.objects.daemon_sets.push(serde_json::from_value(set).unwrap());
 }
 
-/// The cheapest type for one pod of this size beside one daemon.
+/// The cheapest type for one pod of this size next to one daemon.
 #[track_caller]
 fn beside(daemon_spec: Value, pool: Value, cpu: &str, expected: Option<&str>) {
     let shown = daemon_spec.to_string();
@@ -67,7 +67,7 @@ fn daemons_that_will_not_run_there_are_not_counted() {
 }
 
 #[test]
-fn daemons_that_no_type_holds_leave_no_room_for_anybody() {
+fn daemons_that_no_type_holds_leave_no_room_for_pods() {
     let container = |part: &str| json!({"containers": [{"name": "a", "resources": {part: {"cpu": "10000", "memory": "10000Gi"}}}]});
     beside(container("requests"), json!({}), "1", None);
     beside(container("limits"), json!({}), "1", None);
@@ -166,7 +166,7 @@ fn the_newest_live_pod_shows_what_a_daemon_takes_and_the_template_where_it_runs(
     live(&mut world, "new", json!({"cpu": "500m"}), 10);
     world.pod("it", json!({"cpu": "1"}));
     assert_eq!(world.plan().claims[0].instance_types[0], "small-instance-type");
-    // Pods of others are not looked at, and without its DaemonSet a live pod stands for nothing.
+    // Pods of other owners are ignored, and a live pod without its DaemonSet does not count.
     live(&mut world, "other", json!({"cpu": "8000"}), 1);
     world.objects.pods.last_mut().unwrap().metadata.owner_references[0].name = "somebody".into();
     assert_eq!(world.plan().claims[0].instance_types[0], "small-instance-type");
@@ -213,11 +213,11 @@ fn a_port_that_daemons_have_is_named_among_what_the_types_lack() {
     world.pod("it", port.clone());
     let plan = world.plan();
     let text = &reasons(&plan)[0];
-    // As the reference: types whose daemons clash are not looked at, so that nothing is said for any of them.
+    // As in Karpenter: types whose daemons conflict are ignored, so that no finding applies to any of them.
     assert!(text.contains("no instance type met the scheduling requirements or had enough resources or had a required offering"), "{text}");
     assert!(text.contains("listen on IP=0.0.0.0 Port=8080 Proto=TCP of the host already"), "{text}");
     assert_eq!(plan.left_out[0].reason.category(), "instance-types");
-    // Daemons on some types only: the others are looked at, and say what they lack.
+    // Daemons on some types only: the findings are about the others.
     let mut world = World::new();
     daemon(&mut world, "agent", all(&[port.clone(), json!({"nodeSelector": {"size": "large"}})]));
     world.pod("it", all(&[port, json!({"nodeSelector": {"size": "large"}})]));

@@ -1,4 +1,4 @@
-//! Cluster-default spread, pretend pods and reserved capacity.
+//! Cluster-default spread, placeholder pods and reserved capacity.
 
 use super::world::{World, Z, all, asks, hard, left, near, offering, reasons, sizes, spread};
 use crate::schedule::{Options, Packing, ReservedMode};
@@ -193,12 +193,12 @@ fn what_a_limit_leaves_goes_to_real_pods_before_buffers() {
         world.virtual_pods = vec![pretend];
         let plan = world.plan();
         let left: Vec<_> = plan.left_out.iter().map(|left| left.pod.name.as_str()).collect();
-        // The reference takes the larger one first, whatever it is.
+        // Karpenter takes the larger one first, whatever it is.
         assert_eq!(left, [if packing == Packing::Best { "pretend" } else { "small" }], "{packing:?}");
     }
 }
 
-/// A reservation `id` of so many machines of a type, in the first zone.
+/// A reservation `id` of this many machines of a type, in the first zone.
 fn reserve(world: &mut World, pool: Option<&str>, of: &str, id: &str, free: u32) {
     if let Some(pool) = pool {
         world.types_of.entry(pool.into()).or_insert_with(|| world.types.clone());
@@ -225,7 +225,7 @@ fn reserve(world: &mut World, pool: Option<&str>, of: &str, id: &str, free: u32)
     }
 }
 
-/// Launches each claim from the first reservation that it holds, which is then one smaller.
+/// Launches each claim from the first reservation that it holds, which then has one machine fewer.
 fn launch_reserved(world: &mut World) -> Vec<String> {
     let plan = world.pass();
     let types: Vec<String> = (0..plan.claims.len()).map(|n| asks(&plan, n, labels::CAPACITY_TYPE)).collect();
@@ -307,7 +307,7 @@ fn a_reservation_is_held_once_and_given_back_by_a_claim_that_outgrows_it() {
 }
 
 #[test]
-fn a_pod_that_waits_for_a_reservation_is_told_so_and_buys_in_the_next_pass() {
+fn a_pod_that_waits_for_a_reservation_has_that_reason_and_is_placed_in_the_next_pass() {
     let mut world = World::new();
     reserve(&mut world, None, "default-instance-type", "cr-1", 1);
     world.pool("second", json!({}));
@@ -342,7 +342,7 @@ fn pools_use_their_own_reservations_and_heavier_ones_first() {
     launch_reserved(&mut world);
     let second = world.solve(&world.options);
     assert_eq!((second.claims[0].node_pool.as_str(), asks(&second, 0, labels::RESERVATION_ID)), ("default", "-".into()));
-    // The same where a preference, not a weight, puts one pool first: it is not given up for the other's reservation.
+    // The same where a preference, not a weight, puts one NodePool first: it is not dropped for the other's reservation.
     let mut world = World::new();
     world.pool("other", json!({}));
     reserve(&mut world, Some("default"), "default-instance-type", "cr-a", 1);

@@ -1,4 +1,4 @@
-//! Machines that exist or are on their way, and pods that move.
+//! Existing and starting machines, and pods that move.
 
 use super::world::{World, Z, all, expr, left, near, now, required, sizes, spread};
 use crate::schedule::{Options, Packing};
@@ -102,7 +102,7 @@ fn initialized_machines_come_first() {
 }
 
 #[test]
-fn nodes_of_nobody_take_pods() {
+fn nodes_without_a_node_pool_take_pods() {
     for count in [1, 100] {
         let mut world = World::new();
         world.node("n", 64, json!({}));
@@ -112,7 +112,7 @@ fn nodes_of_nobody_take_pods() {
 }
 
 #[test]
-fn a_node_without_the_label_that_is_asked_for_is_passed_over() {
+fn a_node_without_the_required_label_is_passed_over() {
     for managed in [false, true] {
         let mut world = World::new();
         if managed {
@@ -128,7 +128,7 @@ fn a_node_without_the_label_that_is_asked_for_is_passed_over() {
 }
 
 #[test]
-fn without_a_pool_pods_are_told_so_even_beside_room() {
+fn without_a_pool_that_is_the_reason_even_beside_room() {
     let mut world = World::new();
     world.node("n", 16, json!({}));
     world.objects.node_pools.clear();
@@ -244,7 +244,7 @@ fn a_machine_counts_one_node_and_knows_its_deletion() {
     assert!(marked(&world));
 }
 
-/// Pods `old-0`, … on a node that is being deleted; how many of them are planned for.
+/// Pods `old-0`, … on a node that is being deleted; returns how many of them are planned for.
 fn moved(count: usize, spec: &Value, change: impl Fn(&mut World)) -> usize {
     let mut world = World::new();
     world.managed("n", "initialized", 16, json!({})).1.metadata.deletion_timestamp = Some(now());
@@ -339,7 +339,7 @@ fn pods_that_are_not_ours_to_place_are_left_alone() {
 }
 
 #[test]
-fn pods_that_shun_our_nodes_are_told_so() {
+fn pods_that_exclude_all_pools_get_that_reason() {
     let mut world = World::new();
     world.pod("shuns", required(&[&[expr(labels::NODE_POOL, "DoesNotExist", &[])]]));
     world.pod("would-rather-not", super::world::preferred(&[(1, expr(labels::NODE_POOL, "DoesNotExist", &[]))]));
@@ -349,7 +349,7 @@ fn pods_that_shun_our_nodes_are_told_so() {
 }
 
 #[test]
-fn pods_that_ask_for_dynamic_resources_are_left_out_and_told_so() {
+fn pods_with_resource_claims_are_left_out_with_that_reason() {
     let claims = json!({"resources": {"claims": [{"name": "gpu"}]}, "name": "c"});
     let mut world = World::new();
     world.pod("by-pod", json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}]}));
@@ -380,7 +380,7 @@ fn a_zone_affinity_follows_the_machine_on_its_way() {
     assert_eq!(world.pass().claims.len(), 0);
 }
 
-/// Four pods for whom two machines are on their way: two large ones fill the larger, two small ones the smaller.
+/// Four pods for which two machines are starting: two large pods fill the larger, two small ones the smaller.
 fn promised(world: &mut World) -> BTreeMap<String, String> {
     world.managed("a", "launched", 3, json!({}));
     world.managed("b", "launched", 4, json!({}));
@@ -395,7 +395,7 @@ fn pods_take_the_machines_that_are_on_their_way_for_them() {
     let mut world = World::new();
     let promised = promised(&mut world);
     assert_eq!(world.plan().claims.len(), 1, "packed anew, one of them finds no room");
-    // A pod that came since takes what they leave, which is nothing.
+    // A newer pod takes what they leave, which is nothing.
     world.pods("newcomer", 1, &json!({"cpu": "2"}));
     for packing in [Packing::Reference, Packing::Best] {
         let plan = world.solve(&Options { packing, promised: promised.clone(), ..world.options.clone() });
@@ -405,14 +405,14 @@ fn pods_take_the_machines_that_are_on_their_way_for_them() {
 }
 
 #[test]
-fn a_promise_binds_nobody_where_it_cannot_be_kept() {
+fn a_promise_that_cannot_be_kept_is_ignored() {
     let mut world = World::new();
     let promised = promised(&mut world);
     let solve =
         |world: &World, promised: &BTreeMap<String, String>| world.solve(&Options { promised: promised.clone(), ..world.options.clone() });
     let nowhere: BTreeMap<String, String> = promised.keys().map(|uid| (uid.clone(), "claim-gone".to_owned())).collect();
     assert_eq!(solve(&world, &nowhere).claims, world.plan().claims, "that machine does not come");
-    // The larger machine is full when they are looked at again, and the smaller one goes.
+    // The larger machine is full when they are evaluated again, and the smaller one is removed.
     world.pods("stranger", 1, &json!({"cpu": "3"}));
     world.bind("stranger", "b");
     world.objects.node_claims[0].metadata.deletion_timestamp = Some(now());

@@ -1,4 +1,4 @@
-//! More capacity never leaves more pods out, and what is known to fail is not missed: drawn clusters.
+//! More capacity never leaves more pods out, and pods that are known to fail are not missed: random clusters.
 
 use super::properties::mix::Dice;
 use super::world::{World, Z, expr, hard, instance_type, left, near, required, spread};
@@ -11,19 +11,19 @@ fn pick<'v, T>(dice: &mut Dice, of: &'v [T]) -> &'v T {
     &of[dice.below(of.len())]
 }
 
-/// A pod without wishes about others.
+/// A pod without constraints on others.
 fn plain(dice: &mut Dice) -> Value {
     let asks = json!({"cpu": pick(dice, &["100m", "1", "3", "9", "20"]), "memory": pick(dice, &["100Mi", "1Gi", "3Gi", "60Gi"])});
-    let wish = match dice.below(6) {
+    let preference = match dice.below(6) {
         0 => json!({"nodeSelector": {labels::ZONE: pick(dice, &Z)}}),
         1 => json!({"nodeSelector": {labels::ARCH: pick(dice, &["amd64", "arm64", "s390x"])}}),
-        // Not `NotIn`: a pod that shuns a value of a label that no NodePool defines brings that label with it, and others may
-        // lean on it; where more capacity takes the one away, the other has no place.
+        // Not `NotIn`: a pod that excludes a value of a label that no NodePool defines brings that label with it, and others
+        // may depend on it; where more capacity takes the one pod, the other has no place.
         2 => required(&[&[expr("k", ["In", "Exists", "DoesNotExist"][dice.below(3)], &["v"])]]),
         3 => json!({"tolerations": [{"key": "t", "operator": "Exists"}]}),
         _ => json!({}),
     };
-    super::world::all(&[asks, wish])
+    super::world::all(&[asks, preference])
 }
 
 fn drawn(dice: &mut Dice) -> World {

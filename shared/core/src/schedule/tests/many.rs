@@ -1,16 +1,16 @@
-//! Many applications that each have groups of their own: the work grows as they do, not as their square.
+//! Many applications that each have groups of their own: the work grows linearly with them, not quadratically.
 
 use super::properties::{mix, odd};
 use crate::checker;
-use crate::schedule::problem;
+use crate::schedule::assemble;
 use crate::schedule::{Input, Options, Packing, Workloads, solve};
 use crate::state::ClusterState;
 
-/// Ticks of making the question of so many deployments ready, and units of answering it.
+/// Ticks for building the problem of this many deployments, and work units for solving it.
 fn work(deployments: usize, nodes: usize, options: &Options) -> (u64, u64) {
     let (mut objects, catalog) = odd::case("deployments", deployments * 2).expect("a case of this name");
     objects.nodes = mix::machines(nodes);
-    // One replica of each runs already, so that machines have to be counted in the groups.
+    // One replica of each runs already, so that machines must be counted in the groups.
     for (n, pod) in objects.pods.iter_mut().step_by(2).enumerate().filter(|_| nodes > 0) {
         pod.spec.node_name = format!("node-{:05}", n % nodes);
         pod.status.phase = "Running".into();
@@ -20,7 +20,7 @@ fn work(deployments: usize, nodes: usize, options: &Options) -> (u64, u64) {
     let workloads = Workloads::default();
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let input = Input { now, objects: &objects, nodes: &state.nodes, catalog: &catalog, virtual_pods: &[], workloads: &workloads };
-    let ready = problem::build(&input, options).meter.ticks();
+    let ready = assemble::build(&input, options).meter.ticks();
     let plan = solve(&input, options);
     let waiting = if nodes > 0 { deployments } else { deployments * 2 };
     assert_eq!(plan.scheduled(), waiting);
@@ -28,7 +28,7 @@ fn work(deployments: usize, nodes: usize, options: &Options) -> (u64, u64) {
     (ready, plan.work)
 }
 
-/// By the reference's packing: what more the other spends on the price is bounded by its own rule.
+/// With Karpenter's packing: what the other spends in addition is bounded by a rule of its own.
 #[test]
 fn four_times_the_applications_are_no_more_than_five_times_the_work() {
     let options = Options { packing: Packing::Reference, ..Options::provisioning() };

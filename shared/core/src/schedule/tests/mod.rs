@@ -1,4 +1,4 @@
-//! The rules of scheduling as tables, on the reference's own test catalogue, and properties of whole solves.
+//! The rules of scheduling as tables, on the catalogue of Karpenter's own tests, and properties of whole solves.
 
 mod absurd;
 mod better;

@@ -52,7 +52,7 @@ fn a_zone_that_those_who_attract_open_later_is_found_though_nothing_was_left_bef
         world.pods(app, 1, &json!({}));
         world.bind(app, "old");
     }
-    // First in the queue: the largest, with no friend but beside the foe.
+    // First in the queue: the largest, whose affinity only holds next to the pod that it repels.
     world.pods("it", 1, &all(&[json!({"cpu": "3"}), affine(labels::ZONE, "friend"), repelled(labels::ZONE, "foe")]));
     world.pods("friend", 1, &all(&[json!({"cpu": "2"}), zone(Z[0])]));
     let plan = world.pass();
@@ -103,7 +103,7 @@ fn a_pod_that_may_not_reach_its_kind_starts_anew() {
 }
 
 #[test]
-fn who_follows_nobody_has_no_place() {
+fn affinity_to_no_pod_has_no_place() {
     let mut world = World::new();
     world.pods("web", 10, &affine(labels::ZONE, "nobody"));
     let plan = world.plan();
@@ -129,7 +129,7 @@ fn a_target_whose_zone_is_open_is_followed_in_the_next_pass() {
     assert!(left(&world.plan()).is_empty(), "a target that is pinned is followed at once");
 }
 
-/// ADR 0019: the rules let it start anywhere; what is executed waits until the other's zone is known.
+/// ADR 0019: the rules let it start anywhere; execution waits until the other's zone is known.
 #[test]
 fn a_pod_that_starts_while_the_zone_of_its_like_is_open_is_doubted_and_follows_in_the_next_pass() {
     let apart = json!({"topologySpreadConstraints": [spread(labels::HOSTNAME, "web", 1)]});
@@ -191,7 +191,7 @@ fn namespaces_are_those_that_the_term_names() {
 }
 
 #[test]
-fn impossible_wishes_about_neighbours_are_dropped() {
+fn impossible_preferences_about_neighbours_are_dropped() {
     for spec in [soft("podAffinity", near(labels::HOSTNAME, "nobody")), soft("podAntiAffinity", near("undefined", "web"))] {
         let mut world = World::new();
         world.pods("web", 2, &spec);
@@ -230,7 +230,7 @@ fn repelling_pods_do_not_go_where_the_others_are_or_may_be() {
 }
 
 #[test]
-fn who_is_repelled_stays_away_and_wishes_repel_nobody() {
+fn repelled_pods_stay_away_and_preferences_repel_none() {
     for (spec, expected) in [(repelled(labels::ZONE, "web"), 1), (soft("podAntiAffinity", near(labels::ZONE, "web")), 0)] {
         let mut world = World::new();
         for z in Z {
@@ -250,7 +250,7 @@ fn who_is_repelled_stays_away_and_wishes_repel_nobody() {
 }
 
 #[test]
-fn who_repels_and_can_go_nowhere_itself_is_in_nobodys_way() {
+fn a_repelling_pod_without_a_place_blocks_no_other() {
     let tolerates = json!({"tolerations": [{"key": "k", "operator": "Exists"}]});
     for spec in [json!({}), zone(Z[0])] {
         let mut world = World::new();
@@ -264,12 +264,12 @@ fn who_repels_and_can_go_nowhere_itself_is_in_nobodys_way() {
 }
 
 #[test]
-fn on_a_node_without_the_label_nobody_is_in_the_way_of_a_pod_that_speaks_of_it() {
+fn a_node_without_the_label_repels_no_pod_that_mentions_it() {
     let speaking = || required(&[&[expr("rack", "NotIn", &["r9"])]]);
     for (spec, taken) in [
         (repelled("rack", "other"), 0),
         (all(&[speaking(), repelled("rack", "other")]), 1),
-        // Who wants to be counted, or company, cannot be there.
+        // A pod that must be counted, or has affinity, cannot be there.
         (all(&[speaking(), json!({"topologySpreadConstraints": [spread("rack", "web", 1)]})]), 0),
         (all(&[speaking(), affine("rack", "web")]), 0),
     ] {
@@ -283,7 +283,7 @@ fn on_a_node_without_the_label_nobody_is_in_the_way_of_a_pod_that_speaks_of_it()
 }
 
 #[test]
-fn a_repelling_pod_on_its_way_out_repels_until_it_is_gone() {
+fn a_terminating_pod_repels_until_it_is_removed() {
     let mut world = World::new();
     world.types.clear();
     world.node("n", 4, json!({labels::ZONE: Z[0]}));

@@ -1,4 +1,4 @@
-//! What plans are measured by: price by the hour, and what each machine costs besides (ADR 0030).
+//! The objectives of plans: hourly price, and the cost of each machine on top of that (ADR 0030).
 
 use super::better::sold;
 use super::world::{World, left};
@@ -22,11 +22,11 @@ fn plan(world: &World, objective: Objective, machine_cost: f64) -> Plan {
     world.solve(&Options { packing: Packing::Best, objective, machine_cost, ..world.options.clone() })
 }
 
-fn reference(world: &World) -> Plan {
+fn karpenter(world: &World) -> Plan {
     world.solve(&Options { packing: Packing::Reference, ..world.options.clone() })
 }
 
-/// Pods of many sizes, more of CPU and more of memory in turn.
+/// Pods of many sizes, alternating between more CPU and more memory.
 fn mixed(count: usize) -> World {
     let mut world = linear();
     for n in 0..count {
@@ -51,24 +51,24 @@ fn no_plan_comes_to_less_than_the_bound_of_its_objective() {
     for dollars in [0.0, 0.05, 0.5] {
         let world = mixed(120);
         let best = plan(&world, Objective::Balanced, dollars);
-        let besides = best.besides.expect("balanced counts it");
+        let costs = best.machine_costs.expect("balanced counts it");
         let volumes = 1.6 / 730.0;
-        let each = besides.cost.dollars() / best.claims.len() as f64;
+        let each = costs.cost.dollars() / best.claims.len() as f64;
         assert!((each - dollars - volumes).abs() < 1e-6, "{each}");
-        let all = best.price() + besides.cost;
-        assert!(besides.lower_bound <= all && best.lower_bound.unwrap() <= besides.lower_bound);
-        assert!(all.nanos() * 100 <= besides.lower_bound.nanos() * 125, "{all} is far above {}", besides.lower_bound);
+        let all = best.price() + costs.cost;
+        assert!(costs.lower_bound <= all && best.lower_bound.unwrap() <= costs.lower_bound);
+        assert!(all.nanos() * 100 <= costs.lower_bound.nanos() * 125, "{all} is far above {}", costs.lower_bound);
     }
     for objective in [Objective::Cheapest, Objective::Fewest] {
-        assert_eq!(plan(&mixed(9), objective, 0.05).besides, None);
+        assert_eq!(plan(&mixed(9), objective, 0.05).machine_costs, None);
     }
-    assert_eq!(reference(&mixed(9)).besides, None);
+    assert_eq!(karpenter(&mixed(9)).machine_costs, None);
 }
 
 #[test]
-fn the_default_needs_few_machines_and_costs_less_by_the_hour_than_the_reference() {
+fn the_default_needs_few_machines_and_costs_less_by_the_hour_than_karpenters_packing() {
     let world = mixed(120);
-    let (plain, best) = (reference(&world), plan(&world, Objective::Balanced, 0.05));
+    let (plain, best) = (karpenter(&world), plan(&world, Objective::Balanced, 0.05));
     assert!(best.price() <= plain.price(), "{} and {}", best.price(), plain.price());
     assert!(best.claims.len() <= plain.claims.len() * 3, "{} and {}", best.claims.len(), plain.claims.len());
     for claim in &best.claims {
@@ -77,10 +77,10 @@ fn the_default_needs_few_machines_and_costs_less_by_the_hour_than_the_reference(
 }
 
 #[test]
-fn no_objective_and_no_cost_makes_a_plan_dearer_than_the_references_or_leaves_more_pods_out() {
+fn no_objective_and_no_cost_makes_a_plan_more_expensive_than_karpenters_or_leaves_more_pods_out() {
     for count in [1, 3, 7, 20, 60] {
         let world = mixed(count);
-        let plain = reference(&world);
+        let plain = karpenter(&world);
         for objective in [Objective::Cheapest, Objective::Balanced, Objective::Fewest] {
             for cost in [0.0, 0.05, 5.0, 100.0] {
                 let best = plan(&world, objective, cost);
@@ -97,7 +97,7 @@ fn fewest_never_takes_more_machines_than_any_other_and_cheapest_never_more_money
         let world = mixed(count);
         let of = |objective| plan(&world, objective, 0.05);
         let (cheapest, balanced, fewest) = (of(Objective::Cheapest), of(Objective::Balanced), of(Objective::Fewest));
-        assert!(fewest.claims.len() <= balanced.claims.len() && fewest.claims.len() <= reference(&world).claims.len());
+        assert!(fewest.claims.len() <= balanced.claims.len() && fewest.claims.len() <= karpenter(&world).claims.len());
         assert!(cheapest.price() <= balanced.price() && cheapest.price() <= fewest.price());
     }
 }
@@ -106,19 +106,19 @@ fn fewest_never_takes_more_machines_than_any_other_and_cheapest_never_more_money
 fn what_a_node_pool_says_of_its_machines_goes_over_what_the_deployment_says() {
     let mut world = mixed(80);
     world.pool("default", json!({}));
-    let told = |world: &mut World, dollars: &str| {
+    let with_cost = |world: &mut World, dollars: &str| {
         let pool = &mut world.objects.node_pools[0];
         pool.metadata.annotations.insert(labels::MACHINE_COST.to_owned(), dollars.to_owned());
         plan(world, Objective::Balanced, 0.0)
     };
     let by_deployment = plan(&world, Objective::Balanced, 0.5);
-    assert_eq!(told(&mut world, "0.5").claims.len(), by_deployment.claims.len());
-    let nonsense = told(&mut world, "a lot");
-    assert_eq!(nonsense.claims.len(), plan(&mixed(80), Objective::Balanced, 0.0).claims.len(), "it counts as if nothing were said");
+    assert_eq!(with_cost(&mut world, "0.5").claims.len(), by_deployment.claims.len());
+    let nonsense = with_cost(&mut world, "a lot");
+    assert_eq!(nonsense.claims.len(), plan(&mixed(80), Objective::Balanced, 0.0).claims.len(), "an invalid value is ignored");
 }
 
 #[test]
-fn the_references_packing_knows_no_objective() {
+fn karpenters_packing_ignores_the_objective() {
     let world = mixed(40);
     let under = |objective| {
         let machine_cost = Price::from_dollars(10.0);

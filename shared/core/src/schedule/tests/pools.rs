@@ -1,4 +1,4 @@
-//! Pods' wishes about their node against what NodePools offer.
+//! Requirements and preferences of pods on their node, against what NodePools offer.
 
 use super::world::{World, Z, asks, expr, left, one, preferred, reasons, required, sizes};
 use serde_json::json;
@@ -11,7 +11,7 @@ fn check(pool: serde_json::Value, spec: serde_json::Value, key: &str, expected: 
 }
 
 #[test]
-fn custom_labels_of_a_pool_are_on_its_nodes_and_only_their_values_can_be_asked_for() {
+fn custom_labels_of_a_pool_are_on_its_nodes_and_only_their_values_can_be_required() {
     let pool = || json!({"labels": {"k": "v"}});
     check(pool(), json!({}), "k", Some("v"));
     check(pool(), json!({"nodeSelector": {"k": "other"}}), "k", None);
@@ -52,7 +52,7 @@ fn numbers_are_compared_with_gt_lt_gte_and_lte() {
 #[test]
 fn a_preference_that_agrees_is_honoured_and_one_that_does_not_is_dropped() {
     let zone = |operator, zones: &[&str]| expr(labels::ZONE, operator, zones);
-    let both = |wish, need| super::world::all(&[required(&[&[need]]), preferred(&[(1, wish)])]);
+    let both = |preference, need| super::world::all(&[required(&[&[need]]), preferred(&[(1, preference)])]);
     check(json!({}), both(zone("In", &[Z[1]]), zone("In", &Z[..2])), labels::ZONE, Some(Z[1]));
     check(json!({}), both(zone("NotIn", &[Z[0]]), zone("In", &Z[..2])), labels::ZONE, Some(Z[1]));
     check(json!({}), both(zone("In", &[Z[2]]), zone("In", &Z[..2])), labels::ZONE, Some(Z[0]));
@@ -69,19 +69,19 @@ fn selector_requirement_and_preference_on_one_key_are_intersected_and_so_are_sev
     ]);
     check(json!({}), spec.clone(), labels::ZONE, Some(Z[2]));
     check(json!({}), spec, labels::CAPACITY_TYPE, Some("on-demand"));
-    // Several keys, each of which every kind of demand names.
+    // Several keys, each mentioned by every kind of requirement.
     let keys = [(labels::ZONE, Z[1], Z[0]), (labels::CAPACITY_TYPE, "spot", "on-demand"), (labels::ARCH, "arm64", "amd64")];
     let each = |operator: &str, both: bool| -> Vec<serde_json::Value> {
         keys.iter().map(|(key, v, other)| expr(key, operator, &[*v, *other][usize::from(!both)..])).collect()
     };
     let selector: serde_json::Map<String, serde_json::Value> = keys.iter().map(|(key, v, _)| ((*key).to_owned(), json!(v))).collect();
-    let wish = |list: Vec<serde_json::Value>| {
+    let preference = |list: Vec<serde_json::Value>| {
         let term = json!({"weight": 1, "preference": {"matchExpressions": list}});
         json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}})
     };
-    for wished in [each("In", true), each("NotIn", false), each("In", false)] {
+    for preferences in [each("In", true), each("NotIn", false), each("In", false)] {
         let need = required(&[&each("In", true)]);
-        let spec = super::world::all(&[json!({"nodeSelector": selector}), need, wish(wished)]);
+        let spec = super::world::all(&[json!({"nodeSelector": selector}), need, preference(preferences)]);
         keys.iter().for_each(|(key, v, _)| check(json!({}), spec.clone(), key, Some(*v)));
     }
     let never = super::world::all(&[json!({"nodeSelector": selector}), required(&[&each("NotIn", true)])]);
@@ -89,7 +89,7 @@ fn selector_requirement_and_preference_on_one_key_are_intersected_and_so_are_sev
 }
 
 #[test]
-fn restricted_labels_cannot_be_asked_for() {
+fn restricted_labels_cannot_be_required() {
     for key in ["karpenter.sh/whatever", "sub.karpenter.sh/x", "karpenter.k8s.aws/unknown", labels::REGISTERED, labels::EC2_NODE_CLASS] {
         let mut world = World::new();
         world.pod("selector", json!({"nodeSelector": {key: "x"}}));
@@ -109,7 +109,7 @@ fn kubernetes_domains_are_open_when_the_pool_defines_the_label() {
 }
 
 #[test]
-fn well_known_labels_can_be_asked_for_by_their_values() {
+fn well_known_labels_can_be_required_by_their_values() {
     for (key, known) in [
         (labels::NODE_POOL, "default"),
         (labels::ZONE, Z[2]),
@@ -170,14 +170,14 @@ fn legacy_labels_mean_their_successors() {
 }
 
 #[test]
-fn a_key_that_no_pool_defines_can_only_be_shunned() {
+fn a_key_that_no_pool_defines_can_only_be_excluded() {
     for (operator, values, placed) in
         [("In", &["a"][..], false), ("Exists", &[], false), ("NotIn", &["a"], true), ("DoesNotExist", &[], true), ("Gt", &["1"], false)]
     {
         let spec = required(&[&[expr("undefined", operator, values)]]);
         let got = one(json!({}), spec, "undefined");
         assert_eq!(got.is_some(), placed, "{operator}");
-        // Who shuns it gets a node without it, or at least without what is shunned.
+        // A pod that excludes the value gets a node without the label, or at least without that value.
         assert!(got.as_deref() != Some("a") && (operator != "DoesNotExist" || got.as_deref() == Some("-")), "{operator}: {got:?}");
     }
 }
@@ -198,7 +198,7 @@ fn a_key_that_the_pool_defines_is_matched_by_every_operator() {
 }
 
 #[test]
-fn contradictions_have_no_place_even_on_keys_that_nobody_defines() {
+fn contradictions_have_no_place_even_on_keys_that_no_pool_defines() {
     let never = |a, b| required(&[&[a, b]]);
     for spec in [
         never(expr("k", "In", &["a"]), expr("k", "In", &["b"])),
@@ -213,10 +213,10 @@ fn contradictions_have_no_place_even_on_keys_that_nobody_defines() {
 
 #[test]
 fn who_wants_any_value_but_some_gets_a_machine_with_one_and_others_may_join() {
-    // The claim is given a label, since somebody asks for one.
+    // The claim gets a label, since some pod requires one.
     let some = required(&[&[expr("k", "Exists", &[]), expr("k", "NotIn", &["0"])]]);
     check(json!({}), some, "k", Some("1"));
-    // Whoever asks for a value that is not shunned can join, also when it came first and waited.
+    // A pod that requires a value which is not excluded can join, even if it came first and waited.
     let shuns = required(&[&[expr("k", "NotIn", &["b"])]]);
     for (value, cpu, expected) in [("a", "1", vec![2]), ("a", "3", vec![2]), ("b", "1", vec![1]), ("b", "3", vec![1])] {
         let mut world = World::new();
@@ -226,7 +226,7 @@ fn who_wants_any_value_but_some_gets_a_machine_with_one_and_others_may_join() {
         let plan = world.plan();
         assert_eq!(sizes(&plan), expected, "{value} {cpu}");
         assert_eq!(plan.claims[0].labels.get("k").map(String::as_str), Some(if value == "a" { "a" } else { "0" }), "{value} {cpu}");
-        // A node that exists has the labels that it has.
+        // The labels of an existing node are fixed.
         world.node("n", 8, json!({}));
         let plan = world.plan();
         assert_eq!((plan.placements[0].pods.len(), left(&plan)), (1, vec!["asks"]), "{value} {cpu}");

@@ -1,11 +1,11 @@
-//! Properties of whole solves, on a small twin of the benchmark.
+//! Properties of whole solves, on a small version of the benchmark.
 
 #[allow(dead_code, reason = "shared with the benchmark, which uses all of it")]
 #[path = "../../../benches/mix.rs"]
 pub(crate) mod mix;
 
 use crate::checker;
-use crate::schedule::{Assortment, Input, Options, Packing, Plan, Workloads, solve};
+use crate::schedule::{Input, InstanceTypes, Options, Packing, Plan, Workloads, solve};
 use crate::state::ClusterState;
 use std::collections::BTreeSet;
 use whittle_api::SelectorRequirement;
@@ -25,7 +25,7 @@ fn decide(pods: Vec<Pod>, nodes: Vec<Node>, options: &Options) -> Plan {
     plan
 }
 
-fn reference() -> Options {
+fn karpenter() -> Options {
     Options { packing: Packing::Reference, ..Options::provisioning() }
 }
 
@@ -39,7 +39,7 @@ fn asks(pod: &mut Pod) -> &mut Resources {
 
 #[test]
 fn the_mix_is_placed_completely_and_cheaper_than_by_first_fit() {
-    let first_fit = decide(diverse(300), Vec::new(), &reference());
+    let first_fit = decide(diverse(300), Vec::new(), &karpenter());
     let best = decide(diverse(300), Vec::new(), &Options::provisioning());
     assert_eq!((first_fit.scheduled(), best.scheduled()), (300, 300));
     assert!(first_fit.claims.len() >= 60 && best.claims.len() >= 60, "every fifth pod needs a machine of its own");
@@ -49,7 +49,7 @@ fn the_mix_is_placed_completely_and_cheaper_than_by_first_fit() {
 
 #[test]
 fn five_hundred_pods_cost_a_fifth_less_than_by_first_fit_and_more_effort_buys_more() {
-    let first_fit = decide(diverse(500), Vec::new(), &reference());
+    let first_fit = decide(diverse(500), Vec::new(), &karpenter());
     let best = decide(diverse(500), Vec::new(), &Options::provisioning());
     assert_eq!((first_fit.scheduled(), best.scheduled()), (500, 500));
     assert!(best.price().nanos() * 10 <= first_fit.price().nanos() * 8, "{} of {}", best.price(), first_fit.price());
@@ -62,26 +62,26 @@ fn five_hundred_pods_cost_a_fifth_less_than_by_first_fit_and_more_effort_buys_mo
 
 /// Memory is limited so that a claim may not be charged with the largest type: as in the benchmark with 100,000 pods.
 #[test]
-fn limits_that_the_largest_types_would_exceed_leave_nobody_out() {
+fn limits_that_the_largest_types_would_exceed_leave_no_pod_out() {
     let (mut objects, catalog) = mix::cluster(diverse(300), Vec::new());
     objects.node_pools[0].spec.limits = Resources::from([("memory", Quantity::from_mebibytes(1600 * 1024))]);
     let state = ClusterState::of(&objects);
     let workloads = Workloads::default();
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let input = Input { now, objects: &objects, nodes: &state.nodes, catalog: &catalog, virtual_pods: &[], workloads: &workloads };
-    let plans = [reference(), Options::provisioning()].map(|options| {
+    let plans = [karpenter(), Options::provisioning()].map(|options| {
         let plan = solve(&input, &options);
         let wrong = checker::check(&input, &options, &plan);
         assert!(wrong.is_empty(), "{}", wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
         plan
     });
-    assert!(plans[0].scheduled() < 300, "the reference has no trouble with these limits");
+    assert!(plans[0].scheduled() < 300, "Karpenter has no trouble with these limits");
     assert_eq!(plans[1].scheduled(), 300);
     let free = decide(diverse(300), Vec::new(), &Options::provisioning());
     assert!(plans[1].price().nanos() * 10 <= free.price().nanos() * 11, "{} instead of {}", plans[1].price(), free.price());
 }
 
-/// The checker looks once at what alike claims share, and still at each of them.
+/// The checker checks once what equal claims share, and still each of them.
 #[test]
 fn one_wrong_claim_among_alike_ones_is_found() {
     let (objects, catalog) = mix::cluster(diverse(100), Vec::new());
@@ -122,7 +122,7 @@ fn existing_machines_are_filled_first() {
 }
 
 #[test]
-fn wishes_open_a_machine_per_pod() {
+fn preferences_open_a_machine_per_pod() {
     let plan = decide(mix::preferring(40, &mut mix::Dice::new(42)), Vec::new(), &Options::provisioning());
     assert_eq!((plan.scheduled(), plan.claims.len()), (40, 40));
 }
@@ -140,7 +140,7 @@ fn the_order_of_the_objects_does_not_show() {
 }
 
 #[test]
-fn a_small_budget_starves_nobody() {
+fn a_small_budget_starves_no_pod() {
     let mut pods = diverse(60);
     for (n, pod) in pods.iter_mut().enumerate() {
         pod.spec.affinity = None;
@@ -199,10 +199,10 @@ fn absurd_pods_are_explained_and_do_not_disturb_the_others() {
 #[path = "../../../benches/odd.rs"]
 pub(crate) mod odd;
 
-/// Cases that are each large in another respect, small.
-fn odd_cases() -> Vec<(&'static str, odd::Case<Assortment>)> {
+/// Cases that are each large in one respect, in small.
+fn odd_cases() -> Vec<(&'static str, odd::Case<InstanceTypes>)> {
     let names = ["labelled", "sizes", "full", "crowded", "pools", "types", "social", "wishes", "selected", "deployments", "hopeless"];
-    let mut out: Vec<(&str, odd::Case<Assortment>)> = names.iter().map(|name| (*name, odd::case(name, 60).unwrap())).collect();
+    let mut out: Vec<(&str, odd::Case<InstanceTypes>)> = names.iter().map(|name| (*name, odd::case(name, 60).unwrap())).collect();
     out.push(("preferring", mix::cluster(mix::preferring(120, &mut mix::Dice::new(42)), Vec::new())));
     out.push(("mix", mix::cluster(diverse(120), Vec::new())));
     out.push(("machines", mix::cluster(diverse(120), mix::machines(20))));
@@ -210,7 +210,7 @@ fn odd_cases() -> Vec<(&'static str, odd::Case<Assortment>)> {
 }
 
 /// A checked plan.
-fn checked(name: &str, (objects, catalog): &odd::Case<Assortment>, options: &Options) -> Plan {
+fn checked(name: &str, (objects, catalog): &odd::Case<InstanceTypes>, options: &Options) -> Plan {
     let state = ClusterState::of(objects);
     let workloads = Workloads::default();
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -224,7 +224,7 @@ fn checked(name: &str, (objects, catalog): &odd::Case<Assortment>, options: &Opt
 #[test]
 fn no_benchmark_case_costs_more_or_leaves_out_more_than_by_first_fit() {
     for (name, case) in odd_cases() {
-        let first_fit = checked(name, &case, &reference());
+        let first_fit = checked(name, &case, &karpenter());
         let best = checked(name, &case, &Options::provisioning());
         assert!(best.left_out.len() <= first_fit.left_out.len(), "{name}: {} left out", best.left_out.len());
         assert!(best.price() <= first_fit.price(), "{name}: {} is more than {}", best.price(), first_fit.price());
@@ -235,8 +235,8 @@ fn no_benchmark_case_costs_more_or_leaves_out_more_than_by_first_fit() {
 #[test]
 fn an_odd_input_that_is_cut_off_goes_on_until_every_pod_had_its_turn() {
     for (name, mut case) in odd_cases() {
-        let whole = checked(name, &case, &reference());
-        let mut options = Options { work_budget: Some((whole.work / 2).max(1)), ..reference() };
+        let whole = checked(name, &case, &karpenter());
+        let mut options = Options { work_budget: Some((whole.work / 2).max(1)), ..karpenter() };
         let mut placed = 0;
         for run in 0.. {
             assert!(run < 80, "{name}: {placed} placed in {run} runs");
@@ -256,7 +256,7 @@ fn an_odd_input_that_is_cut_off_goes_on_until_every_pod_had_its_turn() {
             let Some(cursor) = plan.cursor else { break };
             options.cursor = cursor;
         }
-        // What was placed on machines that are only asked for is not there for its neighbours, so more may find a place.
+        // Pods on claims are not there for their neighbours yet, so more pods may find a place.
         assert!(placed >= whole.scheduled(), "{name}: {placed} of {} placed", whole.scheduled());
     }
 }

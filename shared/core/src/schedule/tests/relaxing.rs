@@ -1,4 +1,4 @@
-//! Which wishes are dropped, and in which order.
+//! Which preferences are dropped, and in which order.
 
 use super::world::{World, Z, all, expr, hard, left, near, one, preferred, required, sizes, soft, spread};
 use crate::schedule::PreferencePolicy;
@@ -21,8 +21,8 @@ fn preferences_are_dropped_from_the_heaviest_down() {
     let impossible = preferred(&[(1, zone(&["x"])), (1, expr(labels::INSTANCE_TYPE, "In", &["x"]))]);
     assert!(one(json!({}), impossible, labels::ZONE).is_some());
     let pool = || json!({"requirements": [zone(&Z[..2])]});
-    let ladder = preferred(&[(1, zone(&[Z[0]])), (100, zone(&["x"])), (50, zone(&[Z[1]]))]);
-    assert_eq!(one(pool(), ladder, labels::ZONE).as_deref(), Some(Z[1]));
+    let preferences = preferred(&[(1, zone(&[Z[0]])), (100, zone(&["x"])), (50, zone(&[Z[1]]))]);
+    assert_eq!(one(pool(), preferences, labels::ZONE).as_deref(), Some(Z[1]));
     let against = all(&[required(&[&[zone(&[Z[1]])]]), preferred(&[(1, zone(&[Z[0]]))])]);
     assert_eq!(one(pool(), against, labels::ZONE).as_deref(), Some(Z[1]));
     let term = json!({"weight": 1, "preference": {"matchExpressions": [zone(&[Z[0]]), zone(&[Z[1]])]}});
@@ -33,13 +33,13 @@ fn preferences_are_dropped_from_the_heaviest_down() {
 #[test]
 fn soft_taints_are_tolerated_last_and_only_if_a_pool_has_them() {
     let taint = json!([{"key": "example.com/taint", "value": "v", "effect": "PreferNoSchedule"}]);
-    let wish = preferred(&[(1, zone(&["x"]))]);
-    assert!(one(json!({"taints": taint}), wish.clone(), labels::ZONE).is_some());
+    let preference = preferred(&[(1, zone(&["x"]))]);
+    assert!(one(json!({"taints": taint}), preference.clone(), labels::ZONE).is_some());
     let mut world = World::new();
     world.pool("tainted", json!({"taints": taint, "weight": 100}));
     world.pod("it", json!({}));
     assert_eq!(world.plan().claims[0].node_pool, "default", "the clean pool wins over the heavier one");
-    // A wish that only the tainted pool could grant is given up before its taint is put up with.
+    // A preference that only the tainted NodePool could satisfy is dropped before its taint is tolerated.
     world.pool("tainted", json!({"taints": taint, "weight": 100, "requirements": [zone(&[Z[1]])]}));
     world.pool("default", json!({"requirements": [zone(&[Z[0]])]}));
     world.objects.pods.clear();
@@ -67,17 +67,17 @@ fn the_zone_of_a_volume_is_no_preference() {
 
 #[test]
 fn a_preferred_zone_does_not_shrink_the_domains_of_other_constraints() {
-    let wish = preferred(&[(1, zone(&[Z[0]]))]);
+    let preference = preferred(&[(1, zone(&[Z[0]]))]);
     let mut world = World::new();
     let by_zone = json!({"cpu": "1", "topologySpreadConstraints": [spread(labels::ZONE, "web", 1)]});
-    world.pods("web", 6, &all(&[by_zone, wish.clone()]));
+    world.pods("web", 6, &all(&[by_zone, preference.clone()]));
     world.pass();
     assert_eq!(world.counts(labels::ZONE, "web"), [2, 2, 2]);
     let mut world = World::new();
-    world.pods("web", 3, &all(&[hard("podAntiAffinity", near(labels::HOSTNAME, "web")), wish.clone()]));
+    world.pods("web", 3, &all(&[hard("podAntiAffinity", near(labels::HOSTNAME, "web")), preference.clone()]));
     world.pass();
     assert_eq!(world.counts(labels::HOSTNAME, "web"), [1, 1, 1]);
-    // Hosts are apart in the zone that is preferred; wishes about neighbours are given up before it.
+    // Hosts are apart in the preferred zone; preferences about other pods are dropped before it.
     let by_host = json!({"topologySpreadConstraints": [spread(labels::HOSTNAME, "web", 1)]});
     for (beside, hosts) in [
         (by_host, 3),
@@ -87,7 +87,7 @@ fn a_preferred_zone_does_not_shrink_the_domains_of_other_constraints() {
     ] {
         let mut world = World::new();
         world.pods("far", 1, &json!({"cpu": "3", "nodeSelector": {labels::ZONE: Z[2]}}));
-        world.pods("web", 3, &all(&[json!({"requests": {"cpu": "10m"}}), beside.clone(), wish.clone()]));
+        world.pods("web", 3, &all(&[json!({"requests": {"cpu": "10m"}}), beside.clone(), preference.clone()]));
         world.pass();
         assert_eq!((world.counts(labels::ZONE, "web"), world.counts(labels::HOSTNAME, "web").len()), (vec![3], hosts), "{beside}");
         assert_eq!(world.label_of("web-1", labels::ZONE), Some(Z[0]), "{beside}");
@@ -119,12 +119,12 @@ fn ignored_preferences_have_no_effect() {
     world.pods("web", 1, &soft("podAffinity", near(labels::ZONE, "db")));
     world.pass();
     assert_eq!(world.counts(labels::ZONE, "web"), [1]);
-    assert_eq!(world.label_of("web-1", labels::ZONE), Some(Z[0]), "the affinity is only a wish");
+    assert_eq!(world.label_of("web-1", labels::ZONE), Some(Z[0]), "the affinity is only a preference");
 }
 
 #[test]
-fn wishes_are_dropped_in_the_documented_order() {
-    // Every kind of wish at once: each is impossible, so all go, and the pod keeps what is required.
+fn preferences_are_dropped_in_the_documented_order() {
+    // Every kind of preference at once: each is impossible, so all are dropped, and the pod keeps what is required.
     let mut anyway = spread("undefined", "web", 1);
     anyway["whenUnsatisfiable"] = json!("ScheduleAnyway");
     let spec = all(&[
@@ -138,7 +138,7 @@ fn wishes_are_dropped_in_the_documented_order() {
 }
 
 #[test]
-fn a_wish_is_tried_again_when_another_pod_made_it_possible() {
+fn a_preference_is_tried_again_when_another_pod_made_it_possible() {
     let mut world = World::new();
     world.pods("small", 1, &all(&[json!({"cpu": "2"}), soft("podAffinity", near(labels::HOSTNAME, "large"))]));
     world.pods("large", 1, &json!({"cpu": "1"}));

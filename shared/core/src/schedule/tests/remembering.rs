@@ -1,13 +1,14 @@
-//! What is not looked at again, and what is; and runs that are too short for all pods.
+//! What is evaluated again and what is not; and runs that are too short for all pods.
 
 use super::world::{World, Z, absent, all, hard, instance_type, left, near, offering};
-use crate::schedule::{Cause, Memory, MinValuesPolicy, Options, Packing, PoolSays, Reason};
+use crate::schedule::{Cause, Memory, MinValuesPolicy, Options, Packing, PoolRejection, Reason};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use whittle_api::labels;
 use whittle_units::Quantity;
 
-/// A node with a pod on it, a pod that is too large, one that follows nobody, and a sold-out type that could take the first.
+/// A node with a pod on it, a pod that is too large, one whose affinity matches no pod, and a type without capacity that would
+/// fit the first.
 fn stuck() -> World {
     let mut world = World::new();
     world.types.push(instance_type("huge", 128, 512, 100));
@@ -21,7 +22,7 @@ fn stuck() -> World {
     world
 }
 
-/// The pods that a pass after `change` does not look at again.
+/// The pods that a pass after `change` does not evaluate again.
 #[track_caller]
 fn check(change: impl FnOnce(&mut World), expected: &[&str]) {
     let mut world = stuck();
@@ -71,7 +72,7 @@ fn what_others_need_of_a_limit_wakes_those_whom_it_keeps_out() {
     let first = world.solve(&world.options);
     let out = left(&first).iter().find(|name| ["this", "that"].contains(name)).map(|name| (*name).to_owned());
     let memory = world.ask(|input| Memory::after(input, &world.options, &first));
-    // One of the two goes away before it has got its machine.
+    // One of the two is removed before it got its machine.
     world.objects.pods.retain(|p| !["this", "that"].contains(&p.metadata.name.as_str()) || Some(&p.metadata.name) == out.as_ref());
     let settled = world.ask(|input| memory.settled(input, &world.options));
     let plan = world.solve(&Options { settled, ..world.options.clone() });
@@ -123,10 +124,16 @@ fn what_ends_with_the_pass_is_not_remembered() {
     assert_eq!(world.ask(|input| Memory::after(input, &world.options, &plan)), Memory::default());
     let mut passed = plan;
     for left in &mut passed.left_out {
-        let says = PoolSays { node_pool: "p".into(), cause: Cause::TurnPassed, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
+        let says = PoolRejection {
+            node_pool: "p".into(),
+            cause: Cause::TransientDuringPass,
+            ruled_out: Vec::new(),
+            nearest: None,
+            limits: Vec::new(),
+        };
         left.reason = Reason::Pools(vec![says]);
     }
-    assert_eq!((passed.left_out[0].reason.category(), Cause::TurnPassed.category()), ("turn", "turn"));
+    assert_eq!((passed.left_out[0].reason.category(), Cause::TransientDuringPass.category()), ("turn", "turn"));
     assert_eq!(world.ask(|input| Memory::after(input, &world.options, &passed)), Memory::default(), "nothing need change for it");
 }
 
@@ -159,13 +166,13 @@ fn thirty_thousand_pods_finish_over_several_runs_each_considered_once_per_round(
 }
 
 #[test]
-fn respected_wishes_have_a_price() {
+fn respected_preferences_have_a_cost() {
     let mut world = World::new();
     let apart: Value = super::world::soft("podAntiAffinity", near(labels::HOSTNAME, "web"));
     world.pods("web", 5, &all(&[json!({"requests": {"cpu": "10m"}}), apart]));
     let cost = |world: &World| {
         let plan = world.solve(&world.options);
-        world.ask(|input| crate::schedule::price_of_wishes(input, &world.options, &plan))
+        world.ask(|input| crate::schedule::preference_cost(input, &world.options, &plan))
     };
     let found = cost(&world).unwrap();
     assert_eq!((found.pods, found.machines), (5, (5, 1)));
@@ -174,7 +181,7 @@ fn respected_wishes_have_a_price() {
     assert_eq!(cost(&world), None, "they have no effect");
     let mut world = World::new();
     world.pods("web", 5, &json!({"requests": {"cpu": "10m"}}));
-    assert_eq!(cost(&world), None, "nobody wishes for anything");
+    assert_eq!(cost(&world), None, "no pod has preferences");
 }
 
 #[test]
@@ -200,7 +207,7 @@ fn a_claim_says_why_it_is_what_it_is_and_what_the_next_best_would_cost() {
 }
 
 #[test]
-fn a_pod_without_a_place_is_told_what_rules_out_how_many_types_and_what_would_be_enough() {
+fn a_reason_names_what_rules_out_how_many_types_and_what_would_be_enough() {
     let mut world = World::new();
     world.pod("it", json!({"cpu": "65", "nodeSelector": {labels::ARCH: "amd64"}}));
     let plan = world.plan();

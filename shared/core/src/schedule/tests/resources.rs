@@ -1,4 +1,4 @@
-//! What pods take, and how they share machines.
+//! What pods request, and how they share machines.
 
 use super::world::{World, assorted, instance_type, left, offering, pod, sizes, with};
 use serde_json::{Value, json};
@@ -180,7 +180,7 @@ fn a_pod_that_does_not_fit_beside_another_gets_a_smaller_machine_of_its_own() {
 }
 
 #[test]
-fn a_machine_has_places_for_so_many_pods() {
+fn a_machine_holds_pods_up_to_its_limit() {
     let mut world = World::new();
     world.pods("web", 25, &json!({"requests": {"cpu": "1m"}, "nodeSelector": {labels::INSTANCE_TYPE: "small-instance-type"}}));
     assert_eq!(sizes(&world.plan()), [5; 5]);

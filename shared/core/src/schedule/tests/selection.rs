@@ -71,7 +71,7 @@ fn at_least(key: &str, operator: &str, values: &[&str], n: u32) -> Value {
 }
 
 #[test]
-fn min_values_keep_so_many_different_values_on_every_machine() {
+fn min_values_keep_that_many_distinct_values_on_every_machine() {
     let mut world = sized(&[1, 4]);
     world.pool("default", json!({"requirements": [at_least(labels::INSTANCE_TYPE, "In", &["c1", "c4"], 2)]}));
     world.pod("a", json!({"cpu": "900m"}));
@@ -204,7 +204,7 @@ fn what_runs_already_uses_limits_up() {
     world.pass();
     world.pod("second", json!({"cpu": "1500m"}));
     assert_eq!(left(&world.clone().pass()), ["second"]);
-    // Only what stays, and belongs to the pool, counts.
+    // Only machines that stay and belong to the NodePool count.
     let mut going = world.clone();
     going.objects.node_claims[0].metadata.deletion_timestamp = Some(super::world::now());
     assert_eq!(left(&going.plan()), ["second"], "its own pod moves, too, and there is room for one machine");
@@ -327,7 +327,7 @@ fn pools_that_cannot_grow_get_no_machines() {
 }
 
 #[test]
-fn a_pool_whose_requirements_leave_no_type_tells_every_pod_so() {
+fn a_pool_whose_requirements_leave_no_type_is_named_in_every_reason() {
     for requirements in [
         json!([expr(labels::INSTANCE_TYPE, "In", &["unknown"])]),
         json!([expr(labels::ARCH, "In", &["amd64"]), expr(labels::ARCH, "In", &["arm64"])]),
@@ -342,7 +342,7 @@ fn a_pool_whose_requirements_leave_no_type_tells_every_pod_so() {
                 r.starts_with("nodepool requirements filtered out all available instance types; nodepool default: no instance type")
             };
             assert!(reasons(&plan).len() == count && reasons(&plan).iter().all(fine), "{:?}", reasons(&plan));
-            assert_eq!(plan.empty_pools.iter().map(|p| p.node_pool.as_str()).collect::<Vec<_>>(), ["default"]);
+            assert_eq!(plan.unusable_pools.iter().map(|p| p.node_pool.as_str()).collect::<Vec<_>>(), ["default"]);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What was settled while pods were placed holds when all are placed, whichever way of packing wins.
+//! What was settled while pods were placed holds when all are placed, whichever packing wins.
 
 use super::better::sold;
 use super::world::{World, Z, all, hard, instance_type, left, near, with};
-use crate::schedule::packing::{Candidate, entered, winner};
-use crate::schedule::problem;
+use crate::schedule::assemble;
+use crate::schedule::packing::{Candidate, all_candidates, winner};
 use crate::schedule::{MinValuesPolicy, Options, Packing, Plan};
 use serde_json::{Value, json};
 use whittle_api::catalog::Offering;
@@ -54,9 +54,9 @@ fn min_values_that_a_limit_lowers_are_said_in_the_claim_and_kept() {
         for min in 1..=6 {
             let plan = best(&limited(cpu, min, MinValuesPolicy::BestEffort));
             for (claim, relaxed) in plan.claims.iter().zip(relaxed(&plan)) {
-                let said = claim.instance_type_min_values.unwrap();
-                assert!(claim.instance_types.len() >= said as usize, "{:?} of {said}", claim.instance_types);
-                assert_eq!(relaxed, said < min, "{cpu} processors, {min} types");
+                let kept = claim.instance_type_min_values.unwrap();
+                assert!(claim.instance_types.len() >= kept as usize, "{:?} of {kept}", claim.instance_types);
+                assert_eq!(relaxed, kept < min, "{cpu} processors, {min} types");
                 lowered += usize::from(relaxed);
             }
         }
@@ -64,7 +64,7 @@ fn min_values_that_a_limit_lowers_are_said_in_the_claim_and_kept() {
     assert!(lowered > 20, "only {lowered} claims were lowered");
 }
 
-/// Nobody else is sold beside `near`: with company for it, no type is left.
+/// Only types of `near` are offered: with its company, no type is left.
 fn no_room_for_two() -> World {
     let mut world = World::new();
     world.types = vec![sold("r6i.2xlarge", 8, 64, 0, 0.504), sold("g4dn.xlarge", 4, 16, 1, 0.526), sold("g4dn.2xlarge", 8, 32, 1, 0.752)];
@@ -108,8 +108,8 @@ fn a_zone_that_is_taken_first_counts_only_if_the_company_is_there() {
     assert_eq!(left(&best(&world)), ["near-1"]);
 }
 
-/// The reference pins the second machine to what the first can only be; a packing that took the cheaper spot offering would have
-/// put the pod where its company certainly is not.
+/// Karpenter pins the second machine to what the first can only be; a packing with the cheaper spot offering would have put the
+/// pod where its affinity certainly does not hold.
 #[test]
 fn a_machine_whose_types_are_only_sold_on_demand_is_no_company_for_one_on_spot() {
     let mut world = World::new();
@@ -141,7 +141,7 @@ fn a_pod_without_company_does_not_cost_the_others_their_better_packing() {
     assert!(plan.price() < plain.price(), "{} is not below {}", plan.price(), plain.price());
 }
 
-/// What a way of packing does wrong is no matter as long as another does better, and there is always the reference's.
+/// What is wrong with one packing does not matter as long as another is valid, and Karpenter's always is.
 #[test]
 fn a_packing_that_breaks_what_was_settled_does_not_win() {
     let narrow = |candidate: &mut Candidate| {
@@ -152,14 +152,14 @@ fn a_packing_that_breaks_what_was_settled_does_not_win() {
     let options = Options { packing: Packing::Best, ..world.options.clone() };
     let won = |spoilt: usize| {
         world.ask(|input| {
-            let mut problem = problem::build(input, &options);
-            let mut field = entered(&mut problem, &options);
-            assert!(field.len() > 1, "the other ways place as many pods");
-            field.iter_mut().take(spoilt).for_each(narrow);
-            winner(&mut problem, &Options { effort: 0, ..options.clone() }, field, &mut 0).map(|won| won.name)
+            let mut problem = assemble::build(input, &options);
+            let mut candidates = all_candidates(&mut problem, &options);
+            assert!(candidates.len() > 1, "the other ways place as many pods");
+            candidates.iter_mut().take(spoilt).for_each(narrow);
+            winner(&mut problem, &Options { effort: 0, ..options.clone() }, candidates, &mut 0).map(|won| won.name)
         })
     };
-    assert_eq!(won(0), Some("first fit"), "of equals the reference's");
+    assert_eq!(won(0), Some("first fit"), "of equals Karpenter's");
     assert!(won(1).is_some_and(|name| name != "first fit"), "{:?}", won(1));
-    assert_eq!(won(usize::MAX), None, "then it is packed as the reference does it, from the beginning");
+    assert_eq!(won(usize::MAX), None, "then it is packed as Karpenter does it, from the beginning");
 }

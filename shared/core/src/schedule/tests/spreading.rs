@@ -4,7 +4,7 @@ use super::world::{World, Z, all, assorted, expr, left, now, preferred, required
 use serde_json::{Value, json};
 use whittle_api::labels;
 
-/// Pods `web` with these constraints, one CPU each unless told otherwise.
+/// Pods `web` with these constraints, one CPU each by default.
 fn web(constraints: &[Value], more: Value) -> Value {
     all(&[json!({"requests": {"cpu": "10m"}, "topologySpreadConstraints": constraints}), more])
 }
@@ -150,7 +150,7 @@ fn pods_that_do_not_run_here_are_not_counted() {
         add("leaked", "gone", |_| ());
         world.pods("web", 2, &web(&[spread(key, "web", 1)], json!({})));
         world.pass();
-        // What is not counted is not shown either.
+        // Domains that are not counted are not shown either.
         world.objects.pods.retain(|p| p.metadata.namespace == "default" && !p.metadata.is_deleting());
         assert_eq!(world.counts(key, "web"), expected);
     }
@@ -296,7 +296,7 @@ fn an_exhausted_zone_stays_a_domain() {
     anyway["whenUnsatisfiable"] = json!("ScheduleAnyway");
     world.pods("web", 10, &web(&[by_zone(), anyway], json!({})));
     after(&mut world, labels::ZONE, &[1, 1]);
-    // And one that is sold out, or that no type is sold in: a NodePool names it.
+    // And a domain without capacity, or without any offering: a NodePool names it.
     for (sold_out, zone) in [(true, Z[2]), (false, "nowhere")] {
         let mut world = World::new();
         world.pool("default", zones(&Z[..2]));

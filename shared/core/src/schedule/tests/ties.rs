@@ -1,4 +1,4 @@
-//! Of machines with as many pods the reference tries the one first that came to them later.
+//! Of machines with equally many pods, Karpenter tries the one first that reached that number later.
 
 use super::world::{World, instance_type};
 use crate::schedule::{Options, Packing};
@@ -18,9 +18,9 @@ fn shared_by(cpus: &[i64]) -> Vec<Vec<String>> {
 
 #[test]
 fn a_machine_that_came_to_as_many_pods_later_is_tried_first() {
-    // The third goes to the first machine, which has two pods then; the fourth to the second; the fifth fits both.
+    // The third goes to the first machine, which then has two pods; the fourth to the second; the fifth fits both.
     assert_eq!(shared_by(&[2_900, 2_800, 400, 300, 100]), [vec!["p0", "p2"], vec!["p1", "p3", "p4"]]);
-    // And the sixth goes to the one that has fewer.
+    // And the sixth goes to the one with fewer.
     assert_eq!(shared_by(&[2_900, 2_800, 400, 300, 100, 90]), [vec!["p0", "p2", "p5"], vec!["p1", "p3", "p4"]]);
 }
 

@@ -216,7 +216,7 @@ fn zones_of_classes_and_volumes_pin_the_pod() {
 }
 
 #[test]
-fn the_host_of_a_local_volume_is_not_asked_for_again() {
+fn the_host_of_a_local_volume_is_not_required_again() {
     let host = || expr(labels::HOSTNAME, "In", &["gone"]);
     for (kind, hosts_count) in [("local", false), ("hostPath", false), ("csi", true)] {
         let source = if kind == "csi" { json!({"driver": "x"}) } else { json!({"path": "/data"}) };
@@ -276,7 +276,7 @@ fn several_volumes_leave_the_combinations_that_agree() {
     zone_of(&mut world, None);
 }
 
-/// A node that attaches `limit` volumes of `driver`.
+/// A node with an attach limit of `limit` volumes of `driver`.
 fn attaching(world: &mut World, limit: i64, driver: &str) {
     world.managed("old", "initialized", 64, json!({labels::ZONE: Z[0]}));
     let csi =
@@ -285,7 +285,7 @@ fn attaching(world: &mut World, limit: i64, driver: &str) {
 }
 
 #[test]
-fn a_node_attaches_so_many_volumes_and_shared_ones_once() {
+fn a_node_attaches_volumes_up_to_its_limit_and_shared_ones_once() {
     let mut world = World::new();
     attaching(&mut world, 10, "ebs.csi.aws.com");
     waiting(&mut world, "wait", &[]);

@@ -1,7 +1,7 @@
-//! A small cluster in a few words, and what a pass makes of it.
+//! A small cluster in a few words, and the result of a pass.
 
 use crate::checker;
-use crate::schedule::{Assortment, Input, Options, Packing, Plan, Workloads, solve};
+use crate::schedule::{Input, InstanceTypes, Options, Packing, Plan, Workloads, solve};
 use crate::state::ClusterState;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +14,12 @@ use whittle_units::{Price, Quantity, Resources, Timestamp};
 
 pub(super) const Z: [&str; 3] = ["test-zone-1", "test-zone-2", "test-zone-3"];
 
-/// A cluster under construction: one NodePool `default` without wishes, and the small catalogue.
+/// A cluster under construction: one NodePool `default` without requirements, and the small catalogue.
 #[derive(Clone)]
 pub(super) struct World {
     pub(super) objects: ClusterObjects,
     pub(super) types: Vec<InstanceType>,
-    /// Types of single NodePools; others are offered `types`.
+    /// Types of individual NodePools; others get `types`.
     pub(super) types_of: BTreeMap<String, Vec<InstanceType>>,
     pub(super) options: Options,
     pub(super) virtual_pods: Vec<Pod>,
@@ -27,7 +27,7 @@ pub(super) struct World {
     launched: usize,
 }
 
-/// A type as the reference's tests make them: spot in two zones, on-demand in three, 100m and 10 Mi of overhead.
+/// A type as in Karpenter's tests: spot in two zones, on-demand in three, 100m and 10 Mi of overhead.
 pub(super) fn instance_type(name: &str, cpu: i64, gib: i64, pods: i64) -> InstanceType {
     let memory = Quantity::from_mebibytes(1024 * gib);
     let nanos = u64::try_from(cpu * 100_000_000 + memory.units_floor() / 10).unwrap();
@@ -96,7 +96,7 @@ pub(super) fn catalogue() -> Vec<InstanceType> {
     ]
 }
 
-/// One type per processor, memory, zone, capacity type, system and architecture, each with one offering.
+/// One type per CPU, memory, zone, capacity type, operating system and architecture, each with one offering.
 pub(super) fn assorted() -> Vec<InstanceType> {
     let mut out = Vec::new();
     for cpu in [1, 2, 4, 8, 16, 32, 64] {
@@ -110,7 +110,7 @@ pub(super) fn assorted() -> Vec<InstanceType> {
                             let mut t = with(with(t, labels::ZONE, &[zone]), labels::CAPACITY_TYPE, &[capacity_type]);
                             t.offerings.retain(|o| o.zone() == zone && o.capacity_type() == capacity_type);
                             if t.offerings.is_empty() {
-                                // The small constructor sells no spot in the third zone; this catalogue does.
+                                // The small constructor has no spot offering in the third zone; this catalogue does.
                                 t.offerings.push(offering(capacity_type, zone, instance_type("", cpu, gib, 5).offerings[0].price.nanos()));
                             }
                             out.push(t);
@@ -154,7 +154,7 @@ pub(super) fn near(key: &str, app: &str) -> Value {
     json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}})
 }
 
-/// Joins objects, deeply.
+/// Merges objects, deeply.
 pub(super) fn all(parts: &[Value]) -> Value {
     fn join(into: &mut Map<String, Value>, more: &Map<String, Value>) {
         for (key, value) in more {
@@ -179,7 +179,8 @@ pub(super) fn soft(kind: &str, term: Value) -> Value {
     json!({"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}}})
 }
 
-/// A pending pod. `cpu`, `memory`, `requests`, `labels`, `annotations` and `owners` are put in their places, the rest is its spec.
+/// A pending pod. `cpu`, `memory`, `requests`, `labels`, `annotations` and `owners` are put in their places, the rest is its
+/// spec.
 pub(super) fn pod(name: &str, spec: Value) -> Pod {
     let mut spec = spec.as_object().cloned().unwrap_or_default();
     let mut requests = spec.remove("requests").unwrap_or(json!({}));
@@ -249,7 +250,7 @@ impl World {
         self.objects.pods.last_mut().unwrap()
     }
 
-    /// Pods `name-0`, `name-1`, …, labelled `app: name` unless told otherwise.
+    /// Pods `name-0`, `name-1`, …, labelled `app: name` by default.
     pub(super) fn pods(&mut self, name: &str, count: usize, spec: &Value) {
         let spec = all(&[json!({"labels": {"app": name}}), spec.clone()]);
         // Names stay unique over several batches.
@@ -259,7 +260,7 @@ impl World {
         }
     }
 
-    /// A node of nobody.
+    /// A node without a NodePool.
     pub(super) fn node(&mut self, name: &str, cpu: i64, labels: Value) -> &mut Node {
         let mut node: Node = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap();
         node.metadata.labels.insert(labels::HOSTNAME.into(), name.into());
@@ -309,7 +310,7 @@ impl World {
         }
     }
 
-    /// Asks something of the cluster as a decision sees it.
+    /// Calls a function with the cluster as a decision sees it.
     pub(super) fn ask<R>(&self, question: impl FnOnce(&Input<'_>) -> R) -> R {
         let catalog = self.catalog();
         let state = ClusterState::of(&self.objects);
@@ -333,13 +334,13 @@ impl World {
         })
     }
 
-    pub(super) fn catalog(&self) -> BTreeMap<String, Arc<Assortment>> {
-        let shared: Arc<Assortment> = Arc::new(self.types.clone().into());
+    pub(super) fn catalog(&self) -> BTreeMap<String, Arc<InstanceTypes>> {
+        let shared: Arc<InstanceTypes> = Arc::new(self.types.clone().into());
         let of = |name: &String| self.types_of.get(name).map_or_else(|| Arc::clone(&shared), |own| Arc::new(own.clone().into()));
         self.objects.node_pools.iter().map(|p| (p.metadata.name.clone(), of(&p.metadata.name))).collect()
     }
 
-    /// The reference's plan. The better one is made too, and may not be worse.
+    /// Karpenter's plan. The default plan is made as well and must not be worse.
     #[track_caller]
     pub(super) fn plan(&self) -> Plan {
         let plan = self.solve(&self.options);
@@ -349,7 +350,7 @@ impl World {
         plan
     }
 
-    /// Plans, launches the cheapest of what each claim may become, and lets its pods run there.
+    /// Plans, launches the cheapest type of each claim, and lets its pods run there.
     #[track_caller]
     pub(super) fn pass(&mut self) -> Plan {
         let plan = self.plan();
@@ -392,7 +393,7 @@ impl World {
         plan
     }
 
-    /// How many running pods labelled `app` there are per value of a node label, sorted by count.
+    /// The number of running pods labelled `app` by value of a node label, sorted by count.
     pub(super) fn counts(&self, key: &str, app: &str) -> Vec<usize> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for pod in self.objects.pods.iter().filter(|p| p.is_bound() && !p.is_terminal() && p.metadata.label("app") == Some(app)) {
@@ -423,7 +424,7 @@ pub(super) fn reasons(plan: &Plan) -> Vec<String> {
     plan.left_out.iter().map(|l| l.reason.to_string()).collect()
 }
 
-/// What a claim may take for a label: the text of its requirement.
+/// The values that a claim may have for a label: the text of its requirement.
 pub(super) fn asks(plan: &Plan, claim: usize, key: &str) -> String {
     let reqs = crate::requirements::from_requirements(&plan.claims[claim].requirements);
     reqs.get(key).map_or_else(|| "-".into(), |a| a.text())
@@ -436,7 +437,7 @@ pub(super) fn sizes(plan: &Plan) -> Vec<usize> {
     out
 }
 
-/// Plans one pod against one NodePool: `Some(values)` of `key` on its machine, `None` when it has no place.
+/// Plans one pod against one NodePool: `Some(values)` of `key` on its machine, `None` if it has no place.
 #[track_caller]
 pub(super) fn one(pool: Value, spec: Value, key: &str) -> Option<String> {
     let mut world = World::new();

@@ -1,13 +1,13 @@
 //! Which label sets the selectors of groups select.
 //!
-//! A cluster has about as many selectors as applications, and as many label sets or more. Asking every selector about every
-//! set is their product; nearly every selector names a label's value that few sets have, so only these are asked.
+//! A cluster has about as many selectors as applications, and at least as many label sets. Matching every selector against
+//! every set would take their product; but nearly every selector names a label value that few sets have, so only those are
+//! matched.
 
 use super::bits::Bits;
 use super::hash::Map;
+use super::ids::LabelsId;
 use super::meter::{self, Meter};
-use super::pod::LabelsId;
-use super::topology::{Group, GroupId, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use whittle_api::LabelSelector;
@@ -22,7 +22,7 @@ pub(crate) enum Scope {
     All,
 }
 
-/// Label sets, in as little memory as they need.
+/// Label sets, in the smaller of two representations.
 #[derive(Clone, Debug)]
 pub(crate) enum Selected {
     /// Ascending.
@@ -31,7 +31,7 @@ pub(crate) enum Selected {
 }
 
 impl Selected {
-    /// `members` of so many label sets, ascending.
+    /// `members` out of `size` label sets, ascending.
     fn of(members: Vec<u32>, size: usize) -> Self {
         // A member takes half a word.
         if members.len() <= size / 32 {
@@ -49,7 +49,7 @@ impl Selected {
         }
     }
 
-    fn each(&self, mut see: impl FnMut(usize)) {
+    pub(crate) fn each(&self, mut see: impl FnMut(usize)) {
         match self {
             Self::Few(list) => list.iter().for_each(|n| see(*n as usize)),
             Self::Many(bits) => bits.iter().for_each(see),
@@ -57,20 +57,20 @@ impl Selected {
     }
 }
 
-/// By namespace, or of all namespaces.
-type In<'g> = Option<&'g str>;
+/// A namespace; `None`: all namespaces.
+type InNamespace<'g> = Option<&'g str>;
 
-/// All label sets, by what selectors ask for.
+/// All label sets, indexed by what selectors name.
 pub(crate) struct LabelIndex<'g> {
     sets: &'g [LabelSet],
     meter: &'g Meter,
-    all: Map<In<'g>, Vec<u32>>,
-    with_key: Map<(In<'g>, &'g str), Vec<u32>>,
-    with_value: Map<(In<'g>, &'g str, &'g str), Vec<u32>>,
+    all: Map<InNamespace<'g>, Vec<u32>>,
+    with_key: Map<(InNamespace<'g>, &'g str), Vec<u32>>,
+    with_value: Map<(InNamespace<'g>, &'g str, &'g str), Vec<u32>>,
 }
 
 impl<'g> LabelIndex<'g> {
-    /// Of `sets`, by the label keys that selectors name.
+    /// Indexes `sets` by the label keys that selectors name.
     pub(crate) fn of(sets: &'g [LabelSet], keys: &BTreeSet<&str>, meter: &'g Meter) -> Self {
         let mut out = Self { sets, meter, all: Map::default(), with_key: Map::default(), with_value: Map::default() };
         for (n, (namespace, labels)) in sets.iter().enumerate() {
@@ -90,7 +90,7 @@ impl<'g> LabelIndex<'g> {
     pub(crate) fn selected(&self, selector: Option<&LabelSelector>, scope: &Scope) -> Selected {
         let mut members = Vec::new();
         if let Some(selector) = selector {
-            let mut look = |place| {
+            let mut select = |place| {
                 let fits = |n: &u32| {
                     self.meter.spend(meter::SELECT);
                     selector.matches(&self.sets[*n as usize].1)
@@ -98,8 +98,8 @@ impl<'g> LabelIndex<'g> {
                 members.extend(self.candidates(selector, place).into_iter().flatten().copied().filter(fits));
             };
             match scope {
-                Scope::All => look(None),
-                Scope::Only(only) => only.iter().for_each(|namespace| look(Some(namespace))),
+                Scope::All => select(None),
+                Scope::Only(only) => only.iter().for_each(|namespace| select(Some(namespace))),
             }
         }
         members.sort_unstable();
@@ -107,8 +107,8 @@ impl<'g> LabelIndex<'g> {
         Selected::of(members, self.sets.len())
     }
 
-    /// Lists with all sets of `place` that the selector may select, by the requirement that leaves the fewest.
-    fn candidates<'i>(&'i self, selector: &'i LabelSelector, place: In<'i>) -> Vec<&'i [u32]> {
+    /// Lists that contain all sets of `place` which the selector may select, from its most selective requirement.
+    fn candidates<'i>(&'i self, selector: &'i LabelSelector, place: InNamespace<'i>) -> Vec<&'i [u32]> {
         fn list<'m, K: Eq + Hash>(map: &'m Map<K, Vec<u32>>, key: &K) -> &'m [u32] {
             map.get(key).map(Vec::as_slice).unwrap_or_default()
         }
@@ -124,39 +124,6 @@ impl<'g> LabelIndex<'g> {
     }
 }
 
-/// By label set, the groups that select it.
-#[derive(Debug, Default)]
-pub(crate) struct Selecting(Vec<Selectors>);
-
-/// The groups that select one label set: those that count it ascending, those that repel it in the order in which they refuse.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Selectors {
-    pub(crate) counting: Vec<GroupId>,
-    pub(crate) repelling: Vec<GroupId>,
-}
-
-impl Selecting {
-    /// `sequence` names each of the groups once.
-    pub(crate) fn of(groups: &[Group], sequence: &[GroupId]) -> Self {
-        let mut out: Vec<Selectors> = Vec::new();
-        for &id in sequence {
-            let group = &groups[id.0 as usize];
-            group.selects.each(|labels| {
-                if labels >= out.len() {
-                    out.resize(labels + 1, Selectors::default());
-                }
-                let by = &mut out[labels];
-                if group.kind == Kind::Inverse { &mut by.repelling } else { &mut by.counting }.push(id);
-            });
-        }
-        Self(out)
-    }
-
-    pub(crate) fn by(&self, labels: LabelsId) -> Option<&Selectors> {
-        self.0.get(labels.0 as usize)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,11 +133,11 @@ mod tests {
         (namespace.to_owned(), labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
     }
 
-    fn asks(key: &str, operator: &str, values: &[&str]) -> SelectorRequirement {
+    fn expression(key: &str, operator: &str, values: &[&str]) -> SelectorRequirement {
         SelectorRequirement { key: key.into(), operator: operator.into(), values: values.iter().map(|v| (*v).to_owned()).collect() }
     }
 
-    /// The index only leaves out what no selector would have selected: compared with asking each about each.
+    /// The index only skips sets that the selector would not select: compared with matching all of them.
     #[test]
     fn the_index_selects_what_asking_everyone_would() {
         let values = ["a", "b", "c"];
@@ -185,12 +152,12 @@ mod tests {
             sets.push(labelled(namespace, &[]));
         }
         let parts = [
-            asks("app", "In", &["a", "c", "a"]),
-            asks("tier", "Exists", &[]),
-            asks("tier", "NotIn", &["b"]),
-            asks("app", "DoesNotExist", &[]),
-            asks("app", "In", &["z"]),
-            asks("app", "Near", &["a"]),
+            expression("app", "In", &["a", "c", "a"]),
+            expression("tier", "Exists", &[]),
+            expression("tier", "NotIn", &["b"]),
+            expression("app", "DoesNotExist", &[]),
+            expression("app", "In", &["z"]),
+            expression("app", "Near", &["a"]),
         ];
         let keys = BTreeSet::from(["app", "tier"]);
         let meter = Meter::default();

@@ -1,12 +1,13 @@
-//! The ladder of a pod: which wish is dropped next when it finds no place.
+//! Relaxing a pod: which of its preferences is dropped next when it cannot be placed.
 
 use whittle_api::k8s::{PodSpec, Toleration};
 
-/// Longer ladders are cut: the last form then has no wishes left. Real pods have a handful.
-pub(crate) const MAX_FORMS: usize = 128;
+/// After this many relaxations, all remaining preferences are dropped at once. Real pods have a handful.
+pub(crate) const RELAXATIONS_MAX: usize = 128;
 
-/// Drops one thing: the next alternative of the required node affinity, else the heaviest preference, else a soft spread
-/// constraint, else the objection to soft taints. Returns whether there was something to drop.
+/// Drops one thing, as Karpenter does: the first alternative of the required node affinity, else the heaviest preference, else
+/// a `ScheduleAnyway` spread constraint, else it tolerates `PreferNoSchedule` taints. Returns whether there was something to
+/// drop.
 pub(crate) fn relax(spec: &mut PodSpec, soft_taints: bool) -> bool {
     if let Some(affinity) = &mut spec.affinity {
         if let Some(required) = affinity.node_affinity.as_mut().and_then(|n| n.required.as_mut())
@@ -44,7 +45,7 @@ fn tolerate_soft_taints(spec: &mut PodSpec) -> bool {
     missing
 }
 
-/// Drops the heaviest; of equals the one that the author wrote first.
+/// Drops the heaviest; of equals, the first in the pod's spec.
 fn drop_heaviest<T>(terms: &mut Vec<T>, weight: impl Fn(&T) -> i32) -> bool {
     let heaviest = heaviest(terms, weight);
     if let Some(at) = heaviest {
@@ -53,14 +54,14 @@ fn drop_heaviest<T>(terms: &mut Vec<T>, weight: impl Fn(&T) -> i32) -> bool {
     heaviest.is_some()
 }
 
-/// The position of the heaviest; of equals the first.
+/// The position of the heaviest; of equals, the first.
 pub(crate) fn heaviest<T>(terms: &[T], weight: impl Fn(&T) -> i32) -> Option<usize> {
     let top = terms.iter().map(&weight).max()?;
     terms.iter().position(|t| weight(t) == top)
 }
 
-/// Drops every wish at once.
-pub(crate) fn without_wishes(spec: &mut PodSpec, soft_taints: bool) {
+/// Drops all preferences at once.
+pub(crate) fn drop_preferences(spec: &mut PodSpec, soft_taints: bool) {
     if let Some(affinity) = &mut spec.affinity {
         if let Some(node) = &mut affinity.node_affinity {
             node.preferred.clear();

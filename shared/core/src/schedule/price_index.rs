@@ -1,22 +1,20 @@
-//! What machines of one NodePool with given requirements cost, by how much must fit on them.
+//! Prices of machines of one NodePool with given requirements, by the amounts that must fit on them.
 
 use super::bits::Bits;
 use super::intern::SetId;
-use super::limits;
 use super::problem::Problem;
-use whittle_api::labels;
 
-/// More resources than this are not looked at: such problems are left as they are.
+/// The maximum number of resources: problems with more are not improved.
 pub(crate) const DIMS: usize = 12;
-/// CPU and memory come first, and nothing else has a price.
-const VALUED: usize = 2;
-/// So many places are looked at one by one before the sets of places are asked.
-const NEAR: usize = 16;
-/// How far behind a place those are looked for that have at least as much of everything.
-const BEHIND: usize = 64;
+/// CPU and memory come first; other resources have no price.
+const PRICED_DIMS: usize = 2;
+/// This many types are checked one by one before the bit sets are used.
+const LINEAR_SCAN_MAX: usize = 16;
+/// How far behind a type to look for types that have at least as much of everything.
+const COMMON_SCAN_MAX: usize = 64;
 
-/// Amounts by dimension, filled up with nothing: of a length that is known when it is compiled, since most of the time of an
-/// improvement goes into comparing them.
+/// Amounts by dimension, padded with zeros. The length is known at compile time, since an improvement spends most of its time
+/// comparing them.
 pub(crate) type Amounts<const D: usize> = [i64; D];
 
 /// A list of at most `D` amounts.
@@ -26,93 +24,93 @@ pub(crate) fn amounts<const D: usize>(list: &[i64]) -> Amounts<D> {
     out
 }
 
-/// Whether there is as much of everything as is wanted.
-pub(crate) fn within<const D: usize>(want: &Amounts<D>, have: &Amounts<D>) -> bool {
-    // Without a branch for each: which of them is short cannot be guessed.
+/// Whether there is enough of everything.
+pub(crate) fn fits_in<const D: usize>(want: &Amounts<D>, have: &Amounts<D>) -> bool {
+    // Without branches: which dimension is short is unpredictable.
     want.iter().zip(have).fold(true, |fits, (want, have)| fits & (want <= have))
 }
 
-/// What is left of `have` after `taken`.
-pub(crate) fn less<const D: usize>(have: &Amounts<D>, taken: &Amounts<D>) -> Amounts<D> {
-    std::array::from_fn(|d| have[d] - taken[d])
+/// What remains of `have` without `taken`.
+pub(crate) fn minus<const D: usize>(have: &Amounts<D>, taken: &Amounts<D>) -> Amounts<D> {
+    std::array::from_fn(|dim| have[dim] - taken[dim])
 }
 
-/// Both together.
+/// The sum of both.
 pub(crate) fn plus<const D: usize>(a: &Amounts<D>, b: &Amounts<D>) -> Amounts<D> {
-    std::array::from_fn(|d| a[d].saturating_add(b[d]))
+    std::array::from_fn(|dim| a[dim].saturating_add(b[dim]))
 }
 
-/// Which types are looked at.
+/// Which types are considered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// No type before this place in the price order has the room.
+    /// No type before this position in the price order has room.
     pub(crate) from: usize,
-    /// What the type may cost.
+    /// The maximum price.
     pub(crate) most: u64,
-    /// How many types must have the room; no more than [`Shop::keep`].
+    /// How many types must have room; at most [`TypePriceIndex::keep`].
     pub(crate) keep: usize,
 }
 
-/// Types in the order of their prices, with what they have for pods.
+/// Types in the order of their prices, with the amounts that they have for pods.
 #[derive(Debug)]
-pub(crate) struct Shop<const D: usize> {
-    /// By place in the price order: number of the type.
+pub(crate) struct TypePriceIndex<const D: usize> {
+    /// By position in the price order: the number of the type.
     ranked: Vec<usize>,
-    /// With what a machine costs besides.
+    /// By position: the price, with the other costs of a machine.
     price: Vec<u64>,
-    /// By place: what is left for pods after daemons.
+    /// By position: what is left for pods after daemons.
     pub(crate) net: Vec<Amounts<D>>,
-    /// By place: what the machine has.
+    /// By position: the capacity of the machine.
     bulk: Vec<Amounts<D>>,
-    /// By place: whether as many types as a machine should keep are known to have at least as much.
+    /// By position: whether as many types as a claim should keep are known to have at least as much of everything.
     common: Vec<bool>,
     steps: [Steps; D],
-    /// What a unit of CPU and of memory is worth, in billionths of a dollar per hour.
-    pub(crate) unit: [f64; VALUED],
+    /// The value of a unit of CPU and of memory, in billionths of a dollar per hour.
+    pub(crate) unit: [f64; PRICED_DIMS],
     /// The smallest difference between two prices.
     pub(crate) step: f64,
-    /// How many types a machine should keep.
+    /// How many types a claim should keep.
     pub(crate) keep: usize,
     size: usize,
 }
 
-/// The amounts of one dimension that occur, ascending, with the places that have at least so much.
+/// The distinct amounts of one dimension, ascending, with the positions of the types that have at least that much.
 #[derive(Debug, Default)]
 struct Steps {
     at: Vec<i64>,
     places: Vec<Bits>,
 }
 
-impl<const D: usize> Shop<D> {
-    /// The types that `set` leaves of the pool's, with their prices.
-    pub(crate) fn open(p: &mut Problem<'_>, pool: usize, set: SetId) -> Self {
-        let view = p.view(p.pools[pool].catalog, set);
-        let pool = &p.pools[pool];
-        let catalog = &p.catalogs[pool.catalog];
+impl<const D: usize> TypePriceIndex<D> {
+    /// The types of the NodePool that `set` allows, with their prices.
+    pub(crate) fn open(problem: &mut Problem<'_>, pool: usize, set: SetId) -> Self {
+        let view = problem.view(problem.pools[pool].catalog, set);
+        let pool = &problem.pools[pool];
+        let catalog = &problem.catalogs[pool.catalog];
         let mut types = pool.types.clone();
-        types.keep(&view.usable);
+        types.intersect_with(&view.usable);
         let left = |t: usize| -> Amounts<D> {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
-            let taken = |d: usize| daemons.map_or(0, |g| g.overhead[d]);
-            let net: Vec<i64> = catalog.allocatable[t].iter().enumerate().map(|(d, n)| n.saturating_sub(taken(d))).collect();
+            let taken = |dim: usize| daemons.map_or(0, |g| g.overhead[dim]);
+            let net: Vec<i64> = catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(taken(dim))).collect();
             amounts(&net)
         };
-        // A type that cannot even hold its daemons holds nobody.
+        // A type that cannot even hold its daemons holds no pods.
         let holding = view.by_price(&types).map(|t| (t, left(t))).filter(|(_, net)| net.iter().all(|n| *n >= 0));
         let (ranked, net): (Vec<usize>, Vec<Amounts<D>>) = holding.unzip();
-        let keep = limits::kept_types(p, pool.catalog, &view);
+        let keep = catalog.types_to_keep(&view);
         let price = ranked.iter().map(|t| view.price[*t].saturating_add(pool.machine_cost)).collect();
         let bulk = ranked.iter().map(|t| amounts(&catalog.capacity[*t])).collect();
         Self::of(ranked, price, net, bulk, keep, catalog.len())
     }
 
-    /// Types of a list of `size`, by their numbers, cheapest first, with what they cost, leave for pods and are.
+    /// From the types of a list of `size`, cheapest first: their numbers, prices, amounts for pods and capacities.
     fn of(ranked: Vec<usize>, price: Vec<u64>, net: Vec<Amounts<D>>, bulk: Vec<Amounts<D>>, keep: usize, size: usize) -> Self {
         let gaps = price.windows(2).map(|w| w[1] - w[0]).filter(|gap| *gap > 0);
         Self {
             step: gaps.min().map_or(1.0, |gap| gap as f64),
             common: (0..net.len()).map(|at| common(&net[at..], keep)).collect(),
-            steps: std::array::from_fn(|d| Steps::of(&net, d)),
+            steps: std::array::from_fn(|dim| Steps::of(&net, dim)),
             unit: units(&price, &net),
             ranked,
             price,
@@ -123,25 +121,25 @@ impl<const D: usize> Shop<D> {
         }
     }
 
-    /// The place in the price order, and the price, of the cheapest type with room for `need`.
-    pub(crate) fn place(&self, need: &Amounts<D>) -> Option<(usize, u64)> {
-        self.place_within(need, &Bounds { from: 0, most: u64::MAX, keep: 1 })
+    /// The position in the price order, and the price, of the cheapest type with room for `need`.
+    pub(crate) fn cheapest_for(&self, need: &Amounts<D>) -> Option<(usize, u64)> {
+        self.cheapest_within(need, &Bounds { from: 0, most: u64::MAX, keep: 1 })
     }
 
     /// The same, within bounds.
-    pub(crate) fn place_within(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<(usize, u64)> {
+    pub(crate) fn cheapest_within(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<(usize, u64)> {
         let at = self.cheapest(need, bounds)?;
-        self.keeps(need, at, bounds.keep).then(|| (at, self.price[at]))
+        self.has_enough_types(need, at, bounds.keep).then(|| (at, self.price[at]))
     }
 
-    /// The first place with room.
+    /// The first position with room.
     fn cheapest(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<usize> {
-        let far = self.net.len().min(bounds.from + NEAR);
+        let far = self.net.len().min(bounds.from + LINEAR_SCAN_MAX);
         for at in bounds.from..far {
             if self.price[at] > bounds.most {
                 return None;
             }
-            if within(need, &self.net[at]) {
+            if fits_in(need, &self.net[at]) {
                 return Some(at);
             }
         }
@@ -150,8 +148,8 @@ impl<const D: usize> Shop<D> {
         (bits != 0 && self.price[at] <= bounds.most).then_some(at)
     }
 
-    /// Whether at least so many types have room for `need`, the cheapest of them at place `at`.
-    pub(crate) fn keeps(&self, need: &Amounts<D>, at: usize, types: usize) -> bool {
+    /// Whether at least `types` types have room for `need`, where the cheapest of them is at position `at`.
+    pub(crate) fn has_enough_types(&self, need: &Amounts<D>, at: usize, types: usize) -> bool {
         if types <= 1 || (self.common[at] && types <= self.keep) {
             return true;
         }
@@ -177,12 +175,13 @@ impl<const D: usize> Shop<D> {
         out
     }
 
-    /// By dimension, the most that one of the cheapest `keep` types with room for `need` has, the cheapest of them at place `at`.
+    /// By dimension: the largest capacity among the cheapest `keep` types with room for `need`, the first of them at position
+    /// `at`.
     pub(crate) fn largest(&self, need: &Amounts<D>, at: usize, keep: usize) -> Amounts<D> {
         let (mut most, mut left) = ([0; D], keep);
         self.each_place(need, at / 64, |at| {
             if left > 0 {
-                most = std::array::from_fn(|d| most[d].max(self.bulk[at][d]));
+                most = std::array::from_fn(|dim| most[dim].max(self.bulk[at][dim]));
                 left -= 1;
             }
             left > 0
@@ -190,7 +189,7 @@ impl<const D: usize> Shop<D> {
         most
     }
 
-    /// Shows the places with room for `need`, from word `from` on, as long as more are wanted.
+    /// Calls `more` with each position with room for `need`, from word `from` on, until it returns false.
     fn each_place(&self, need: &Amounts<D>, from: usize, mut more: impl FnMut(usize) -> bool) {
         for (word, mut bits) in self.fitting(need, from) {
             while bits != 0 {
@@ -202,7 +201,7 @@ impl<const D: usize> Shop<D> {
         }
     }
 
-    /// The places with room for `need`, as words of bits from word `from` on.
+    /// The positions with room for `need`, as words of bits from word `from` on.
     fn fitting(&self, need: &Amounts<D>, from: usize) -> impl Iterator<Item = (usize, u64)> {
         let mut sets: [&[u64]; D] = [&[]; D];
         let (mut bounded, mut none) = (0, false);
@@ -226,21 +225,21 @@ impl<const D: usize> Shop<D> {
         })
     }
 
-    /// What amounts are worth.
+    /// The value of amounts.
     pub(crate) fn value(&self, amounts: &Amounts<D>) -> f64 {
         amounts.iter().zip(&self.unit).map(|(n, unit)| *n as f64 * unit).sum()
     }
 }
 
 impl Steps {
-    fn of<const D: usize>(net: &[Amounts<D>], d: usize) -> Self {
+    fn of<const D: usize>(net: &[Amounts<D>], dim: usize) -> Self {
         let mut order: Vec<usize> = (0..net.len()).collect();
-        order.sort_by_key(|n| std::cmp::Reverse(net[*n][d]));
-        let (mut out, mut sofar) = (Self::default(), Bits::none(net.len()));
-        for run in order.chunk_by(|a, b| net[*a][d] == net[*b][d]) {
-            run.iter().for_each(|n| sofar.insert(*n));
-            out.at.push(net[run[0]][d]);
-            out.places.push(sofar.clone());
+        order.sort_by_key(|n| std::cmp::Reverse(net[*n][dim]));
+        let (mut out, mut so_far) = (Self::default(), Bits::none(net.len()));
+        for run in order.chunk_by(|a, b| net[*a][dim] == net[*b][dim]) {
+            run.iter().for_each(|n| so_far.insert(*n));
+            out.at.push(net[run[0]][dim]);
+            out.places.push(so_far.clone());
         }
         out.at.reverse();
         out.places.reverse();
@@ -248,24 +247,19 @@ impl Steps {
     }
 }
 
-/// Whether `keep` of the types that are listed here, the cheapest first, have at least what the first has.
+/// Whether `keep` of these types, the cheapest first, have at least as much of everything as the first.
 fn common<const D: usize>(net: &[Amounts<D>], keep: usize) -> bool {
-    let behind = net.iter().take(BEHIND);
-    behind.filter(|more| within(&net[0], more)).take(keep).count() == keep
+    let behind = net.iter().take(COMMON_SCAN_MAX);
+    behind.filter(|more| fits_in(&net[0], more)).take(keep).count() == keep
 }
 
-/// What a unit of each dimension is worth: half of the CPU's price by CPU alone, and likewise for memory; others nothing,
-/// since what is scarce there rules types out rather than making them dearer by degrees.
-fn units<const D: usize>(price: &[u64], net: &[Amounts<D>]) -> [f64; VALUED] {
-    std::array::from_fn(|d| {
-        let each = price.iter().zip(net).filter(|(_, net)| net[d] > 0).map(|(price, net)| *price as f64 / net[d] as f64);
+/// The value of a unit of each dimension: half of the lowest price per CPU, and likewise for memory. Other resources have no
+/// value, since a shortage of them rules types out rather than making them gradually more expensive.
+fn units<const D: usize>(price: &[u64], net: &[Amounts<D>]) -> [f64; PRICED_DIMS] {
+    std::array::from_fn(|dim| {
+        let each = price.iter().zip(net).filter(|(_, net)| net[dim] > 0).map(|(price, net)| *price as f64 / net[dim] as f64);
         each.min_by(f64::total_cmp).unwrap_or(0.0) / 2.0
     })
-}
-
-/// Whether machines of these kinds of offerings may be spot machines.
-pub(crate) fn may_be_spot(kinds: &[super::catalog::OfferKind], at: &[usize]) -> bool {
-    at.iter().any(|k| kinds[*k].capacity_type == labels::CAPACITY_SPOT)
 }
 
 #[cfg(test)]
@@ -273,12 +267,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Types with these amounts, three of each price; the number of each is its place counted from the end.
-    fn shop(net: &[Amounts<4>], keep: usize) -> Shop<4> {
+    /// Types with these amounts, three of each price; the number of each is its position counted from the end.
+    fn price_index(net: &[Amounts<4>], keep: usize) -> TypePriceIndex<4> {
         let ranked = (0..net.len()).rev().collect();
         let price = (0..net.len() as u64).map(|n| 100 + n / 3 * 10).collect();
         let bulk = net.iter().map(|net| net.map(|n| n + 1)).collect();
-        Shop::of(ranked, price, net.to_vec(), bulk, keep, net.len())
+        TypePriceIndex::of(ranked, price, net.to_vec(), bulk, keep, net.len())
     }
 
     fn some(most: i64) -> impl Strategy<Value = Amounts<4>> {
@@ -294,21 +288,21 @@ mod tests {
             asked in 1_usize..16,
             most in 0_u64..800,
         ) {
-            let shop = shop(&net, keep);
-            let room: Vec<usize> = (0..net.len()).filter(|at| within(&need, &net[*at])).collect();
+            let price_index = price_index(&net, keep);
+            let room: Vec<usize> = (0..net.len()).filter(|at| fits_in(&need, &net[*at])).collect();
             let first = room.first().copied();
             let (from, asked) = (first.unwrap_or(0), asked.min(keep));
             for from in [0, from / 2, from] {
-                let found = shop.place_within(&need, &Bounds { from, most, keep: asked });
+                let found = price_index.cheapest_within(&need, &Bounds { from, most, keep: asked });
                 let expected = first.map(|at| (at, 100 + at as u64 / 3 * 10)).filter(|(_, price)| *price <= most && room.len() >= asked);
                 prop_assert_eq!(found, expected);
             }
-            prop_assert_eq!(shop.count(&need), room.len());
-            prop_assert_eq!(shop.types(&need).iter().collect::<Vec<_>>(), room.iter().rev().map(|at| net.len() - 1 - at).collect::<Vec<_>>());
+            prop_assert_eq!(price_index.count(&need), room.len());
+            prop_assert_eq!(price_index.types(&need).iter().collect::<Vec<_>>(), room.iter().rev().map(|at| net.len() - 1 - at).collect::<Vec<_>>());
             if let Some(at) = first {
-                let largest = |d: usize| room.iter().take(asked).map(|at| net[*at][d] + 1).max().unwrap_or(0);
-                prop_assert_eq!(shop.largest(&need, at, asked), std::array::from_fn(largest));
-                prop_assert_eq!(shop.keeps(&need, at, asked), room.len() >= asked);
+                let largest = |dim: usize| room.iter().take(asked).map(|at| net[*at][dim] + 1).max().unwrap_or(0);
+                prop_assert_eq!(price_index.largest(&need, at, asked), std::array::from_fn(largest));
+                prop_assert_eq!(price_index.has_enough_types(&need, at, asked), room.len() >= asked);
             }
         }
     }

@@ -1,31 +1,33 @@
 //! What follows from a list of instance types alone: names as numbers, types as bit sets, amounts in steps.
 
 use super::bits::Bits;
-use super::catalog::NO_PRICE;
 use super::hash::Map;
-use super::intern::{Key, Names, Set, Val, Vals, Words};
+use super::intern::{Key, NameTable, Names, Set, Val, Vals};
 use crate::requirements;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::labels;
 
+/// The price of what is not available.
+pub(crate) const NO_PRICE: u64 = u64::MAX;
+
 /// A list of types, in the order in which the solver tries them: by ascending base price, then name.
 #[derive(Debug)]
-pub(crate) struct Stock {
-    /// The label keys and values of the list. Numbers below are of these.
-    pub(crate) words: Arc<Words>,
+pub(crate) struct CatalogIndex {
+    /// The label keys and values of the list, to which the numbers below refer.
+    pub(crate) name_table: Arc<NameTable>,
     pub(crate) names: Arc<[String]>,
-    /// By type: its place in the list that it came from.
+    /// By type: its position in the list that it came from.
     pub(crate) place: Arc<[usize]>,
     pub(crate) sets: Arc<[Set]>,
-    /// Places in the list, by name.
+    /// Positions in the list, by name.
     by_name: Vec<usize>,
     pub(crate) by_key: Arc<ByKey>,
-    pub(crate) kinds: Vec<Kind>,
-    /// Reservations as they first occur, with the machines that the offering says which says the least.
+    pub(crate) kinds: Vec<SharedOfferingKind>,
+    /// Reservations in the order of their first occurrence, with the smallest number of free instances that an offering states.
     pub(crate) reservations: Vec<(String, i64)>,
-    /// Keys of labels that the types define.
+    /// Label keys that the types define.
     pub(crate) label_keys: BTreeSet<String>,
     resources: BTreeMap<String, Resource>,
     /// A resource that no type has.
@@ -34,7 +36,7 @@ pub(crate) struct Stock {
 
 /// Offerings with equal requirements, over all types.
 #[derive(Clone, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct SharedOfferingKind {
     pub(crate) set: Set,
     pub(crate) capacity_type: String,
     pub(crate) zone: String,
@@ -46,7 +48,7 @@ pub(crate) struct Kind {
     pub(crate) price: Arc<[u64]>,
 }
 
-/// Types by what they say of a label: few types say something that no other says.
+/// Types by their requirement on a label: few types have one that no other type has.
 #[derive(Debug, Default)]
 pub(crate) struct ByKey(Vec<(Key, Vec<(Vals, Bits)>)>);
 
@@ -55,13 +57,13 @@ pub(crate) struct ByKey(Vec<(Key, Vec<(Vals, Bits)>)>);
 struct Resource {
     allocatable: Vec<i64>,
     capacity: Vec<i64>,
-    /// Of what pods can use.
+    /// Types by what pods can use.
     room: Arc<Steps>,
-    /// Of the whole machine, which limits count.
+    /// Types by the capacity of the whole machine, which limits count.
     bulk: Arc<Steps>,
 }
 
-/// The amounts of a resource that occur, ascending, and which types have at least (or at most) so much.
+/// The distinct amounts of a resource, ascending, and the types with at least (or at most) that much.
 #[derive(Debug)]
 pub(crate) struct Steps {
     pub(crate) at: Vec<i64>,
@@ -69,31 +71,31 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// By ascending amount, the types from there up.
+    /// By ascending amount, the types with at least that amount.
     fn at_least(amounts: &[i64]) -> Self {
-        let mut out = Self::gather(amounts, true);
+        let mut out = Self::collect_steps(amounts, true);
         out.at.reverse();
         out.types.reverse();
         out
     }
 
-    /// By ascending amount, the types from there down.
+    /// By ascending amount, the types with at most that amount.
     fn at_most(amounts: &[i64]) -> Self {
-        Self::gather(amounts, false)
+        Self::collect_steps(amounts, false)
     }
 
-    fn gather(amounts: &[i64], descending: bool) -> Self {
+    fn collect_steps(amounts: &[i64], descending: bool) -> Self {
         let size = amounts.len();
         let mut order: Vec<usize> = (0..size).collect();
         order.sort_by_key(|n| amounts[*n]);
         if descending {
             order.reverse();
         }
-        let (mut out, mut sofar) = (Self { at: Vec::new(), types: Vec::new() }, Bits::none(size));
+        let (mut out, mut so_far) = (Self { at: Vec::new(), types: Vec::new() }, Bits::none(size));
         for run in order.chunk_by(|a, b| amounts[*a] == amounts[*b]) {
-            run.iter().for_each(|n| sofar.insert(*n));
+            run.iter().for_each(|n| so_far.insert(*n));
             out.at.push(amounts[run[0]]);
-            out.types.push(sofar.clone());
+            out.types.push(so_far.clone());
         }
         out
     }
@@ -114,46 +116,46 @@ impl ByKey {
                 found.entry(*key).or_default().entry(vals).or_insert_with(|| Bits::none(sets.len())).insert(n);
             }
         }
-        let owned = |said: BTreeMap<&Vals, Bits>| said.into_iter().map(|(vals, bits)| (vals.clone(), bits)).collect();
-        Self(found.into_iter().map(|(key, said)| (key, owned(said))).collect())
+        let owned = |own: BTreeMap<&Vals, Bits>| own.into_iter().map(|(vals, bits)| (vals.clone(), bits)).collect();
+        Self(found.into_iter().map(|(key, own)| (key, owned(own))).collect())
     }
 
-    /// Of `size` types, those whose own requirement on `key` agrees with `asked`; who says nothing about it agrees.
-    pub(crate) fn agreeing(&self, size: usize, key: Key, asked: &Vals) -> Bits {
+    /// Of `size` types, those whose own requirement on `key` is compatible with `required`; a type without one is compatible.
+    pub(crate) fn compatible_types(&self, size: usize, key: Key, required: &Vals) -> Bits {
         let mut bits = Bits::all(size);
         let Ok(at) = self.0.binary_search_by_key(&key, |(key, _)| *key) else { return bits };
-        for (said, types) in &self.0[at].1 {
-            let both_may_be_absent = asked.allows_absence() && said.allows_absence();
-            if !both_may_be_absent && !said.overlaps(asked) {
-                bits.drop_all(types);
+        for (own, types) in &self.0[at].1 {
+            let both_may_be_absent = required.allows_absence() && own.allows_absence();
+            if !both_may_be_absent && !own.overlaps(required) {
+                bits.subtract(types);
             }
         }
         bits
     }
 
-    /// The values of `key` that `types` may turn out to have; `None` where that is not a list.
+    /// The values of `key` that `types` can have; `None` if they cannot be listed.
     pub(crate) fn values(&self, key: Key, types: &Bits) -> Option<Vec<Val>> {
         let at = self.0.binary_search_by_key(&key, |(key, _)| *key).ok()?;
-        let (mut unsaid, mut out) = (types.clone(), Vec::new());
-        for (said, bits) in self.0[at].1.iter().filter(|(_, bits)| bits.meets(types)) {
-            out.extend_from_slice(said.members()?);
-            unsaid.drop_all(bits);
+        let (mut undefined, mut out) = (types.clone(), Vec::new());
+        for (own, bits) in self.0[at].1.iter().filter(|(_, bits)| bits.intersects(types)) {
+            out.extend_from_slice(own.members()?);
+            undefined.subtract(bits);
         }
         out.sort_unstable();
         out.dedup();
-        unsaid.is_empty().then_some(out)
+        undefined.is_empty().then_some(out)
     }
 
-    /// The same in other numbers.
+    /// The same with other numbers.
     pub(crate) fn renumbered(&self, key: impl Fn(Key) -> Key, vals: impl Fn(&Vals) -> Vals) -> Self {
-        let renumber = |(of, said): &(Key, Vec<(Vals, Bits)>)| (key(*of), said.iter().map(|(v, bits)| (vals(v), bits.clone())).collect());
+        let renumber = |(of, own): &(Key, Vec<(Vals, Bits)>)| (key(*of), own.iter().map(|(v, bits)| (vals(v), bits.clone())).collect());
         let mut out: Vec<_> = self.0.iter().map(renumber).collect();
         out.sort_by_key(|(key, _)| *key);
         Self(out)
     }
 }
 
-impl Stock {
+impl CatalogIndex {
     pub(crate) fn of(types: &[InstanceType]) -> Self {
         let base = |t: &InstanceType| t.offerings.iter().filter(|o| o.available).map(|o| o.price).min();
         let mut place: Vec<usize> = (0..types.len()).collect();
@@ -175,11 +177,11 @@ impl Stock {
             label_keys: label_keys.into_iter().map(str::to_owned).collect(),
             resources: resources(&order),
             nothing: Resource::of(vec![0; types.len()], vec![0; types.len()]),
-            words: Arc::new(names.into_words()),
+            name_table: Arc::new(names.into_table()),
         }
     }
 
-    /// Where a type stands in its list; of several with one name, the last.
+    /// The position of a type in its list; of several with the same name, the last.
     pub(crate) fn position(&self, name: &str, types: &[InstanceType]) -> Option<usize> {
         let after = self.by_name.partition_point(|at| types[*at].name.as_str() <= name);
         self.by_name[..after].last().copied().filter(|at| types[*at].name == name)
@@ -189,22 +191,22 @@ impl Stock {
         self.resources.get(name).unwrap_or(&self.nothing)
     }
 
-    /// By type: what pods can use of a resource, in thousandths.
+    /// By type: what pods can use of a resource, in milli-units.
     pub(crate) fn allocatable(&self, resource: &str) -> &[i64] {
         &self.resource(resource).allocatable
     }
 
-    /// By type: what the machine has of a resource, in thousandths.
+    /// By type: what the machine has of a resource, in milli-units.
     pub(crate) fn capacity(&self, resource: &str) -> &[i64] {
         &self.resource(resource).capacity
     }
 
-    /// Types by what pods can use at least.
+    /// Types by the amount that pods can use.
     pub(crate) fn room(&self, resource: &str) -> &Arc<Steps> {
         &self.resource(resource).room
     }
 
-    /// Types by what the machine has at most.
+    /// Types by the amount that the machine has.
     pub(crate) fn bulk(&self, resource: &str) -> &Arc<Steps> {
         &self.resource(resource).bulk
     }
@@ -216,8 +218,8 @@ fn by_name(types: &[InstanceType]) -> Vec<usize> {
     out
 }
 
-/// The kinds of offerings as they first occur, and the reservations among them.
-fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<Kind>, Vec<(String, i64)>) {
+/// The kinds of offerings and the reservations, in the order of their first occurrence.
+fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<SharedOfferingKind>, Vec<(String, i64)>) {
     struct Draft<'t> {
         set: Set,
         first: &'t Offering,
@@ -228,8 +230,8 @@ fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<Kind>, Vec<(String,
     let mut kind_of: Map<Set, usize> = Map::default();
     let mut reservations: Vec<(String, i64)> = Vec::new();
     for (n, t) in order.iter().enumerate() {
-        // What has not even room for its own system is sold in vain; its zones and the like are domains all the same.
-        let of_use = t.holds_its_overhead();
+        // A type that cannot even hold its own overhead is never bought; its zones and other labels are domains all the same.
+        let usable = t.holds_its_overhead();
         for offering in &t.offerings {
             let set = names.set(&requirements::from_requirements(&offering.requirements));
             let at = *kind_of.entry(set.clone()).or_insert_with(|| {
@@ -243,14 +245,14 @@ fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<Kind>, Vec<(String,
                     None => reservations.push((id.to_owned(), free)),
                 }
             }
-            if offering.available && of_use {
+            if offering.available && usable {
                 let kind = &mut drafts[at];
                 kind.available.insert(n);
                 kind.price[n] = kind.price[n].min(offering.price.nanos());
             }
         }
     }
-    let kinds = drafts.into_iter().map(|draft| Kind {
+    let kinds = drafts.into_iter().map(|draft| SharedOfferingKind {
         set: draft.set,
         capacity_type: draft.first.capacity_type().to_owned(),
         zone: draft.first.zone().to_owned(),
@@ -261,7 +263,7 @@ fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<Kind>, Vec<(String,
     (kinds.collect(), reservations)
 }
 
-/// The id of the reservation that an offering is of.
+/// The id of the reservation that an offering belongs to.
 fn reservation(offering: &Offering) -> Option<&str> {
     offering.label(labels::RESERVATION_ID).filter(|_| offering.capacity_type() == labels::CAPACITY_RESERVED)
 }
@@ -306,13 +308,13 @@ mod tests {
         }
     }
 
-    /// Names of the types of a list that may be had in `zone`, and of those with so many cores.
+    /// The names of the types of a list that are available in `zone`, and of those with this number of cores.
     fn found(catalog: &mut Catalog, names: &mut Names, zone: &str, cores: &str) -> (Vec<String>, Vec<String>) {
-        let asked = |names: &mut Names, key: &str, value: &str| -> Set {
+        let required = |names: &mut Names, key: &str, value: &str| -> Set {
             let (key, value) = (names.key(key), names.val(value));
             [(key, Allowed::one(value))].into_iter().collect()
         };
-        let (in_zone, of_size) = (asked(names, labels::ZONE, zone), asked(names, "cores", cores));
+        let (in_zone, of_size) = (required(names, labels::ZONE, zone), required(names, "cores", cores));
         let mut listed = |set: &Set| catalog.view(set, |_| true).usable.iter().map(|t| catalog.names[t].clone()).collect();
         (listed(&in_zone), listed(&of_size))
     }
@@ -320,11 +322,12 @@ mod tests {
     #[test]
     fn a_list_says_the_same_in_its_own_numbers_and_in_those_of_another() {
         let lists = [
-            Stock::of(&[instance_type("a2", &["x", "y"], 2), instance_type("a4", &["y"], 4)]),
-            Stock::of(&[instance_type("b4", &["z"], 4), instance_type("b2", &["y", "x"], 2)]),
+            CatalogIndex::of(&[instance_type("a2", &["x", "y"], 2), instance_type("a4", &["y"], 4)]),
+            CatalogIndex::of(&[instance_type("b4", &["z"], 4), instance_type("b2", &["y", "x"], 2)]),
         ];
         for (base, other) in [(0, 1), (1, 0)] {
-            let (mut names, mut reservations, mut dims) = (Names::based_on(&lists[base].words), Reservations::default(), Dims::default());
+            let (mut names, mut reservations, mut dims) =
+                (Names::based_on(&lists[base].name_table), Reservations::default(), Dims::default());
             dims.of("cpu");
             let mut catalogs = [base, other].map(|at| Catalog::of(&lists[at], &mut names, &dims, &mut reservations));
             if base == 1 {

@@ -1,0 +1,198 @@
+//! Chooses among open claims by what the pod would add to their price.
+
+use super::bits::Bits;
+use super::catalog_index::NO_PRICE;
+use super::fit::{self, ClaimTarget, FitError};
+use super::limits;
+use super::meter;
+use super::packing_run::{Choice, PackingRun};
+use super::pod::{Class, Relaxation};
+use super::state::{Fit, RefusalCache};
+
+/// How many open claims are checked per pod for room to spare; with more, a rolling window reaches all of them in turn.
+const QUICK_CHECKS_MAX: usize = 256;
+/// How many of them are checked in full when none has room to spare.
+const FULL_CHECKS_MAX: usize = 12;
+
+impl PackingRun<'_, '_> {
+    /// Records the current price of an open claim and what it has to spare.
+    pub(crate) fn remember_price(&mut self, at: usize) {
+        if self.choice == Choice::FewestPods {
+            return;
+        }
+        let (pool, set) = (self.state.claims[at].pool, self.state.claims[at].set);
+        let view = self.problem.view(self.problem.pools[pool].catalog, set);
+        let claim = &self.state.claims[at];
+        let catalog = &self.problem.catalogs[self.problem.pools[pool].catalog];
+        let aimed = match self.choice {
+            Choice::Aimed(aim) => self.aims.of(self.problem, aim, pool, set, &view).find(|t| claim.types.has(*t)),
+            Choice::FewestPods | Choice::Cheapest => None,
+        };
+        let aimed = aimed.map(|t| (t, view.price[t]));
+        let (cheapest, price) = aimed.or_else(|| view.cheapest(&claim.types)).unwrap_or((0, NO_PRICE));
+        let daemons = self.problem.pools[pool].daemons.iter().find(|g| g.types.has(cheapest));
+        let dims = claim.requests.len();
+        if self.prices.least.is_empty() {
+            self.prices.least = (0..dims).map(|dim| self.problem.classes.iter().map(|c| c.requests[dim]).min().unwrap_or(0)).collect();
+        }
+        if self.prices.price.len() <= at {
+            self.prices.price.resize(at + 1, NO_PRICE);
+            self.prices.spare.resize((at + 1) * dims, 0);
+            self.prices.full.grow(at + 1);
+        }
+        self.prices.price[at] = price;
+        let mut full = false;
+        for dim in 0..dims {
+            let left = catalog.allocatable[cheapest][dim] - claim.requests[dim] - daemons.map_or(0, |g| g.overhead[dim]);
+            self.prices.spare[at * dims + dim] = left;
+            full |= left < self.prices.least[dim];
+        }
+        if full {
+            self.prices.full.insert(at);
+        } else {
+            self.prices.full.remove(at);
+        }
+    }
+
+    /// The open claim whose price grows least with the pod; `None` if a new one is cheaper.
+    pub(crate) fn find_cheapest(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, Fit)> {
+        let open = self.state.claims.len();
+        if open == 0 {
+            return None;
+        }
+        let dims = self.problem.dims.len();
+        let start = self.prices.window.get(&relaxation.id).copied().unwrap_or(0) % open;
+        let open_by_topology = self.open_by_topology(relaxation);
+        let mut tight: Vec<(i64, usize)> = Vec::new();
+        let mut full_checks = 0;
+        let mut best: Option<(u64, i64, usize, Fit)> = None;
+        self.problem.meter.spend(meter::POD + open / 64 / meter::WORDS * 4);
+        let mut out = refusals.claims.clone();
+        out.absorb(&self.prices.full);
+        let mut window = Window { from: start, start, wrapped: false };
+        let mut at = start;
+        for _ in 0..QUICK_CHECKS_MAX {
+            self.problem.meter.spend(meter::QUICK_CHECK);
+            let Some(next) = window.next(&self.state.all, &out, open_by_topology.as_ref()) else { break };
+            at = next;
+            if let Some(left) = slack(&self.prices.spare[at * dims..(at + 1) * dims], &class.requests) {
+                tight.push((left, at));
+                if tight.len() >= FULL_CHECKS_MAX / 2 {
+                    break;
+                }
+            }
+        }
+        tight.sort_unstable();
+        for (left, at) in tight {
+            if let Some((added_price, fit)) = self.added_price(at, class, relaxation, refusals)
+                && best.as_ref().is_none_or(|b| (added_price, left, at) < (b.0, b.1, b.2))
+            {
+                let free = added_price == 0;
+                best = Some((added_price, left, at, fit));
+                if free {
+                    break;
+                }
+            }
+            full_checks += 1;
+        }
+        if best.as_ref().is_none_or(|b| b.0 > 0) {
+            let mut window = Window { from: start, start, wrapped: false };
+            while full_checks < FULL_CHECKS_MAX {
+                let Some(at) = window.next(&self.state.all, &refusals.claims, open_by_topology.as_ref()) else { break };
+                full_checks += 1;
+                if let Some((added_price, fit)) = self.added_price(at, class, relaxation, refusals)
+                    && best.as_ref().is_none_or(|b| (added_price, at) < (b.0, b.2))
+                {
+                    best = Some((added_price, i64::MAX, at, fit));
+                }
+            }
+        }
+        self.prices.window.insert(relaxation.id, best.as_ref().map_or(at, |b| b.2));
+        let (added_price, _, at, fit) = best?;
+        (added_price <= self.price_alone(class, relaxation)).then_some((at, fit))
+    }
+
+    /// How much the price of an open claim would grow.
+    fn added_price(&mut self, at: usize, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(u64, Fit)> {
+        match self.fit_open(at, class, relaxation) {
+            Ok(fit) => {
+                let catalog = self.problem.pools[self.state.claims[at].pool].catalog;
+                let view = self.problem.view(catalog, fit.set);
+                let (_, price) = view.cheapest(&fit.types)?;
+                if self.leaves_too_few_types(at, &fit) {
+                    return None;
+                }
+                Some((price.saturating_sub(self.prices.price[at]), fit))
+            }
+            Err(FitError::Permanent) => {
+                refusals.claims.insert(at);
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// The price of a machine for this pod alone, as an estimate: it guides the choice but decides nothing.
+    fn price_alone(&mut self, class: &Class, relaxation: &Relaxation) -> u64 {
+        if let Some(price) = self.prices.price_alone.get(&relaxation.id) {
+            return *price;
+        }
+        let mut price = NO_PRICE;
+        for pool in 0..self.problem.pools.len() {
+            let Some(types) = limits::allowed_types(self.problem, &self.state, pool) else { continue };
+            if let Some(found) = self.price_on(pool, &types, class, relaxation) {
+                price = found;
+                break;
+            }
+        }
+        self.prices.price_alone.insert(relaxation.id, price);
+        price
+    }
+
+    fn price_on(&mut self, pool: usize, types: &Bits, class: &Class, relaxation: &Relaxation) -> Option<u64> {
+        let zeros = vec![0; self.problem.dims.len()];
+        let target =
+            ClaimTarget { pool, set: self.problem.pools[pool].set, types, requests: &zeros, ports: &[], reservations: &[], host: None };
+        let fit = fit::check_claim(self.problem, &self.state, self.options, self.packing_options, target, class, relaxation).ok()?;
+        let view = self.problem.view(self.problem.pools[pool].catalog, fit.set);
+        view.cheapest(&fit.types).map(|(_, price)| price.saturating_add(self.problem.pools[pool].machine_cost))
+    }
+}
+
+/// Goes once around all claims.
+struct Window {
+    from: usize,
+    start: usize,
+    wrapped: bool,
+}
+
+impl Window {
+    fn next(&mut self, all: &Bits, out: &Bits, only: Option<&Bits>) -> Option<usize> {
+        if !self.wrapped {
+            if let Some(at) = all.next_without(out, only, self.from) {
+                self.from = at + 1;
+                return Some(at);
+            }
+            self.wrapped = true;
+            self.from = 0;
+        }
+        let at = all.next_without(out, only, self.from).filter(|at| *at < self.start)?;
+        self.from = at + 1;
+        Some(at)
+    }
+}
+
+/// What would be left of the scarcest dimension, in millionths of what is spare; `None` if the pod does not fit.
+fn slack(spare: &[i64], want: &[i64]) -> Option<i64> {
+    let mut most: f64 = 0.0;
+    for (have, want) in spare.iter().zip(want) {
+        if want > have {
+            return None;
+        }
+        if *want > 0 {
+            // Without integer division, which would take longer than everything else here.
+            most = f64::max(most, (have - want) as f64 / have.max(&1).to_owned() as f64);
+        }
+    }
+    Some((most * 1e6) as i64)
+}
