@@ -1,6 +1,6 @@
 //! The steps of CI, in order, with their times.
 
-use crate::{artifacts, deploy, edges, environment, licences, shell, sim, template, tidy, unused, workspace};
+use crate::{artifacts, circles, deploy, edges, environment, licences, shell, sim, template, tidy, unused, workspace};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::Path;
@@ -72,7 +72,7 @@ impl Step {
     fn run(self, root: &Path) -> Result<()> {
         match self {
             Step::Fmt => cargo(root, &["fmt", "--all", "--check"]),
-            Step::Edges => report([edges::check(root)?, unused::check(root)?].concat()),
+            Step::Edges => report([edges::check(root)?, circles::check(root)?, unused::check(root)?].concat()),
             Step::Tidy => report(tidy::check(root)?),
             Step::Licences => report(licences::check(root)?),
             Step::Template => template::check(root),

@@ -5,6 +5,7 @@
 mod artifacts;
 mod bench;
 mod ci;
+mod circles;
 mod citations;
 mod deploy;
 mod edges;

@@ -1,8 +1,8 @@
 //! Groups claims that differ only in their pods, so that their instance types are checked once.
 
 use super::Findings;
-use super::claims::{TYPES_MAX, is_compatible, launchable, possible_labels, runs_on, type_requirements};
 use super::kube::{self, PossibleLabels};
+use super::launchable::{TYPES_MAX, is_compatible, launchable, possible_labels, runs_on, type_requirements};
 use super::type_lists::TypeList;
 use crate::schedule::NewClaim;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -8,6 +8,7 @@ mod claim_groups;
 mod claims;
 mod commands;
 mod kube;
+mod launchable;
 mod machines;
 #[cfg(test)]
 mod tests;

@@ -69,8 +69,6 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use offerings::OfferingIndex;
-
 pub use arrivals::{Arrival, without_arrivals};
 pub use balanced::PoolScore;
 pub use budgets::{BudgetError, BudgetState, limit as budget_limit};

@@ -1,41 +1,12 @@
 //! Groups the offerings of all catalogs by their requirements: a few kinds, such as zone and capacity type, cover
 //! thousands of offerings.
 
-use crate::requirements::{Requirements, from_requirements};
-use crate::schedule::InstanceTypes;
+use crate::requirements::Requirements;
+use crate::schedule::{InstanceTypes, OfferingIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
-use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
-
-/// The kinds of the offerings in one list of instance types.
-#[derive(Debug)]
-pub(crate) struct OfferingIndex {
-    /// Requirements of each kind.
-    kinds: Vec<Requirements>,
-    /// For each type, the kinds of its offerings.
-    kinds_of_type: Vec<Vec<usize>>,
-}
-
-impl OfferingIndex {
-    pub(crate) fn new(types: &[InstanceType]) -> Self {
-        let mut distinct: Vec<&[Requirement]> = Vec::new();
-        let mut kinds_of_type = Vec::with_capacity(types.len());
-        for instance_type in types {
-            let mut kinds = Vec::with_capacity(instance_type.offerings.len());
-            for offering in &instance_type.offerings {
-                let known = distinct.iter().position(|known| *known == &offering.requirements[..]);
-                kinds.push(known.unwrap_or_else(|| {
-                    distinct.push(&offering.requirements);
-                    distinct.len() - 1
-                }));
-            }
-            kinds_of_type.push(kinds);
-        }
-        Self { kinds: distinct.into_iter().map(from_requirements).collect(), kinds_of_type }
-    }
-}
 
 /// The kinds of all lists.
 pub(crate) struct Offerings {

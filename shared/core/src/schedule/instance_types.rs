@@ -1,7 +1,7 @@
 //! The instance types of a NodePool, with what follows from them alone: computed once for any number of decisions.
 
 use super::catalog_index::CatalogIndex;
-use crate::disruption::OfferingIndex;
+use super::offering_index::OfferingIndex;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
