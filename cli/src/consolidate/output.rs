@@ -4,9 +4,7 @@ use crate::plan::output;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
-use whittle_core::disruption::{
-    Blocker, BudgetState, Command, Decision, DisruptionEvent, KeepReason, PdbBlock, Savings, Verdict, VerdictReason,
-};
+use whittle_core::disruption::{BudgetState, Command, Decision, DisruptionEvent, Verdict, VerdictReason};
 
 pub(super) fn json(decision: &Decision, elapsed: Duration) -> String {
     let value = json!({
@@ -48,7 +46,7 @@ pub(crate) fn verdict(decision: &Decision, verdict: &Verdict) -> Value {
         "code": verdict.reason.code(),
         "why": verdict.reason.to_string(),
         "drifted": drifted(decision, verdict),
-        "detail": detail(&verdict.reason),
+        "detail": verdict.reason.values(),
     })
 }
 
@@ -56,51 +54,6 @@ pub(crate) fn verdict(decision: &Decision, verdict: &Verdict) -> Value {
 fn drifted<'d>(decision: &'d Decision, verdict: &Verdict) -> Option<&'d str> {
     let conditions = decision.conditions.iter().find(|conditions| conditions.node_claim == verdict.node_claim)?;
     conditions.drifted.as_deref()
-}
-
-/// Dollars per hour.
-fn dollars(savings: Savings) -> f64 {
-    (savings.dollars() * 1e6).round() / 1e6
-}
-
-/// The values behind the words.
-fn detail(why: &VerdictReason) -> Value {
-    match why {
-        VerdictReason::Chosen { savings, .. } | VerdictReason::Kept(KeepReason::WaitsTurn { savings }) => {
-            json!({"savings": dollars(*savings)})
-        }
-        VerdictReason::Blocked(blocker) => match blocker {
-            Blocker::Nominated { until } => json!({"until": until}),
-            Blocker::NodeAnnotation(key) => json!({"annotation": key}),
-            Blocker::NodePoolUnknown(pool) => json!({"nodePool": pool}),
-            Blocker::Unreadable(odd) => json!({"object": odd}),
-            Blocker::PodAnnotation { pod, key, until } => json!({"pod": pod, "annotation": key, "until": until}),
-            Blocker::Pdb(PdbBlock::Exhausted(budget)) => json!({"podDisruptionBudgets": [budget]}),
-            Blocker::Pdb(PdbBlock::Several(budgets)) => json!({"podDisruptionBudgets": budgets}),
-            Blocker::DuplicateProviderId(id) => json!({"providerID": id}),
-            _ => json!({}),
-        },
-        VerdictReason::Kept(keep) => match keep {
-            KeepReason::InstanceTypeUnknown(name) => json!({"instanceType": name}),
-            KeepReason::LabelMissing(key) => json!({"label": key}),
-            KeepReason::ConsolidateAfter { until } => json!({"until": until}),
-            KeepReason::BudgetExhausted { pool, reason } => json!({"nodePool": pool, "reason": reason.as_str()}),
-            KeepReason::BudgetInvalid { pool, why } => json!({"nodePool": pool, "fault": why}),
-            KeepReason::PodsWouldNotSchedule { listed, others } => {
-                let pods: Vec<Value> = listed.iter().map(|(pod, message)| json!({"pod": pod, "message": message})).collect();
-                json!({"pods": pods, "others": others})
-            }
-            KeepReason::PendingPods { pods } => json!({"pods": pods}),
-            KeepReason::NeedsSeveralNodes(count) => json!({"nodes": count}),
-            KeepReason::MinValues(keys) => json!({"labels": keys}),
-            KeepReason::SpotToSpotTooFewTypes { found } => json!({"found": found}),
-            KeepReason::PoorScore { thousandths } => json!({"scoreThousandths": thousandths}),
-            KeepReason::SavesTooLittle { savings, minimum } => json!({"savings": dollars(*savings), "minimum": minimum.dollars()}),
-            KeepReason::UndoesRecentMove { at } => json!({"at": at}),
-            KeepReason::MovedTooOften { workload } => json!({"workload": workload}),
-            _ => json!({}),
-        },
-    }
 }
 
 fn budget(state: &BudgetState) -> Value {

@@ -48,13 +48,15 @@ impl EventCollector {
         }
     }
     pub(super) fn blocked(&mut self, machine: &Machine<'_>, blocker: &Blocker) {
-        if !blocker.has_no_event() {
-            self.on_machine(machine, DISRUPTION_BLOCKED, &blocker.to_string());
+        let facts = blocker.facts();
+        if facts.has_event {
+            self.on_machine(machine, DISRUPTION_BLOCKED, &facts.event);
         }
     }
     pub(super) fn kept(&mut self, candidate: &Candidate<'_>, keep: &KeepReason) {
-        if keep.has_event() {
-            self.on_machine(candidate.machine, UNCONSOLIDATABLE, &keep.to_string());
+        let facts = keep.facts();
+        if facts.has_event {
+            self.on_machine(candidate.machine, UNCONSOLIDATABLE, &facts.event);
         }
     }
     pub(super) fn chosen(&mut self, command: &Command) {

@@ -10,7 +10,7 @@
 mod command;
 mod decision;
 mod events;
-mod explain;
+mod facts;
 mod input;
 mod verdict;
 
