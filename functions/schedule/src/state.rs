@@ -53,7 +53,7 @@ impl Turn {
     pub(crate) fn after(plan: &Plan) -> Self {
         let Some(cursor) = &plan.cursor else { return Self::default() };
         let waiting = plan.left_out.iter().filter(|left| left.reason != Reason::OutOfBudget).map(|left| &left.pod.uid);
-        Self(waiting.filter(|uid| cursor.considered.contains(*uid)).map(|uid| fnv1a(uid)).collect())
+        Self(waiting.filter(|uid| cursor.considered.contains(*uid)).map(fnv1a).collect())
     }
 
     /// What the pages of an earlier run say together; what is no page of ours says nothing.

@@ -158,7 +158,6 @@ fn a_field_that_only_one_side_has_is_found() {
     #[derive(Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     #[derive(Default)]
-    #[expect(dead_code, reason = "only its fields' names count")]
     struct Half {
         weight: i64,
         mood: String,
