@@ -32,7 +32,7 @@ pub(crate) fn command(command: &Command) -> Value {
     })
 }
 
-/// What is said of one machine: `why` is for people; `verdict`, `code` and `detail` are for programs.
+/// The verdict on one machine: `why` is for people; `verdict`, `code` and `detail` are for programs.
 pub(crate) fn verdict(decision: &Decision, verdict: &Verdict) -> Value {
     let word = match &verdict.why {
         Why::Chosen { action, .. } => action.as_str(),
@@ -50,7 +50,7 @@ pub(crate) fn verdict(decision: &Decision, verdict: &Verdict) -> Value {
     })
 }
 
-/// Why a machine has drifted, whatever becomes of it.
+/// Why a machine has drifted, whatever the verdict is.
 fn drifted<'d>(decision: &'d Decision, verdict: &Verdict) -> Option<&'d str> {
     let conditions = decision.conditions.iter().find(|conditions| conditions.node_claim == verdict.node_claim)?;
     conditions.drifted.as_deref()
@@ -61,7 +61,7 @@ fn dollars(savings: Savings) -> f64 {
     (savings.dollars() * 1e6).round() / 1e6
 }
 
-/// The values behind the words.
+/// The values behind the message.
 fn detail(why: &Why) -> Value {
     match why {
         Why::Chosen { savings, .. } | Why::Kept(Keep::WaitsTurn { savings }) => json!({"savings": dollars(*savings)}),
@@ -69,7 +69,7 @@ fn detail(why: &Why) -> Value {
             Blocker::Nominated { until } => json!({"until": until}),
             Blocker::NodeAnnotation(key) => json!({"annotation": key}),
             Blocker::PoolUnknown(pool) => json!({"nodePool": pool}),
-            Blocker::Unreadable(odd) => json!({"object": odd}),
+            Blocker::Unreadable(catalog) => json!({"object": catalog}),
             Blocker::PodAnnotation { pod, key, until } => json!({"pod": pod, "annotation": key, "until": until}),
             Blocker::Pdb(PdbBlock::Spent(budget)) => json!({"podDisruptionBudgets": [budget]}),
             Blocker::Pdb(PdbBlock::Several(budgets)) => json!({"podDisruptionBudgets": budgets}),
@@ -114,7 +114,7 @@ fn note(note: &Note) -> Value {
     json!({"object": note.object, "reason": note.reason, "message": note.message})
 }
 
-/// What would be done, then every node with its reason.
+/// The commands, then every node with its reason.
 pub(super) fn text(decision: &Decision) -> String {
     let mut out = String::new();
     for (title, commands) in [("", &decision.commands), ("shadow: ", &decision.shadow)] {
