@@ -96,7 +96,7 @@ impl Stage {
             tags: tags.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         };
         let launch_template = whittle_ec2::fleet::LaunchTemplate::default();
-        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, mute: false, ended_at: None };
+        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, never_joins: false, ended_at: None };
         self.simulation.world().region.machines.insert(machine.instance.id.clone(), machine);
     }
 

@@ -11,7 +11,7 @@ const INFLATE: &str = include_str!("demo/inflate.yaml");
 
 /// Calls a function by hand, with so much time left; every call of a port costs a tenth of a second.
 fn hurry(session: &Session, function: Function, left: SignedDuration) -> (Report, SimPorts) {
-    let ports = session.simulation.ports().hurried(SignedDuration::from_millis(100), left);
+    let ports = session.simulation.ports().with_time_left(SignedDuration::from_millis(100), left);
     let cluster = session.simulation.world().name();
     let settings = session.settings();
     let adapters = Adapters::all(&ports);

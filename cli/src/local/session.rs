@@ -279,7 +279,7 @@ impl Session {
 
     /// Says something in the timeline.
     pub fn tell(&self, text: &str) {
-        self.simulation.tell(LineKind::Step, text);
+        self.simulation.log(LineKind::Step, text);
     }
 }
 

@@ -50,7 +50,7 @@ impl Player<'_> {
         match self.draw(0, 10) {
             10 => {
                 let with_node = self.draw(0, 1) == 1;
-                self.session.simulation.world().stray(with_node);
+                self.session.simulation.world().orphan(with_node);
             }
             0 => {
                 if let Some(node) = self.chosen(&nodes) {

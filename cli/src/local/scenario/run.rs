@@ -337,7 +337,7 @@ impl<'a> Player<'a> {
     /// Steps that let something go wrong once.
     fn mishap(&mut self, step: &Step) -> Played {
         match step {
-            Step::UnshowYoung(span) => self.session.simulation.world().unshow_young(span.span()),
+            Step::UnshowYoung(span) => self.session.simulation.world().hide_new_machines(span.span()),
             Step::UnlistNewest(span) => {
                 let done = self.session.simulation.world().unlist_newest(span.span());
                 return Ok(self.befell(done, "no machine runs"));
@@ -362,11 +362,11 @@ impl<'a> Player<'a> {
                 return Ok(self.befell(done, "no machine runs"));
             }
             Step::Stray => {
-                let done = self.session.simulation.world().stray(false);
+                let done = self.session.simulation.world().orphan(false);
                 return Ok(self.befell(done, "no machine runs"));
             }
             Step::StrayNode => {
-                let done = self.session.simulation.world().stray(true);
+                let done = self.session.simulation.world().orphan(true);
                 return Ok(self.befell(done, "no machine has a Node"));
             }
             Step::KarpenterNode => {
@@ -506,7 +506,7 @@ impl<'a> Player<'a> {
         faults.api_server_down_until = change.api_server_down.as_ref().map(until).or(faults.api_server_down_until);
         faults.table_throttled_until = change.table_throttled.as_ref().map(until).or(faults.table_throttled_until);
         if let Some(mute) = change.mute_launches {
-            world.region.mute_launches = mute;
+            world.region.launches_never_join = mute;
         }
     }
 
