@@ -1,4 +1,4 @@
-//! The real functions over the simulated ports. This is the only place of local mode that knows them.
+//! The real functions over the simulated ports: the only place in local mode that depends on them.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -7,7 +7,7 @@ use whittle_claims::{ClaimKey, Doorbell};
 use whittle_ports::{Adapters, HandleError, Report, Settings, error_chain};
 use whittle_sim::{Function, Functions, Input, SimPorts};
 
-/// All functions with the settings of an installation.
+/// All functions, with the settings of an installation.
 #[derive(Debug)]
 pub struct Handlers {
     settings: Mutex<Settings>,
@@ -35,7 +35,7 @@ impl Functions for Handlers {
     }
 }
 
-/// What the queue is told: an error makes the message come again.
+/// The result for the queue: an error makes the message be redelivered.
 fn outcome(result: Result<Report, HandleError>) -> Result<(), String> {
     use whittle_ports::Disposition::{Drop, Fail, Replan, RetryLater};
     match result {
