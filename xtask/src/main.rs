@@ -19,6 +19,7 @@ mod sim;
 mod template;
 mod tidy;
 mod unused;
+mod vocabulary;
 mod workspace;
 
 use clap::{Parser, Subcommand};

@@ -1,6 +1,6 @@
 //! Rules that a compiler does not check: every file is compiled, short, small and portable, and uses the field's words.
 
-use crate::{citations, runbook_quotations, workspace};
+use crate::{citations, runbook_quotations, vocabulary, workspace};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         // Binary files have no lines to look at.
         if let Ok(text) = std::fs::read_to_string(&path) {
             found.extend(in_text(name, &text));
+            found.extend(vocabulary::in_text(name, &text));
         }
     }
     found.extend(orphans(root, &files)?);
