@@ -54,12 +54,12 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Savings(args) => savings::run(args),
         Command::Convert(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-            // What cannot be printed has nobody to be told to.
+            // If the output cannot be written, nor can an error.
             convert::run(args, &mut stdin, &mut out, &mut err).unwrap_or(ExitCode::from(2))
         }
         Command::Check(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-            // Variables that are no text are none of ours.
+            // Variables that are not Unicode are none of ours.
             let text = |(key, value): (std::ffi::OsString, std::ffi::OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
             let environment = std::env::vars_os().filter_map(text).collect();
             check::run(args, &environment, &mut stdin, &mut out, &mut err).unwrap_or(ExitCode::from(2))

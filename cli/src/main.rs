@@ -3,12 +3,12 @@
 use clap::Parser;
 use std::process::ExitCode;
 
-/// A simulated day copies what a cluster holds millions of times.
+/// A simulated day copies the objects of a cluster millions of times.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // `whittle … | head` ends as other commands do when nobody reads on.
+    // `whittle … | head` ends as other commands do when the reader closes the pipe.
     sigpipe::reset();
     whittle_cli::run(&whittle_cli::Cli::parse())
 }

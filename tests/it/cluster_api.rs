@@ -136,7 +136,7 @@ async fn a_mirror_is_created_updated_held_and_released(stage: &Stage) {
     stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror can be created");
     assert_eq!(kubectl(&stage.plane, &["get", "nodeclaim", "mirrored", "-o", "jsonpath={.status.providerID}"]), "");
 
-    // Somebody else's label stays, ours follow the claim.
+    // Foreign labels stay, ours follow the claim.
     let _ = kubectl(&stage.plane, &["label", "nodeclaim", "mirrored", "team=a"]);
     claim.phase = claim_of(stage, "mirrored", claim.spec.owner.clone()).phase;
     stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror can be updated");
@@ -319,7 +319,7 @@ async fn a_pod_is_deleted_by_its_uid_alone(stage: &Stage) {
     let metadata = &objects.pods.iter().find(|pod| !pod.metadata.is_deleting()).expect("the deployment runs").metadata;
     let pod = PodKey { namespace: metadata.namespace.clone(), name: metadata.name.clone(), uid: metadata.uid.clone() };
     let other = PodKey { uid: "another".to_owned(), ..pod.clone() };
-    // The API server takes an eviction off the budget before it looks at the uid, so that this one needs none.
+    // The API server charges an eviction to the budget before it checks the uid, so that this one needs none.
     let _ = kubectl(&stage.plane, &["delete", "pdb", "web"]);
     stage.clusters.evict(&stage.name, &other).await.expect("a pod of this uid is gone");
     stage.clusters.delete_pod(&stage.name, &other, 1).await.expect("a pod of this uid is gone");

@@ -1,4 +1,4 @@
-//! The store on DynamoDB while calls fail: on the wire, below the SDK, and above it, as functions see it.
+//! The DynamoDB store with failing calls: on the wire, below the SDK, and above it, as functions see it.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
@@ -43,7 +43,7 @@ async fn the_table_keeps_its_contracts_while_most_first_tries_fail_and_never_rea
     reads_are_consistent(&wire.requests());
 }
 
-/// Every port was used, so that these are all the requests that there are.
+/// Every port was used, so that these are all possible requests.
 fn reads_are_consistent(requests: &[Request]) {
     let operations: BTreeSet<&str> = requests.iter().map(|request| request.operation.as_str()).collect();
     let expected = ["DeleteItem", "GetItem", "PutItem", "Query", "TransactWriteItems"];
@@ -83,7 +83,7 @@ const PARTITIONS: usize = 8;
 /// Items that fit into a page of 1 MB, less some.
 const PAGE: usize = 400;
 
-/// A table that holds nothing but so many copies of a claim, a page at a time.
+/// A table that holds copies of one claim, a page at a time.
 #[derive(Clone, Debug)]
 struct Pages {
     item: Arc<str>,
@@ -101,7 +101,7 @@ impl Pages {
         Self { item: item.to_string().into(), count, asked: Arc::default() }
     }
 
-    /// The page that a request asks for: names of one partition, from where the last page ended.
+    /// The requested page: names of one partition, from the end of the last page.
     fn page(&self, request: &Value) -> String {
         assert_eq!(request["ConsistentRead"], Value::Bool(true));
         self.asked.fetch_add(1, Ordering::Relaxed);

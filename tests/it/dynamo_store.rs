@@ -1,4 +1,4 @@
-//! The store ports on DynamoDB: the contracts that the memory adapter passes too, and what only a table can show.
+//! The store ports on DynamoDB: the contracts of the memory adapter, and what only a real table can show.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ async fn a_claim_is_forgotten_a_day_after_its_end() {
     claim.phase = whittle_claims::Phase::Failed { reason: "LaunchTimeout".to_owned(), message: String::new(), since: clock.now };
     store.update(&claim, created).await.expect("ours");
     assert_eq!(store.list(&cluster).await.expect("the store answers").len(), 1);
-    // The table may delete it days later: until then it counts as gone.
+    // The table may delete it days later: until then it counts as deleted.
     let later = StandingClock { now: clock.now + SignedDuration::from_hours(24), ..clock };
     let store = DynamoStore::new(client(&ministack), TABLE, Arc::new(later));
     assert_eq!(store.list(&cluster).await, Ok(vec![]));
@@ -129,7 +129,7 @@ async fn errors_name_the_object_and_the_remedy() {
 
 #[tokio::test]
 async fn a_table_that_does_not_answer_is_given_up_in_time() {
-    // A port that takes connections and never answers: the kernel accepts them for us.
+    // A port that accepts connections and never answers: the kernel accepts them for us.
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(aws_sdk_dynamodb::config::BehaviorVersion::latest())

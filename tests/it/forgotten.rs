@@ -1,4 +1,4 @@
-//! Objects with our finalizer and no claim, on a real API server: `kubectl delete` of each ends, and none is let go while its
+//! Objects with our finalizer and no claim, on a real API server: `kubectl delete` of each completes, and no finalizer is removed while its
 //! machine runs.
 
 use crate::unreadable::Stage;
@@ -11,13 +11,13 @@ use whittle_ports::{Adapters, ClaimStore, Mirrors, Settings, contracts};
 use whittle_tests::kubernetes::{apply, kubectl};
 use whittle_units::{InstanceId, ProviderId, SignedDuration, Timestamp};
 
-/// Longer than two sightings are apart.
+/// Longer than the interval of two sightings.
 const ROUND: SignedDuration = SignedDuration::from_secs(35);
-/// Rounds in which everything ends that can.
+/// The number of rounds in which everything terminates that can.
 const ROUNDS: usize = 12;
 
 impl Stage {
-    /// A NodeClaim as a claim that is lost left it; with a machine, if that runs.
+    /// The NodeClaim of a lost claim, optionally with a running machine.
     async fn show(&self, name: &str, runs: bool, now: Timestamp) {
         let id = InstanceId::new(format!("i-0{name}"));
         if runs {
@@ -37,7 +37,7 @@ impl Stage {
         self.clusters.apply_mirror(&self.name, &mirror(&claim)).await.unwrap();
     }
 
-    /// A Node of a machine, whose kubelet speaks or does not.
+    /// The Node of a machine, whose kubelet reports or does not.
     fn join(&self, name: &str, ready: bool) {
         let zone = contracts::machine(&InstanceId::new("i-0"), Timestamp::UNIX_EPOCH).zone;
         let silent = if ready { "" } else { "annotations: {test/ready-after: 1h}, " };
@@ -77,7 +77,7 @@ impl Stage {
         let _ = kubectl(&self.plane, &["wait", &format!("pdb/on-{node}"), healthy, "--timeout=60s"]);
     }
 
-    /// One tick of those who take part.
+    /// One tick of the functions involved.
     async fn round(&mut self) {
         self.sweep().await;
         let ports = self.simulation.ports();

@@ -21,7 +21,7 @@ fn consolidate(case: &Path, packing: PackingArg) -> Value {
     serde_json::from_str(&render(&args).unwrap()).unwrap()
 }
 
-/// The reference leaves types of equal price in any order; which types there are, and the cheapest price, must agree.
+/// Karpenter leaves types of equal price in any order; the set of types and the cheapest price must agree.
 fn canonical(answer: &Value) -> String {
     let claim = |claim: &Value| {
         let mut claim = claim.clone();
@@ -40,7 +40,7 @@ fn canonical(answer: &Value) -> String {
     commands.join("\n")
 }
 
-/// Dollars per hour that an answer saves; drift comes before money, so a pass for drift is worth any.
+/// The savings of an answer in dollars per hour; drift has priority, so that a drift command counts as infinite.
 fn saved(answer: &Value) -> f64 {
     list(answer, "commands").map(|command| command["savings"].as_f64().unwrap()).sum()
 }
@@ -49,10 +49,10 @@ fn reason(answer: &Value) -> Option<&str> {
     list(answer, "commands").next().and_then(|command| command["reason"].as_str())
 }
 
-/// Nodes that the reference calls blocked.
+/// Nodes that Karpenter reports as blocked.
 fn blocked(answer: &Value) -> BTreeSet<&str> {
-    let told = list(answer, "notes").filter(|note| note["reason"] == "DisruptionBlocked");
-    told.filter_map(|note| note["object"].as_str()?.strip_prefix("node/")).collect()
+    let blocked = list(answer, "notes").filter(|note| note["reason"] == "DisruptionBlocked");
+    blocked.filter_map(|note| note["object"].as_str()?.strip_prefix("node/")).collect()
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn total(answer: &Value, key: &str) -> f64 {
     answer["totals"][key].as_f64().unwrap()
 }
 
-/// More pods placed than any answer of the reference, or as many for no more money.
+/// More pods placed than in any answer of Karpenter, or as many at no higher price.
 fn no_worse(expected: &Value, actual: &Value) -> bool {
     let answers = answers(expected);
     let dearest = answers.iter().map(|a| total(a, "price")).fold(0.0, f64::max);

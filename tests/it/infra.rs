@@ -1,9 +1,9 @@
-//! What `infra` applies to a cluster: accepted by a real API server, and what `infra/cluster` gives to the functions' groups, as a real API server understands it.
+//! The manifests of `infra`, applied to a real API server, and the rights that `infra/cluster` grants to the functions' groups.
 
 use std::path::Path;
 use whittle_tests::control_plane::ControlPlane;
 
-/// Asks the API server's authorizer; kinds that are not installed can be asked for too.
+/// Asks the API server's authorizer, which also answers for kinds that are not installed.
 fn may(cluster: &ControlPlane, group: &str, verb: &str, api_group: &str, resource: &str) -> bool {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let review = format!(
@@ -73,7 +73,7 @@ fn an_api_server_serves_the_definitions() {
     assert!(shown.contains("default"), "{shown}");
 }
 
-/// A change of an EC2NodeClass that is tried and not kept, by somebody of these groups; what the API server says to it.
+/// A dry-run change of an EC2NodeClass by a member of these groups, and the API server's answer.
 fn tries(cluster: &ControlPlane, groups: &[&str], patch: &str) -> Result<(), String> {
     let mut command = cluster.kubectl();
     command.args(["patch", "ec2nodeclass", "default", "--type=merge", "--dry-run=server", "-p", patch]);
@@ -85,7 +85,7 @@ fn tries(cluster: &ControlPlane, groups: &[&str], patch: &str) -> Result<(), Str
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// An API server has a new policy within this many tries, each of which takes a process.
+/// How many attempts, of one process each, until an API server enforces a new policy.
 const TRIES_MAX: usize = 300;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Inputs that a packing once answered wrongly, through `whittle plan`.
+//! Regression tests of packings, through `whittle plan`.
 
 use crate::golden_scheduling::list;
 use serde_json::Value;
@@ -18,7 +18,7 @@ fn plans(case: &str, more: &[&str]) -> [Value; 2] {
     })
 }
 
-/// How many sizes each claim may be launched in, and how many it says that it keeps.
+/// The number of instance sizes of each claim, and its minValues.
 fn sizes(plan: &Value) -> Vec<(usize, u64)> {
     let of = |claim: &Value| {
         let sizes: BTreeSet<&str> =
@@ -35,7 +35,7 @@ fn no_claim_of_a_limited_pool_has_fewer_sizes_than_it_says() {
         assert_eq!(sizes(&plan), [(6, 6)], "{}", plan["packing"]);
         assert_eq!(plan["totals"]["scheduled"], 1);
     }
-    // What the limit leaves the second has one size less, and says so. Nothing is left for a third.
+    // The limit leaves one size less for the second claim, which reports it, and nothing for a third.
     for plan in plans("min-values-within-a-limit", &["best-effort.yaml"]) {
         assert_eq!(sizes(&plan), [(6, 6), (5, 5)], "{}", plan["packing"]);
     }

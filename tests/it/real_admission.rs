@@ -1,5 +1,5 @@
-//! Our CRDs on a real API server: it takes and refuses what the golden cases say, names the same fields and stores the
-//! same defaults; and it takes what `whittle convert` makes of the seeds' old manifests.
+//! Our CRDs on a real API server: it accepts and rejects as the golden cases say, names the same fields and stores the
+//! same defaults; and it accepts the output of `whittle convert` for the seeds' old manifests.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -68,7 +68,7 @@ fn create_all(cluster: &ControlPlane, texts: &[String]) -> Vec<Value> {
     (0..texts.len()).map(|position| serde_json::from_slice(&answer(position)).expect("the server answers in JSON")).collect()
 }
 
-/// What differs between the server's answer and the case.
+/// Differences between the server's answer and the case.
 fn difference(answer: &Value, expected: &Value) -> Option<String> {
     let refused = answer["kind"] == "Status";
     if expected["accepted"] == refused {

@@ -1,5 +1,5 @@
-//! Leaving a cluster on real adapters: the table, the queues, machines and profiles in an emulator, objects in a real API
-//! server. Two clusters share the account; the one that is left loses everything of ours, the other nothing (S1.28).
+//! Uninstallation with real adapters: table, queues, machines and profiles in an emulator, objects in a real API
+//! server. Two clusters share the account; the uninstalled one loses everything of ours, the other nothing (S1.28).
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
@@ -33,7 +33,7 @@ use whittle_units::{ClusterName, InstanceId, ProviderId, SignedDuration};
 const LEFT: &str = "left";
 const SERVED: &str = "served";
 const ROLE: &str = "KarpenterNodeRole-left";
-/// Runs until nothing may be left: each is a tick later than the one before.
+/// The number of ticks until nothing may be left.
 const TICKS_MAX: u32 = 12;
 const TICK: SignedDuration = SignedDuration::from_mins(1);
 
@@ -175,7 +175,7 @@ impl Stage {
         apply(&self.plane, &node(name, id, labels::TERMINATION_FINALIZER));
     }
 
-    /// One tick of every function that takes part, as the user asks again what is left. Returns what the user is told.
+    /// One tick of every function involved, while the user asks again what is left. Returns the answer.
     async fn tick(&self, cluster: &ClusterName, nodes: LeftNodes, tick: u32) -> String {
         let clock = Self::at(tick);
         let (store, machines, cleaner) = (self.store(clock), self.machines(clock), self.cleaner(clock));
@@ -192,7 +192,7 @@ impl Stage {
         report.decisions.last().unwrap().message.clone()
     }
 
-    /// Ticks until the user is told that nothing is left.
+    /// Ticks until the answer is that nothing is left.
     async fn leave(&self, cluster: &ClusterName, nodes: LeftNodes) {
         let mut told = Vec::new();
         for tick in 0..TICKS_MAX {
@@ -204,7 +204,7 @@ impl Stage {
         panic!("something is left for ever: {told:#?}");
     }
 
-    /// Keys of the table's items that are of this cluster.
+    /// Keys of the table's items of this cluster.
     async fn keys(&self, cluster: &ClusterName) -> Vec<String> {
         let items = client(&self.ministack).scan().table_name(TABLE).send().await.unwrap().items.unwrap();
         let text = |value: &AttributeValue| value.as_s().cloned().unwrap_or_default();
@@ -305,7 +305,7 @@ async fn s1_28_machines_that_are_kept_run_on_as_nobodys_with_all_that_they_need(
     nothing_blocks(&stage.plane);
 }
 
-/// The cluster's tag of an instance that lives.
+/// The cluster tag of a running instance.
 async fn alive(machines: &Machines, id: &InstanceId) -> Option<String> {
     let instance = machines.instance(id).await.unwrap().filter(whittle_ec2::instance::Instance::is_alive);
     instance.and_then(|instance| instance.tags.get(labels::TAG_CLUSTER).cloned())

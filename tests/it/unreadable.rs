@@ -1,4 +1,4 @@
-//! What a real API server takes and our types do not read: a sweep over it ends nothing.
+//! Objects that a real API server accepts and our types cannot read: a sweep terminates nothing because of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn pool(name: &str, life: &str, policy: &str) -> String {
     )
 }
 
-/// A NodeClaim of another controller.
+/// A NodeClaim managed by another controller.
 const FOREIGN: &str = "{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {name: theirs, finalizers: [karpenter.sh/termination]}, \
     spec: {requirements: [], nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}";
 
@@ -38,7 +38,7 @@ impl Functions for Nothing {
     }
 }
 
-/// A real API server beside a simulated table and region.
+/// A real API server with a simulated table and region.
 pub(crate) struct Stage {
     pub(crate) plane: ControlPlane,
     pub(crate) clusters: Clusters<TestAccess>,
@@ -51,7 +51,7 @@ impl Stage {
         Self::start_at(StandingClock::new().now)
     }
 
-    /// The same, with our kinds, where the table and the region have this time.
+    /// The same, with our kinds installed and at this time.
     pub(crate) fn with_kinds_at(now: Timestamp) -> Option<Self> {
         let stage = Self::start_at(now)?;
         for crd in CRDS {
@@ -71,12 +71,12 @@ impl Stage {
         Some(Self { clusters: clusters(&plane), plane, simulation, name })
     }
 
-    /// A machine that runs with our tags.
+    /// A running machine with our tags.
     fn start_machine(&self, id: &str) {
         self.run_machine(id, StandingClock::new().now - SignedDuration::from_hours(1), &[]);
     }
 
-    /// One that was started then, with further tags.
+    /// One launched at this time, with further tags.
     pub(crate) fn run_machine(&self, id: &str, launched_at: Timestamp, further: &[(&str, &str)]) {
         let machine = contracts::machine(&InstanceId::new(id), launched_at);
         let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "test")];
@@ -96,11 +96,11 @@ impl Stage {
             tags: tags.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         };
         let launch_template = whittle_ec2::fleet::LaunchTemplate::default();
-        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, mute: false, ended_at: None };
+        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, never_joins: false, ended_at: None };
         self.simulation.world().region.machines.insert(machine.instance.id.clone(), machine);
     }
 
-    /// A claim of a pool that serves with a machine, and its mirror.
+    /// An initialized claim of a pool with its machine and its NodeClaim.
     async fn serve(&self, name: &str, owner: OwnerReference) -> ClaimKey {
         let now = StandingClock::new().now;
         let id = format!("i-0{name}");
@@ -125,7 +125,7 @@ impl Stage {
         whittle_sweep::handle(adapters, &Settings::default(), &self.name).await.expect("a sweep")
     }
 
-    /// Forty minutes of sweeps; which claims there are at the end, and which of them are to end.
+    /// Forty minutes of sweeps; returns the claims at the end, and those being deleted.
     async fn sweeps(&mut self) -> (Vec<String>, Vec<String>) {
         for _ in 0..10 {
             self.sweep().await;
@@ -168,20 +168,21 @@ async fn nothing_ends_because_a_real_api_server_takes_what_we_cannot_read() {
     a_life_of_any_length_is_read(&stage).await;
     hide_what_is_there(&stage).await;
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
-    let mut odd: Vec<(&str, &str)> = objects.unreadable.iter().map(|odd| (odd.kind.as_str(), odd.field.as_str())).collect();
-    odd.sort_unstable();
-    assert_eq!(odd, [("NodeClaim", "status.capacity.cpu"), ("NodePool", "spec.disruption.consolidationPolicy")]);
+    let mut unreadable: Vec<(&str, &str)> =
+        objects.unreadable.iter().map(|unreadable| (unreadable.kind.as_str(), unreadable.field.as_str())).collect();
+    unreadable.sort_unstable();
+    assert_eq!(unreadable, [("NodeClaim", "status.capacity.cpu"), ("NodePool", "spec.disruption.consolidationPolicy")]);
     let (claims, ending) = stage.sweeps().await;
     assert_eq!((claims.len(), ending), (2, vec![]), "nothing ends, and no machine is an orphan");
-    let told = kubectl(
+    let output = kubectl(
         &stage.plane,
         &["get", "events", "-A", "-o", "jsonpath={range .items[*]}{.reason} {.involvedObject.name} {.message}{'\\n'}{end}"],
     );
-    let of_pool = told.lines().find(|line| line.starts_with("Unreadable other ")).unwrap_or_else(|| panic!("{told}"));
+    let of_pool = output.lines().find(|line| line.starts_with("Unreadable other ")).unwrap_or_else(|| panic!("{output}"));
     assert!(of_pool.contains("spec.disruption.consolidationPolicy: unknown variant `WhenItSuits`"), "{of_pool}");
-    assert!(told.contains("Unreadable theirs "), "{told}");
+    assert!(output.contains("Unreadable theirs "), "{output}");
     a_pool_that_cannot_be_read_is_deleted_with_its_claims(&stage, &doomed).await;
-    absence_is_told_from_a_missing_kind(&stage).await;
+    absence_differs_from_a_missing_kind(&stage).await;
 }
 
 async fn a_life_of_any_length_is_read(stage: &Stage) {
@@ -192,15 +193,15 @@ async fn a_life_of_any_length_is_read(stage: &Stage) {
     assert!(life.into_iter().any(|life| life == "99999999999h"), "its text stays");
 }
 
-/// A word of a newer definition, and a status that no release of ours wrote.
+/// A value of a newer definition, and a status that no release of ours wrote.
 async fn hide_what_is_there(stage: &Stage) {
     let newer =
         CRDS[4].replace("                    - WhenEmpty\n", "                    - WhenEmpty\n                    - WhenItSuits\n");
     assert_ne!(newer, CRDS[4], "the word has its place");
     apply(&stage.plane, &newer);
-    // The server goes by its new schema a moment after it has taken it.
-    let odd = pool("other", "720h", "WhenItSuits");
-    let taken = (0..100).any(|_| try_apply(&stage.plane, &odd));
+    // The server enforces the new schema shortly after it was accepted.
+    let unreadable = pool("other", "720h", "WhenItSuits");
+    let taken = (0..100).any(|_| try_apply(&stage.plane, &unreadable));
     assert!(taken, "the new word is served");
     apply(&stage.plane, FOREIGN);
     let status = "{\"status\":{\"providerID\":\"aws:///us-west-2a/i-0theirs\",\"capacity\":{\"cpu\":\"1e0.5\"}}}";
@@ -218,7 +219,7 @@ fn try_apply(plane: &ControlPlane, manifest: &str) -> bool {
     kubectl.wait().expect("kubectl ends").success()
 }
 
-/// The cluster's own collector deletes the NodeClaims of a pool, which is honoured at the next sweep.
+/// The garbage collector deletes the NodeClaims of a pool, which the next sweep honours.
 async fn a_pool_that_cannot_be_read_is_deleted_with_its_claims(stage: &Stage, doomed: &ClaimKey) {
     let _ = kubectl(&stage.plane, &["delete", "nodepool", "other"]);
     let deleted = "--for=jsonpath={.metadata.deletionTimestamp}";
@@ -228,13 +229,13 @@ async fn a_pool_that_cannot_be_read_is_deleted_with_its_claims(stage: &Stage, do
     assert!(claim.deletion.is_some(), "what a user deletes goes");
 }
 
-async fn absence_is_told_from_a_missing_kind(stage: &Stage) {
+async fn absence_differs_from_a_missing_kind(stage: &Stage) {
     let seek = |name: &'static str| stage.clusters.seek(&stage.name, Sought::NodePool, name);
     assert!(matches!(seek("default").await, Ok(Presence::There { uid, .. }) if !uid.is_empty()));
     assert_eq!(seek("other").await, Ok(Presence::Gone));
     assert_eq!(stage.clusters.seek(&stage.name, Sought::Provisioner, "other").await, Ok(Presence::KindUnknown));
     let _ = kubectl(&stage.plane, &["delete", "crd", "nodepools.karpenter.sh"]);
-    // The kind is served a moment longer than its definition is there.
+    // The kind is served for a moment after its definition was deleted.
     let mut answer = seek("default").await;
     for _ in 0..1000 {
         if answer != Ok(Presence::KindUnknown) {

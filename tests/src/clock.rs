@@ -1,4 +1,4 @@
-//! A clock that stands still, for adapters whose other side runs in real time.
+//! A fixed clock, for adapters whose other side runs in real time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use whittle_ports::{Clock, Deadline};

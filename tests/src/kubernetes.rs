@@ -12,7 +12,7 @@ use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{CloudError, ClusterAccess};
 use whittle_units::ClusterName;
 
-/// Our kinds, as `infra/crds` has them.
+/// Our CRDs from `infra/crds`.
 pub const CRDS: [&str; 5] = [
     include_str!("../../infra/crds/autoscaling.x-k8s.io_capacitybuffers.yaml"),
     include_str!("../../infra/crds/karpenter.k8s.aws_ec2nodeclasses.yaml"),
@@ -21,7 +21,7 @@ pub const CRDS: [&str; 5] = [
     include_str!("../../infra/crds/karpenter.sh_nodepools.yaml"),
 ];
 
-/// Opens the control plane's door as EKS would.
+/// The control plane's endpoint and credentials, as EKS would provide them.
 pub struct TestAccess {
     endpoint: String,
     authority: String,
@@ -81,7 +81,7 @@ pub fn apply(control_plane: &ControlPlane, manifest: &str) {
     assert!(kubectl.wait().expect("kubectl ends").success(), "{manifest}");
 }
 
-/// What `kubectl` prints for these arguments.
+/// The output of `kubectl` with these arguments.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! What end-to-end tests stand on: the private tools that `cargo xtask env` sets up, started on loopback.
+//! Support for end-to-end tests: the tools that `cargo xtask env` sets up, started on loopback.
 //!
 //! The tests themselves are in `it/`.
 

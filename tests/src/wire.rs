@@ -1,4 +1,4 @@
-//! A wire between an SDK and its emulator: it keeps what was asked, and loses, delays and refuses where told to.
+//! An HTTP client between an SDK and its emulator: it records requests, and injects losses, delays and refusals.
 
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_smithy_runtime_api::client::http::{
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use whittle_ports::contracts::Fault;
 
-/// What a slow reply takes: longer than everybody else's next call.
+/// The duration of a slow reply: longer than the next call of any other client.
 const SLOW: Duration = Duration::from_millis(30);
 
 /// The wire. Clones are one wire.
@@ -23,19 +23,19 @@ const SLOW: Duration = Duration::from_millis(30);
 pub struct Wire {
     inner: SharedHttpClient,
     seen: Arc<Mutex<Seen>>,
-    /// Whether first tries fail; the SDK's later ones arrive.
+    /// Whether first attempts fail; the SDK's retries arrive.
     fails: bool,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
     requests: Vec<Request>,
-    /// First tries so far: faults take turns.
+    /// First attempts so far: faults alternate.
     tries: usize,
     struck: BTreeMap<Fault, u32>,
 }
 
-/// A request as it went out.
+/// A sent request.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// `GetItem`, `TransactWriteItems` …
@@ -43,7 +43,7 @@ pub struct Request {
     pub body: Value,
 }
 
-/// Faults of first tries, in turn: three of four fail.
+/// Faults of first attempts, in turn: three of four fail.
 const TURNS: [Option<Fault>; 8] = [
     Some(Fault::LostReply),
     Some(Fault::Throttle),
@@ -56,13 +56,13 @@ const TURNS: [Option<Fault>; 8] = [
 ];
 
 impl Wire {
-    /// A wire that only listens.
+    /// A wire that only records.
     #[must_use]
     pub fn listening() -> Self {
         Self::new(false)
     }
 
-    /// A wire on which three of four first tries fail.
+    /// A wire on which three of four first attempts fail.
     #[must_use]
     pub fn failing() -> Self {
         Self::new(true)
@@ -73,19 +73,19 @@ impl Wire {
         Self { inner, seen: Arc::default(), fails }
     }
 
-    /// Everything that was asked so far, every try of it.
+    /// All requests so far, including retries.
     #[must_use]
     pub fn requests(&self) -> Vec<Request> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).requests.clone()
     }
 
-    /// How often each fault struck.
+    /// How often each fault occurred.
     #[must_use]
     pub fn struck(&self) -> BTreeMap<Fault, u32> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).struck.clone()
     }
 
-    /// Takes note of a request, and chooses its fault.
+    /// Records a request, and chooses its fault.
     fn note(&self, request: &HttpRequest) -> (String, Option<Fault>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let target = request.headers().get("x-amz-target").unwrap_or_default();
@@ -98,7 +98,7 @@ impl Wire {
         }
         let turn = TURNS[seen.tries % TURNS.len()];
         seen.tries += 1;
-        // Only writes meet transactions.
+        // Only writes conflict with transactions.
         let is_write = ["PutItem", "DeleteItem", "TransactWriteItems"].contains(&operation.as_str());
         let fault = turn.map(|fault| if fault == Fault::LostRace && !is_write { Fault::Throttle } else { fault });
         if let Some(fault) = fault {
@@ -108,7 +108,7 @@ impl Wire {
     }
 }
 
-/// DynamoDB's way of saying no.
+/// DynamoDB's error response.
 fn refusal(body: &Value) -> Response {
     Response::new(400.try_into().expect("a status of HTTP"), SdkBody::from(body.to_string()))
 }
@@ -117,7 +117,7 @@ fn throttle() -> Response {
     refusal(&json!({ "__type": "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", "message": "too much" }))
 }
 
-/// As for a write that met a transaction on the same item.
+/// The error of a write that conflicts with a transaction on the same item.
 fn contention(operation: &str) -> Response {
     if operation != "TransactWriteItems" {
         return refusal(&json!({ "__type": "com.amazonaws.dynamodb.v20120810#TransactionConflictException", "message": "ongoing" }));
@@ -129,7 +129,7 @@ fn contention(operation: &str) -> Response {
     }))
 }
 
-/// One connection's end.
+/// One connection.
 #[derive(Debug)]
 struct End {
     wire: Wire,

@@ -1,4 +1,4 @@
-//! The functions' artifacts: built as SAM builds them, measured, held to the promised size.
+//! The functions' artifacts: built as SAM builds them, and checked against the specified size.
 
 use crate::{environment, shell, template, workspace};
 use anyhow::{Context, Result, bail};
@@ -8,7 +8,7 @@ use std::process::Command;
 /// The binaries, which are named for their functions.
 pub(crate) const FUNCTIONS: &[&str] =
     &["relay", "schedule", "launch", "register", "consolidate", "interrupt", "terminate", "refresh", "sweep"];
-/// Where the promise stands, on a line like `| S7 … | ≤ 12 MiB | … |` that names this.
+/// The specified size is on a line like `| S7 … | ≤ 12 MiB | … |` that contains this.
 const PROMISE: &str = "artifact of one function";
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -56,7 +56,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where cargo-lambda puts what it builds.
+/// cargo-lambda's output directory.
 fn folder(root: &Path) -> Result<PathBuf> {
     Ok(workspace::target(root)?.join("lambda"))
 }
@@ -67,7 +67,7 @@ fn to_mib(bytes: u64) -> f64 {
     bytes as f64 / MIB
 }
 
-/// The number before `MiB` in the row of the promise.
+/// The number before `MiB` in the row of the specification.
 fn promised(specification: &str) -> Option<f64> {
     let row = specification.lines().find(|line| line.contains(PROMISE))?;
     row.split("MiB").next()?.split_whitespace().next_back()?.parse().ok()

@@ -1,4 +1,4 @@
-//! Comments cite rules, as in `disruption` before 8.7; the rules stand in `docs/rules`, a page for each area and a heading for
+//! Comments cite rules, as in `disruption` before 8.7; the rules are in `docs/rules`, with a page for each area and a heading for
 //! each number. Every citation has its heading, and every heading is cited.
 
 use crate::workspace;
@@ -61,7 +61,7 @@ fn compare(sources: &[Source]) -> Vec<String> {
                 let page = format!("{FOLDER}{}.md", section.area);
                 found.push(format!("{}:{line}: {page} has no section for {section}; write it, or cite another", source.name));
             }
-            // That one rule refers to another keeps neither.
+            // A reference from one rule to another does not count.
             if page_area(&source.name).is_none() {
                 cited.insert(section);
             }
@@ -133,7 +133,7 @@ fn numbers(text: &str) -> Vec<Vec<u32>> {
     }
 }
 
-/// What a range leaves out: the sections of one parent between its ends.
+/// The sections between the ends of a range with one parent.
 fn between(first: &[u32], last: &[u32]) -> Vec<Vec<u32>> {
     match (first.split_last(), last.split_last()) {
         (Some((low, parent)), Some((high, other))) if parent == other => {
@@ -143,7 +143,7 @@ fn between(first: &[u32], last: &[u32]) -> Vec<Vec<u32>> {
     }
 }
 
-/// A number such as `8` or `8.7` at the start of a text, and what follows it. Amounts are none: `4.4%`, `30s`, `2x`.
+/// A number such as `8` or `8.7` at the start of a text, and the rest. Amounts such as `4.4%`, `30s`, `2x` do not count.
 fn leading_number(text: &str) -> Option<(Vec<u32>, &str)> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let number = text[..end].trim_end_matches('.');

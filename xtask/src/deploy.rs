@@ -6,9 +6,9 @@ use std::path::Path;
 use whittle_backends::ministack::Ministack;
 
 const STACK: &str = "whittle";
-/// Stands beside the first one for a while.
+/// A second stack beside the first one.
 const SECOND: &str = "whittle-second";
-/// No cluster has this name anywhere.
+/// No real cluster has this name.
 const CLUSTER: &str = "test-cluster";
 /// What the relay's paths follow from; `tests/python/deployed.py` knows it too.
 const SECRET: &str = "test-secret";
@@ -51,9 +51,9 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         println!("the emulator said:\n{}", tail(&cloud.log()));
     }
     answered?;
-    // Nothing in the template has a name of which a region takes one.
+    // No resource of the template has a name that must be unique in a region.
     deploy(SECOND)?;
-    // S0.19: removing what is gone succeeds too. The table with the claims outlives the stack, as the template promises.
+    // S0.19: deleting a deleted stack succeeds too. The table with the claims outlives the stack, as the template specifies.
     let delete = |stack: &str| shell::run(aws("sam", &["delete", "--stack-name", stack, "--no-prompts", "--region", Ministack::REGION]));
     delete(SECOND)?;
     delete(STACK)?;
@@ -67,7 +67,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 
 const PUT_SECRET: &str = "import boto3, sys; \
     boto3.client('ssm').put_parameter(Name=sys.argv[1], Value=sys.argv[2], Type='SecureString')";
-/// Every resource with the moment of its last change.
+/// Every resource with the time of its last change.
 const LIST_RESOURCES: &str = "import boto3, sys; \
     pages = boto3.client('cloudformation').get_paginator('list_stack_resources').paginate(StackName=sys.argv[1]); \
     print(*sorted(str((r['LogicalResourceId'], r['PhysicalResourceId'], str(r['LastUpdatedTimestamp']))) \

@@ -1,4 +1,4 @@
-//! Which crate may depend on which, what must never be reached from where, and which function may call what.
+//! Rules for dependencies between crates, direct and indirect.
 //!
 //! The table is the architecture: a decision that could reach a clock, a socket or an SDK is no longer a
 //! pure function. `cargo tree` resolves features for one package at a time, so that a binary's feature in
@@ -17,7 +17,7 @@ const KUBE: &[&str] = &["kube", "kube-client", "kube-runtime"];
 const AWS: &[&str] = &["aws-sdk-*", "aws-config", "aws-sigv4", "aws-smithy-*"];
 /// The adapters.
 const ADAPTERS: &[&str] = &["whittle-dynamo", "whittle-aws", "whittle-cluster", "whittle-runtime"];
-/// The functions, which meet in the table and nowhere else.
+/// The functions, which communicate only through the table and queues.
 const FUNCTIONS: &[&str] = &[
     "whittle-relay",
     "whittle-schedule",
@@ -33,7 +33,7 @@ const FUNCTIONS: &[&str] = &[
 /// Crates that only tests use.
 const UNRULED: &[&str] = &["whittle-tests", "whittle-backends"];
 
-/// What one crate may see of the workspace, and what it must never reach, however indirectly.
+/// The allowed dependencies of a crate in the workspace, and the forbidden ones, direct or indirect.
 struct Rule {
     package: &'static str,
     /// Crates of the workspace that it may depend on, directly or not.
@@ -81,11 +81,11 @@ const RULES: &[Rule] = &[
 
 const PORTS_AND_BELOW: &[&str] = &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports"];
 
-/// What a function's library may see: the pure crates and the ports.
+/// The allowed dependencies of a function's library: the pure crates and the ports.
 const FUNCTION_MAY: &[&str] =
     &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports", "whittle-core", "whittle-snapshot"];
 
-/// From each checked package to everything that it reaches through normal dependencies.
+/// All normal dependencies of each checked package, direct or indirect.
 type Reached = BTreeMap<String, BTreeSet<String>>;
 
 /// Checks the real graph.
@@ -110,7 +110,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(broken)
 }
 
-/// Functions are never built so that a safeguard could be switched off (ADR 0027).
+/// Checks that functions are never built with safeguards that can be switched off (ADR 0027).
 fn mutable(root: &Path) -> Result<Vec<String>> {
     let features: Vec<String> = FUNCTIONS.iter().map(|package| format!("{package}/lambda")).collect();
     let features = features.join(",");

@@ -1,7 +1,7 @@
-//! Sets up what the repository does not carry: Python tools, Go, a Kubernetes control plane.
+//! Sets up tools that are not in the repository: Python tools, Go, a Kubernetes control plane.
 //!
 //! Everything lies in one cache folder outside the tree, under a name that changes with its pinned
-//! versions. A thing is used only when it is complete; an interrupted set-up is begun again.
+//! versions. A tool is used only if it is complete; an interrupted set-up starts again.
 
 mod control_plane;
 mod go;
@@ -75,7 +75,7 @@ fn lock(folder: &Path, name: &str) -> Result<File> {
     Ok(file)
 }
 
-/// A name for a version of a file, not a protection against anybody.
+/// A name for a version of a file; not cryptographic.
 fn fingerprint(bytes: &[u8]) -> String {
     format!("{:016x}", whittle_units::fnv1a(bytes))
 }

@@ -1,13 +1,13 @@
-//! Where third-party crates come from, and under which terms: what we ship must be ours to ship.
+//! Sources and licences of third-party crates.
 
 use crate::workspace::{self, Package};
 use anyhow::Result;
 use std::path::Path;
 
-/// The only place that crates come from.
+/// The only allowed registry.
 const SOURCE: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Terms that Apache-2.0 software can be shipped with, without a duty beyond notices.
+/// Licences that are compatible with Apache-2.0 and require nothing but notices.
 const ALLOWED: &[&str] = &[
     "0BSD",
     "Apache-2.0",

@@ -1,4 +1,4 @@
-//! The automation of the repository: everything that CI runs, and what sets it up.
+//! The automation of the repository: all CI steps, and the set-up of their tools.
 //!
 //! `cargo xtask ci` is the one command; its steps can be chosen with `--only`.
 
@@ -9,17 +9,18 @@ mod circles;
 mod citations;
 mod deploy;
 mod edges;
-mod emitted;
 mod environment;
 mod fuzz;
 mod licences;
-mod quotes;
+mod metric_alarms;
 mod rights;
+mod runbook_quotations;
 mod shell;
 mod sim;
 mod template;
 mod tidy;
 mod unused;
+mod vocabulary;
 mod workspace;
 
 use clap::{Parser, Subcommand};

@@ -1,4 +1,4 @@
-//! What a function may do is stated twice, and both statements must agree: the block `rights!` in its `lib.rs`, without which
+//! A function's rights are stated twice, and both statements must agree: the block `rights!` in its `lib.rs`, without which
 //! nothing compiles, and the policy of its role in `template.yaml`.
 //!
 //! Both are read as text, so that neither a compiler nor SAM is needed. Which items, queues and resources a statement covers is

@@ -11,7 +11,7 @@ pub(crate) fn command(directory: &Path, program: &str, arguments: &[&str]) -> Co
     command
 }
 
-/// The command as a person would type it.
+/// The command line for display.
 fn typed(command: &Command) -> String {
     let mut text = command.get_program().to_string_lossy().into_owned();
     for argument in command.get_args() {
@@ -32,13 +32,13 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns what it printed; what it said on stderr is part of the error.
+/// Runs a command and returns its stdout; its stderr is part of the error.
 pub(crate) fn read(mut command: Command) -> Result<String> {
     let text = typed(&command);
     let output = command.output().with_context(|| format!("`{text}` could not be started"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`{text}` failed: {}\n{}", output.status, said.trim_end());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("`{text}` failed: {}\n{}", output.status, stderr.trim_end());
     }
     String::from_utf8(output.stdout).with_context(|| format!("`{text}` printed bytes that are not UTF-8"))
 }

@@ -1,22 +1,22 @@
-//! Checks `template.yaml`: first as the tools see it, then what AWS would make of it against our promises.
+//! Checks `template.yaml`: first with SAM's own tools, then the transformed template against our requirements.
 
-mod bells;
 mod items;
 mod promises;
+mod queues;
 mod rights;
 mod rules;
 
-use crate::emitted::Emitted;
+use crate::metric_alarms::EmittedMetrics;
 use crate::{artifacts, environment, shell};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Where the application stands.
+/// The application's template.
 pub(crate) const TEMPLATE: &str = "template.yaml";
 
-/// The policies of Karpenter's walkthrough by hand.
+/// The policies of Karpenter's manual walkthrough.
 const REFERENCE: &str = "tests/seeds/002-iam-policies.yaml";
 
 /// A program of the SAM environment, away from any account and any telemetry.
@@ -44,9 +44,9 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let mut broken = promises::broken(&value);
     broken.extend(promises::without_reservations(&value));
     broken.extend(rules::broken(&value));
-    broken.extend(Emitted::of(root)?.unmet(&value));
+    broken.extend(EmittedMetrics::of(root)?.unmatched_alarms(&value));
     broken.extend(promises::wider_than(&value, &std::fs::read_to_string(root.join(REFERENCE))?));
-    broken.extend(bells::check(root, &value, artifacts::FUNCTIONS)?);
+    broken.extend(queues::check(root, &value, artifacts::FUNCTIONS)?);
     broken.extend(items::check(root, &value, artifacts::FUNCTIONS)?);
     let answers = rights::ask(&value)?;
     let statements = environment::cache()?.join("statements.json");

@@ -1,25 +1,25 @@
-//! Habits that a compiler does not check: every file is compiled, short, small and portable.
+//! Rules that a compiler does not check: every file is compiled, short, small and portable, and uses the field's words.
 
-use crate::{citations, quotes, workspace};
+use crate::{citations, runbook_quotations, vocabulary, workspace};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Longer modules hide more than one subject.
 const LINES_MAX: usize = 800;
-/// Larger files do not belong into a history that everybody clones.
+/// Larger files do not belong in a history that everybody clones.
 const BYTES_MAX: u64 = 256 * 1024;
 
 /// Files that may be large, with the reason; a trailing `*` stands for any ending.
 const LARGE: &[(&str, &str)] = &[("Cargo.lock", "one entry for each crate of the AWS SDK")];
 
-/// The one place that knows each adapter by its type.
+/// The only file that names each adapter's type.
 const ADAPTERS: &str = "shared/ports/src/adapters.rs";
 
-/// Cases and manifests that were made elsewhere and are kept as they came; only their size and portability are checked.
+/// Cases and manifests of other origin, which are kept unchanged; only their size and portability are checked.
 const DATA: &[&str] = &["tests/golden/", "tests/seeds/"];
 
-/// A line that carries this mark, or follows one that does, states why a rule is set aside: `tidy: allow(sleep), because …`.
+/// This mark, on a line or the one before it, states why a rule does not apply: `tidy: allow(sleep), because …`.
 const ALLOW: &str = concat!("tidy: ", "allow(");
 
 /// All findings, one sentence each.
@@ -35,19 +35,20 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         // Binary files have no lines to look at.
         if let Ok(text) = std::fs::read_to_string(&path) {
             found.extend(in_text(name, &text));
+            found.extend(vocabulary::in_text(name, &text));
         }
     }
     found.extend(orphans(root, &files)?);
     found.extend(metrics(root, &files)?);
-    found.extend(quotes::check(root)?);
+    found.extend(runbook_quotations::check(root)?);
     found.extend(citations::check(root)?);
     Ok(found)
 }
 
-/// The page that says which metrics there are.
+/// The page that documents the metrics.
 const METRICS: &str = "docs/metrics.md";
 
-/// Metrics that functions have and the page has not, and the other way round.
+/// Metrics without documentation, and documented metrics that do not exist.
 fn metrics(root: &Path, files: &[String]) -> Result<Vec<String>> {
     let mut shown = BTreeSet::new();
     let of_runs = |name: &String| name.starts_with("functions/") || name.starts_with("shared/runtime/");
@@ -60,10 +61,10 @@ fn metrics(root: &Path, files: &[String]) -> Result<Vec<String>> {
     Ok(compare_metrics(&shown, &metric_names(&page, '`')))
 }
 
-fn compare_metrics(shown: &BTreeSet<String>, told: &BTreeSet<String>) -> Vec<String> {
-    let missing = shown.difference(told).map(|name| format!("{METRICS}: metric {name} is missing; say what it is"));
-    let gone = told.difference(shown).map(|name| format!("{METRICS}: no function has metric {name}; take it out"));
-    missing.chain(gone).collect()
+fn compare_metrics(shown: &BTreeSet<String>, documented: &BTreeSet<String>) -> Vec<String> {
+    let missing = shown.difference(documented).map(|name| format!("{METRICS}: metric {name} is missing; say what it is"));
+    let stale = documented.difference(shown).map(|name| format!("{METRICS}: no function has metric {name}; take it out"));
+    missing.chain(stale).collect()
 }
 
 /// Names of metrics between these quotes.
@@ -75,7 +76,7 @@ fn metric_names(text: &str, quote: char) -> BTreeSet<String> {
     text.split(quote).filter(is_metric).map(str::to_owned).collect()
 }
 
-/// What is wrong in the text of one file.
+/// The findings in the text of one file.
 fn in_text(name: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     if name == "Cargo.lock" {
@@ -147,7 +148,7 @@ fn calls_sleep(line: &str) -> bool {
         .any(|(at, _)| !code[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '_'))
 }
 
-/// An absolute path below one of the folders that only a machine of ours has; the same name inside a longer path is none.
+/// An absolute path in one of the folders that exist only on our machines; the same name inside a longer path does not count.
 fn machine_path(line: &str, path: &str) -> bool {
     line.match_indices(path)
         .any(|(at, _)| !line[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric() || "._-}*)>/".contains(letter)))
@@ -167,7 +168,7 @@ fn headings(name: &str, text: &str) -> Vec<String> {
     if titles == 1 { Vec::new() } else { vec![format!("{name}: {titles} first-level headings; a document has one")] }
 }
 
-/// Rust files that no target compiles: nothing in them is checked, and nobody notices.
+/// Rust files that no target compiles: nothing in them is checked.
 fn orphans(root: &Path, files: &[String]) -> Result<Vec<String>> {
     let mut reached = BTreeSet::new();
     let mut open: Vec<(PathBuf, bool)> = Vec::new();

@@ -1,10 +1,10 @@
-//! Dependencies that a crate declares and no file of it names.
+//! Dependencies that a crate declares and does not use.
 
 use crate::{environment, shell};
 use anyhow::{Context, Result};
 use std::path::Path;
 
-/// One sentence for each of them; exceptions stand in `package.metadata.cargo-machete` with their reason.
+/// One sentence for each of them; exceptions are in `package.metadata.cargo-machete` with their reason.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let program = environment::machete(root)?;
     let mut machete = shell::command(root, &program.to_string_lossy(), &["--with-metadata", "--skip-target-dir"]);

@@ -1,4 +1,4 @@
-//! Where things are: the repository's root, its files, its packages.
+//! The repository's root, its files and its packages.
 
 use crate::shell;
 use anyhow::{Context, Result};
@@ -22,14 +22,14 @@ pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// Where Cargo puts what it builds.
+/// Cargo's target directory.
 pub(crate) fn target(root: &Path) -> Result<PathBuf> {
     let printed = shell::read(shell::command(root, "cargo", &["metadata", "--format-version", "1", "--no-deps"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&printed)?;
     Ok(metadata["target_directory"].as_str().context("`cargo metadata` names no target directory")?.into())
 }
 
-/// What `cargo metadata` says, as far as the checks need it.
+/// The output of `cargo metadata`, as far as the checks need it.
 #[derive(Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,
@@ -46,7 +46,7 @@ pub(crate) struct Package {
     pub(crate) targets: Vec<Target>,
 }
 
-/// One thing that cargo compiles.
+/// A build target.
 #[derive(Deserialize)]
 pub(crate) struct Target {
     pub(crate) src_path: PathBuf,
@@ -57,7 +57,7 @@ pub(crate) fn members(root: &Path) -> Result<Metadata> {
     metadata(root, &["metadata", "--format-version", "1", "--no-deps", "--locked"])
 }
 
-/// The workspace's packages and everything that they depend on.
+/// The workspace's packages and all their dependencies.
 pub(crate) fn everything(root: &Path) -> Result<Metadata> {
     metadata(root, &["metadata", "--format-version", "1", "--locked"])
 }

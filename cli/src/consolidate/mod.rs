@@ -1,12 +1,12 @@
 //! `whittle consolidate`: which nodes would be disrupted now, decided from files alone.
 
 #[cfg(test)]
-mod odd;
+mod invalid_inputs;
 pub(crate) mod output;
 #[cfg(test)]
 mod tests;
 
-use crate::source::{self, Format, Manifests, Offered, PackingArg, ReadError, Source};
+use crate::source::{self, Format, InstanceTypesByPool, Manifests, PackingArg, ReadError, Source};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -57,9 +57,9 @@ pub fn run(args: &ConsolidateArgs) -> ExitCode {
 /// Input that cannot be read.
 pub fn render(args: &ConsolidateArgs) -> Result<String, ReadError> {
     let (read, offered) = args.source.read("consolidate")?;
-    if !read.hidden.is_empty() {
-        // What a pod or a budget that cannot be read would have protected must not be removed for that.
-        return Err(ReadError::Hidden(read.hidden));
+    if !read.blocks_disruption.is_empty() {
+        // An unreadable pod or budget might have protected a node.
+        return Err(ReadError::BlocksDisruption(read.blocks_disruption));
     }
     let started = Instant::now();
     let decision = decide(&read, &offered, args.packing);
@@ -69,20 +69,20 @@ pub fn render(args: &ConsolidateArgs) -> Result<String, ReadError> {
     })
 }
 
-/// The decision for manifests and what can be bought.
+/// The decision for manifests and instance types.
 #[must_use]
-pub fn decide(read: &Manifests, offered: &Offered, packing: PackingArg) -> Decision {
-    let offered = source::overlaid(read, offered.clone());
+pub fn decide(read: &Manifests, offered: &InstanceTypesByPool, packing: PackingArg) -> Decision {
+    let offered = source::with_overlays(read, offered.clone());
     let state = ClusterState::of(&read.objects);
     let gate = |name| if read.settings.gate(name, false) { Gate::On } else { Gate::Off };
     let settings = disruption::Settings {
         solve: source::options(read, packing),
         spot_to_spot: gate("SpotToSpotConsolidation"),
         static_capacity: gate("StaticCapacity"),
-        unreadable_pools: read.closed.clone(),
+        unreadable_pools: read.unreadable_disruption.clone(),
         ..disruption::Settings::standard()
     };
-    let (buffers, virtual_pods) = source::pretend_pods(read);
+    let (buffers, virtual_pods) = source::buffers_with_pods(read);
     let cluster = Input {
         now: read.settings.now,
         objects: &read.objects,
@@ -95,7 +95,7 @@ pub fn decide(read: &Manifests, offered: &Offered, packing: PackingArg) -> Decis
     disruption::decide(disruption::Input { cluster, facts: &facts, memory: &memory, settings: &settings })
 }
 
-/// On which machines a provisioning pass, as there always has been one, keeps room for buffers.
+/// How many buffer pods a provisioning pass would place on each machine: in a cluster such a pass always came first.
 fn facts(cluster: &Input<'_>, options: &Options, buffers: &[Buffer]) -> BTreeMap<String, ClaimFacts> {
     if buffers.iter().all(|buffer| buffer.pods.is_empty()) {
         return BTreeMap::new();

@@ -32,7 +32,7 @@ pub(crate) fn command(command: &Command) -> Value {
     })
 }
 
-/// What is said of one machine: `why` is for people; `verdict`, `code` and `detail` are for programs.
+/// The verdict on one machine: `why` is for people; `verdict`, `code` and `detail` are for programs.
 pub(crate) fn verdict(decision: &Decision, verdict: &Verdict) -> Value {
     let word = match &verdict.reason {
         VerdictReason::Chosen { action, .. } => action.as_str(),
@@ -50,7 +50,7 @@ pub(crate) fn verdict(decision: &Decision, verdict: &Verdict) -> Value {
     })
 }
 
-/// Why a machine has drifted, whatever becomes of it.
+/// Why a machine has drifted, whatever the verdict is.
 fn drifted<'d>(decision: &'d Decision, verdict: &Verdict) -> Option<&'d str> {
     let conditions = decision.conditions.iter().find(|conditions| conditions.node_claim == verdict.node_claim)?;
     conditions.drifted.as_deref()
@@ -71,7 +71,7 @@ fn note(note: &DisruptionEvent) -> Value {
     json!({"object": note.object, "reason": note.reason, "message": note.message})
 }
 
-/// What would be done, then every node with its reason.
+/// The commands, then every node with its reason.
 pub(super) fn text(decision: &Decision) -> String {
     let mut out = String::new();
     for (title, commands) in [("", &decision.commands), ("shadow: ", &decision.shadow)] {

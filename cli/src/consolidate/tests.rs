@@ -1,5 +1,5 @@
-//! Bad input costs the node or the pool that it is about, and nothing else. In every case NodePool `good` has an oversized
-//! node, which is replaced or deleted whatever is wrong elsewhere.
+//! Invalid input affects only its own node or pool. In every case NodePool `good` has an oversized
+//! node, which is replaced or deleted all the same.
 
 use super::*;
 use crate::source::Manifests;
@@ -64,7 +64,7 @@ fn verdict<'v>(answer: &'v Value, node: &str) -> &'v Value {
     list(answer, "verdicts").iter().find(|verdict| verdict["node"] == node).unwrap_or_else(|| panic!("no verdict on {node}: {answer:#}"))
 }
 
-/// Node `bad` is kept with a code and words that say why, `used` goes all the same.
+/// Node `bad` is kept with this code and text, and `used` is disrupted all the same.
 #[track_caller]
 fn check_kept(text: &str, catalog: &str, code: &str, words: &str) {
     for packing in [PackingArg::Best, PackingArg::Reference] {
@@ -78,16 +78,16 @@ fn check_kept_by(packing: PackingArg, text: &str, catalog: &str, code: &str, wor
     let bad = verdict(&answer, "bad");
     assert_eq!(bad["code"], code, "{packing:?}: {answer:#}");
     assert!(bad["why"].as_str().unwrap().contains(words), "{packing:?}: {bad:#}");
-    let gone: Vec<&Value> = list(&answer, "commands").iter().flat_map(|command| list(command, "candidates")).collect();
-    assert_eq!(gone, ["used"], "{packing:?}: {answer:#}");
+    let removed: Vec<&Value> = list(&answer, "commands").iter().flat_map(|command| list(command, "candidates")).collect();
+    assert_eq!(removed, ["used"], "{packing:?}: {answer:#}");
 }
 
-/// A pool with these disruption settings is closed, and its fault is told.
+/// A pool with these disruption settings disrupts no node, and the error is reported.
 #[track_caller]
 fn check_closed(disruption: &str, words: &str) {
     let bad = pool("bad", disruption) + &node("bad", "bad", "large", "aws:///a/i-bad") + &pod("p-bad", "bad");
     check_kept(&bad, CATALOG, "BudgetInvalid", words);
-    // Neither is an empty node of such a pool deleted.
+    // Nor is an empty node of such a pool deleted.
     let answer = decided(&(pool("bad", disruption) + &node("bad", "bad", "large", "aws:///a/i-bad")), CATALOG, PackingArg::Best);
     assert_eq!(list(&answer, "commands"), [] as [Value; 0]);
     assert_eq!(verdict(&answer, "bad")["code"], "BudgetInvalid", "{answer:#}");
@@ -147,25 +147,25 @@ fn a_type_that_the_catalog_does_not_know_keeps_its_node_from_consolidation() {
 
 #[test]
 fn a_price_that_is_missing_or_negative_makes_nothing_cheap() {
-    let odd = |price: &str| {
-        let odd = CATALOG.replace("\"name\": \"small\"", "\"name\": \"odd\"").replace("\"Price\": 0.1,", price);
-        let odd = odd.trim_start_matches('[').split("{\"name\": \"large\"").next().unwrap().to_owned();
-        CATALOG.replacen('[', &format!("[{odd}"), 1)
+    let catalog_with_price = |price: &str| {
+        let catalog = CATALOG.replace("\"name\": \"small\"", "\"name\": \"odd\"").replace("\"Price\": 0.1,", price);
+        let catalog = catalog.trim_start_matches('[').split("{\"name\": \"large\"").next().unwrap().to_owned();
+        CATALOG.replacen('[', &format!("[{catalog}"), 1)
     };
     let bad = node("bad", "good", "odd", "aws:///a/i-bad") + &pod("p-bad", "bad") + &pod("q-bad", "bad");
     for price in ["\"Price\": -0.1,", "", "\"Price\": null,"] {
-        let answer = decided(&(good() + &bad), &odd(price), PackingArg::Best);
+        let answer = decided(&(good() + &bad), &catalog_with_price(price), PackingArg::Best);
         assert!(!answer["commands"].to_string().contains("\"odd\""), "{price} became a replacement: {answer:#}");
-        // The reference's search ends with its first find and never looks at these.
+        // Karpenter's search ends with the first command that it finds and never considers these.
         let pinned = bad.replace(
             "spec: {nodeName: bad,",
             "spec: {nodeName: bad, nodeSelector: {karpenter.sh/nodepool: good, node.kubernetes.io/instance-type: odd},",
         );
-        check_kept_by(PackingArg::Best, &pinned, &odd(price), "PodsWouldNotSchedule", "not all pods would schedule");
+        check_kept_by(PackingArg::Best, &pinned, &catalog_with_price(price), "PodsWouldNotSchedule", "not all pods would schedule");
         let alone = "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {}}]}},";
         let lonely = node("bad", "good", "odd", "aws:///a/i-bad")
             + &pod("p-bad", "bad").replace("spec: {nodeName: bad,", &format!("spec: {{nodeName: bad, {alone}"));
-        check_kept_by(PackingArg::Best, &lonely, &odd(price), "PriceUnknown", "price is not known");
+        check_kept_by(PackingArg::Best, &lonely, &catalog_with_price(price), "PriceUnknown", "price is not known");
     }
 }
 
@@ -190,7 +190,7 @@ fn nodes_of_a_pool_that_is_gone_and_an_empty_cluster_are_no_error() {
         "NodePoolUnknown",
         "NodePool gone is not there",
     );
-    let nothing = decide(&read(""), &Offered::new(), PackingArg::Best);
+    let nothing = decide(&read(""), &InstanceTypesByPool::new(), PackingArg::Best);
     assert_eq!(output::text(&nothing), "nothing to do\n");
 }
 
@@ -266,8 +266,8 @@ fn a_default_spread_keeps_pods_apart_when_their_nodes_go() {
                 node(name, "good", "small", &format!("aws:///a/i-{name}")) + &labelled
             })
             .concat();
-    let gone = |text: &str| list(&decided(text, CATALOG, PackingArg::Reference), "commands").len();
-    assert_eq!(gone(&twins), 1);
-    assert_eq!(gone(&(twins.clone() + &settings)), 1, "no Service says that they belong together");
-    assert_eq!(gone(&(twins + &settings + service)), 0);
+    let removed = |text: &str| list(&decided(text, CATALOG, PackingArg::Reference), "commands").len();
+    assert_eq!(removed(&twins), 1);
+    assert_eq!(removed(&(twins.clone() + &settings)), 1, "no Service says that they belong together");
+    assert_eq!(removed(&(twins + &settings + service)), 0);
 }

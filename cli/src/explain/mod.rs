@@ -72,7 +72,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 /// The output of the command.
 ///
 /// # Errors
-/// Input that cannot be read, and a name that nothing or more than one thing has.
+/// Unreadable input, and a name that is unknown or ambiguous.
 pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
     let (read, offered) = args.source.read("explain")?;
     let subject = subject(&read.objects, &args.name)?;
@@ -81,8 +81,8 @@ pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
     Ok(match subject {
         Subject::Pod(pod) if json_wanted => format!("{:#}\n", pod_json(pod, &plan)),
         Subject::Pod(pod) => pod_text(pod, &plan),
-        Subject::Node(_) | Subject::NodeClaim(_) if !read.hidden.is_empty() => {
-            return Err(ReadError::Hidden(read.hidden.clone()).into());
+        Subject::Node(_) | Subject::NodeClaim(_) if !read.blocks_disruption.is_empty() => {
+            return Err(ReadError::BlocksDisruption(read.blocks_disruption.clone()).into());
         }
         Subject::Node(name) | Subject::NodeClaim(name) => {
             let decision = consolidate::decide(&read, &offered, args.packing);
@@ -91,7 +91,7 @@ pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
     })
 }
 
-/// What is to be explained.
+/// The object to explain.
 enum Subject<'a> {
     Pod(&'a Pod),
     Node(&'a str),
@@ -116,7 +116,7 @@ fn subject<'a>(objects: &'a ClusterObjects, wanted: &str) -> Result<Subject<'a>,
     let all: Vec<Subject<'a>> = pods.chain(nodes).chain(claims).collect();
     let means = |subject: &Subject<'_>| {
         let written = subject.written();
-        // With its kind, without it, and by its bare name.
+        // With its kind, without it, or by its bare name.
         let (_, bare) = written.split_once('/').unwrap_or(("", &written));
         let short = match subject {
             Subject::Pod(pod) => pod.metadata.name == wanted || format!("pod/{}", pod.metadata.name) == wanted,
@@ -138,8 +138,8 @@ fn subject<'a>(objects: &'a ClusterObjects, wanted: &str) -> Result<Subject<'a>,
     }
 }
 
-/// Why the plan says nothing of a pod.
-fn aside(pod: &Pod) -> String {
+/// Why the plan ignores a pod.
+fn why_not_placed(pod: &Pod) -> String {
     let spec = &pod.spec;
     if pod.is_bound() {
         return format!("it runs on {}, and stays there", spec.node_name);
@@ -173,7 +173,7 @@ fn pod_text(pod: &Pod, plan: &Plan) -> String {
         text::not_placed(&mut out, left);
         return out.trim_start().to_owned();
     }
-    format!("{key} is not to be placed: {}\n", aside(pod))
+    format!("{key} is not to be placed: {}\n", why_not_placed(pod))
 }
 
 fn pod_json(pod: &Pod, plan: &Plan) -> Value {
@@ -189,7 +189,7 @@ fn pod_json(pod: &Pod, plan: &Plan) -> Value {
         out["outcome"] = json!("unschedulable");
         return out;
     }
-    json!({"pod": key, "outcome": "notToBePlaced", "message": aside(pod)})
+    json!({"pod": key, "outcome": "notToBePlaced", "message": why_not_placed(pod)})
 }
 
 fn machine_text(name: &str, plan: &Plan, decision: &Decision) -> String {

@@ -10,9 +10,9 @@ use whittle_units::Price;
 const POOL: &str = include_str!("demo/pool.yaml");
 const INFLATE: &str = include_str!("demo/inflate.yaml");
 
-/// Tells the walkthrough. Exit status 1 if it does not come out as it should.
+/// Plays the walkthrough. Exit status 1 if it fails.
 pub fn main() -> ExitCode {
-    match tell() {
+    match walkthrough() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
@@ -22,13 +22,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-struct Teller {
+struct Narrator {
     session: Session,
-    told: usize,
+    printed_lines: usize,
     fine: bool,
 }
 
-impl Teller {
+impl Narrator {
     fn chapter(&mut self, title: &str) {
         println!("\n── {title}");
     }
@@ -48,9 +48,9 @@ impl Teller {
         let world = self.session.simulation.world();
         let lines = world.story.lines();
         let begun = lines.first().map_or(world.now(), |line| line.at);
-        let cost = self.told.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
-        print!("{}", report::timeline(&lines[self.told..], begun, cost, report::paints()));
-        self.told = lines.len();
+        let cost = self.printed_lines.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
+        print!("{}", report::timeline(&lines[self.printed_lines..], begun, cost, report::paints()));
+        self.printed_lines = lines.len();
     }
 }
 
@@ -58,33 +58,33 @@ fn ours(world: &World) -> usize {
     world.region.machines.values().filter(|machine| machine.instance.is_alive()).count()
 }
 
-fn tell() -> Result<bool, SessionError> {
+fn walkthrough() -> Result<bool, SessionError> {
     println!("Whittle in a simulated region: every function of it runs here, unchanged; the cluster, EC2 and the clock are made up.");
-    let mut teller = Teller { session: Session::new(&Place::default()), told: 0, fine: true };
-    teller.chapter("A cluster without a single node gets a NodePool, and a Deployment of five pods");
-    teller.session.apply_text("demo/pool.yaml", POOL)?;
-    teller.session.apply_text("demo/inflate.yaml", INFLATE)?;
-    teller.session.advance(SignedDuration::from_secs(5));
-    teller.session.tell("kubectl scale deployment inflate --replicas 5");
-    teller.session.scale("inflate", 5)?;
-    teller.until("all five pods running", 5, |world| world.cluster.pod_counts(|_| true).0 == 5);
+    let mut narrator = Narrator { session: Session::new(&Place::default()), printed_lines: 0, fine: true };
+    narrator.chapter("A cluster without a single node gets a NodePool, and a Deployment of five pods");
+    narrator.session.apply_text("demo/pool.yaml", POOL)?;
+    narrator.session.apply_text("demo/inflate.yaml", INFLATE)?;
+    narrator.session.advance(SignedDuration::from_secs(5));
+    narrator.session.log("kubectl scale deployment inflate --replicas 5");
+    narrator.session.scale("inflate", 5)?;
+    narrator.until("all five pods running", 5, |world| world.cluster.pod_counts(|_| true).0 == 5);
 
-    teller.chapter("EC2 announces that it takes a spot machine back: the replacement comes first");
-    let node = teller.session.simulation.world().cluster.objects.nodes.keys().next().cloned();
+    narrator.chapter("EC2 announces that it takes a spot machine back: the replacement comes first");
+    let node = narrator.session.simulation.world().cluster.objects.nodes.keys().next().cloned();
     if let Some(node) = node {
-        let id = teller.session.interrupt(&node)?;
-        teller.session.tell(&format!("spot interruption of {node} ({id}), two minutes from now"));
-        teller.until("all pods on another node", 8, |world| {
+        let id = narrator.session.interrupt(&node)?;
+        narrator.session.log(&format!("spot interruption of {node} ({id}), two minutes from now"));
+        narrator.until("all pods on another node", 8, |world| {
             !world.cluster.objects.nodes.contains_key(&node) && world.cluster.pod_counts(|_| true).0 == 5
         });
     }
 
-    teller.chapter("The pods go, and the empty node after them");
-    teller.session.tell("kubectl scale deployment inflate --replicas 0");
-    teller.session.scale("inflate", 0)?;
-    teller.until("the end of all machines", 8, |world| ours(world) == 0 && world.cluster.objects.nodes.is_empty());
-    teller.until("rest", 5, |world| world.is_quiet() && world.verdict().is_empty());
-    let world = teller.session.simulation.world();
+    narrator.chapter("The pods go, and the empty node after them");
+    narrator.session.log("kubectl scale deployment inflate --replicas 0");
+    narrator.session.scale("inflate", 0)?;
+    narrator.until("the end of all machines", 8, |world| ours(world) == 0 && world.cluster.objects.nodes.is_empty());
+    narrator.until("rest", 5, |world| world.is_quiet() && world.verdict().is_empty());
+    let world = narrator.session.simulation.world();
     let verdict = world.verdict();
     println!("\n{} machines started, {} running, {} invocations.", world.region.started(), ours(&world), world.counts.invocations);
     for broken in &verdict {
@@ -92,5 +92,5 @@ fn tell() -> Result<bool, SessionError> {
     }
     drop(world);
     println!("Go on with `whittle local` (a prompt) or `whittle local run tests/scenarios/*.yaml`.");
-    Ok(teller.fine && verdict.is_empty())
+    Ok(narrator.fine && verdict.is_empty())
 }

@@ -1,4 +1,4 @@
-//! What `consolidate` does to a running system, and what it never does.
+//! Consolidation of a running system.
 
 use super::session::{Place, Session};
 use futures::FutureExt as _;
@@ -16,12 +16,12 @@ use whittle_sim::World;
 const POOL: &str = include_str!("demo/pool.yaml");
 const INFLATE: &str = include_str!("demo/inflate.yaml");
 
-/// Ten pods on one large machine of ours, of which only one is wanted any more: a small machine would do.
+/// A large machine with ten pods that is scaled down to one pod, for which a small machine suffices.
 fn wasteful() -> Session {
     scaled_down(10, 1)
 }
 
-/// Large machines of ours for some pods, of which only a few are wanted any more.
+/// Large machines for `before` pods, scaled down to `after`.
 fn scaled_down(before: i32, after: i32) -> Session {
     let mut session = Session::new(&Place::default());
     let sizes = "{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"2\", \"16\"]}";
@@ -37,7 +37,7 @@ fn scaled_down(before: i32, after: i32) -> Session {
     session
 }
 
-fn resting(world: &World) -> Option<Proposal> {
+fn waiting_command(world: &World) -> Option<Proposal> {
     world.store.read::<Disruptions>(&world.name(), "current", world.now()).unwrap().and_then(|record| record.value.resting)
 }
 
@@ -50,7 +50,7 @@ fn voluntary(claim: &Claim) -> bool {
     matches!(reason, Some(DeletionReason::Empty | DeletionReason::Underutilized | DeletionReason::Drifted))
 }
 
-/// Nobody marked, ended or launched anything.
+/// Nothing was tainted, terminated or launched.
 fn untouched(world: &World) -> bool {
     let tainted = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
     !claims(world).iter().any(|claim| voluntary(claim) || claim.spec.replaces.is_some())
@@ -62,7 +62,7 @@ fn verdicts(world: &World) -> BTreeMap<String, String> {
     pages.into_iter().flat_map(|page| page.value.verdicts).map(|(node, verdict)| (node, verdict.text)).collect()
 }
 
-/// Runs for some time and looks every other second.
+/// Runs for some time and checks every other second.
 #[track_caller]
 fn watch(session: &mut Session, minutes: i64, mut holds: impl FnMut(&World) -> bool) {
     for _ in 0..minutes * 30 {
@@ -109,8 +109,8 @@ fn nothing_is_touched_while_somebody_else_decides() {
 fn what_is_found_rests_and_is_looked_at_again() {
     let mut session = wasteful();
     let limit = session.now() + SignedDuration::from_mins(10);
-    assert!(session.simulation.run_while_not(limit, |world| resting(world).is_some()));
-    // A single call by hand: it is too early, and nothing is touched.
+    assert!(session.simulation.run_while_not(limit, |world| waiting_command(world).is_some()));
+    // A single direct call: it is too early, and nothing happens.
     let ports = session.simulation.ports();
     let cluster = session.simulation.world().name();
     let settings = session.settings();
@@ -118,7 +118,7 @@ fn what_is_found_rests_and_is_looked_at_again() {
     let report = whittle_consolidate::handle(adapters, &settings, &cluster).now_or_never().expect("ports answer at once");
     assert!(!report.unwrap().counts.contains_key("commands"));
     assert!(untouched(&session.simulation.world()));
-    // The pods come back while it rests: it holds no more.
+    // The pods return during the wait: the command is no longer valid.
     session.scale("inflate", 10).unwrap();
     watch(&mut session, 3, untouched);
     assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, 10);
@@ -128,9 +128,9 @@ fn what_is_found_rests_and_is_looked_at_again() {
 fn a_command_for_many_that_no_longer_holds_makes_way_for_one_node_in_the_same_look() {
     let mut session = scaled_down(42, 6);
     let limit = session.now() + SignedDuration::from_mins(10);
-    let many = |world: &World| resting(world).is_some_and(|found| found.method == Method::MultiNode);
+    let many = |world: &World| waiting_command(world).is_some_and(|found| found.method == Method::MultiNode);
     assert!(session.simulation.run_while_not(limit, many));
-    let free = resting(&session.simulation.world()).unwrap().nodes[0].clone();
+    let free = waiting_command(&session.simulation.world()).unwrap().nodes[0].clone();
     let protect = |node: &mut Node| {
         node.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     };
@@ -140,7 +140,7 @@ fn a_command_for_many_that_no_longer_holds_makes_way_for_one_node_in_the_same_lo
     }
     assert!(session.simulation.run_while_not(limit, |world| !many(world)));
     let world = session.simulation.world();
-    let next = resting(&world).expect("one record ends the first and begins the second");
+    let next = waiting_command(&world).expect("one record ends the first and begins the second");
     assert_eq!((next.method, next.nodes), (Method::SingleNode, vec![free]));
     assert!(untouched(&world));
 }
@@ -149,7 +149,9 @@ fn a_command_for_many_that_no_longer_holds_makes_way_for_one_node_in_the_same_lo
 fn about_to_go(before: i32, after: i32) -> Session {
     let mut session = scaled_down(before, after);
     let limit = session.now() + SignedDuration::from_mins(10);
-    assert!(session.simulation.run_while_not(limit, |world| resting(world).is_some_and(|found| found.execute_after <= world.now())));
+    assert!(
+        session.simulation.run_while_not(limit, |world| waiting_command(world).is_some_and(|found| found.execute_after <= world.now()))
+    );
     session
 }
 
@@ -171,7 +173,7 @@ fn a_pod_that_comes_before_the_nodes_are_closed_is_left_where_it_is() {
             session.advance(SignedDuration::from_millis(moment));
             let mut world = session.simulation.world();
             assert!(untouched(&world));
-            let node = resting(&world).unwrap().nodes[0].clone();
+            let node = waiting_command(&world).unwrap().nodes[0].clone();
             let mut pod = whittle_api::k8s::Pod { metadata: whittle_api::ObjectMeta::namespaced("default", "late"), ..Default::default() };
             pod.spec.node_name.clone_from(&node);
             let now = world.now();
@@ -182,8 +184,8 @@ fn a_pod_that_comes_before_the_nodes_are_closed_is_left_where_it_is() {
             let pod = world.cluster.objects.pods.get("default/late").expect("it was not evicted");
             assert!(!pod.metadata.is_deleting() && pod.spec.node_name == node, "{moment} ms");
             assert!(untouched(&world), "{moment} ms");
-            let said = |kept: &whittle_claims::DecisionRecord| kept.message.contains("default/late has come since");
-            overtaken += usize::from(world.store.decisions(&world.name()).iter().any(said));
+            let recorded = |kept: &whittle_claims::DecisionRecord| kept.message.contains("default/late has come since");
+            overtaken += usize::from(world.store.decisions(&world.name()).iter().any(recorded));
         }
         assert!(overtaken > 0, "some came after the decision: {left} ms");
     }
@@ -214,9 +216,9 @@ fn a_replacement_that_never_comes_leaves_the_old_machine_as_it_was() {
     let asked = |world: &World| claims(world).iter().any(|claim| claim.spec.replaces.is_some());
     assert!(session.simulation.run_while_not(limit, asked));
     let name = claims(&session.simulation.world()).into_iter().find(|claim| claim.spec.replaces.is_some()).unwrap().key.name;
-    // Somebody deletes what was launched; from then on the pool is closed, so that nothing else is tried.
-    let gone = session.simulation.run_while_not(limit, |world| world.cluster.objects.node_claims.contains_key(name.as_str()));
-    assert!(gone);
+    // Somebody deletes the replacement; then the pool's budget is set to zero, so that nothing else is tried.
+    let removed = session.simulation.run_while_not(limit, |world| world.cluster.objects.node_claims.contains_key(name.as_str()));
+    assert!(removed);
     session.delete("nodeclaim", name.as_str()).unwrap();
     let mut world = session.simulation.world();
     let pools: Vec<String> = world.cluster.objects.node_pools.keys().cloned().collect();
@@ -232,8 +234,8 @@ fn a_replacement_that_never_comes_leaves_the_old_machine_as_it_was() {
     let world = session.simulation.world();
     let marked = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
     assert!(!world.cluster.objects.nodes.values().any(marked), "no mark is left");
-    let said = |claim: &Claim| conditions::find(&claim.conditions, conditions::DISRUPTION_REASON).is_some() && !claim.is_ending();
-    assert!(!claims(&world).iter().any(said), "nor a condition");
+    let recorded = |claim: &Claim| conditions::find(&claim.conditions, conditions::DISRUPTION_REASON).is_some() && !claim.is_ending();
+    assert!(!claims(&world).iter().any(recorded), "nor a condition");
     assert!(!claims(&world).iter().any(|claim| voluntary(claim) && claim.deletion.is_some() && claim.spec.replaces.is_none()));
     assert_eq!(world.cluster.pod_counts(|_| true), (1, 0, 0));
 }

@@ -1,10 +1,10 @@
 //! `whittle local`: all functions in one process, against a simulated region and cluster.
 
+#[cfg(test)]
+mod deadlines;
 pub mod demo;
 #[cfg(test)]
 mod disrupting;
-#[cfg(test)]
-mod hurried;
 pub mod prompt;
 pub mod report;
 pub mod scenario;

@@ -26,7 +26,7 @@ help, quit
 
 /// Reads commands until the end. A wrong command from a pipe ends the session with status 2.
 pub fn main(place: &Place) -> ExitCode {
-    let mut prompt = Prompt { session: Session::new(place), told: 0 };
+    let mut prompt = Prompt { session: Session::new(place), printed_lines: 0 };
     let stdin = std::io::stdin();
     let interactive = stdin.is_terminal();
     if interactive {
@@ -58,13 +58,13 @@ pub fn main(place: &Place) -> ExitCode {
 /// A session and how much of its story was printed.
 pub struct Prompt {
     session: Session,
-    told: usize,
+    printed_lines: usize,
 }
 
 impl Prompt {
     /// A session for commands that come from elsewhere.
     pub fn new(place: &Place) -> Self {
-        Self { session: Session::new(place), told: 0 }
+        Self { session: Session::new(place), printed_lines: 0 }
     }
 
     /// Runs one command. `None` ends the session.
@@ -98,8 +98,8 @@ impl Prompt {
     fn apply(&mut self, files: &[&str]) -> Result<String, String> {
         let mut text = String::new();
         for file in files {
-            let said = self.session.apply_file(Path::new(file)).map_err(|error| error.to_string())?;
-            said.iter().for_each(|line| text.push_str(&format!("{line}\n")));
+            let messages = self.session.apply_file(Path::new(file)).map_err(|error| error.to_string())?;
+            messages.iter().for_each(|line| text.push_str(&format!("{line}\n")));
         }
         Ok(text)
     }
@@ -117,9 +117,9 @@ impl Prompt {
         let world = self.session.simulation.world();
         let lines = world.story.lines();
         let begun = lines.first().map_or(world.now(), |line| line.at);
-        let cost = self.told.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
-        let text = report::timeline(&lines[self.told..], begun, cost, report::paints());
-        self.told = lines.len();
+        let cost = self.printed_lines.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
+        let text = report::timeline(&lines[self.printed_lines..], begun, cost, report::paints());
+        self.printed_lines = lines.len();
         Ok(text)
     }
 
@@ -250,16 +250,16 @@ pub fn explain(world: &World, name: &str) -> Result<String, String> {
         .find(|stored| stored.value.node_name() == Some(&subject))
         .map(|stored| stored.value.key.name.to_string());
     let about = |text: &str| text.ends_with(&subject) || claim.as_ref().is_some_and(|claim| text.ends_with(claim.as_str()));
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for decision in world.store.decisions(&cluster).iter().filter(|decision| about(&decision.subject)) {
-        said.push((decision.at, format!("{} ({})", decision.message, decision.subject)));
+        messages.push((decision.at, format!("{} ({})", decision.message, decision.subject)));
     }
     for kept in world.cluster.events.iter().filter(|kept| about(&kept.event.name)) {
-        said.push((kept.at, format!("{}: {}", kept.event.reason, kept.event.message)));
+        messages.push((kept.at, format!("{}: {}", kept.event.reason, kept.event.message)));
     }
-    said.sort();
-    said.dedup();
-    for (at, line) in said {
+    messages.sort();
+    messages.dedup();
+    for (at, line) in messages {
         text.push_str(&format!("  {}  {line}\n", report::clock(begun, at)));
     }
     Ok(text)

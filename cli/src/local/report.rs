@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn colours_are_asked_for() {
         let line = Line { at: Timestamp::UNIX_EPOCH, kind: LineKind::Cloud, text: "EC2 starts".to_owned(), cost: Price::ZERO };
-        let told = |paint| timeline(std::slice::from_ref(&line), Timestamp::UNIX_EPOCH, Price::ZERO, paint);
-        assert_eq!(told(false), "00:00:00  ec2       EC2 starts\n");
-        assert_eq!(told(true), "00:00:00  \u{1b}[33mec2     \u{1b}[0m  EC2 starts\n");
+        let line_text = |paint| timeline(std::slice::from_ref(&line), Timestamp::UNIX_EPOCH, Price::ZERO, paint);
+        assert_eq!(line_text(false), "00:00:00  ec2       EC2 starts\n");
+        assert_eq!(line_text(true), "00:00:00  \u{1b}[33mec2     \u{1b}[0m  EC2 starts\n");
     }
 }

@@ -1,4 +1,4 @@
-//! A running simulation and what a user does to it.
+//! A running simulation and user actions.
 
 use super::wiring::Handlers;
 use jiff::{SignedDuration, Timestamp};
@@ -17,12 +17,12 @@ use whittle_units::InstanceId;
 /// Every simulated year begins on this Monday.
 const START: &str = "2026-01-05T09:00:00Z";
 
-/// Something that the user asked for and that cannot be done. Nothing was changed.
+/// An impossible user request. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error("{path} cannot be read")]
     Read { path: String, source: std::io::Error },
-    /// All faults of a file.
+    /// All errors of a file.
     #[error("{}", .0.join("\n"))]
     Manifest(Vec<String>),
     #[error(transparent)]
@@ -35,12 +35,12 @@ pub enum SessionError {
 pub struct Session {
     pub simulation: Simulation,
     handlers: Arc<Handlers>,
-    /// Old kinds as they were applied: they are converted together, since pools and classes settle things between them.
+    /// Legacy objects as they were applied: they are converted together, since pools and classes depend on each other.
     legacy: BTreeMap<String, Object>,
     variables: BTreeMap<String, String>,
 }
 
-/// Where and in what a session begins.
+/// The cluster and region of a session.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub cluster: String,
@@ -56,7 +56,7 @@ impl Default for Place {
 }
 
 impl Place {
-    /// The place that an eksctl file describes; what it leaves open stays as it is.
+    /// Applies an eksctl file; fields that it omits stay as they are.
     pub fn describe(&mut self, config: &ClusterConfig) {
         let fill = |field: &mut String, text: &String| {
             if !text.is_empty() {
@@ -117,7 +117,7 @@ impl Session {
         self.simulation.world().now()
     }
 
-    /// Applies a file: all of it, or nothing when it has a fault.
+    /// Applies a file: all of it, or nothing if it has an error.
     pub fn apply_file(&mut self, path: &Path) -> Result<Vec<String>, SessionError> {
         let text = read(path)?;
         self.apply_text(&path.display().to_string(), &text)
@@ -127,27 +127,27 @@ impl Session {
     pub fn apply_text(&mut self, name: &str, text: &str) -> Result<Vec<String>, SessionError> {
         let objects = parse(name, text, &self.variables)?;
         let (old, new): (Vec<Object>, Vec<Object>) = objects.into_iter().partition(|object| matches!(object, Object::Legacy(_)));
-        let mut said = self.apply_legacy(old)?;
+        let mut messages = self.apply_legacy(old)?;
         let mut world = self.simulation.world();
         let now = world.now();
         for object in new {
             let label = label(&object);
             let applied = world.cluster.apply(object, now);
-            said.push(format!("{label} {}", applied.word()));
+            messages.push(format!("{label} {}", applied.word()));
         }
         world.touch_cluster();
-        Ok(said)
+        Ok(messages)
     }
 
-    /// Old kinds are kept as they are and stand in the cluster in today's form.
+    /// Legacy objects are kept as they are, and converted objects are created in the cluster.
     fn apply_legacy(&mut self, objects: Vec<Object>) -> Result<Vec<String>, SessionError> {
         if objects.is_empty() {
             return Ok(Vec::new());
         }
         let mut all = self.legacy.clone();
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         for object in objects {
-            said.push(label(&object));
+            messages.push(label(&object));
             all.insert(label(&object), object);
         }
         let options = ConvertOptions {
@@ -166,22 +166,22 @@ impl Session {
             world.cluster.apply(object, now);
         }
         world.touch_cluster();
-        Ok(said.into_iter().map(|label| format!("{label} {}", Applied::Created.word())).collect())
+        Ok(messages.into_iter().map(|label| format!("{label} {}", Applied::Created.word())).collect())
     }
 
     /// Deletes everything that a file names.
     pub fn delete_file(&mut self, path: &Path) -> Result<Vec<String>, SessionError> {
         let text = read(path)?;
         let objects = parse(&path.display().to_string(), &text, &self.variables)?;
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         for object in objects {
             let (_, kind) = object.type_meta();
             let kind = kind.to_lowercase();
             let key = object.key();
             self.delete(&kind, &key)?;
-            said.push(format!("{kind}/{key} deleted"));
+            messages.push(format!("{kind}/{key} deleted"));
         }
-        Ok(said)
+        Ok(messages)
     }
 
     /// Deletes one object, named as kubectl names it.
@@ -219,7 +219,7 @@ impl Session {
         Ok(())
     }
 
-    /// Deletes a pool as `kubectl delete --cascade=foreground` does: it goes after its last node.
+    /// Deletes a pool as `kubectl delete --cascade=foreground` does: after its last node.
     pub fn delete_in_foreground(&mut self, kind: &str, name: &str) -> Result<(), SessionError> {
         let now = self.now();
         let key = match kind {
@@ -247,7 +247,7 @@ impl Session {
         Ok(())
     }
 
-    /// Lets EC2 announce that it takes the machine of a Node back.
+    /// Sends a spot interruption warning for the machine of a Node.
     pub fn interrupt(&mut self, node: &str) -> Result<InstanceId, SessionError> {
         let id = self.machine_of(node)?;
         let mut world = self.simulation.world();
@@ -277,9 +277,9 @@ impl Session {
         self.simulation.run_for(span);
     }
 
-    /// Says something in the timeline.
-    pub fn tell(&self, text: &str) {
-        self.simulation.tell(LineKind::Step, text);
+    /// Adds a line to the timeline.
+    pub fn log(&self, text: &str) {
+        self.simulation.log(LineKind::Step, text);
     }
 }
 
@@ -297,7 +297,7 @@ fn read(path: &Path) -> Result<String, SessionError> {
     std::fs::read_to_string(path).map_err(|source| SessionError::Read { path: path.display().to_string(), source })
 }
 
-/// Puts the variables of the seeds' shell commands in and reads the objects.
+/// Substitutes the variables of the seeds' shell commands and parses the objects.
 pub fn parse(name: &str, text: &str, variables: &BTreeMap<String, String>) -> Result<Vec<Object>, SessionError> {
     let mut text = text.to_owned();
     for (variable, value) in variables {

@@ -1,4 +1,4 @@
-//! Shadow mode through the whole system: what would be done is decided and recorded, and nothing is done.
+//! Shadow mode through the whole system: commands are decided and recorded, but not executed.
 
 use super::session::{Place, Session};
 use jiff::SignedDuration;
@@ -9,7 +9,7 @@ use whittle_sim::World;
 const POOL: &str = include_str!("demo/pool.yaml");
 const INFLATE: &str = include_str!("demo/inflate.yaml");
 
-/// A session with running pods on machines of ours.
+/// A session with pods running on our machines.
 fn busy(pool: &str) -> Session {
     let mut session = Session::new(&Place::default());
     session.apply_text("pool.yaml", pool).unwrap();
@@ -20,7 +20,7 @@ fn busy(pool: &str) -> Session {
     session
 }
 
-/// Machines, taints and claims that are being ended.
+/// Machines, taints and claims that are being deleted.
 fn touched(world: &World) -> (usize, usize, usize, usize) {
     let tainted =
         world.cluster.objects.nodes.values().filter(|node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT));
@@ -37,8 +37,8 @@ fn check_untouched(mut session: Session) {
     session.advance(SignedDuration::from_mins(5));
     let world = session.simulation.world();
     assert_eq!(touched(&world), before, "nothing is launched, marked or ended");
-    let told = world.store.decisions(&world.name()).iter().any(|decision| decision.message.starts_with("would (shadow mode) "));
-    assert!(told, "what would be done is on record");
+    let recorded = world.store.decisions(&world.name()).iter().any(|decision| decision.message.starts_with("would (shadow mode) "));
+    assert!(recorded, "what would be done is on record");
     let found = world.store.decisions(&world.name()).iter().filter(|decision| decision.subject.starts_with("command/")).count();
     assert!((1..=3).contains(&found), "what stays the same is told once: {found}");
     let sums = crate::savings::of_decisions(world.store.decisions(&world.name()), world.now());
@@ -54,7 +54,7 @@ fn a_cluster_in_shadow_mode_is_decided_and_left_alone() {
     check_untouched(session);
 }
 
-/// What was found and rests when shadow mode begins is not executed after all.
+/// A command that waits when shadow mode begins is not executed.
 #[test]
 fn shadow_mode_stops_what_rests() {
     let mut session = busy(POOL);
@@ -88,7 +88,7 @@ fn replacing() -> Session {
     session
 }
 
-/// Nothing is marked, nothing ends, and the pod runs where it ran.
+/// Nothing is tainted or terminated, and the pod keeps running on its node.
 #[track_caller]
 fn check_taken_back(session: &mut Session) {
     session.advance(SignedDuration::from_mins(3));
@@ -98,8 +98,8 @@ fn check_taken_back(session: &mut Session) {
         whittle_api::conditions::find(&stored.value.conditions, whittle_api::conditions::DISRUPTION_REASON).is_some()
     };
     assert!(!world.store.claims(&world.name()).any(shown), "no claim shows a reason to go");
-    let told = world.store.decisions(&world.name()).iter().any(|one| one.message == "Kept after all: shadow mode was switched on");
-    assert!(told);
+    let recorded = world.store.decisions(&world.name()).iter().any(|one| one.message == "Kept after all: shadow mode was switched on");
+    assert!(recorded);
     assert_eq!(world.cluster.pod_counts(|_| true), (1, 0, 0));
 }
 

@@ -1,4 +1,4 @@
-//! The real functions over the simulated ports. This is the only place of local mode that knows them.
+//! The real functions over the simulated ports: the only place in local mode that depends on them.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -7,7 +7,7 @@ use whittle_claims::{ClaimKey, Doorbell};
 use whittle_ports::{Adapters, HandleError, Report, Settings, error_chain};
 use whittle_sim::{Function, Functions, Input, SimPorts};
 
-/// All functions with the settings of an installation.
+/// All functions, with the settings of an installation.
 #[derive(Debug)]
 pub struct Handlers {
     settings: Mutex<Settings>,
@@ -35,7 +35,7 @@ impl Functions for Handlers {
     }
 }
 
-/// What the queue is told: an error makes the message come again.
+/// The result for the queue: an error makes the message be redelivered.
 fn outcome(result: Result<Report, HandleError>) -> Result<(), String> {
     use whittle_ports::Disposition::{Drop, Fail, Replan, RetryLater};
     match result {
@@ -57,18 +57,18 @@ async fn run(ports: &SimPorts, settings: &Settings, function: Function, input: I
             let request = whittle_relay::Request { path: &path, body: body.as_bytes(), signed_by: None };
             whittle_relay::handle(adapters, settings, request).await.map(|(_, report)| report)
         }
-        (Function::Schedule, Input::Bell(bell)) => whittle_schedule::handle(adapters, settings, bell.cluster()).await,
-        (Function::Consolidate, Input::Bell(bell)) => whittle_consolidate::handle(adapters, settings, bell.cluster()).await,
+        (Function::Schedule, Input::Doorbell(bell)) => whittle_schedule::handle(adapters, settings, bell.cluster()).await,
+        (Function::Consolidate, Input::Doorbell(bell)) => whittle_consolidate::handle(adapters, settings, bell.cluster()).await,
         (Function::Interrupt, Input::Notice(body)) => whittle_interrupt::handle(adapters, settings, &body).await,
-        (Function::Register, Input::Bell(bell)) => whittle_register::handle(adapters, settings, bell.cluster()).await,
-        (Function::Terminate, Input::Bell(Doorbell::Terminate { cluster, claim })) => {
+        (Function::Register, Input::Doorbell(bell)) => whittle_register::handle(adapters, settings, bell.cluster()).await,
+        (Function::Terminate, Input::Doorbell(Doorbell::Terminate { cluster, claim })) => {
             whittle_terminate::handle(adapters, settings, &ClaimKey { cluster, name: claim }).await
         }
-        (Function::Launch, Input::Bell(Doorbell::Launch { cluster, claims })) => {
+        (Function::Launch, Input::Doorbell(Doorbell::Launch { cluster, claims })) => {
             whittle_launch::handle(adapters, settings, &cluster, &claims).await
         }
-        (Function::Refresh, Input::Bell(bell)) => whittle_refresh::handle(adapters, settings, bell.cluster()).await,
-        (Function::Sweep, Input::Bell(bell)) => whittle_sweep::handle(adapters, settings, bell.cluster()).await,
+        (Function::Refresh, Input::Doorbell(bell)) => whittle_refresh::handle(adapters, settings, bell.cluster()).await,
+        (Function::Sweep, Input::Doorbell(bell)) => whittle_sweep::handle(adapters, settings, bell.cluster()).await,
         _ => Ok(Report::default()),
     }
 }

@@ -1,10 +1,10 @@
-//! Arbitrary manifests through reading and planning: never a panic, never a plan that the checker refuses, and what must hold between
-//! plans of nearly the same.
+//! Reads and plans arbitrary manifests: never a panic, never a plan that the checker rejects, and properties that must hold between
+//! plans for similar manifests.
 
 mod drawn;
 
-use crate::source::Offered;
-use crate::source::{self, PackingArg, catalog, options, pretend_pods};
+use crate::source::InstanceTypesByPool;
+use crate::source::{self, PackingArg, buffers_with_pods, catalog, options};
 use drawn::{manifests, offered};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -17,50 +17,50 @@ use whittle_core::state::ClusterState;
 use whittle_core::{checker, pods};
 use whittle_units::Price;
 
-/// More work than this for a handful of pods would slow everybody.
+/// More work than this for a handful of pods would slow every plan down.
 const WORK_MAX: u64 = 100_000;
 
-/// The pods that want company and have none where the plan puts them.
+/// The pods whose affinity the plan violates.
 fn doubted<'p>(pods: &'p [Pod], wrong: &[checker::Violation]) -> BTreeSet<&'p str> {
     let about = |pod: &Pod| wrong.iter().any(|v| v.rule == "affinity" && v.detail.starts_with(&format!("{} ", pod.metadata.key())));
     pods.iter().filter(|pod| about(pod)).map(|pod| pod.metadata.name.as_str()).collect()
 }
 
-/// What plans may be measured by, with what a machine costs besides.
+/// The objectives, each with a machine cost.
 const OBJECTIVES: [(Objective, f64); 4] =
     [(Objective::Balanced, 0.05), (Objective::Cheapest, 0.0), (Objective::Balanced, 2.0), (Objective::Fewest, 0.0)];
 
 /// A number from the environment.
-fn told<T: std::str::FromStr>(name: &str) -> Option<T> {
+fn from_environment<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }
 
 /// The same `cases` in every run of the tests; more with `WHITTLE_FUZZ_CASES=10000`, others with `WHITTLE_FUZZ_SEED=7`.
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
-        cases: told("WHITTLE_FUZZ_CASES").unwrap_or(cases),
-        rng_seed: RngSeed::Fixed(told("WHITTLE_FUZZ_SEED").unwrap_or(42)),
+        cases: from_environment("WHITTLE_FUZZ_CASES").unwrap_or(cases),
+        rng_seed: RngSeed::Fixed(from_environment("WHITTLE_FUZZ_SEED").unwrap_or(42)),
         failure_persistence: None,
         max_shrink_iters: 300,
         ..ProptestConfig::default()
     }
 }
 
-/// What was drawn, as a plan takes it.
+/// The generated input of a plan.
 struct Scene {
     read: source::Manifests,
-    offered: Offered,
+    offered: InstanceTypesByPool,
     virtual_pods: Vec<Pod>,
 }
 
 impl Scene {
-    /// None where the command would refuse the manifests.
+    /// `None` if the command would refuse the manifests.
     fn read(text: &str, offers: Vec<Value>) -> Option<Self> {
         let read = source::read_text("drawn", text).ok()?;
         let offers = catalog::parse(&Value::from(offers).to_string()).expect("a literal catalog");
         let offered = catalog::for_all_pools(&read.objects, offers);
-        let (_, mut virtual_pods) = pretend_pods(&read);
-        // Nobody asks of them what is asked of pods, and no API server has seen what is drawn.
+        let (_, mut virtual_pods) = buffers_with_pods(&read);
+        // No API server has validated the generated pods.
         virtual_pods.retain(|pod| {
             pods::node_constraint_errors(pod, |key| key != labels::HOSTNAME).is_empty() && pods::negative_requests(pod).is_empty()
         });
@@ -78,10 +78,10 @@ impl Scene {
         }
     }
 
-    /// How many pods that there are have no place.
+    /// How many real pods are not placed.
     fn left(&self, plan: &Plan) -> usize {
-        let pretend = |pod: &PodRef| self.virtual_pods.iter().any(|one| one.metadata.uid == pod.uid);
-        plan.left_out.iter().filter(|left| !pretend(&left.pod)).count()
+        let is_virtual = |pod: &PodRef| self.virtual_pods.iter().any(|one| one.metadata.uid == pod.uid);
+        plan.left_out.iter().filter(|left| !is_virtual(&left.pod)).count()
     }
 
     fn options(&self, objective: usize, packing: Packing) -> Options {
@@ -110,8 +110,8 @@ proptest! {
             let options = scene.options(objective, packing);
             let plan = schedule::solve(&input, &options);
             let wrong = checker::check(&input, &options, &plan);
-            // The reference may start a pod apart from its like (ADR 0019); no other packing starts one that it does not, where they
-            // begin with the same pods.
+            // Karpenter may place the first pod of an affinity apart from the others (ADR 0019); no other packing does so if it does not,
+            // as long as they start with the same pods.
             let doubted = doubted(&pods, &wrong);
             let plain = judged.first().filter(|_| input.virtual_pods.is_empty());
             let own = plain.map_or(0, |(_, plain)| doubted.difference(plain).count());
@@ -121,7 +121,7 @@ proptest! {
             prop_assert!(wrong.is_empty(), "{packing:?}: {wrong:?}");
             prop_assert!(plan.work < WORK_MAX, "{} units of work", plan.work);
             prop_assert!(plan.left_out.iter().all(|left| !left.reason.to_string().is_empty()));
-            // Where pods look at each other, or are tried in an order that depends on all, one fewer may change everybody's place.
+            // If pods depend on each other, or on an order over all of them, one pod fewer may change every placement.
             if packing == Packing::Reference && !social {
                 let settled = Memory::after(&input, &options, &plan).settled(&input, &options);
                 let again = schedule::solve(&input, &Options { settled, ..options });
@@ -130,7 +130,7 @@ proptest! {
             judged.push((plan, doubted));
         }
         let [(plain, doubted), (best, fewer)] = &judged[..] else { unreachable!("two packings") };
-        // What buffers only keep room for comes last in every packing but the reference's.
+        // Virtual pods of buffers come last in every packing but Karpenter's.
         if !input.virtual_pods.is_empty() {
             let left = (scene.left(plain), scene.left(best));
             prop_assert!(left.1 <= left.0, "{left:?}");
@@ -146,7 +146,7 @@ proptest! {
     }
 }
 
-/// What a plan comes to: pods that are placed, machines, and the objective.
+/// The value of a plan: placed pods, machines, and the objective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Worth {
     placed: usize,
@@ -154,7 +154,7 @@ struct Worth {
     cost: Price,
 }
 
-/// Plans what stands in manifests, over these offers. Also the machines themselves, as text.
+/// Plans the manifests with these instance types. Also returns the machines, as text.
 fn worth(text: &str, offers: Vec<Value>, objective: usize, packing: Packing) -> Option<(Worth, String)> {
     let scene = Scene::read(text, offers)?;
     let state = ClusterState::of(&scene.read.objects);
@@ -175,7 +175,7 @@ proptest! {
             let renamed = text.replace("\"pod-", "\"web-");
             let other = worth(&renamed, offered(0), objective, packing).expect("read before");
             prop_assert_eq!(&first.0, &other.0, "{:?}", packing);
-            // Whoever plans the same again has the same bytes.
+            // Planning the same again gives the same bytes.
             let back = other.1.replace("web-", "pod-");
             prop_assert_eq!(&first.1, &back, "{:?}", packing);
         }
@@ -183,7 +183,7 @@ proptest! {
 
     #[test]
     fn another_type_makes_no_plan_worse(text in manifests(), objective in 0..OBJECTIVES.len(), last in any::<bool>()) {
-        // Fewer types are fewer domains of what only types say, and BestEffort lowers minValues: smaller machines then fit into a limit.
+        // Fewer types mean fewer domains of keys that only types define, and BestEffort lowers minValues: smaller machines then fit a limit.
         let domains = ["size", labels::CAPACITY_TYPE, labels::ARCH].map(|key| format!("\"topologyKey\":\"{key}\""));
         if text.contains("CapacityBuffer") || text.contains("\"minValues\":") || domains.iter().any(|domain| text.contains(domain)) {
             return Ok(());
@@ -198,10 +198,10 @@ proptest! {
 
     #[test]
     fn another_pool_or_node_makes_no_plan_worse(text in manifests(), objective in 0..OBJECTIVES.len(), node in any::<bool>()) {
-        // Pools and nodes are domains, too; where the first of those starts that must be near each other decides about the others, and
-        // nodes are taken first; and room that is kept takes places as they come.
-        let odd = ["CapacityBuffer", "\"topologySpreadConstraints\":[{", "\"podAffinity\":{"];
-        if odd.iter().any(|part| text.contains(part)) {
+        // Pools and nodes are domains, too; the first pod of an affinity decides about the others, and
+        // nodes are used first; and virtual pods of buffers take places as they come.
+        let catalog = ["CapacityBuffer", "\"topologySpreadConstraints\":[{", "\"podAffinity\":{"];
+        if catalog.iter().any(|part| text.contains(part)) {
             return Ok(());
         }
         let (kind, kept) = if node { ("Node", "n0") } else { ("NodePool", "p0") };
@@ -214,7 +214,7 @@ proptest! {
         let Some((more, _)) = worth(&text, offered(0), objective, Packing::Best) else { return Ok(()) };
         let Some((fewer, _)) = worth(&without.join("\n---\n"), offered(0), objective, Packing::Best) else { return Ok(()) };
         prop_assert!(more.placed >= fewer.placed, "{more:?} {fewer:?}");
-        // A pool of more weight is taken first, whatever it costs.
+        // A pool with more weight is used first, whatever it costs.
         prop_assert!(!node || more.placed > fewer.placed || more.cost <= fewer.cost, "{more:?} {fewer:?}");
     }
 }

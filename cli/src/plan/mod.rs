@@ -7,7 +7,7 @@ pub(crate) mod output;
 mod tests;
 pub(crate) mod text;
 
-use crate::source::{self, Format, Manifests, Offered, PackingArg, ReadError, Source};
+use crate::source::{self, Format, InstanceTypesByPool, Manifests, PackingArg, ReadError, Source};
 use clap::Args;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -70,12 +70,12 @@ pub(crate) struct Planned {
     pub(crate) solve: Duration,
 }
 
-/// The plan for manifests and what can be bought.
+/// The plan for manifests and instance types.
 #[must_use]
-pub(crate) fn decide(read: &Manifests, offered: Offered, packing: PackingArg) -> Planned {
-    let offered = source::overlaid(read, offered);
+pub(crate) fn decide(read: &Manifests, offered: InstanceTypesByPool, packing: PackingArg) -> Planned {
+    let offered = source::with_overlays(read, offered);
     let state = ClusterState::of(&read.objects);
-    let (_, virtual_pods) = source::pretend_pods(read);
+    let (_, virtual_pods) = source::buffers_with_pods(read);
     let input = Input {
         now: read.settings.now,
         objects: &read.objects,

@@ -1,4 +1,4 @@
-//! What a plan sees of files: broken objects alone are left aside, and all that the functions would see counts.
+//! What a plan reads from files: only broken objects are ignored, and everything that the functions would see counts.
 
 use super::decide;
 use crate::source::{self, PackingArg, catalog};
@@ -9,8 +9,8 @@ use whittle_core::schedule::Plan;
 const POOL: &str = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: default}\nspec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}}\n";
 const CLASS: &str = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: default}\nspec: {role: nodes, amiSelectorTerms: [{alias: al2023@latest}], subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{tags: {a: b}}]}\n";
 
-/// A type of so many CPUs, sold on demand in two zones.
-fn sold(name: &str, cpu: usize, dollars: f64) -> Value {
+/// An instance type with `cpu` CPUs, offered on demand in two zones.
+fn instance_type(name: &str, cpu: usize, dollars: f64) -> Value {
     let offering = |zone: &str| {
         json!({"Price": dollars, "Requirements": [
             {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
@@ -32,7 +32,7 @@ fn plan_of(text: &str, types: &Value) -> Plan {
 }
 
 fn plan(text: &str) -> Plan {
-    plan_of(text, &json!([sold("small", 2, 0.1), sold("large", 16, 0.8)]))
+    plan_of(text, &json!([instance_type("small", 2, 0.1), instance_type("large", 16, 0.8)]))
 }
 
 fn pod(name: &str, cpu: &str, more: &str) -> String {
@@ -51,7 +51,7 @@ fn placed(plan: &Plan) -> Vec<String> {
     out
 }
 
-/// The broken object is named with `words`; the others are planned for as if it were not there.
+/// The broken object is reported with `words`; the others are planned for as if it were absent.
 #[track_caller]
 fn refused_alone(broken: &str, words: &[&str]) {
     for beside in ["", CLASS] {
@@ -61,9 +61,9 @@ fn refused_alone(broken: &str, words: &[&str]) {
         for word in words {
             assert!(read.refused.iter().any(|line| line.contains(word)), "{word:?} is not in {:?}", read.refused);
         }
-        assert_eq!(placed(&decided(&read, &json!([sold("small", 2, 0.1)]), PackingArg::Best)), ["good"]);
+        assert_eq!(placed(&decided(&read, &json!([instance_type("small", 2, 0.1)]), PackingArg::Best)), ["good"]);
     }
-    // Nothing but the broken object: there is nothing to decide about.
+    // With only the broken object there is nothing to decide about.
     let error = source::read_text("in.yaml", broken).unwrap_err().to_string();
     assert!(error.contains(words[0]), "{error}");
 }
@@ -91,9 +91,9 @@ fn a_document_that_is_no_yaml_is_refused_alone_with_its_place() {
             let place = fault.strip_prefix("in.yaml:").and_then(|rest| rest.split(':').next()).and_then(|line| line.parse().ok());
             assert!(place.is_some_and(|at: usize| line.contains(&at)), "{line:?}: {fault}");
             assert!(fault.contains(&format!(": document {number}: ")) && fault.contains(remedy), "{fault}");
-            assert_eq!(placed(&decided(&read, &json!([sold("small", 2, 0.1)]), PackingArg::Best)), ["good"]);
+            assert_eq!(placed(&decided(&read, &json!([instance_type("small", 2, 0.1)]), PackingArg::Best)), ["good"]);
         }
-        // Where nothing else stands there is nothing to decide about.
+        // With no other object there is nothing to decide about.
         assert!(source::read_text("in.yaml", broken).unwrap_err().to_string().starts_with("in.yaml:"));
     }
 }
@@ -124,9 +124,13 @@ fn separators_at_the_top_and_marks_of_the_end_are_no_documents() {
 fn faults_of_a_pool_that_can_be_read_all_the_same_are_told() {
     let text = POOL.replace("requirements: []", "requirements: [], nodeClas: x");
     let read = source::read_text("in.yaml", &text).unwrap();
-    assert!(read.doubts.iter().any(|doubt| doubt.contains("nodeClas") && doubt.contains("NodePool \"default\"")), "{:?}", read.doubts);
+    assert!(
+        read.warnings.iter().any(|warning| warning.contains("nodeClas") && warning.contains("NodePool \"default\"")),
+        "{:?}",
+        read.warnings
+    );
     assert!(read.refused.is_empty());
-    assert!(source::read_text("in.yaml", POOL).unwrap().doubts.is_empty());
+    assert!(source::read_text("in.yaml", POOL).unwrap().warnings.is_empty());
 }
 
 #[test]
@@ -142,7 +146,7 @@ fn words_that_older_yaml_takes_for_truth_are_names_where_names_are_meant() {
         let plan = plan(&joined(&[POOL, &pod(name, "1", "")]));
         assert_eq!(placed(&plan), [name]);
     }
-    // And truth where truth is meant.
+    // And booleans where booleans are required.
     let text =
         pod("it", "1", "").replace("spec: {", "spec: {hostNetwork: yes, ").replace("name: c,", "name: c, ports: [{containerPort: 80}],");
     let read = source::read_text("in.yaml", &text).unwrap();
@@ -159,11 +163,11 @@ fn words_that_older_yaml_takes_for_truth_are_names_where_names_are_meant() {
         assert!(read.objects.pods[0].spec.host_network);
         assert!(read.objects.pods[1..].iter().all(|pod| pod.metadata.label("no") == Some("on") && !pod.spec.host_network));
     }
-    // A truth value in quotes is a word, as a server has it.
+    // A quoted boolean is a string, as it is to an API server.
     let quoted = joined(&[&text.replace("hostNetwork: yes", "hostNetwork: 'yes'"), POOL]);
     let read = source::read_text("in.yaml", &quoted).unwrap();
     assert!(read.refused[0].contains("spec.hostNetwork") && read.objects.pods.is_empty(), "{:?}", read.refused);
-    // What is neither says where it is, and what to do.
+    // Anything else is an error with its position and a remedy.
     let error = source::read_text("in.yaml", &pod("12", "1", "")).unwrap_err().to_string();
     assert!(error.contains("Pod \"12\", metadata.name") && error.contains("needs quotes"), "{error}");
 }
@@ -179,7 +183,7 @@ fn limits_become_requests_as_a_server_would_make_them() {
     let container = "containers: [{name: c, resources: {requests: {cpu: '1'}, limits: {cpu: '2', memory: 1Gi}}}]";
     let both = |cpu: &str, memory: &str| (cpu.to_owned(), memory.to_owned());
     assert_eq!(asks(&format!("{{{container}}}")), both("1", "1Gi"));
-    // Of the whole pod: what no container asks for.
+    // Pod-level limits count for what no container requests.
     assert_eq!(asks(&format!("{{resources: {{limits: {{cpu: '9', memory: 9Gi}}}}, {container}}}")), both("1", "1Gi"));
     assert_eq!(asks("{resources: {limits: {cpu: '9', memory: 9Gi}}, containers: [{name: c}]}"), both("9", "9Gi"));
     assert_eq!(asks("{resources: {limits: {cpu: '9'}, requests: {cpu: '8'}}, containers: [{name: c}]}"), both("8", "0"));
@@ -188,10 +192,10 @@ fn limits_become_requests_as_a_server_would_make_them() {
 }
 
 /// Two pods of `web`, and a default spread over zones.
-fn spread_by(makers: &str, owner: &str) -> usize {
+fn spread_by(workloads: &str, owner: &str) -> usize {
     let config = r#"{"podTopologySpread": {"defaultConstraints": [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}]}}"#;
     let settings = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: plan-settings}}\ndata: {{schedulerConfig: '{config}'}}\n");
-    plan(&joined(&[POOL, &settings, makers, &pod("web-0", "100m", owner), &pod("web-1", "100m", owner)])).claims.len()
+    plan(&joined(&[POOL, &settings, workloads, &pod("web-0", "100m", owner), &pod("web-1", "100m", owner)])).claims.len()
 }
 
 #[test]
@@ -236,7 +240,7 @@ fn a_buffer_keeps_room_for_pods_of_its_shape() {
     assert_eq!((placed(&large), large.claims.len()), (wanted.map(str::to_owned).to_vec(), 2));
     let share = plan(&joined(&[POOL, &scalable.replace("replicas: 2", "percentage: 75"), deployment]));
     assert_eq!(share.pods, 3);
-    // Room that is there already is enough.
+    // Free capacity that exists already is enough.
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: {capacity: {cpu: '4', memory: 16Gi, pods: '10'}}\n";
     let fitting = plan(&joined(&[POOL, BUFFER, SHAPE, node]));
     assert_eq!((fitting.claims.len(), fitting.placements[0].pods.len()), (0, 2));
@@ -262,7 +266,7 @@ fn a_claim_lists_the_six_hundred_cheapest_types_and_min_values_are_held_against_
     // The dearer, the smaller the family's number: the last hundred types are the only ones of family x.
     let types: Vec<Value> = (0..700)
         .map(|n| {
-            let mut t = sold(&format!("t{n:03}"), 2, 0.1 + n as f64 / 1000.0);
+            let mut t = instance_type(&format!("t{n:03}"), 2, 0.1 + n as f64 / 1000.0);
             t["labels"] = json!({"karpenter.k8s.aws/instance-family": if n < 650 { "a" } else { "x" }});
             t
         })

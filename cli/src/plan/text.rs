@@ -61,7 +61,7 @@ fn ruled_out(out: &mut String, say: &PoolRejection) {
     }
 }
 
-/// A machine to ask for, and why this one.
+/// A machine to launch, and why this one.
 pub(crate) fn new_machine(out: &mut String, claim: &NewClaim) {
     let first = claim.instance_types.first().map_or("no type", String::as_str);
     let more = claim.instance_types.len().saturating_sub(1);

@@ -2,8 +2,8 @@
 //!
 //! Every executed command leaves one record among the decisions, under the subject `ledger`. This command sums such
 //! records from files, so that it needs no access to an account: what the table holds is exported with the AWS CLI,
-//! what a simulation did stands in its JSON. In shadow mode nothing is
-//! executed: what would have been stands under the subject `shadow`, and is summed apart.
+//! a simulation prints its own as JSON. In shadow mode nothing is
+//! executed: the commands that would have been are recorded under the subject `shadow` and summed separately.
 
 mod read;
 mod shadow;
@@ -54,9 +54,9 @@ pub struct SavingsArgs {
     pub output: Output,
 }
 
-/// What is printed, what could not be read, and how the command ends.
+/// The output, the errors and the exit status.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Summary {
     pub text: String,
     pub faults: Vec<String>,
     pub status: u8,
@@ -64,16 +64,16 @@ pub struct Told {
 
 /// Runs `whittle savings`.
 pub fn run(args: &SavingsArgs) -> ExitCode {
-    let told = tell(args, args.until.unwrap_or_else(Timestamp::now), &mut std::io::stdin());
-    for fault in &told.faults {
+    let summary = summarize(args, args.until.unwrap_or_else(Timestamp::now), &mut std::io::stdin());
+    for fault in &summary.faults {
         eprintln!("{fault}");
     }
-    print!("{}", told.text);
-    ExitCode::from(told.status)
+    print!("{}", summary.text);
+    ExitCode::from(summary.status)
 }
 
 /// The command without a clock or streams of its own.
-pub fn tell(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> Told {
+pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> Summary {
     let mut ledger = Ledger::default();
     for path in &args.files {
         let name = path.display().to_string();
@@ -88,18 +88,18 @@ pub fn tell(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> Told 
     }
     let from = args.since.as_ref().map_or(Timestamp::MIN, |since| until.checked_sub(since.span()).unwrap_or(Timestamp::MIN));
     let report = savings(&ledger.entries, from, until);
-    let imagined = shadow::sum(&ledger.imagined, from, until);
-    let status = match (ledger.faults.is_empty(), ledger.entries.is_empty() && ledger.imagined.is_empty()) {
+    let shadow_records = shadow::sum(&ledger.shadow_records, from, until);
+    let status = match (ledger.faults.is_empty(), ledger.entries.is_empty() && ledger.shadow_records.is_empty()) {
         (true, _) => 0,
         (false, false) => 1,
         (false, true) => 2,
     };
     let text = match (status, args.output) {
         (2, _) => String::new(),
-        (_, Output::Json) => json(&report, &imagined),
-        (_, Output::Text) => text(&report) + &imagined.text(),
+        (_, Output::Json) => json(&report, &shadow_records),
+        (_, Output::Text) => text(&report) + &shadow_records.text(),
     };
-    Told { text, faults: ledger.faults, status }
+    Summary { text, faults: ledger.faults, status }
 }
 
 /// The ledger's entries among decisions.
@@ -110,9 +110,9 @@ pub fn ledger_of(decisions: &[DecisionRecord]) -> Vec<LedgerEntry> {
 
 /// The sums over a simulation's decisions until now, for people.
 pub fn of_decisions(decisions: &[DecisionRecord], until: Timestamp) -> String {
-    let imagined: Vec<shadow::Imagined> = decisions.iter().filter_map(shadow::Imagined::of).collect();
+    let shadow_records: Vec<shadow::ShadowRecord> = decisions.iter().filter_map(shadow::ShadowRecord::of).collect();
     let done = text(&savings(&ledger_of(decisions), Timestamp::MIN, until));
-    done + &shadow::sum(&imagined, Timestamp::MIN, until).text()
+    done + &shadow::sum(&shadow_records, Timestamp::MIN, until).text()
 }
 
 /// Billionths of a dollar as dollars.
@@ -122,7 +122,7 @@ fn dollars(nanos: i128) -> f64 {
 }
 
 /// For programs: dollars per hour, and dollars.
-fn json(report: &SavingsReport, imagined: &Shadow) -> String {
+fn json(report: &SavingsReport, shadow_records: &Shadow) -> String {
     let shares = |by: &BTreeMap<String, i128>| by.iter().map(|(name, rate)| (name.clone(), dollars(*rate))).collect::<BTreeMap<_, _>>();
     let mut value = serde_json::json!({
         "commands": report.commands,
@@ -135,8 +135,8 @@ fn json(report: &SavingsReport, imagined: &Shadow) -> String {
         "byReason": shares(&report.by_reason),
         "byNodePool": shares(&report.by_pool),
     });
-    if imagined.known {
-        value["shadow"] = imagined.json();
+    if shadow_records.known {
+        value["shadow"] = shadow_records.json();
     }
     format!("{}\n", serde_json::to_string_pretty(&value).unwrap_or_default())
 }

@@ -1,26 +1,26 @@
-//! Finding ledger entries in whatever holds them.
+//! Finds ledger entries in any of the formats that contain them.
 
-use super::shadow::Imagined;
+use super::shadow::ShadowRecord;
 use serde_json::Value;
 use std::io::Read;
 use whittle_consolidate::SHADOW;
 use whittle_core::disruption::LedgerEntry;
 
-/// Faults that are told; more are counted only.
-const TOLD_MAX: usize = 20;
+/// Errors that are printed; further ones are only counted.
+const ERRORS_MAX: usize = 20;
 
-/// What was found so far.
+/// The records found so far.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) entries: Vec<LedgerEntry>,
-    /// What shadow mode would have done, each with the moment since when.
-    pub(super) imagined: Vec<Imagined>,
+    /// Records of shadow mode.
+    pub(super) shadow_records: Vec<ShadowRecord>,
     pub(super) faults: Vec<String>,
-    untold: usize,
+    suppressed: usize,
 }
 
 impl Ledger {
-    /// Reads all JSON values of a stream, one after the other: a long export by lines never stands in memory as a whole.
+    /// Reads all JSON values of a stream one by one: a long export of JSON lines is never held in memory as a whole.
     pub(super) fn read(&mut self, name: &str, input: impl Read) {
         let values = serde_json::Deserializer::from_reader(input).into_iter::<Value>();
         for (number, value) in (1..).zip(values) {
@@ -35,13 +35,13 @@ impl Ledger {
     }
 
     pub(super) fn fail(&mut self, fault: String) {
-        if self.faults.len() < TOLD_MAX {
+        if self.faults.len() < ERRORS_MAX {
             self.faults.push(fault);
             return;
         }
-        self.untold += 1;
-        self.faults.truncate(TOLD_MAX - 1);
-        self.faults.push(format!("and {} more faults", self.untold + 1));
+        self.suppressed += 1;
+        self.faults.truncate(ERRORS_MAX - 1);
+        self.faults.push(format!("and {} more faults", self.suppressed + 1));
     }
 
     fn take(&mut self, place: &str, value: Value) {
@@ -63,15 +63,15 @@ impl Ledger {
                     };
                 }
                 if object.contains_key("beforeNanos") {
-                    return self.enter(place, Value::Object(object));
+                    return self.add_entry(place, Value::Object(object));
                 }
                 let detail = object.remove("detail");
-                if let Some(imagined) = detail.as_ref().and_then(|detail| detail.get(SHADOW)) {
-                    return self.imagine(place, object.get("at"), imagined);
+                if let Some(shadow_records) = detail.as_ref().and_then(|detail| detail.get(SHADOW)) {
+                    return self.add_shadow_record(place, object.get("at"), shadow_records);
                 }
                 match detail.map(|mut detail| detail.get_mut(LedgerEntry::KEY).map(Value::take)) {
-                    Some(Some(entry)) => self.enter(place, entry),
-                    // Another decision, which has nothing to do with money.
+                    Some(Some(entry)) => self.add_entry(place, entry),
+                    // Another decision, which is not about cost.
                     Some(None) => {}
                     None if object.contains_key("subject") || object.contains_key("Count") => {}
                     None => self.fail(format!("{place} is neither a ledger entry nor a decision")),
@@ -81,16 +81,16 @@ impl Ledger {
         }
     }
 
-    fn imagine(&mut self, place: &str, at: Option<&Value>, entries: &Value) {
+    fn add_shadow_record(&mut self, place: &str, at: Option<&Value>, entries: &Value) {
         let at = at.and_then(|at| serde_json::from_value(at.clone()).ok());
         match (at, serde_json::from_value(entries.clone())) {
-            (Some(at), Ok(entries)) => self.imagined.push(Imagined { at, entries }),
+            (Some(at), Ok(entries)) => self.shadow_records.push(ShadowRecord { at, entries }),
             (None, _) => self.fail(format!("{place} is a record of shadow mode without a time")),
             (_, Err(error)) => self.fail(format!("{place} is no record of shadow mode: {error}")),
         }
     }
 
-    fn enter(&mut self, place: &str, value: Value) {
+    fn add_entry(&mut self, place: &str, value: Value) {
         match serde_json::from_value::<LedgerEntry>(value) {
             Ok(entry) => self.entries.push(entry),
             Err(error) => self.fail(format!("{place} is no ledger entry: {error}")),

@@ -12,15 +12,15 @@ use whittle_claims::DecisionRecord;
 use whittle_consolidate::SHADOW;
 use whittle_core::disruption::LedgerEntry;
 
-/// What would have been done since a moment, until the next record.
+/// The commands that shadow mode would have executed, from `at` until the next record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Imagined {
+pub(super) struct ShadowRecord {
     pub(super) at: Timestamp,
     pub(super) entries: Vec<LedgerEntry>,
 }
 
-impl Imagined {
-    /// What a decision says of shadow mode, if it does.
+impl ShadowRecord {
+    /// The record in a decision's detail, if there is one.
     pub(super) fn of(decision: &DecisionRecord) -> Option<Self> {
         let entries = serde_json::from_value(decision.detail.get(SHADOW)?.clone()).ok()?;
         Some(Self { at: decision.at, entries })
@@ -30,22 +30,22 @@ impl Imagined {
 /// Sums over the records of shadow mode; billionths of a dollar.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shadow {
-    /// There are records at all.
+    /// Whether there is any record.
     pub(super) known: bool,
-    /// Different commands that were found.
+    /// The number of distinct commands.
     pub(super) commands: usize,
-    /// Per hour, of what is found at the end.
+    /// Savings per hour at the end.
     pub(super) rate_nanos: i128,
-    /// Rates times the time that they stood.
+    /// Rates multiplied by their durations.
     pub(super) total_nanos: i128,
     /// `total_nanos` by pool; a command over several pools is shared equally.
     pub(super) by_pool: BTreeMap<String, i128>,
 }
 
-/// Sums what stood within `[from, until)`.
-pub(super) fn sum(records: &[Imagined], from: Timestamp, until: Timestamp) -> Shadow {
+/// Sums the records within `[from, until)`.
+pub(super) fn sum(records: &[ShadowRecord], from: Timestamp, until: Timestamp) -> Shadow {
     const HOUR: i128 = 3_600_000_000_000;
-    let mut records: Vec<&Imagined> = records.iter().filter(|record| record.at < until).collect();
+    let mut records: Vec<&ShadowRecord> = records.iter().filter(|record| record.at < until).collect();
     records.sort_by_key(|record| record.at);
     let mut shadow = Shadow { known: !records.is_empty(), ..Shadow::default() };
     let ends = records.iter().skip(1).map(|record| record.at).chain([until]);

@@ -13,16 +13,16 @@ fn record(id: &str, before: u64, after: u64) -> Value {
     json!({"at": "2026-01-05T10:00:00Z", "kind": "disrupted", "subject": "ledger", "message": "…", "detail": detail})
 }
 
-fn told(input: &str, output: Output) -> Told {
+fn summary(input: &str, output: Output) -> Summary {
     let args = SavingsArgs { files: vec!["-".into()], since: None, until: None, output };
-    tell(&args, "2026-01-05T12:00:00Z".parse().unwrap(), &mut input.as_bytes())
+    summarize(&args, "2026-01-05T12:00:00Z".parse().unwrap(), &mut input.as_bytes())
 }
 
 #[track_caller]
 fn check(input: &str, commands: u64, saved: f64) {
-    let told = told(input, Output::Json);
-    assert_eq!((told.status, &told.faults), (0, &Vec::new()), "{input}");
-    let value: Value = serde_json::from_str(&told.text).unwrap();
+    let summary = summary(input, Output::Json);
+    assert_eq!((summary.status, &summary.faults), (0, &Vec::new()), "{input}");
+    let value: Value = serde_json::from_str(&summary.text).unwrap();
     assert_eq!((value["commands"].as_u64(), value["dollarsPerHour"]["saved"].as_f64()), (Some(commands), Some(saved)), "{input}");
 }
 
@@ -49,7 +49,7 @@ fn nothing_is_no_error() {
     check("", 0, 0.0);
     check("[]", 0, 0.0);
     check(r#"{"Items": [], "Count": 0}"#, 0, 0.0);
-    assert_eq!(told("", Output::Text).text, "No command was executed: nothing was saved.\n");
+    assert_eq!(summary("", Output::Text).text, "No command was executed: nothing was saved.\n");
 }
 
 #[test]
@@ -57,31 +57,31 @@ fn what_cannot_be_read_is_named_and_left_out() {
     let good = record("a", 2_000_000_000, 0);
     let mut negative = record("b", 0, 0);
     negative["detail"]["ledger"]["beforeNanos"] = json!(-5);
-    let some = told(&format!("{good} {negative} 7"), Output::Json);
+    let some = summary(&format!("{good} {negative} 7"), Output::Json);
     assert_eq!(some.status, 1);
     assert_eq!(some.faults.len(), 2, "{:?}", some.faults);
     assert!(some.faults[0].starts_with("standard input: value 2 is no ledger entry"), "{}", some.faults[0]);
-    let broken = told(&format!("{good}\n{{\"at\": "), Output::Text);
+    let broken = summary(&format!("{good}\n{{\"at\": "), Output::Text);
     assert_eq!(broken.status, 1);
     assert!(broken.faults[0].contains("value 2 is not JSON"), "{:?}", broken.faults);
-    assert_eq!((told("nonsense", Output::Text).status, told("nonsense", Output::Text).text.as_str()), (2, ""));
+    assert_eq!((summary("nonsense", Output::Text).status, summary("nonsense", Output::Text).text.as_str()), (2, ""));
     let args = SavingsArgs { files: vec!["/nowhere/ledger.json".into()], since: None, until: None, output: Output::Text };
-    assert_eq!(tell(&args, Timestamp::UNIX_EPOCH, &mut std::io::empty()).status, 2);
+    assert_eq!(summarize(&args, Timestamp::UNIX_EPOCH, &mut std::io::empty()).status, 2);
 }
 
 #[test]
 fn a_flood_of_faults_is_told_in_short() {
-    let told = told(&"7 ".repeat(1_000), Output::Text);
-    assert_eq!(told.faults.len(), 20);
-    assert_eq!(told.faults[19], "and 981 more faults");
+    let summary = summary(&"7 ".repeat(1_000), Output::Text);
+    assert_eq!(summary.faults.len(), 20);
+    assert_eq!(summary.faults[19], "and 981 more faults");
 }
 
 #[test]
 fn absurd_sums_are_printed_all_the_same() {
     let lines: String = (0..1_000).map(|n| format!("{}\n", record(&n.to_string(), u64::MAX, 0))).collect();
-    let told = told(&lines, Output::Text);
-    assert_eq!(told.status, 0);
-    assert!(told.text.starts_with("1000 commands removed 1000 nodes and moved 4000 pods.\n"), "{}", told.text);
+    let summary = summary(&lines, Output::Text);
+    assert_eq!(summary.status, 0);
+    assert!(summary.text.starts_with("1000 commands removed 1000 nodes and moved 4000 pods.\n"), "{}", summary.text);
 }
 
 #[test]
@@ -90,14 +90,14 @@ fn only_the_time_asked_for_counts_and_savings_run_up_until_its_end() {
         |since: &str| SavingsArgs { files: vec!["-".into()], since: Some(since.parse().unwrap()), until: None, output: Output::Json };
     let until: Timestamp = "2026-01-05T12:00:00Z".parse().unwrap();
     let input = record("a", 2_000_000_000, 500_000_000).to_string();
-    let counted = |since: &str| -> Value { serde_json::from_str(&tell(&args(since), until, &mut input.as_bytes()).text).unwrap() };
+    let counted = |since: &str| -> Value { serde_json::from_str(&summarize(&args(since), until, &mut input.as_bytes()).text).unwrap() };
     assert_eq!(counted("1h")["commands"], 0);
     assert_eq!(counted("3h")["commands"], 1);
     assert_eq!(counted("3h")["dollarsSaved"], 3.0, "two hours at 1.5 dollars");
 }
 
 /// A record of shadow mode at a minute of ten o'clock.
-fn imagined(minute: u32, entries: &[Value]) -> Value {
+fn shadow_records(minute: u32, entries: &[Value]) -> Value {
     let detail = json!({ "shadow": entries });
     json!({"at": format!("2026-01-05T10:{minute:02}:00Z"), "kind": "kept", "subject": "shadow", "message": "…", "detail": detail})
 }
@@ -105,19 +105,20 @@ fn imagined(minute: u32, entries: &[Value]) -> Value {
 #[test]
 fn what_shadow_mode_would_have_saved_counts_while_it_stood() {
     let (one, other) = (entry("", 3_000_000_000, 1_000_000_000), entry("", 500_000_000, 0));
-    let input = json!([imagined(0, std::slice::from_ref(&one)), imagined(30, &[one, other]), imagined(45, &[])]).to_string();
-    let value: Value = serde_json::from_str(&told(&input, Output::Json).text).unwrap();
+    let input =
+        json!([shadow_records(0, std::slice::from_ref(&one)), shadow_records(30, &[one, other]), shadow_records(45, &[])]).to_string();
+    let value: Value = serde_json::from_str(&summary(&input, Output::Json).text).unwrap();
     assert_eq!(value["commands"], 0, "nothing was done");
     assert_eq!(value["shadow"], json!({"commands": 2, "dollarsPerHour": 0.0, "dollarsSaved": 1.625, "byNodePool": {"default": 1.625}}));
-    let text = told(&input, Output::Text).text;
+    let text = summary(&input, Output::Text).text;
     assert!(text.contains("In shadow mode 2 commands were found: $0.0000 an hour would be saved now, $1.62"), "{text}");
 }
 
 #[test]
 fn what_shadow_mode_finds_now_saves_until_now() {
-    let input = imagined(0, &[entry("", 3_000_000_000, 1_000_000_000)]).to_string();
-    let value: Value = serde_json::from_str(&told(&input, Output::Json).text).unwrap();
+    let input = shadow_records(0, &[entry("", 3_000_000_000, 1_000_000_000)]).to_string();
+    let value: Value = serde_json::from_str(&summary(&input, Output::Json).text).unwrap();
     assert_eq!((&value["shadow"]["dollarsPerHour"], &value["shadow"]["dollarsSaved"]), (&json!(2.0), &json!(4.0)));
     let broken = json!({"at": "2026-01-05T10:00:00Z", "subject": "shadow", "detail": {"shadow": 7}}).to_string();
-    assert_eq!(told(&broken, Output::Json).status, 2);
+    assert_eq!(summary(&broken, Output::Json).status, 2);
 }

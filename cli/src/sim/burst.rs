@@ -22,22 +22,22 @@ pub struct BurstArgs {
 
 /// Sizes of pods, in thousandths of a core; each is a Deployment of its own.
 const SIZES: [u32; 10] = [100, 250, 250, 500, 500, 500, 1_000, 1_000, 2_000, 4_000];
-/// Longer than any run of planning takes to be gone on with.
+/// Longer than planning can take.
 const MINUTES_MAX: u32 = 10;
 
-/// What became of a burst.
+/// The outcome of a burst.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Burst {
     pub pods: usize,
-    /// Pods that some claim was made for.
+    /// Pods with a claim.
     pub planned: usize,
     pub claims: usize,
-    /// From the first pod to the last one planned, to the second.
+    /// Seconds from the first pod to the last planned one.
     pub virtual_seconds: u32,
     pub violations: Vec<String>,
 }
 
-/// The burst as a line, with what is wrong about it.
+/// The burst as a line, with its violations.
 ///
 /// # Errors
 /// The manifests are refused.
@@ -61,7 +61,7 @@ pub fn run(args: &BurstArgs) -> Result<(String, Vec<String>), SessionError> {
     Ok((line, wrong))
 }
 
-/// The most memory that this process has held, where the system tells.
+/// The peak memory of this process, if the system provides it.
 fn peak_megabytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -76,7 +76,7 @@ pub fn burst(pods: u32) -> Result<Burst, SessionError> {
     let mut session = Session::new(&Place::default());
     session
         .apply_text("pool.yaml", &manifests::pool("on-demand", &REQUIREMENTS, "{consolidationPolicy: WhenEmpty, consolidateAfter: 1h}"))?;
-    // The class is resolved first: what is measured is planning.
+    // The class is resolved first: only planning is measured.
     session.advance(SignedDuration::from_mins(1));
     let share = pods / u32::try_from(SIZES.len()).unwrap_or(1);
     for (app, size) in (0..).zip(SIZES) {
@@ -97,7 +97,7 @@ pub fn burst(pods: u32) -> Result<Burst, SessionError> {
     Ok(out)
 }
 
-/// Pods that there are, those of them that a claim was made for, and claims.
+/// The number of pods, of pods with a claim, and of claims.
 fn counts(world: &World) -> (usize, usize, usize) {
     let name = world.name();
     let claims: Vec<_> = world.store.claims(&name).map(|stored| &stored.value).filter(|claim| claim.is_live()).collect();

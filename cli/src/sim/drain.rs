@@ -1,4 +1,4 @@
-//! `whittle sim drain`: every node of a cluster is asked to go at once, while disruption budgets hold its pods.
+//! `whittle sim drain`: drains every node of a cluster at once, under disruption budgets.
 
 use super::manifests;
 use crate::local::session::{Place, Session, SessionError};
@@ -22,22 +22,22 @@ const PODS_PER_NODE: u32 = 9;
 /// How long machines may take to start, and pods to leave.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(2);
 
-/// How a drain went.
+/// The outcome of a drain.
 #[derive(Debug, Default)]
 pub struct Drain {
     pub nodes: usize,
     pub pods: usize,
     /// From the deletion of all NodeClaims to the end of the last one's machine.
     pub span: SignedDuration,
-    /// What was asked of the eviction API in all, and in the busiest second.
+    /// Requests to the eviction API in total, and in the busiest second.
     pub evicted: u32,
     pub refused: u32,
     pub busiest: u32,
-    /// Machines that did not go, and invariants that were broken, in words.
+    /// Machines that were not terminated, and violated invariants, as text.
     pub violations: Vec<String>,
 }
 
-/// The figures in one line, with what is wrong.
+/// The statistics in one line, with the violations.
 ///
 /// # Errors
 /// The manifests are refused.
@@ -56,7 +56,7 @@ pub fn run(args: &DrainArgs) -> Result<(String, Vec<String>), SessionError> {
     Ok((line, drain.violations))
 }
 
-/// Fills a cluster, then deletes all its NodeClaims in one moment.
+/// Fills a cluster, then deletes all its NodeClaims at once.
 ///
 /// # Errors
 /// The manifests are refused.
@@ -131,7 +131,7 @@ mod tests {
         let pods = u32::try_from(drain.pods).unwrap();
         assert!(drain.nodes >= 10 && drain.evicted >= pods, "{drain:?}");
         assert!(drain.refused > 0, "budgets held some of them for a while: {drain:?}");
-        // What a second lets, and what was left of the one before.
+        // The allowance of one second, and the rest of the second before.
         assert!(drain.busiest <= 200, "{drain:?}");
     }
 }

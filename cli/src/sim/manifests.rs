@@ -1,6 +1,6 @@
-//! Manifests of the worlds that the measuring commands build: one NodePool with its class, and Deployments.
+//! Manifests for the measuring commands: one NodePool with its class, and Deployments.
 
-/// A NodePool `default` that buys machines of the capacity type meeting `requirements` (flow style, one to a line), with its class.
+/// A NodePool `default` with a capacity type and `requirements` (flow style, one per line), and its class.
 /// `disruption` is the pool's, in flow style.
 pub(super) fn pool(capacity_type: &str, requirements: &[&str], disruption: &str) -> String {
     let requirements: String = requirements.iter().map(|one| format!("        - {one}\n")).collect();
@@ -29,7 +29,7 @@ spec:
     )
 }
 
-/// A Deployment `app-…` whose pods ask for so many thousandths of a core and mebibytes.
+/// A Deployment `app-…` whose pods request `cpu` millicores and `memory` mebibytes.
 pub(super) fn deployment(app: u32, replicas: u32, cpu: u32, memory: u32) -> String {
     format!(
         "apiVersion: apps/v1

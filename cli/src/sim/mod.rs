@@ -1,4 +1,4 @@
-//! `whittle sim`: break the functions at every point, or at random, and look whether anything is left behind.
+//! `whittle sim`: crashes the functions at every await point, or injects random faults, and checks the invariants.
 
 pub mod burst;
 pub mod day;
@@ -22,7 +22,7 @@ use std::time::Instant;
 use whittle_api::GoDuration;
 use whittle_sim::{Faults, TableLoss};
 
-/// So many of a thousand writes of claims come second to somebody else's, where an invocation is killed.
+/// How many of a thousand claim writes conflict with another writer, in plays where an invocation is killed.
 const BUSY_WRITERS: u32 = 30;
 
 /// `whittle sim`
@@ -81,7 +81,7 @@ pub struct StormArgs {
     pub span: Option<GoDuration>,
 }
 
-/// What many plays came to.
+/// The results of many plays.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub plays: u64,
@@ -89,21 +89,21 @@ pub struct Tally {
     pub faults: u64,
     pub busiest: u64,
     pub longest_chain: u64,
-    /// What was wrong, with what replays it.
+    /// Violations, with what replays them.
     pub violations: Vec<String>,
 }
 
-/// Runs `whittle sim`. Exit status 1: something was left behind; 2: the input is wrong.
+/// Runs `whittle sim`. Exit status 1: an invariant was violated; 2: the input is invalid.
 pub fn main(args: &SimArgs) -> ExitCode {
     name_panics();
     let done = match &args.command {
         SimCommand::Crash(args) => crash_files(args),
         SimCommand::Storm(args) => storm_files(args),
         SimCommand::Mutants(args) => mutants::run(args),
-        SimCommand::Burst(args) => told(burst::run(args)),
-        SimCommand::Day(args) => told(day::run(args)),
-        SimCommand::Drain(args) => told(drain::run(args)),
-        SimCommand::Verdicts(args) => told(verdicts::run(args)),
+        SimCommand::Burst(args) => printable(burst::run(args)),
+        SimCommand::Day(args) => printable(day::run(args)),
+        SimCommand::Drain(args) => printable(drain::run(args)),
+        SimCommand::Verdicts(args) => printable(verdicts::run(args)),
     };
     match done {
         Ok((line, tally)) => {
@@ -118,8 +118,8 @@ pub fn main(args: &SimArgs) -> ExitCode {
     }
 }
 
-/// Figures and what is wrong about them, as `main` shows them.
-fn told(done: Result<(String, Vec<String>), SessionError>) -> Result<(String, Tally), String> {
+/// Statistics and violations, as `main` prints them.
+fn printable(done: Result<(String, Vec<String>), SessionError>) -> Result<(String, Tally), String> {
     done.map(|(text, violations)| (text, Tally { violations, ..Tally::default() })).map_err(|error| error.to_string())
 }
 
@@ -146,7 +146,7 @@ fn storm_files(args: &StormArgs) -> Result<(String, Tally), String> {
     let seeds: Vec<u64> = (args.from..args.from.saturating_add(args.seeds)).collect();
     let span = args.span.as_ref().map(GoDuration::span);
     if args.story {
-        tell(&scenarios, &seeds, span).map_err(|error| error.to_string())?;
+        print_stories(&scenarios, &seeds, span).map_err(|error| error.to_string())?;
     }
     let all = storm_for(&scenarios, &seeds, span).map_err(|error| error.to_string())?;
     let days = all.virtual_seconds / 864;
@@ -163,15 +163,15 @@ fn storm_files(args: &StormArgs) -> Result<(String, Tally), String> {
     Ok((line, all))
 }
 
-/// How many await points a scenario has when nothing goes wrong.
+/// The number of await points of a scenario without faults.
 ///
 /// # Errors
-/// The scenario names something that cannot be done.
+/// The scenario has an impossible step.
 pub fn await_points(scenario: &Scenario) -> Result<u64, SessionError> {
     Ok(scenario::play(scenario, &Play::lenient(scenario.seed, crashing(None)))?.summary.await_points)
 }
 
-/// What goes wrong where one invocation is killed: others write the same claims now and then, too.
+/// The faults of a play in which one invocation is killed: concurrent writers as well.
 fn crashing(point: Option<u64>) -> Faults {
     Faults { crash_at_gate: point, busy_writers: BUSY_WRITERS, ..Faults::default() }
 }
@@ -179,7 +179,7 @@ fn crashing(point: Option<u64>) -> Faults {
 /// Plays a scenario once for each await point, and kills the invocation that reaches it.
 ///
 /// # Errors
-/// The scenario names something that cannot be done.
+/// The scenario has an impossible step.
 pub fn crash(scenario: &Scenario, points: &[u64]) -> Result<Tally, SessionError> {
     let plays: Vec<(&Scenario, Play, String)> = points
         .iter()
@@ -194,30 +194,30 @@ pub fn crash(scenario: &Scenario, points: &[u64]) -> Result<Tally, SessionError>
 /// Plays scenarios in turn under random faults, one seed each.
 ///
 /// # Errors
-/// A scenario names something that cannot be done.
+/// A scenario has an impossible step.
 pub fn storm(scenarios: &[Scenario], seeds: &[u64]) -> Result<Tally, SessionError> {
     storm_for(scenarios, seeds, None)
 }
 
-/// The same, where each goes on for so long after its last step.
+/// The same, where each continues for `span` after its last step.
 ///
 /// # Errors
-/// A scenario names something that cannot be done.
+/// A scenario has an impossible step.
 pub fn storm_for(scenarios: &[Scenario], seeds: &[u64], span: Option<SignedDuration>) -> Result<Tally, SessionError> {
     play_all(&storms(scenarios, seeds, span))
 }
 
-/// What is played for each seed, with its name.
+/// The play of each seed, with its name.
 fn storms<'s>(scenarios: &'s [Scenario], seeds: &[u64], span: Option<SignedDuration>) -> Vec<(&'s Scenario, Play, String)> {
     let storm = |seed: &u64| {
         let scenario = scenarios.get(usize::try_from(*seed).unwrap_or(0) % scenarios.len().max(1))?;
-        Some((scenario, Play { span, ..Play::lenient(*seed, weather(*seed)) }, format!("{} in storm {seed}", scenario.name)))
+        Some((scenario, Play { span, ..Play::lenient(*seed, random_faults(*seed)) }, format!("{} in storm {seed}", scenario.name)))
     };
     seeds.iter().filter_map(storm).collect()
 }
 
-/// Prints what happens in storms, line by line.
-fn tell(scenarios: &[Scenario], seeds: &[u64], span: Option<SignedDuration>) -> Result<(), SessionError> {
+/// Prints the timelines of storms.
+fn print_stories(scenarios: &[Scenario], seeds: &[u64], span: Option<SignedDuration>) -> Result<(), SessionError> {
     for (scenario, play, name) in storms(scenarios, seeds, span) {
         println!("{name}, {:?}", play.faults);
         let outcome = scenario::play(scenario, &play)?;
@@ -228,8 +228,8 @@ fn tell(scenarios: &[Scenario], seeds: &[u64], span: Option<SignedDuration>) -> 
 }
 
 /// The faults of a storm: each seed has its own mixture.
-fn weather(seed: u64) -> Faults {
-    // Each kind of fault is drawn for itself, and a third of them stay away: alone they show what a mixture hides.
+fn random_faults(seed: u64) -> Faults {
+    // Each kind of fault is drawn independently, and a third of them are off: alone they reveal what a mixture hides.
     let part = |kind: u64, most: u32| {
         let mixed = (seed ^ kind.wrapping_mul(0xbf58_476d_1ce4_e5b9)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let drawn = (mixed ^ (mixed >> 31)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 16;
@@ -277,7 +277,7 @@ fn weather(seed: u64) -> Faults {
     }
 }
 
-/// In one storm of three the table is lost at some moment, or restored to an earlier one.
+/// In one storm of three the table is lost at some time, or restored to an earlier state.
 fn table_loss(drawn: u64) -> Option<TableLoss> {
     let (kind, drawn) = (drawn % 6, i64::try_from(drawn / 6).unwrap_or(0));
     let after = SignedDuration::from_secs(60 + drawn % 420);
@@ -290,11 +290,11 @@ fn table_loss(drawn: u64) -> Option<TableLoss> {
 }
 
 thread_local! {
-    /// What this thread plays, for the last words of a panic.
+    /// What this thread plays, for the panic message.
     static PLAYED: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 
-/// A function that panics ends the whole program in a release build: what was played is said first.
+/// A panic of a function aborts the program in a release build: this prints first what was played.
 fn name_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

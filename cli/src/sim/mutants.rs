@@ -1,6 +1,6 @@
-//! `whittle sim mutants`: every protection is taken away once, and it is counted how many storms pass before somebody notices.
+//! `whittle sim mutants`: removes every safeguard once, and counts the storms until a checker notices.
 
-use super::{Tally, crashing, read, weather};
+use super::{Tally, crashing, random_faults, read};
 use crate::local::scenario::{self, Play, Scenario};
 use clap::Args;
 use std::path::PathBuf;
@@ -25,17 +25,17 @@ pub struct MutantsArgs {
     pub only: Vec<String>,
 }
 
-/// How a mutant was noticed.
+/// How a mutant was detected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Noticed {
-    /// In which storm, counted from one, and what was said.
+    /// The number of the storm, from one, and the violation.
     Storm(u64, String),
     /// Where an invocation was killed.
     Crash(u64, String),
     Never,
 }
 
-/// The table, with a violation for each mutant that nobody noticed.
+/// The table, with a violation for each undetected mutant.
 pub(super) fn run(args: &MutantsArgs) -> Result<(String, Tally), String> {
     let scenarios = read(&args.scenarios)?;
     let named = |mutant: &Mutant, part: &String| mutant.text().contains(part.as_str()) || format!("{mutant:?}").contains(part.as_str());
@@ -70,15 +70,15 @@ fn line(mutant: Mutant, noticed: &Noticed) -> String {
     format!("{:<90} {mutant:<34?} {when:<12} {what}", mutant.text().trim())
 }
 
-/// How many invocations of a function are killed in each scenario to see whether its mutant is noticed.
+/// How many invocations of a function are killed in each scenario to detect its mutant.
 const KILLED_MAX: usize = 40;
 
-/// Plays storms until one of them fails with the mutant and does not without it, then kills invocations of its function: what a
-/// protection is for may need an end at one moment that no storm hits.
+/// Plays storms until one fails with the mutant and not without it, then kills invocations of its function: some
+/// safeguards matter only for a crash at one point that no storm hits.
 fn notice(scenarios: &[Scenario], mutant: Mutant, from: u64, seeds: u64) -> Noticed {
     for seed in from..from.saturating_add(seeds) {
         let Some(scenario) = scenarios.get(usize::try_from(seed).unwrap_or(0) % scenarios.len().max(1)) else { continue };
-        let whole = Play::lenient(seed, weather(seed));
+        let whole = Play::lenient(seed, random_faults(seed));
         if let Some(what) = differs(scenario, mutant, &whole) {
             return Noticed::Storm(seed - from + 1, what);
         }
@@ -101,7 +101,7 @@ fn notice(scenarios: &[Scenario], mutant: Mutant, from: u64, seeds: u64) -> Noti
     Noticed::Never
 }
 
-/// What fails with the mutant and does not fail without.
+/// Failures with the mutant that do not occur without it.
 fn differs(scenario: &Scenario, mutant: Mutant, whole: &Play) -> Option<String> {
     let broken = scenario::play(scenario, &Play { mutant: Some(mutant), ..whole.clone() }).ok()?;
     let what = broken.failures.first()?.clone();

@@ -1,4 +1,4 @@
-//! Plays with faults: protections that are missing are noticed, and what a storm found stays mended.
+//! Plays with faults: missing safeguards are noticed, and failures found by storms stay fixed.
 
 use crate::local::scenario::{self, Play, Scenario};
 use jiff::SignedDuration;
@@ -15,10 +15,10 @@ fn play(name: &str, seed: u64, faults: &Faults, mutant: Option<Mutant>) -> scena
     scenario::play(&scenario(name), &play).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Seeds that are tried, because which faults a seed draws changes with everything that asks for one.
+/// How many seeds are tried, because the faults of a seed change with every added draw.
 const SEEDS: u64 = 80;
 
-/// The whole system keeps its promises under these faults; without the protection, the checkers say `text` for one of the
+/// The whole system keeps its invariants under these faults; without the safeguard, the checkers report `text` for one of the
 /// seeds from `seed` on.
 #[track_caller]
 fn check(mutant: Mutant, name: &str, seed: u64, faults: &Faults, text: &str) {
@@ -37,8 +37,8 @@ fn calm() -> Faults {
 
 #[test]
 fn a_lost_fencing_check_is_noticed() {
-    // No invocation outlives its lease; only a clock that is far ahead takes one from under it. Then two may hold a lease,
-    // and the check is all that is left.
+    // No invocation outlives its lease; only one with a fast clock can take it over early. Then two may hold a lease,
+    // and only the fencing check remains.
     let faults = Faults { slow_replies: 100, doubled_runs: 1000, clock_skew_ms: 20_000, ..calm() };
     let noticed = |seed, mutant| {
         let failures = play("scale_up", seed, &faults, mutant).failures;
@@ -60,7 +60,7 @@ fn an_ignored_revision_is_noticed() {
 
 #[test]
 fn a_stale_listing_of_claims_is_noticed() {
-    // Where the API server is newer than the listing, the NodeClaims that it shows are waited for.
+    // If the API server is newer than the listing, its NodeClaims are waited for.
     check(
         Mutant::ClaimsReadLate,
         "scale_up",
@@ -160,7 +160,7 @@ fn a_spot_notice_is_not_lost_to_others_who_write_its_claim() {
     }
 }
 
-/// Storm 206: an answer without Nodes was taken for a Node deleted by hand, and the machine ended under its pods.
+/// Storm 206: an answer without Nodes was taken for a Node deleted by a user, and the machine was terminated under its pods.
 #[test]
 fn a_node_missing_from_one_answer_does_not_end_its_machine() {
     for seed in 1..=4 {
@@ -178,29 +178,29 @@ fn ticks_and_what_sweeps_send_recover_everything_when_all_other_bells_are_lost()
     }
 }
 
-/// Storms 353 and 673: EC2 had no machine to replace with, twice, and the pods, which had stayed, counted as moved twice.
+/// Storms 353 and 673: EC2 had no capacity for a replacement, twice, and the pods, which had stayed, counted as moved twice.
 #[test]
 fn pods_whose_replacement_never_came_have_not_been_moved() {
     let all = super::storm(&[scenario("consolidation")], &[353, 673]).unwrap();
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
-/// Storm 71303: a claim whose answer was lost got, by the same call again, the machine that had ended under its neighbour. It
-/// waited a quarter of an hour for its node, and its own machine belonged to nobody.
+/// Storm 71303: a claim whose answer was lost got, by repeating the call, the terminated machine of another claim. It
+/// waited a quarter of an hour for its node, and its own machine was orphaned.
 #[test]
 fn a_call_that_is_repeated_gives_nobody_a_machine_that_has_ended() {
     let all = super::storm(&[scenario("static_pool")], &[71_303]).unwrap();
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
-/// Storm 83224: `refresh` failed at one tick after the other, and for twenty-five minutes nobody knew what could be bought.
+/// Storm 83224: `refresh` failed at every tick, and for twenty-five minutes there was no current catalog.
 #[test]
 fn a_class_that_refresh_failed_to_resolve_does_not_wait_for_its_next_tick() {
     let all = super::storm(&[scenario("empty_with_budget")], &[83_224]).unwrap();
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
-/// Storm 90232: for two minutes nobody knew the cluster's address, and doorbells of `launch` that came twice, or whose run died
+/// Storm 90232: for two minutes the cluster's address was unknown, and doorbells of `launch` that were duplicated, or whose run died
 /// after it rang, rang twice again, until no invocation was left for anything else.
 #[test]
 fn doorbells_that_ring_themselves_again_do_not_multiply() {
@@ -208,7 +208,7 @@ fn doorbells_that_ring_themselves_again_do_not_multiply() {
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
-/// Storm 91975: a claim that was deleted by hand, whose machine ran although nobody had its name yet, did not count against the
+/// Storm 91975: a claim that a user deleted, whose machine ran before its id was recorded, did not count against the
 /// limit of its static pool.
 #[test]
 fn a_claim_deleted_by_hand_while_its_launch_is_under_way_counts_against_the_limit_of_its_pool() {
@@ -216,23 +216,23 @@ fn a_claim_deleted_by_hand_while_its_launch_is_under_way_counts_against_the_limi
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
-/// Storm 90032: a pod took the room on a machine that had been bought for another of its kind, which got a machine of its own:
-/// that is as it must be, and no machine bought twice.
+/// Storm 90032: a pod took the place on a machine that had been launched for an identical one, which got a machine of its own:
+/// that is correct, and not a duplicate launch.
 #[test]
 fn a_pod_whose_machine_another_has_taken_is_planned_for_again() {
     let all = super::storm(&[scenario("reserved")], &[90_032]).unwrap();
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
-/// Crash point 1819 of `spot_held`: a machine that was bought for pods whose budget held them on a node that was going stood
-/// empty, ended as empty, and was bought again with the next tick, for ever.
+/// Crash point 1819 of `spot_held`: a machine launched for pods whose budget kept them on a terminating node stayed
+/// empty, was removed as empty, and launched again at the next tick, forever.
 #[test]
 fn a_machine_for_pods_that_a_budget_holds_is_not_bought_again_and_again() {
     let outcome = scenario::run(&scenario("../drain_held"), None).unwrap();
     assert_eq!(outcome.failures, Vec::<String>::new());
 }
 
-/// Every scenario with faults, with the table lost at each of these seconds, or put back by so many.
+/// Every scenario with faults, with the table lost at each of these seconds, or restored to an older copy.
 fn without_its_table(names: &[&str], moments: &[i64], ago: Option<i64>) {
     let seconds = SignedDuration::from_secs;
     for name in names {

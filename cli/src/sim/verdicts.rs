@@ -1,4 +1,4 @@
-//! `whittle sim verdicts`: a full cluster in which nothing can be saved, and how old the verdict on any of its nodes gets.
+//! `whittle sim verdicts`: a full cluster without savings, and the age of the oldest verdict on any node.
 
 use super::manifests;
 use crate::local::session::{Place, Session, SessionError};
@@ -24,28 +24,28 @@ pub struct VerdictsArgs {
     pub minutes: u32,
 }
 
-/// A verdict that is older says nothing about now.
+/// The maximum age of a verdict.
 pub(super) const SECONDS_MAX: i64 = 300;
-/// How long machines may take to start and pods to find their place.
+/// How long machines may take to start and pods to be scheduled.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(1);
-/// How often it is looked whether they have.
+/// How often this is checked.
 const SETTLED_EVERY: SignedDuration = SignedDuration::from_secs(5);
-/// Thousandths of a core of the pod that there is one of on each node of eight cores, so that no two nodes become one.
+/// Millicores of the large pod on each node of eight cores, so that no two nodes can be merged.
 const LARGE: u32 = 5_000;
-/// Of each of the others.
+/// Millicores of the other pods.
 const SMALL: u32 = 50;
 
-/// What was seen.
+/// The result.
 #[derive(Debug, Default)]
 pub struct Watched {
     pub nodes: usize,
     pub pods: usize,
-    /// Seconds since the oldest verdict was known to hold, at the worst moment.
+    /// The age of the oldest verdict at the worst time, in seconds.
     pub oldest: i64,
     pub violations: Vec<String>,
 }
 
-/// The figures in one line, with what is wrong.
+/// The statistics in one line, with the violations.
 ///
 /// # Errors
 /// The manifests are refused.
@@ -59,7 +59,7 @@ pub fn run(args: &VerdictsArgs) -> Result<(String, Vec<String>), SessionError> {
     Ok((line, wrong))
 }
 
-/// Fills a cluster and looks at its verdicts every ten seconds.
+/// Fills a cluster and checks its verdicts every ten seconds.
 ///
 /// # Errors
 /// The manifests are refused.
@@ -71,7 +71,7 @@ pub fn watch(args: &VerdictsArgs) -> Result<Watched, SessionError> {
     ];
     let disruption = "{consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 30s, budgets: [{nodes: 10%}]}";
     session.apply_text("pool.yaml", &manifests::pool("on-demand", &requirements, disruption))?;
-    // The large pods bring the nodes; the small ones then find room on them, all at once.
+    // The large pods create the nodes; the small ones are then scheduled on them, all at once.
     for (app, replicas, cpu) in [(0, args.nodes, LARGE), (1, args.nodes * args.pods.saturating_sub(1), SMALL)] {
         session.apply_text("app.yaml", &manifests::deployment(app, replicas, cpu, cpu))?;
         let limit = session.now().checked_add(PATIENCE).unwrap_or(Timestamp::MAX);
@@ -97,7 +97,7 @@ pub fn watch(args: &VerdictsArgs) -> Result<Watched, SessionError> {
     Ok(out)
 }
 
-/// How many seconds old the oldest verdict is, of nodes that have been there for a while; one without any is as old as the
+/// The age of the oldest verdict in seconds, of nodes that are not new; for a node without any, the age of the
 /// node.
 pub(super) fn oldest(world: &World) -> i64 {
     let now = world.now();

@@ -50,7 +50,7 @@ fn available() -> bool {
 /// Reads the instance types of a catalog file.
 ///
 /// # Errors
-/// A file that cannot be read or is no catalog.
+/// A file that is unreadable or not a catalog.
 pub fn read(path: &Path) -> Result<Vec<InstanceType>, ReadError> {
     let fail = |message: String| ReadError::Catalog { path: path.display().to_string(), message };
     let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
@@ -60,7 +60,7 @@ pub fn read(path: &Path) -> Result<Vec<InstanceType>, ReadError> {
 /// Reads the instance types of a catalog text.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The parse error.
 pub fn parse(text: &str) -> Result<Vec<InstanceType>, String> {
     let entries: Vec<TypeEntry> = serde_json::from_str(text).map_err(|e| e.to_string())?;
     let keys = keys_of(&entries);
@@ -74,7 +74,7 @@ pub fn for_all_pools(objects: &ClusterObjects, types: Vec<InstanceType>) -> BTre
     objects.node_pools.iter().map(|p| (p.metadata.name.clone(), Arc::clone(&types))).collect()
 }
 
-/// All keys that instance types define: the provider's, and those that the catalog uses anywhere.
+/// All keys that instance types define: the provider's, and any that the catalog uses.
 fn keys_of(entries: &[TypeEntry]) -> BTreeSet<String> {
     let mut keys: BTreeSet<String> =
         labels::WELL_KNOWN.iter().filter(|k| k.starts_with(labels::AWS_DOMAIN)).map(|k| (*k).to_owned()).collect();
@@ -123,7 +123,7 @@ fn instance_type(entry: TypeEntry, keys: &BTreeSet<String>) -> InstanceType {
             .map(|o| Offering {
                 requirements: o.requirements,
                 price: o.price.map_or(Price::ZERO, Price::from_dollars),
-                // What has no price is not launched: it might cost anything.
+                // An offering without a price is never launched: it might cost anything.
                 available: o.available && o.price.is_some_and(|price| price >= 0.0),
                 reservation_capacity: o.reservation_capacity,
             })

@@ -1,4 +1,4 @@
-//! Fills in what the API server or a controller would have filled in.
+//! Fills in what the API server or a controller would have set.
 
 use super::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ fn complete_pod(pod: &mut Pod) {
     for container in pod.spec.containers.iter_mut().chain(&mut pod.spec.init_containers) {
         complete_container(container, host_network);
     }
-    complete_whole(pod);
+    complete_pod_resources(pod);
     for constraint in &mut pod.spec.topology_spread_constraints {
         if constraint.when_unsatisfiable.is_empty() {
             constraint.when_unsatisfiable = "DoNotSchedule".to_owned();
@@ -58,7 +58,7 @@ fn complete_pod(pod: &mut Pod) {
         pod.status.phase = if bound { "Running" } else { "Pending" }.to_owned();
     }
     if bound && pod.status.start_time.is_none() {
-        // A kubelet takes a pod on as soon as it sees it.
+        // A kubelet accepts a pod as soon as it sees it.
         pod.status.start_time = pod.metadata.creation_timestamp;
     }
     if pod.status.conditions.is_empty() {
@@ -76,8 +76,8 @@ fn complete_pod(pod: &mut Pod) {
     }
 }
 
-/// A limit of the whole pod is its request where no container asks for the resource.
-fn complete_whole(pod: &mut Pod) {
+/// A pod-level limit is also the pod's request for resources that no container requests.
+fn complete_pod_resources(pod: &mut Pod) {
     let Some(whole) = &mut pod.spec.resources else { return };
     let containers = pod.spec.containers.iter().chain(&pod.spec.init_containers).filter_map(|c| c.resources.as_ref());
     let asked: BTreeSet<&String> = containers.flat_map(|r| r.requests.0.keys()).collect();

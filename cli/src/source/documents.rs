@@ -1,4 +1,4 @@
-//! From files to documents: what is an object, where it stands, and what is wrong with it on its own.
+//! Splits files into documents, and finds what is wrong with each of them on its own.
 
 use super::error::ReadError;
 use serde::de::DeserializeOwned;
@@ -12,40 +12,40 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ManifestError, Object};
 
-/// One object as it was written, and where.
+/// One object as it was written, with its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
     path: String,
     number: usize,
     pub(crate) value: Value,
-    /// Its text, where the old words for truth occur in it (`y`, `off`, …), and which of the objects in it this is: they are
-    /// taken for words first.
-    worded: Option<(Arc<Worded>, usize)>,
-    /// What an API server would find wrong with a NodePool.
+    /// If the text contains YAML 1.1 booleans (`y`, `off`, …): the text, and the index of this object in it. They are read as
+    /// strings first.
+    old_booleans: Option<(Arc<OldBooleans>, usize)>,
+    /// Validation errors that an API server would report for a NodePool.
     pub(crate) faults: Vec<String>,
-    /// What it is, if it is a pod that can be understood. There are many of them, so nothing else is kept.
+    /// The pod, if it is a readable one. Dumps hold many pods, so nothing else is kept of them.
     pub(crate) pod: Option<Box<Pod>>,
 }
 
-/// What files hold.
+/// The documents of all files.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct ParsedDocuments {
     pub(crate) documents: Vec<Document>,
-    /// Objects of old kinds.
+    /// Objects of API versions before v1.
     pub(crate) legacy: Vec<Object>,
     /// Objects that cannot be used, and why.
     pub(crate) refused: Vec<String>,
 }
 
-impl Found {
-    /// Adds the documents of a text. Whatever is wrong with one of them is noted, and the others are read.
+impl ParsedDocuments {
+    /// Adds the documents of a text. An error in one of them is recorded, and the others are read.
     pub(crate) fn add_text(&mut self, path: &str, text: &str) {
-        let chunks = cut(text);
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(chunks.len() / FOR_A_THREAD).max(1);
+        let chunks = split_documents(text);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(chunks.len() / DOCUMENTS_PER_THREAD).max(1);
         let parts = chunks.chunks(chunks.len().div_ceil(threads).max(1));
         std::thread::scope(|scope| {
             let read = |part| scope.spawn(move || Self::of_chunks(path, part));
-            // The first part is read here: a text of few documents needs no thread.
+            // The first part is read on this thread: a text with few documents needs no other.
             let mut parts = parts.into_iter();
             let first = parts.next();
             let others: Vec<_> = parts.map(read).collect();
@@ -69,29 +69,29 @@ impl Found {
     }
 
     fn add_chunk(&mut self, path: &str, chunk: &Chunk) {
-        let Chunk { number, begins, text: chunk } = chunk;
-        let (number, begins) = (*number, *begins);
-        // Dumps of whole clusters are large, and JSON is read faster.
+        let Chunk { number, lines_before, text: chunk } = chunk;
+        let (number, lines_before) = (*number, *lines_before);
+        // Dumps of whole clusters are large, and JSON parses faster.
         let json = if chunk.trim_start().starts_with('{') { serde_json::from_str(chunk).ok() } else { None };
-        let words = json.is_none() && has_old_booleans(chunk);
+        let has_old_booleans = json.is_none() && has_old_booleans(chunk);
         let value = match json.map_or_else(|| yaml(chunk, true), Ok) {
             Ok(value) => value,
-            Err(fault) => return self.refused.extend(no_yaml(path, number, begins, chunk, fault)),
+            Err(fault) => return self.refused.extend(yaml_errors(path, number, lines_before, chunk, fault)),
         };
         let mut values = Vec::new();
-        open(value, &mut values);
-        let alone = values.len() == 1;
-        let worded = words.then(|| Arc::new(Worded { text: chunk.to_owned(), otherwise: OnceLock::new() }));
+        flatten_list(value, &mut values);
+        let is_single = values.len() == 1;
+        let old_booleans = has_old_booleans.then(|| Arc::new(OldBooleans { text: chunk.to_owned(), values: OnceLock::new() }));
         for (at, mut value) in values.into_iter().enumerate() {
-            forget_nulls(&mut value);
-            let worded = worded.as_ref().map(|worded| (Arc::clone(worded), at));
-            let document = Document { path: path.to_owned(), number, value, worded, faults: Vec::new(), pod: None };
-            // At the same lines as in the file, where it is not one of a list.
-            self.add(document, alone.then_some((begins, chunk)));
+            remove_nulls(&mut value);
+            let old_booleans = old_booleans.as_ref().map(|old_booleans| (Arc::clone(old_booleans), at));
+            let document = Document { path: path.to_owned(), number, value, old_booleans, faults: Vec::new(), pod: None };
+            // Line numbers are those of the file, unless the object is an item of a list.
+            self.add(document, is_single.then_some((lines_before, chunk)));
         }
     }
 
-    /// Adds an object, with its text and how many lines of its file stand before it.
+    /// Adds an object, with its text and the number of lines before it in its file.
     fn add(&mut self, mut document: Document, text: Option<(usize, &str)>) {
         let (path, number) = (&document.path, document.number);
         if document.version().is_empty() || document.kind().is_empty() {
@@ -102,30 +102,30 @@ impl Found {
         if (document.version(), document.kind()) == (Pod::API_VERSION, Pod::KIND)
             && let Ok(pod) = document.parse()
         {
-            document = Document { value: Value::Null, worded: None, pod: Some(Box::new(pod)), ..document };
+            document = Document { value: Value::Null, old_booleans: None, pod: Some(Box::new(pod)), ..document };
             self.documents.push(document);
             return;
         }
         let node_pool = (document.version(), document.kind()) == (NodePool::API_VERSION, NodePool::KIND);
-        if !node_pool && !document.is_for_karpenters_reader() {
+        if !node_pool && !document.is_for_manifest_reader() {
             self.documents.push(document);
             return;
         }
-        let placed = text.is_some();
-        let text = text.map_or_else(|| document.value.to_string(), |(begins, text)| placed_at(begins, text));
+        let has_position = text.is_some();
+        let text = text.map_or_else(|| document.value.to_string(), |(lines_before, text)| at_original_lines(lines_before, text));
         let read = manifest::read(path, &text);
-        let said = read.as_ref().err().into_iter().flatten().map(|fault| {
+        let errors = read.as_ref().err().into_iter().flatten().map(|fault| {
             let mut fault = fault.clone();
             fault.document = number;
-            fault.mark = fault.mark.filter(|_| placed);
+            fault.mark = fault.mark.filter(|_| has_position);
             fault.to_string()
         });
         if node_pool {
-            document.faults = said.collect();
+            document.faults = errors.collect();
             self.documents.push(document);
             return;
         }
-        self.refused.extend(said);
+        self.refused.extend(errors);
         for object in read.into_iter().flatten().map(|located| located.value) {
             match object {
                 Object::Legacy(_) => self.legacy.push(object),
@@ -135,33 +135,33 @@ impl Found {
     }
 }
 
-/// Documents that are worth a thread of their own.
-const FOR_A_THREAD: usize = 500;
+/// With fewer documents than this another thread does not pay.
+const DOCUMENTS_PER_THREAD: usize = 500;
 
-/// The text of a document, and where it stands.
+/// The text of a document and its position.
 struct Chunk {
     number: usize,
-    /// How many lines of its file stand before it.
-    begins: usize,
+    /// The number of lines before it in its file.
+    lines_before: usize,
     text: String,
 }
 
-/// Cuts a text at its separators, so that limits against hostile YAML, and its faults, are each document's own.
-fn cut(text: &str) -> Vec<Chunk> {
-    let (mut out, mut chunk, mut number, mut begins) = (Vec::new(), String::new(), 0, 0);
+/// Splits a text at its separators, so that limits against hostile YAML, and errors, apply to each document separately.
+fn split_documents(text: &str) -> Vec<Chunk> {
+    let (mut out, mut chunk, mut number, mut lines_before) = (Vec::new(), String::new(), 0, 0);
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (at, line) in text.lines().chain(["---"]).enumerate() {
         if line == "---" || line.starts_with("--- ") {
-            let hollow = is_hollow(&chunk);
-            // A separator at the top only begins the first document.
-            if !hollow || number > 0 {
+            let blank = is_blank(&chunk);
+            // A separator at the top only starts the first document.
+            if !blank || number > 0 {
                 number += 1;
             }
-            if !hollow {
-                out.push(Chunk { number, begins, text: std::mem::take(&mut chunk) });
+            if !blank {
+                out.push(Chunk { number, lines_before, text: std::mem::take(&mut chunk) });
             }
             chunk.clear();
-            begins = at;
+            lines_before = at;
             chunk.push_str(line.strip_prefix("---").unwrap_or_default());
         } else if line != "..." {
             chunk.push_str(line);
@@ -171,19 +171,19 @@ fn cut(text: &str) -> Vec<Chunk> {
     out
 }
 
-/// Values per document: ten times what the dump of a large cluster has.
+/// Values per document: ten times as many as the dump of a large cluster has.
 const VALUES_MAX: usize = 20_000_000;
 
-/// Why a text is no YAML, and where.
-struct NoYaml {
+/// Why a text is not YAML, and where.
+struct YamlError {
     mark: Option<Mark>,
     message: String,
 }
 
-/// A document as JSON. With `words`, only `true` and `false` are truth values.
-fn yaml(text: &str, words: bool) -> Result<Value, NoYaml> {
+/// A document as JSON. With `strict`, only `true` and `false` are booleans.
+fn yaml(text: &str, strict: bool) -> Result<Value, YamlError> {
     let options = serde_saphyr::options! {
-        strict_booleans: words,
+        strict_booleans: strict,
         with_snippet: false,
         budget: serde_saphyr::budget! {
             max_nodes: VALUES_MAX,
@@ -194,20 +194,20 @@ fn yaml(text: &str, words: bool) -> Result<Value, NoYaml> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let place = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let mark = error.location().map(|at| Mark { line: place(at.line()), column: place(at.column()) });
-        NoYaml { mark, message: error.to_string() }
+        YamlError { mark, message: error.to_string() }
     })
 }
 
-/// The text of a document on the lines that it has in its file.
-fn placed_at(begins: usize, text: &str) -> String {
-    format!("{}{text}", "\n".repeat(begins))
+/// The text of a document, moved down to the lines that it has in its file.
+fn at_original_lines(lines_before: usize, text: &str) -> String {
+    format!("{}{text}", "\n".repeat(lines_before))
 }
 
-/// What to say of a chunk that is no YAML. The reader of manifests knows likely causes, and where they stand.
-fn no_yaml(path: &str, number: usize, begins: usize, chunk: &str, fault: NoYaml) -> Vec<String> {
-    let mut faults = manifest::read(path, &placed_at(begins, chunk)).err().unwrap_or_default();
+/// The errors of a chunk that is not YAML. The manifest reader knows likely causes and their positions.
+fn yaml_errors(path: &str, number: usize, lines_before: usize, chunk: &str, fault: YamlError) -> Vec<String> {
+    let mut faults = manifest::read(path, &at_original_lines(lines_before, chunk)).err().unwrap_or_default();
     if faults.is_empty() {
-        let mark = fault.mark.map(|mark| Mark { line: begins + mark.line, ..mark });
+        let mark = fault.mark.map(|mark| Mark { line: lines_before + mark.line, ..mark });
         let message = format!("this is no YAML: {}: correct this place, the document does not count until then", fault.message);
         faults.push(ManifestError { file: path.to_owned(), document: number, mark, object: None, field: FieldPath::root(), message });
     }
@@ -215,34 +215,34 @@ fn no_yaml(path: &str, number: usize, begins: usize, chunk: &str, fault: NoYaml)
     faults.iter().map(ToString::to_string).collect()
 }
 
-/// Whether nothing stands in a chunk but comments and directives.
-fn is_hollow(chunk: &str) -> bool {
+/// Whether a chunk holds nothing but comments and directives.
+fn is_blank(chunk: &str) -> bool {
     chunk.lines().map(str::trim_start).all(|line| line.trim_end().is_empty() || line.starts_with(['#', '%']))
 }
 
-/// A text in which the old words for truth occur.
+/// A text that contains booleans of YAML 1.1, such as `yes` and `off`.
 #[derive(Debug)]
-struct Worded {
+struct OldBooleans {
     text: String,
-    /// Its objects, with these words taken for truth values.
-    otherwise: OnceLock<Vec<Value>>,
+    /// Its objects, with these words read as booleans.
+    values: OnceLock<Vec<Value>>,
 }
 
-impl Worded {
-    fn otherwise(&self, at: usize) -> Option<&Value> {
+impl OldBooleans {
+    fn value(&self, index: usize) -> Option<&Value> {
         let read = || {
             let mut values = Vec::new();
             if let Ok(value) = yaml(&self.text, false) {
-                open(value, &mut values);
+                flatten_list(value, &mut values);
             }
             values
         };
-        self.otherwise.get_or_init(read).get(at)
+        self.values.get_or_init(read).get(index)
     }
 }
 
-/// The value, or the objects of a list such as `kubectl get -o yaml` prints; nothing for nothing.
-fn open(mut value: Value, out: &mut Vec<Value>) {
+/// Flattens lists such as `kubectl get -o yaml` prints; null gives nothing.
+fn flatten_list(mut value: Value, out: &mut Vec<Value>) {
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
     let (Some(element), Some(Value::Array(items))) =
         (kind.strip_suffix("List").map(str::to_owned), value.get_mut("items").map(Value::take))
@@ -258,29 +258,29 @@ fn open(mut value: Value, out: &mut Vec<Value>) {
             fields.entry("apiVersion").or_insert_with(|| version.clone());
             fields.entry("kind").or_insert_with(|| element.clone().into());
         }
-        open(item, out);
+        flatten_list(item, out);
     }
 }
 
-/// Takes out what is null: to an API server it is as if it had not been written.
-fn forget_nulls(value: &mut Value) {
+/// Removes nulls: an API server treats them as absent.
+fn remove_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|_, field| !field.is_null());
-            fields.values_mut().for_each(forget_nulls);
+            fields.values_mut().for_each(remove_nulls);
         }
-        Value::Array(elements) => elements.iter_mut().for_each(forget_nulls),
+        Value::Array(elements) => elements.iter_mut().for_each(remove_nulls),
         _ => {}
     }
 }
 
-/// Whether words stand in the text that older YAML takes for truth values.
+/// Whether the text contains words that YAML 1.1 reads as booleans.
 fn has_old_booleans(text: &str) -> bool {
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
-    words.into_iter().any(|word| word.len() <= 3 && ["y", "n", "yes", "no", "on", "off"].iter().any(|old| word.eq_ignore_ascii_case(old)))
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| word.len() <= 3 && ["y", "n", "yes", "no", "on", "off"].iter().any(|old| word.eq_ignore_ascii_case(old)))
 }
 
-/// Pools and classes of old kinds in today's form, as documents of their own.
+/// Pools and classes of API versions before v1, converted to v1 documents.
 pub(crate) fn converted(legacy: Vec<Object>) -> Result<Vec<Document>, ReadError> {
     let done = legacy::convert(legacy, &ConvertOptions::new(Purpose::OnRead));
     if !done.errors.is_empty() {
@@ -291,7 +291,8 @@ pub(crate) fn converted(legacy: Vec<Object>) -> Result<Vec<Document>, ReadError>
         Object::NodeClass(class) => value_of(&*class),
         _ => None,
     });
-    let document = |(value, number)| Document { path: "converted".to_owned(), number, value, worded: None, faults: Vec::new(), pod: None };
+    let document =
+        |(value, number)| Document { path: "converted".to_owned(), number, value, old_booleans: None, faults: Vec::new(), pod: None };
     Ok(objects.zip(1..).map(document).collect())
 }
 
@@ -315,20 +316,20 @@ impl Document {
         self.text("kind")
     }
 
-    /// As it was written, even if it is a number.
+    /// The name as it was written, even if it is a number.
     pub(crate) fn name(&self) -> String {
         let name = self.value.pointer("/metadata/name").filter(|name| !name.is_null());
         name.map(|name| name.as_str().map_or_else(|| name.to_string(), str::to_owned)).unwrap_or_default()
     }
 
-    /// Of Karpenter's, but none of the kinds that a plan reads itself: classes and all old kinds.
-    fn is_for_karpenters_reader(&self) -> bool {
+    /// A kind of Karpenter's that a plan does not read itself: classes, and everything before v1.
+    fn is_for_manifest_reader(&self) -> bool {
         let read_here = matches!((self.version(), self.kind()), ("karpenter.sh/v1", "NodePool" | "NodeClaim"));
         self.version().starts_with("karpenter.") && !read_here
     }
 
-    /// A NodePool of which only `spec.disruption` cannot be read, without it, and what is wrong with it.
-    pub(crate) fn without_broken_disruption(&self) -> Option<(Self, String)> {
+    /// A NodePool of which only `spec.disruption` is unreadable: the pool without it, and the error.
+    pub(crate) fn without_unreadable_disruption(&self) -> Option<(Self, String)> {
         if (self.version(), self.kind()) != (NodePool::API_VERSION, NodePool::KIND) {
             return None;
         }
@@ -345,43 +346,43 @@ impl Document {
         Some((Self { value, ..self.clone() }, why))
     }
 
-    /// The object in it. A word that stands where a truth value must, and that older YAML takes for one, is one.
+    /// The object. Where a boolean is required, a word that YAML 1.1 reads as one is accepted.
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
-        let mut meant: Option<Value> = None;
+        let mut corrected: Option<Value> = None;
         loop {
-            let error = match serde_path_to_error::deserialize(meant.as_ref().unwrap_or(&self.value)) {
+            let error = match serde_path_to_error::deserialize(corrected.as_ref().unwrap_or(&self.value)) {
                 Ok(object) => return Ok(object),
                 Err(error) => error,
             };
-            let mut next = meant.unwrap_or_else(|| self.value.clone());
-            if !self.means_truth(error.path(), &mut next) {
-                return Err(self.fault(&error));
+            let mut next = corrected.unwrap_or_else(|| self.value.clone());
+            if !self.replace_old_boolean(error.path(), &mut next) {
+                return Err(self.parse_error(&error));
             }
-            meant = Some(next);
+            corrected = Some(next);
         }
     }
 
-    /// Puts a truth value in the place of an old word for one; says whether there was such a word.
-    fn means_truth(&self, path: &serde_path_to_error::Path, value: &mut Value) -> bool {
-        let Some((text, at)) = &self.worded else { return false };
-        let (Some(mut truth), mut word) = (text.otherwise(*at), value) else { return false };
+    /// Replaces a YAML 1.1 boolean by a real one; returns whether there was one.
+    fn replace_old_boolean(&self, path: &serde_path_to_error::Path, value: &mut Value) -> bool {
+        let Some((old_booleans, index)) = &self.old_booleans else { return false };
+        let (Some(mut boolean), mut text) = (old_booleans.value(*index), value) else { return false };
         for segment in path {
             let step = match segment {
-                Segment::Seq { index } => truth.get(index).zip(word.get_mut(index)),
-                Segment::Map { key } => truth.get(key).zip(word.get_mut(key)),
+                Segment::Seq { index } => boolean.get(index).zip(text.get_mut(index)),
+                Segment::Map { key } => boolean.get(key).zip(text.get_mut(key)),
                 _ => None,
             };
             let Some(found) = step else { return false };
-            (truth, word) = found;
+            (boolean, text) = found;
         }
-        let is_one = word.is_string() && truth.is_boolean();
+        let is_one = text.is_string() && boolean.is_boolean();
         if is_one {
-            *word = truth.clone();
+            *text = boolean.clone();
         }
         is_one
     }
 
-    fn fault(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> ReadError {
+    fn parse_error(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> ReadError {
         let (field, inner) = (error.path().to_string(), error.inner().to_string());
         let remedy = if inner.contains("expected a string") {
             "; a name or value that is meant as text needs quotes"

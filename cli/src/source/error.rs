@@ -1,4 +1,4 @@
-//! What cannot be read, where, and what to do about it.
+//! Errors of unreadable input: where, why, and what to do about it.
 
 use super::files::FileError;
 use whittle_api::scheduler_config::SchedulerConfigError;
@@ -8,15 +8,15 @@ use whittle_api::scheduler_config::SchedulerConfigError;
 pub enum ReadError {
     #[error(transparent)]
     File(#[from] FileError),
-    /// All faults of a file, one line each.
+    /// All errors of a file, one line each.
     #[error("{}", .0.join("\n"))]
     Manifest(Vec<String>),
-    /// Objects that cannot be read, and without which no node may be given up.
+    /// Unreadable objects that might protect pods or nodes, so that nothing can be disrupted safely.
     #[error(
         "nothing is decided, because what cannot be read may protect pods and nodes; mend it or leave it out:\n{}",
         .0.join("\n")
     )]
-    Hidden(Vec<String>),
+    BlocksDisruption(Vec<String>),
     #[error("{path}, document {document}: {object}, {field}: {message}")]
     Object { path: String, document: usize, object: String, field: String, message: String },
     #[error("plan-settings: schedulerConfig: {0}")]

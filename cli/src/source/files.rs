@@ -1,10 +1,10 @@
-//! Texts of `-f` arguments: files, directories and standard input.
+//! Reads `-f` arguments: files, directories and standard input.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use whittle_api::manifest::{self, Located, Object};
 
-/// Why an argument has no text.
+/// Why an argument cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("{path}: cannot be read: {source}")]
@@ -13,18 +13,18 @@ pub enum FileError {
     Empty { path: String },
 }
 
-/// A text and the name that errors call it by.
+/// A text and its name in error messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     pub name: String,
     pub text: String,
 }
 
-/// Reads one `-f` argument: a file, a directory (its `*.yaml` and `*.yml`, by name; directories in it do not count), or `-` for
+/// Reads one `-f` argument: a file, a directory (its `*.yaml` and `*.yml`, by name, not recursively), or `-` for
 /// `stdin`.
 ///
 /// # Errors
-/// What cannot be read, and a directory without manifests.
+/// Unreadable files, and directories without manifests.
 pub fn read(path: &Path, stdin: &mut dyn Read) -> Result<Vec<File>, FileError> {
     if path == Path::new("-") {
         let name = "standard input".to_owned();
@@ -67,7 +67,7 @@ fn manifests_in(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
 /// Reads all objects of `-f` arguments, in their order.
 ///
 /// # Errors
-/// Every fault of every file, one line each; nothing is returned when there is any.
+/// Every error of every file, one line each; nothing is returned if there is any.
 pub fn objects(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<Located<Object>>, Vec<String>> {
     let (mut objects, mut errors) = (Vec::new(), Vec::new());
     for path in paths {

@@ -1,11 +1,11 @@
-//! From documents to the objects of a cluster.
+//! Turns documents into the objects of a cluster.
 
 use super::complete::complete;
-use super::documents::{self, Document, Found};
+use super::documents::{self, Document, ParsedDocuments};
 use super::error::ReadError;
 use super::files;
 use super::settings::{Settings, When, settings};
-use super::workloads::Makers;
+use super::workloads::WorkloadManifests;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use whittle_api::k8s::Kind;
@@ -18,28 +18,28 @@ use whittle_units::{SignedDuration, Timestamp};
 pub struct Manifests {
     pub objects: ClusterObjects,
     pub settings: Settings,
-    /// They matter where no catalog says what can be bought.
+    /// Used only without a catalog file.
     pub node_classes: Vec<Ec2NodeClass>,
-    /// What makes pods: Services, workloads and capacity buffers.
-    pub workloads: Makers,
+    /// Services, workloads and capacity buffers.
+    pub workloads: WorkloadManifests,
     /// Objects of kinds that have no effect.
     pub skipped: Vec<String>,
-    /// Objects that cannot be read, and why: it is as if they were not there.
+    /// Unreadable objects, with the reason. They are ignored.
     pub refused: Vec<String>,
-    /// Of these, those that may protect others, or tell where pods may be: who is to lose a node has to know them.
-    pub hidden: Vec<String>,
-    /// What the API server would find wrong with NodePools that can be read all the same.
-    pub doubts: Vec<String>,
-    /// NodePools whose `spec.disruption` cannot be read, and why; it is as if it were not there.
-    pub closed: BTreeMap<String, String>,
+    /// Those of them that may protect pods or nodes, or say where pods may run: without them nothing can be disrupted safely.
+    pub blocks_disruption: Vec<String>,
+    /// Validation errors that the API server would report for NodePools that are readable all the same.
+    pub warnings: Vec<String>,
+    /// NodePools with an unreadable `spec.disruption`, which is ignored, and the reason.
+    pub unreadable_disruption: BTreeMap<String, String>,
 }
 
 /// Reads files, directories and standard input.
 ///
 /// # Errors
-/// What cannot be read, with its place.
+/// Unreadable input, with its position.
 pub fn read(files: &[PathBuf], when: When) -> Result<Manifests, ReadError> {
-    let mut found = Found::default();
+    let mut found = ParsedDocuments::default();
     for path in files {
         for file in files::read(path, &mut std::io::stdin())? {
             found.add_text(&file.name, &file.text);
@@ -51,36 +51,36 @@ pub fn read(files: &[PathBuf], when: When) -> Result<Manifests, ReadError> {
 /// Reads manifests from a text.
 ///
 /// # Errors
-/// What cannot be read, with its place.
+/// Unreadable input, with its position.
 pub fn read_text(name: &str, text: &str) -> Result<Manifests, ReadError> {
-    let mut found = Found::default();
+    let mut found = ParsedDocuments::default();
     found.add_text(name, text);
-    assemble(found, When::ordinary())
+    assemble(found, When::golden_default())
 }
 
-fn assemble(found: Found, when: When) -> Result<Manifests, ReadError> {
-    let Found { mut documents, legacy, mut refused } = found;
+fn assemble(found: ParsedDocuments, when: When) -> Result<Manifests, ReadError> {
+    let ParsedDocuments { mut documents, legacy, mut refused } = found;
     if !legacy.is_empty() {
         documents.extend(documents::converted(legacy)?);
     }
     let settings = settings(&documents, when)?;
-    let (mut objects, mut workloads) = (ClusterObjects::default(), Makers::default());
-    let (mut skipped, mut doubts, mut closed) = (Vec::new(), Vec::new(), BTreeMap::new());
-    let mut hidden = refused.clone();
+    let (mut objects, mut workloads) = (ClusterObjects::default(), WorkloadManifests::default());
+    let (mut skipped, mut warnings, mut unreadable_disruption) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut blocks_disruption = refused.clone();
     let mut node_classes = Vec::new();
     let mut read = 0;
-    // Each goes as soon as it is understood: twice all of them would be too much.
+    // Each document is dropped as soon as it is parsed: holding all of them twice would take too much memory.
     for (position, mut document) in documents.into_iter().enumerate() {
-        let mut meta = Stamp { now: settings.now, position };
+        let mut meta = MetadataDefaults { now: settings.now, position };
         if let Some(mut pod) = document.pod.take() {
             meta.fill(&mut pod.metadata, true);
             objects.pods.push(*pod);
             read += 1;
             continue;
         }
-        let repaired = document.without_broken_disruption();
+        let repaired = document.without_unreadable_disruption();
         let document = repaired.as_ref().map_or(&document, |(repaired, why)| {
-            closed.insert(document.name(), why.clone());
+            unreadable_disruption.insert(document.name(), why.clone());
             repaired
         });
         let is_class = (document.version(), document.kind()) == (Ec2NodeClass::API_VERSION, Ec2NodeClass::KIND);
@@ -95,20 +95,21 @@ fn assemble(found: Found, when: When) -> Result<Manifests, ReadError> {
         match added {
             Ok(known) => {
                 read += 1;
-                doubts.extend_from_slice(&document.faults);
+                warnings.extend_from_slice(&document.faults);
                 if !known {
                     skipped.push(format!("{} {} {}", document.version(), document.kind(), document.name()));
                 }
             }
-            Err(fault) => {
-                // Faults say the same, and better.
-                let said = if document.faults.is_empty() { vec![fault.to_string()] } else { document.faults.clone() };
-                // Without it, its own nodes are no candidates.
-                let speaks_for_itself = document.version() == NodePool::API_VERSION && ["NodePool", "NodeClaim"].contains(&document.kind());
-                if !speaks_for_itself {
-                    hidden.extend_from_slice(&said);
+            Err(error) => {
+                // Validation errors are more precise than the parse error.
+                let errors = if document.faults.is_empty() { vec![error.to_string()] } else { document.faults.clone() };
+                // Only its own nodes are affected: without it they are no candidates.
+                let affects_only_itself =
+                    document.version() == NodePool::API_VERSION && ["NodePool", "NodeClaim"].contains(&document.kind());
+                if !affects_only_itself {
+                    blocks_disruption.extend_from_slice(&errors);
                 }
-                refused.extend(said);
+                refused.extend(errors);
             }
         }
     }
@@ -119,11 +120,16 @@ fn assemble(found: Found, when: When) -> Result<Manifests, ReadError> {
     complete(&mut objects, &settings);
     workloads.own(&mut objects.pods);
     objects.sort();
-    Ok(Manifests { objects, settings, node_classes, workloads, skipped, refused, hidden, doubts, closed })
+    Ok(Manifests { objects, settings, node_classes, workloads, skipped, refused, blocks_disruption, warnings, unreadable_disruption })
 }
 
-/// Adds one object; says whether its kind is known.
-fn add(objects: &mut ClusterObjects, workloads: &mut Makers, document: &Document, stamp: &mut Stamp) -> Result<bool, ReadError> {
+/// Adds one object; returns whether its kind is known.
+fn add(
+    objects: &mut ClusterObjects,
+    workloads: &mut WorkloadManifests,
+    document: &Document,
+    stamp: &mut MetadataDefaults,
+) -> Result<bool, ReadError> {
     macro_rules! push {
         ($list:ident, $namespaced:expr) => {{
             let mut object = document.parse()?;
@@ -132,7 +138,7 @@ fn add(objects: &mut ClusterObjects, workloads: &mut Makers, document: &Document
         }};
     }
     let (version, kind) = (document.version(), document.kind());
-    fn push_with<T: whittle_api::k8s::Kind>(_: &mut Vec<T>, object: &mut T, namespaced: bool, stamp: &mut Stamp) {
+    fn push_with<T: whittle_api::k8s::Kind>(_: &mut Vec<T>, object: &mut T, namespaced: bool, stamp: &mut MetadataDefaults) {
         stamp.fill(object.meta_mut(), namespaced);
     }
     match (version, kind) {
@@ -155,13 +161,13 @@ fn add(objects: &mut ClusterObjects, workloads: &mut Makers, document: &Document
     Ok(true)
 }
 
-/// Fills in metadata that the API server would have set.
-pub(super) struct Stamp {
+/// Metadata that the API server would have set.
+pub(super) struct MetadataDefaults {
     now: Timestamp,
     position: usize,
 }
 
-impl Stamp {
+impl MetadataDefaults {
     pub(super) fn fill(&self, meta: &mut ObjectMeta, namespaced: bool) {
         if namespaced && meta.namespace.is_empty() {
             meta.namespace = "default".to_owned();

@@ -1,7 +1,7 @@
-//! What `plan`, `consolidate` and `explain` decide from: manifests, what can be bought, and the time.
+//! The input of `plan`, `consolidate` and `explain`: manifests, instance types, and the time.
 //!
-//! Arguments become texts (`files`), texts documents (`documents`), documents the objects of a cluster (`manifests`, with
-//! `workloads`), to which `complete` adds what the API server would; `offers` and `catalog` say what can be bought.
+//! Arguments become texts (`files`), texts become documents (`documents`), and documents the objects of a cluster (`manifests`,
+//! `workloads`), to which `complete` adds what the API server would; `offers` and `catalog` give the instance types.
 
 pub mod files;
 
@@ -20,7 +20,7 @@ mod options;
 
 pub use error::ReadError;
 pub use manifests::{Manifests, read, read_text};
-pub(crate) use offers::Offered;
+pub(crate) use offers::InstanceTypesByPool;
 pub use offers::Offers;
 pub(crate) use options::options;
 pub use options::{Format, ObjectiveArg, PackingArg};
@@ -66,16 +66,16 @@ impl Source {
         Self { files: vec![manifests], offers, ..Self::default() }
     }
 
-    /// Reads all of it; says on standard error which objects have no effect on `command`.
+    /// Reads everything; prints on standard error which objects have no effect on `command`.
     ///
     /// # Errors
-    /// What cannot be read, with its place.
-    pub(crate) fn read(&self, command: &str) -> Result<(Manifests, Offered), ReadError> {
+    /// Unreadable input, with its position.
+    pub(crate) fn read(&self, command: &str) -> Result<(Manifests, InstanceTypesByPool), ReadError> {
         let from_catalog = self.offers.instance_types.is_some();
         let when = match self.now {
             Some(now) => When::At(now),
-            None if from_catalog => When::ordinary(),
-            None => When::Otherwise(Timestamp::now()),
+            None if from_catalog => When::golden_default(),
+            None => When::Default(Timestamp::now()),
         };
         let mut found = read(&self.files, when)?;
         if let Some(asked) = self.objective {
@@ -91,37 +91,37 @@ impl Source {
     }
 }
 
-/// Says what of the input has no effect, and why.
+/// Prints which parts of the input have no effect, and why.
 fn print_ignored(command: &str, read: &Manifests) {
     let (_, unresolved) = buffers(read);
     let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| eprintln!("whittle {command}: {what}{line}"));
     list("skipped ", &read.skipped);
     list("refused: ", &read.refused);
-    list("an API server would refuse: ", &read.doubts);
+    list("an API server would refuse: ", &read.warnings);
     list("", &unresolved);
-    list("has no effect: ", &odd_costs(read));
+    list("has no effect: ", &invalid_machine_costs(read));
 }
 
-/// NodePools that say something of their machines' cost that is no cost.
-fn odd_costs(read: &Manifests) -> Vec<String> {
+/// NodePools whose machine cost is invalid.
+fn invalid_machine_costs(read: &Manifests) -> Vec<String> {
     let odd = |pool: &NodePool| Some(format!("NodePool {}: {}", pool.metadata.name, schedule::machine_cost_fault(pool)?));
     read.objects.node_pools.iter().filter_map(odd).collect()
 }
 
-/// Capacity buffers and what became of them; none where their feature gate is off.
+/// Capacity buffers, and messages for those that cannot be resolved; none where the feature gate is off.
 fn buffers(read: &Manifests) -> (Vec<Buffer>, Vec<String>) {
     if read.settings.gate("CapacityBuffer", true) { read.workloads.resolved(read.settings.now) } else { Default::default() }
 }
 
-/// The same for a decision, with all their pods.
-pub(crate) fn pretend_pods(read: &Manifests) -> (Vec<Buffer>, Vec<Pod>) {
+/// Capacity buffers and all their virtual pods.
+pub(crate) fn buffers_with_pods(read: &Manifests) -> (Vec<Buffer>, Vec<Pod>) {
     let (buffers, _) = buffers(read);
     let pods = buffers.iter().flat_map(|buffer| buffer.pods.iter().cloned()).collect();
     (buffers, pods)
 }
 
-/// What can be bought, as NodeOverlays change it where their feature gate is on.
-pub(crate) fn overlaid(read: &Manifests, offered: Offered) -> Offered {
+/// The instance types with NodeOverlays applied, if their feature gate is on.
+pub(crate) fn with_overlays(read: &Manifests, offered: InstanceTypesByPool) -> InstanceTypesByPool {
     if !read.settings.gate("NodeOverlay", false) {
         return offered;
     }

@@ -1,4 +1,4 @@
-//! What may be bought: a catalog file, or the tables of a region seen by the node classes among the manifests.
+//! Instance types by NodePool: from a catalog file, or from a region's tables and the node classes among the manifests.
 
 use super::catalog;
 use super::error::ReadError;
@@ -30,21 +30,21 @@ pub struct Offers {
 }
 
 /// Instance types by NodePool.
-pub(crate) type Offered = BTreeMap<String, Arc<InstanceTypes>>;
+pub(crate) type InstanceTypesByPool = BTreeMap<String, Arc<InstanceTypes>>;
 
 impl Offers {
-    /// What each NodePool can buy.
+    /// The instance types of each NodePool.
     ///
     /// # Errors
     /// A catalog that cannot be read; no region named or found; a node class whose kubelet settings cannot be read.
-    pub(crate) fn read(&self, manifests: &Manifests) -> Result<Offered, ReadError> {
+    pub(crate) fn read(&self, manifests: &Manifests) -> Result<InstanceTypesByPool, ReadError> {
         if let Some(path) = &self.instance_types {
             return Ok(catalog::for_all_pools(&manifests.objects, catalog::read(path)?));
         }
         let region = self.region.clone().or_else(|| region_of(manifests)).ok_or(ReadError::NoOffers { known: offline::REGIONS })?;
         let tables = offline::catalog(&region).ok_or(ReadError::NoTables { region, known: offline::REGIONS })?;
         let mut by_class: BTreeMap<String, Arc<InstanceTypes>> = BTreeMap::new();
-        let mut offered = Offered::new();
+        let mut offered = InstanceTypesByPool::new();
         for pool in &manifests.objects.node_pools {
             let class = class_of(pool, &manifests.node_classes);
             let key = NodeClassRecord::name_of(&class);
@@ -59,24 +59,24 @@ impl Offers {
     }
 }
 
-/// The region that the nodes say they are in.
+/// The region in the nodes' labels.
 fn region_of(manifests: &Manifests) -> Option<String> {
     manifests.objects.nodes.iter().find_map(|node| node.metadata.labels.get(labels::REGION).cloned())
 }
 
-/// The class that a pool names. One that is not among the manifests is taken as an ordinary class of that name.
+/// The class that a pool refers to. One that is not among the manifests is assumed to have all defaults.
 fn class_of(pool: &NodePool, classes: &[Ec2NodeClass]) -> Ec2NodeClass {
     let name = &pool.spec.template.spec.node_class_ref.name;
     let named = || classes.iter().filter(|class| class.metadata.name == *name);
-    let meant = named().find(|class| class.is_converted_template() == pool.is_converted_provisioner()).or_else(|| named().next());
-    meant.cloned().unwrap_or_else(|| {
+    let corrected = named().find(|class| class.is_converted_template() == pool.is_converted_provisioner()).or_else(|| named().next());
+    corrected.cloned().unwrap_or_else(|| {
         let mut class = Ec2NodeClass::default();
         class.metadata.name.clone_from(name);
         class
     })
 }
 
-/// A class that shows no subnets has one in every zone.
+/// A class without subnets in its status is assumed to have one in every zone.
 fn types_of(class: &Ec2NodeClass, tables: &Catalog) -> Result<Vec<InstanceType>, ReadError> {
     let mut class = class.clone();
     if class.status.subnets.is_empty() {

@@ -97,7 +97,7 @@ fn the_time_is_what_the_caller_says_first() {
     std::fs::write(&file, text).unwrap();
     let at = |when| crate::source::read(std::slice::from_ref(&file), when).unwrap().settings.now.to_string();
     let then = "2026-05-01T00:00:00Z".parse().unwrap();
-    assert_eq!((at(When::At(then)), at(When::Otherwise(then))), ("2026-05-01T00:00:00Z".into(), "2026-03-01T00:00:00Z".into()));
+    assert_eq!((at(When::At(then)), at(When::Default(then))), ("2026-05-01T00:00:00Z".into(), "2026-03-01T00:00:00Z".into()));
     std::fs::remove_file(&file).unwrap();
 }
 

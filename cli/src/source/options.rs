@@ -23,7 +23,7 @@ pub enum PackingArg {
 }
 
 impl PackingArg {
-    /// The solver's word for it.
+    /// The solver's value.
     #[must_use]
     pub fn packing(self) -> Packing {
         match self {
@@ -54,7 +54,7 @@ impl ObjectiveArg {
     }
 }
 
-/// How pods are planned for, as `plan-settings` say.
+/// The solver's options, from `plan-settings`.
 pub(crate) fn options(read: &Manifests, packing: PackingArg) -> Options {
     Options {
         packing: packing.packing(),

@@ -18,7 +18,7 @@ pub struct Settings {
     pub min_values: MinValuesPolicy,
     /// Which plan is the best of those that place as many pods.
     pub objective: Objective,
-    /// What a machine costs besides its price and its volumes, per hour.
+    /// What a machine costs per hour in addition to its price and its volumes.
     pub machine_cost: Price,
     pub gates: BTreeMap<String, bool>,
     /// Spread constraints of pods that have none of their own.
@@ -33,29 +33,29 @@ impl Settings {
     }
 }
 
-/// When a decision is made.
+/// The time of a decision.
 #[derive(Clone, Copy, Debug)]
 pub enum When {
-    /// Then, whatever the manifests say.
+    /// This time, whatever the manifests say.
     At(Timestamp),
-    /// When `plan-settings` says, or then.
-    Otherwise(Timestamp),
+    /// The time in `plan-settings`, or else this one.
+    Default(Timestamp),
 }
 
-/// When a case without a time is decided.
-const ORDINARY_TIME: &str = "2026-01-01T00:00:00Z";
+/// The time of golden cases that set none.
+const DEFAULT_TIME: &str = "2026-01-01T00:00:00Z";
 
 impl When {
-    /// What golden cases mean.
+    /// The default of golden cases.
     #[must_use]
-    pub fn ordinary() -> Self {
-        Self::Otherwise(ORDINARY_TIME.parse().expect("a literal time"))
+    pub fn golden_default() -> Self {
+        Self::Default(DEFAULT_TIME.parse().expect("a literal time"))
     }
 }
 
-/// Reads the ConfigMap among the documents; without it all is as usual.
+/// Reads the ConfigMap among the documents; without it all settings have their defaults.
 pub(super) fn settings(documents: &[Document], when: When) -> Result<Settings, ReadError> {
-    let (When::At(now) | When::Otherwise(now)) = when;
+    let (When::At(now) | When::Default(now)) = when;
     let mut out = Settings {
         now,
         preferences: PreferencePolicy::Respect,
@@ -69,7 +69,7 @@ pub(super) fn settings(documents: &[Document], when: When) -> Result<Settings, R
     let Some(data) = found.and_then(|d| d.value.get("data")).and_then(Value::as_object) else { return Ok(out) };
     let text = |key: &str| data.get(key).map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
     let wrong = |key, value: String, remedy| ReadError::Setting { key, value, remedy };
-    if let Some(now) = text("now").filter(|_| matches!(when, When::Otherwise(_))) {
+    if let Some(now) = text("now").filter(|_| matches!(when, When::Default(_))) {
         out.now = now.parse().map_err(|_| wrong("now", now, "write a time such as 2026-01-01T00:00:00Z"))?;
     }
     if let Some(policy) = text("preferencePolicy") {

@@ -1,9 +1,9 @@
-//! What makes pods, as far as a plan sees it: Services and workloads tell which pods belong together (cluster-default
-//! spread, scheduling 22), and capacity buffers take the shape of their pods from workloads and templates.
+//! Services, workloads and capacity buffers: Services and workloads select the pods that spread together (cluster-default
+//! spread, scheduling 22), and capacity buffers take the spec of their pods from workloads and templates.
 
 use super::documents::Document;
 use super::error::ReadError;
-use super::manifests::Stamp;
+use super::manifests::MetadataDefaults;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Pod, PodSource, PodSourceKind, Service, StoredPodTemplate, Workloads};
@@ -14,17 +14,17 @@ use whittle_units::Timestamp;
 
 /// Services, workloads and buffers of some manifests.
 #[derive(Clone, Debug, Default)]
-pub struct Makers {
+pub struct WorkloadManifests {
     /// For cluster-default spread.
     pub selectors: Workloads,
     buffers: Vec<CapacityBuffer>,
     /// By kind, namespace and name.
     sources: BTreeMap<(PodSourceKind, String, String), PodSource>,
-    /// By kind, namespace and name: the uid of what may own pods.
+    /// The uids of possible pod owners, by kind, namespace and name.
     uids: BTreeMap<(String, String, String), String>,
 }
 
-/// A ReplicationController, whose selector is plain pairs.
+/// A ReplicationController, whose selector is a plain map.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Controller {
@@ -47,9 +47,9 @@ struct Workload {
     spec: whittle_api::k8s::DeploymentSpec,
 }
 
-impl Makers {
-    /// Adds one object; says whether its kind is known.
-    pub(super) fn add(&mut self, document: &Document, stamp: &mut Stamp) -> Result<bool, ReadError> {
+impl WorkloadManifests {
+    /// Adds one object; returns whether its kind is known.
+    pub(super) fn add(&mut self, document: &Document, stamp: &mut MetadataDefaults) -> Result<bool, ReadError> {
         match (document.version(), document.kind()) {
             ("v1", "Service") => {
                 let mut service: Service = document.parse()?;
@@ -103,7 +103,7 @@ impl Makers {
         self.sources.insert((kind, metadata.namespace.clone(), metadata.name.clone()), source);
     }
 
-    /// Gives owner references without a uid that of the owner they name.
+    /// Fills in the uid of owner references that lack it.
     pub(super) fn own(&self, pods: &mut [Pod]) {
         for pod in pods {
             let namespace = &pod.metadata.namespace;
@@ -115,8 +115,8 @@ impl Makers {
         }
     }
 
-    /// Buffers with the pods that stand for the room that they keep, as the functions resolve them, and what became of those
-    /// that stand for none.
+    /// Buffers with their virtual pods, resolved as the functions do it, and messages for those
+    /// that have none.
     #[must_use]
     pub fn resolved(&self, now: Timestamp) -> (Vec<Buffer>, Vec<String>) {
         let (mut resolved, mut unresolved) = (Vec::new(), Vec::new());

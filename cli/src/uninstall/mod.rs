@@ -56,7 +56,7 @@ fn invocation(args: &Args) -> Vec<String> {
     all
 }
 
-/// A word as a shell reads it.
+/// A shell-quoted word.
 fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=".contains(letter);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
@@ -90,12 +90,12 @@ pub fn run(args: &Args, aws: &OsString, out: &mut dyn Write, err: &mut dyn Write
     answered(args, &answer.stdout, out, err)
 }
 
-/// Tells what the function answered.
+/// Prints the answer of the function.
 fn answered(args: &Args, stdout: &[u8], out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
-    // A function that did its work, or looked at what there is to do, says what is left, be it nothing.
-    let Some(lines) = told(stdout).filter(|lines| !lines.is_empty()) else {
-        let said = String::from_utf8_lossy(stdout);
-        writeln!(err, "error: the function failed, and nothing may have been begun: run this again. It said: {}", said.trim())?;
+    // A function that did its work, or a dry run, always reports what is left.
+    let Some(lines) = parse_answer(stdout).filter(|lines| !lines.is_empty()) else {
+        let output = String::from_utf8_lossy(stdout);
+        writeln!(err, "error: the function failed, and nothing may have been begun: run this again. It said: {}", output.trim())?;
         return Ok(ExitCode::from(1));
     };
     for line in &lines {
@@ -109,12 +109,12 @@ fn answered(args: &Args, stdout: &[u8], out: &mut dyn Write, err: &mut dyn Write
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the function told: its answer is the first JSON value, what the `aws` command says of the call comes after it.
-fn told(stdout: &[u8]) -> Option<Vec<String>> {
+/// The lines of the answer: it is the first JSON value, and the metadata of the `aws` command follow.
+fn parse_answer(stdout: &[u8]) -> Option<Vec<String>> {
     #[derive(serde::Deserialize)]
-    struct Told {
+    struct Answer {
         told: Vec<String>,
     }
     let first = serde_json::Deserializer::from_slice(stdout).into_iter::<serde_json::Value>().next()?.ok()?;
-    serde_json::from_value::<Told>(first).ok().map(|answer| answer.told)
+    serde_json::from_value::<Answer>(first).ok().map(|answer| answer.told)
 }

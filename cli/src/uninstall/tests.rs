@@ -48,9 +48,9 @@ fn a_missing_aws_command_is_named_with_what_to_run_instead() {
 #[test]
 fn the_functions_answer_is_told_line_by_line_and_an_error_is_none() {
     let answer = br#"{"told":["would drain a","would drain b"]}{"StatusCode": 200}"#;
-    assert_eq!(told(answer).unwrap(), ["would drain a", "would drain b"]);
-    assert_eq!(told(br#"{"errorMessage":"no"}"#), None);
-    assert_eq!(told(b""), None);
+    assert_eq!(parse_answer(answer).unwrap(), ["would drain a", "would drain b"]);
+    assert_eq!(parse_answer(br#"{"errorMessage":"no"}"#), None);
+    assert_eq!(parse_answer(b""), None);
 }
 
 #[test]

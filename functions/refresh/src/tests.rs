@@ -283,7 +283,7 @@ fn start_machine(simulation: &Simulation) -> InstanceId {
         tags: [].into(),
     };
     let launch_template = LaunchTemplate { instance_profile: profile, ..LaunchTemplate::default() };
-    let machine = Machine { instance, launch_template, price: Price::ZERO, mute: false, ended_at: None };
+    let machine = Machine { instance, launch_template, price: Price::ZERO, never_joins: false, ended_at: None };
     simulation.world().region.machines.insert(id.clone(), machine);
     id
 }

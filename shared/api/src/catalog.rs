@@ -1,4 +1,4 @@
-//! Instance types and offerings as decisions see them: what a NodePool can buy.
+//! Instance types and offerings of a NodePool, as decisions use them.
 //!
 //! The shape is that of the catalog files of `whittle plan`. The AWS side makes it from EC2's facts, node class by node class.
 
@@ -43,7 +43,7 @@ impl InstanceType {
     pub fn holds_its_overhead(&self) -> bool {
         self.capacity.iter().all(|(name, amount)| self.overhead.get(name) <= amount)
     }
-    /// What pods (daemons included) can use: capacity less overhead, never below zero; huge pages are taken from memory.
+    /// Allocatable (including daemons' share): capacity minus overhead, never below zero; huge pages are subtracted from memory.
     pub fn allocatable(&self) -> Resources {
         let mut left = self.capacity.clone();
         for (name, amount) in self.overhead.iter() {

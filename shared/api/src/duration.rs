@@ -12,7 +12,7 @@ pub struct GoDuration {
     text: String,
 }
 
-/// Text that is no duration.
+/// A text that is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a duration: write numbers with units such as 30s, 15m or 1h30m")]
 pub struct ParseDurationError(pub String);

@@ -1,4 +1,4 @@
-//! Fields of objects and what is wrong with them.
+//! Field paths and field errors.
 
 use std::fmt;
 
@@ -59,7 +59,7 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// One fault of an object.
+/// One error of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct FieldError {
@@ -69,7 +69,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// A fault of a field.
+    /// An error of a field.
     pub fn new(path: FieldPath, message: impl Into<String>) -> Self {
         Self { path, message: message.into() }
     }

@@ -1,4 +1,4 @@
-//! What all objects share.
+//! Metadata that all objects share.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What plans are measured by, as deployments, commands and NodePools say it.
+//! Objectives of plans, as configured by deployments, commands and NodePools.
 
 use std::str::FromStr;
 use whittle_units::Price;
@@ -15,7 +15,7 @@ pub enum Objective {
     Fewest,
 }
 
-/// A word that is no objective.
+/// A value that is not an objective.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no objective: use cheapest, balanced or fewest")]
 pub struct ObjectiveError(pub String);
@@ -38,7 +38,7 @@ pub const MACHINE_COST: Price = Price::from_nanos(50_000_000);
 /// The highest cost that a machine may be given, in dollars per hour.
 const MACHINE_COST_MAX: f64 = 100.0;
 
-/// Text that is no cost of a machine.
+/// A text that is not a machine cost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no cost of a machine: write dollars per hour from 0 to 100, such as 0.05")]
 pub struct MachineCostError(pub String);

@@ -1,4 +1,4 @@
-//! All objects of a cluster that one decision looks at.
+//! All objects of a cluster that a decision uses.
 
 use crate::ObjectMeta;
 use crate::k8s::{
@@ -10,13 +10,13 @@ use crate::unreadable::Unreadable;
 use serde::{Deserialize, Serialize};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// What a snapshot of a cluster holds. Lists are in no particular order; decisions sort what they need.
+/// A snapshot of a cluster. Lists are unordered; decisions sort what they need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterObjects {
     pub node_pools: Vec<NodePool>,
     pub node_classes: Vec<Ec2NodeClass>,
-    /// Mirrors. The truth about claims is in the claim store.
+    /// Mirrors. The claim store is authoritative.
     pub node_claims: Vec<NodeClaim>,
     pub node_overlays: Vec<NodeOverlay>,
     pub capacity_buffers: Vec<CapacityBuffer>,
@@ -32,13 +32,13 @@ pub struct ClusterObjects {
     pub csi_nodes: Vec<CsiNode>,
     pub volume_attachments: Vec<VolumeAttachment>,
     pub config_maps: Vec<ConfigMap>,
-    /// What is there and cannot be read, of every kind.
+    /// Unreadable objects of all kinds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
     /// Kinds that were asked for and that the API server does not serve: that none of their objects is listed says nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent_kinds: Vec<String>,
-    /// What tells of a Karpenter in the cluster.
+    /// Signs of a Karpenter installation in the cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub karpenter: Vec<KarpenterSign>,
 }
@@ -60,12 +60,12 @@ const LEASE_FRESH: SignedDuration = SignedDuration::from_mins(2);
 impl ClusterObjects {
     /// What cannot be read of a kind.
     pub fn unreadable_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Unreadable> {
-        self.unreadable.iter().filter(move |odd| odd.kind == kind)
+        self.unreadable.iter().filter(move |object| object.kind == kind)
     }
 
     /// Whether an object of this kind and name is there and cannot be read. One without a name may be any.
     pub fn is_unreadable(&self, kind: &str, name: &str) -> bool {
-        self.unreadable_of(kind).any(|odd| odd.metadata.name == name || odd.metadata.name.is_empty())
+        self.unreadable_of(kind).any(|object| object.metadata.name == name || object.metadata.name.is_empty())
     }
 
     /// Whether the API server does not serve a kind at all.
@@ -75,7 +75,7 @@ impl ClusterObjects {
 
     /// Pods that cannot be read, as far as draining them goes.
     pub fn unreadable_pods(&self) -> impl Iterator<Item = &Pod> {
-        self.unreadable.iter().filter_map(|odd| odd.pod.as_deref())
+        self.unreadable.iter().filter_map(|object| object.pod.as_deref())
     }
 
     /// The object that shows that Karpenter runs in the cluster, if it does.
@@ -113,7 +113,7 @@ impl ClusterObjects {
         by_key(&mut self.csi_nodes);
         by_key(&mut self.volume_attachments);
         by_key(&mut self.config_maps);
-        let key = |odd: &Unreadable| (odd.kind.clone(), odd.metadata.namespace.clone(), odd.metadata.name.clone());
+        let key = |object: &Unreadable| (object.kind.clone(), object.metadata.namespace.clone(), object.metadata.name.clone());
         self.unreadable.sort_by_cached_key(key);
         self.absent_kinds.sort_unstable();
     }

@@ -1,4 +1,4 @@
-//! Objects that are there and that our types cannot read: what plain metadata says of them.
+//! Existing objects that our types cannot read, with their plain metadata.
 
 use crate::k8s::{Kind, Node, Pod, PodSpec, PodStatus};
 use crate::karpenter::NodeClaim;
@@ -9,8 +9,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// An object that is there although it cannot be read. Decisions leave alone what it stands for: nothing ends because of it,
-/// and nothing is bought twice.
+/// An existing object that cannot be read. Decisions do not touch its machine or pods: nothing is terminated because of it,
+/// and nothing is launched twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Unreadable {
@@ -31,7 +31,7 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    /// Reads an object, or keeps what tells what it stands for.
+    /// Reads an object, or keeps its identifying fields.
     ///
     /// # Errors
     /// Our types cannot read it.
@@ -42,7 +42,7 @@ impl Unreadable {
         })
     }
 
-    /// What can be told of `object`, which is to be of a kind.
+    /// The identifying fields of an unreadable `object` of a kind.
     pub fn of<K: Kind>(object: &Value, field: impl Into<String>, problem: impl Into<String>) -> Self {
         let (api_version, kind) = (K::API_VERSION.to_owned(), K::KIND.to_owned());
         let metadata = metadata(&object["metadata"]);

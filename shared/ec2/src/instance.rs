@@ -14,7 +14,7 @@ pub enum InstanceState {
     Terminated,
 }
 
-/// A machine that carries our tags.
+/// A machine with our tags.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
     pub id: InstanceId,
@@ -27,7 +27,7 @@ pub struct Instance {
     /// Ids, in their order.
     #[serde(default)]
     pub security_groups: Vec<String>,
-    /// The reservation that it runs in, whatever its capacity type counts as.
+    /// Its capacity reservation, whatever its capacity type.
     #[serde(default)]
     pub reservation: Option<String>,
     pub private_dns_name: String,
@@ -36,11 +36,11 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// The provider id that the machine's Node carries.
+    /// The provider id of the machine's Node.
     pub fn provider_id(&self) -> ProviderId {
         ProviderId::of_instance(&self.zone, &self.id)
     }
-    /// Still there and meant to stay: pending or running, or stopped by somebody.
+    /// Whether it is not terminated or terminating: pending, running, or stopped.
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, InstanceState::ShuttingDown | InstanceState::Terminated)
     }

@@ -1,7 +1,7 @@
-//! Pure knowledge of EC2: instance types, offerings, fleet requests, user data, error classes.
+//! The domain model of EC2: instance types, offerings, fleet requests, user data, error classes.
 //!
-//! No SDK type and no I/O: the AWS adapter and the simulator both speak these types, so that one set of rules decides
-//! for both.
+//! No SDK type and no I/O: the AWS adapter and the simulator both use these types, so that the same rules apply
+//! to both.
 
 pub mod errors;
 pub mod facts;

@@ -1,5 +1,5 @@
-//! What a node class resolves to: subnets, security groups, images and capacity reservations as EC2 describes them, and the
-//! cluster they serve.
+//! The resources of a node class: subnets, security groups, images and capacity reservations as EC2 describes them, and the
+//! cluster they belong to.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub struct Image {
     pub architecture: String,
     pub created_at: Timestamp,
     pub deprecated: bool,
-    /// Which machines it was made for; images that no alias led to fit all of their architecture.
+    /// The machines it was made for; images without an alias fit all machines of their architecture.
     #[serde(default)]
     pub variant: ImageVariant,
     pub tags: BTreeMap<String, String>,
@@ -54,7 +54,7 @@ pub enum ImageVariant {
     Accelerated,
 }
 
-/// Capacity that somebody pays for whether it is used or not. The words are EC2's own.
+/// A capacity reservation, with EC2's own field names and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityReservation {
     pub id: String,
@@ -66,7 +66,7 @@ pub struct CapacityReservation {
     pub match_criteria: String,
     /// `default` or `capacity-block`; empty means `default`.
     pub kind: String,
-    /// EC2 may take its machines back after a warning.
+    /// EC2 may interrupt its machines after a warning.
     pub interruptible: bool,
     /// `active`, or one of the states in which nothing can be started.
     pub state: String,
@@ -76,7 +76,7 @@ pub struct CapacityReservation {
     pub tags: BTreeMap<String, String>,
 }
 
-/// An EKS cluster, as far as nodes must know it.
+/// The facts of an EKS cluster that nodes need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterInfo {
     pub name: ClusterName,
@@ -94,7 +94,7 @@ pub struct ClusterInfo {
 
 impl ClusterInfo {
     /// Address of the cluster's DNS service: EKS gives it the tenth address of the service range. `None` while the range is
-    /// unknown or unreadable; a class whose cluster does it otherwise says so in `spec.kubelet.clusterDNS`.
+    /// unknown or unreadable; a class of a cluster with another address sets `spec.kubelet.clusterDNS`.
     pub fn dns_address(&self) -> Option<String> {
         let (network, _) = self.service_cidr.split_once('/')?;
         Some(match network.parse::<IpAddr>().ok()? {

@@ -1,4 +1,4 @@
-//! Whether what EC2 sells meets what a claim requires.
+//! Matching of instance types and offerings with a claim's requirements.
 //!
 //! One side here is always concrete: a type or an offering has a set of values per key, or the key does not exist. The
 //! full algebra of two open sides belongs to the solver.
@@ -12,7 +12,7 @@ use whittle_api::labels::normalized;
 pub struct Wanted<'a>(BTreeMap<&'a str, Vec<&'a Requirement>>);
 
 impl<'a> Wanted<'a> {
-    /// Groups requirements; old keys count as what they stand for today.
+    /// Groups requirements; deprecated keys are normalized.
     pub fn new(requirements: &'a [Requirement]) -> Self {
         let mut by_key: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
         for requirement in requirements {
@@ -20,12 +20,12 @@ impl<'a> Wanted<'a> {
         }
         Self(by_key)
     }
-    /// Whether a value of a key is allowed; what is not named is.
+    /// Whether a value of a key is allowed; unconstrained keys allow all.
     pub fn allows(&self, key: &str, value: &str) -> bool {
         self.0.get(key).is_none_or(|all| all.iter().all(|requirement| accepts(requirement, Some(value))))
     }
-    /// Whether every key that both sides name has a common value. Keys that only one side names are no obstacle: what EC2
-    /// sells has no opinion on the user's own labels.
+    /// Whether every key on both sides has a common value. Keys on one side only do not matter: EC2
+    /// does not define the user's own labels.
     pub fn meets(&self, sold: &[Requirement]) -> bool {
         sold.iter().all(|requirement| {
             let Some(wanted) = self.0.get(requirement.key.as_str()) else { return true };
@@ -36,7 +36,7 @@ impl<'a> Wanted<'a> {
             }
         })
     }
-    /// Values that `In` requirements of a key name and nothing else forbids, in order.
+    /// Values of a key's `In` requirements that no other requirement forbids, in order.
     pub fn listed(&self, key: &str) -> Vec<&'a str> {
         let all = self.0.get(key).map(Vec::as_slice).unwrap_or_default();
         let named = all.iter().filter(|requirement| requirement.operator == Operator::In).flat_map(|requirement| &requirement.values);
@@ -45,13 +45,13 @@ impl<'a> Wanted<'a> {
         values.dedup();
         values
     }
-    /// Keys with a least number of values.
+    /// Keys with `minValues`.
     pub fn min_values(&self) -> impl Iterator<Item = (&'a str, u32)> {
         self.0.iter().filter_map(|(key, all)| Some((*key, all.iter().filter_map(|requirement| requirement.min_values).max()?)))
     }
 }
 
-/// Whether one requirement takes a value, or takes that the label does not exist.
+/// Whether one requirement accepts a value, or the absence of the label.
 fn accepts(requirement: &Requirement, value: Option<&str>) -> bool {
     let Some(value) = value else { return matches!(requirement.operator, Operator::NotIn | Operator::DoesNotExist) };
     let bound = || requirement.values.first()?.parse::<i64>().ok().zip(value.parse::<i64>().ok());

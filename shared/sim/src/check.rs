@@ -1,5 +1,5 @@
-//! The invariants of the design, looked at from outside: what must hold in every world at rest, and what must never have
-//! happened on the way there.
+//! The invariants of the design, checked from outside: what must hold in every quiescent world, and what must never have
+//! happened before.
 
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use whittle_claims::Claim;
 use whittle_core::pods::is_provisionable;
 use whittle_units::{InstanceId, Resources};
 
-/// A Node of somebody else's as it was when it was first seen.
+/// A foreign Node as it was first seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Foreign {
     labels: BTreeMap<String, String>,
@@ -25,25 +25,25 @@ impl Foreign {
     }
 }
 
-/// Whether a Node is Whittle's.
+/// Whether Whittle manages a Node.
 fn is_ours(node: &Node) -> bool {
     let labelled = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().any(|key| node.metadata.labels.contains_key(*key));
     labelled || node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT)
 }
 
-/// Whether somebody made a NodeClaim by hand: our own name their pool, or carry our finalizer.
-pub(crate) fn is_by_hand(object: &NodeClaim) -> bool {
+/// Whether a NodeClaim is standalone: our own ones have a pool or our finalizer.
+pub(crate) fn is_standalone(object: &NodeClaim) -> bool {
     object.node_pool().is_none() && !object.metadata.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER)
 }
 
-/// Whether another controller has a NodeClaim in hand.
-pub(crate) fn is_in_hand(object: &NodeClaim) -> bool {
+/// Whether another controller manages a NodeClaim.
+pub(crate) fn is_managed_elsewhere(object: &NodeClaim) -> bool {
     !object.metadata.finalizers.is_empty() || object.status != NodeClaimStatus::default()
 }
 
 impl World {
-    /// Nodes that are not Whittle's must stay as they were.
-    pub(crate) fn watch_foreign_nodes(&mut self) {
+    /// Nodes that Whittle does not manage must stay as they were.
+    pub(crate) fn observe_foreign_nodes(&mut self) {
         let mut broken = Vec::new();
         for (name, node) in self.cluster.objects.nodes.iter().filter(|(_, node)| !is_ours(node)) {
             let now = Foreign::of(node);
@@ -56,8 +56,8 @@ impl World {
         self.violations.extend(broken);
     }
 
-    /// What the machines of a pool's live claims hold, against its limits. Looked at whenever a claim is written.
-    pub(crate) fn watch_limits(&mut self) {
+    /// Checks the resources of a pool's live claims against its limits, whenever a claim is written.
+    pub(crate) fn observe_limits(&mut self) {
         let cluster = self.name();
         let mut used: BTreeMap<String, Resources> = BTreeMap::new();
         for claim in self.store.claims(&cluster).map(|stored| &stored.value).filter(|claim| claim.is_live()) {
@@ -84,17 +84,17 @@ impl World {
         }
     }
 
-    /// Everything that is wrong with a world that has come to rest, and what went wrong before.
+    /// Everything that is wrong with a quiescent world, and what went wrong before.
     pub fn verdict(&self) -> Vec<String> {
         let mut broken = self.violations.clone();
         let cluster = self.name();
         let claims: Vec<&Claim> = self.store.claims(&cluster).map(|stored| &stored.value).collect();
         self.check_machines(&claims, &mut broken);
         self.check_cluster(&claims, &mut broken);
-        broken.extend(self.closed_for_nothing());
-        let told = |kept: &crate::cluster::KeptEvent| kept.event.reason == "FailedTermination";
-        // Also where the run that was refused is killed before it says so: the next one is refused as well.
-        if self.lag.refused > 0 && !self.cluster.events.iter().any(told) {
+        broken.extend(self.needlessly_tainted());
+        let reported = |kept: &crate::cluster::KeptEvent| kept.event.reason == "FailedTermination";
+        // Also if the refused run is killed before it reports this: the next one is refused as well.
+        if self.lag.refused > 0 && !self.cluster.events.iter().any(reported) {
             broken.push("EC2 refused to end a machine and nobody was told".to_owned());
         }
         broken
@@ -112,7 +112,7 @@ impl World {
             broken.push(format!("machine {id} belongs to several claims: {}", claims.join(", ")));
         }
         for (id, machine) in self.region.machines.iter().filter(|(_, machine)| machine.instance.is_alive()) {
-            if !named.contains_key(id) && !self.is_karpenters(id.as_str()) && !self.was_let_go(id) {
+            if !named.contains_key(id) && !self.is_karpenter_machine(id.as_str()) && !self.was_released(id) {
                 let tag = machine.instance.tags.get(labels::TAG_NODE_CLAIM).map_or("none", String::as_str);
                 broken.push(format!("machine {id} runs and belongs to no claim (tag {tag})"));
             }
@@ -127,19 +127,19 @@ impl World {
     fn check_cluster(&self, claims: &[&Claim], broken: &mut Vec<String>) {
         let live: BTreeSet<&str> = claims.iter().filter(|claim| claim.is_live()).map(|claim| claim.key.name.as_str()).collect();
         for (name, object) in self.cluster.objects.node_claims.iter().filter(|(name, _)| !live.contains(name.as_str())) {
-            if self.is_karpenters(&object.status.provider_id) {
+            if self.is_karpenter_machine(&object.status.provider_id) {
                 continue;
             }
-            if !is_by_hand(object) {
+            if !is_standalone(object) {
                 broken.push(format!("NodeClaim {name} is left behind in the cluster"));
-            } else if self.is_on() && object.spec.node_class_ref.group == labels::AWS_DOMAIN && !is_in_hand(object) {
+            } else if self.is_on() && object.spec.node_class_ref.group == labels::AWS_DOMAIN && !is_managed_elsewhere(object) {
                 broken.push(format!("NodeClaim {name} was made by hand and nobody answered"));
             }
         }
         let nodes: BTreeSet<&str> = claims.iter().filter(|claim| claim.is_live()).filter_map(|claim| claim.node_name()).collect();
         for node in self.cluster.objects.nodes.values().filter(|node| is_ours(node)) {
-            let is_nobodys = || self.machine_of_provider(&node.spec.provider_id).is_some_and(|id| self.was_let_go(&id));
-            if !nodes.contains(node.metadata.name.as_str()) && !self.is_karpenters(&node.spec.provider_id) && !is_nobodys() {
+            let is_nobodys = || self.machine_of_provider(&node.spec.provider_id).is_some_and(|id| self.was_released(&id));
+            if !nodes.contains(node.metadata.name.as_str()) && !self.is_karpenter_machine(&node.spec.provider_id) && !is_nobodys() {
                 broken.push(format!("node {} belongs to no claim", node.metadata.name));
             }
         }
@@ -149,7 +149,7 @@ impl World {
             let explained = decisions.iter().any(|decision| decision.subject == format!("pod/{key}"))
                 || self.cluster.events.iter().any(|kept| kept.event.uid == pod.metadata.uid && kept.event.reason != "FailedScheduling")
                 || claims.iter().any(|claim| claim.is_live() && claim.spec.pods.iter().any(|planned| planned.uid == pod.metadata.uid));
-            if self.is_on() && !explained && !self.is_left() {
+            if self.is_on() && !explained && !self.is_uninstalling() {
                 broken.push(format!("pod {key} waits, is not planned for and nobody said why"));
             }
         }

@@ -1,16 +1,16 @@
-//! Chance, as one seed and a stream for each purpose: a new draw in one place moves nothing elsewhere.
+//! Random numbers: one seed and a stream for each purpose, so that a new draw in one place changes nothing elsewhere.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// What a draw is for.
+/// The purpose of a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stream {
     /// Names of objects, claims and machines.
     Names,
     /// How long calls, boots and starts take.
     Latency,
-    /// What breaks.
+    /// Faults.
     Faults,
 }
 

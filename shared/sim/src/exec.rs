@@ -1,4 +1,4 @@
-//! The executor: runs of functions as futures, polled one at a time when their moment comes.
+//! The executor: runs of functions as futures, polled one at a time when they are due.
 
 use crate::LineKind;
 use crate::function::{Functions, TaskId};
@@ -29,17 +29,17 @@ impl Simulation {
         Self { world: Arc::new(Mutex::new(world)), functions, tasks: BTreeMap::new() }
     }
 
-    /// The world, to be looked at or changed between events.
+    /// The world, to be inspected or changed between events.
     pub fn world(&self) -> MutexGuard<'_, World> {
         lock(&self.world)
     }
 
-    /// Ports as a function would get them, for asking the world through them.
+    /// Ports as a function would get them, for callers outside of a function.
     pub fn ports(&self) -> SimPorts {
         SimPorts::idle(Arc::clone(&self.world))
     }
 
-    /// Lets the next event happen if it is due by `limit`. False when there is none.
+    /// Processes the next event if it is due by `limit`. False if there is none.
     pub fn step(&mut self, limit: Timestamp) -> bool {
         let Some(due) = self.world().step(limit) else { return false };
         match due {
@@ -54,7 +54,7 @@ impl Simulation {
         true
     }
 
-    /// Runs until a moment; afterwards it is that moment.
+    /// Runs until a time, which is the current time afterwards.
     pub fn run_until(&mut self, limit: Timestamp) {
         while self.step(limit) {}
         self.world().idle_until(limit);
@@ -66,7 +66,7 @@ impl Simulation {
         self.run_until(until);
     }
 
-    /// Runs until a condition holds or `limit` has passed; tells which, and the reason if not.
+    /// Runs until a condition holds or `limit` has passed; returns whether it holds.
     pub fn run_while_not(&mut self, limit: Timestamp, mut holds: impl FnMut(&World) -> bool) -> bool {
         loop {
             if holds(&self.world()) {
@@ -88,7 +88,7 @@ impl Simulation {
 
     fn poll(&mut self, task: TaskId) {
         let Some(mut future) = self.tasks.remove(&task) else { return };
-        // The agenda wakes tasks itself; wakers only tell combinators which of their parts to look at.
+        // The agenda wakes tasks itself; wakers only tell combinators which of their parts to poll.
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let doomed = self.world().take_crash(task);
         match polled {
@@ -112,8 +112,8 @@ impl Simulation {
         }
     }
 
-    /// Tells a line of the timeline.
-    pub fn tell(&self, kind: LineKind, text: &str) {
-        self.world().tell(kind, text);
+    /// Adds a line to the timeline.
+    pub fn log(&self, kind: LineKind, text: &str) {
+        self.world().log(kind, text);
     }
 }

@@ -1,13 +1,13 @@
-//! How the simulator calls the functions, and what wakes them.
+//! How the simulator calls the functions, and their inputs.
 
 use crate::ports::SimPorts;
 use futures::future::BoxFuture;
 use whittle_claims::{Doorbell, Function};
 
-/// What wakes a function.
+/// The input of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    Bell(Doorbell),
+    Doorbell(Doorbell),
     /// An EventBridge event, as JSON text.
     Notice(String),
     /// The body of an admission review about an Event.
@@ -18,8 +18,8 @@ pub enum Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
 
-/// The real handlers, given by whoever builds the simulation: this crate knows none of them.
+/// The real handlers, supplied by the creator of the simulation: this crate depends on none of them.
 pub trait Functions: Send + Sync {
-    /// Starts a function. An error text makes its message come again.
+    /// Starts a function. An error makes its message be delivered again.
     fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>>;
 }

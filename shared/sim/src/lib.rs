@@ -10,11 +10,11 @@ pub mod cluster;
 mod dice;
 mod exec;
 mod function;
+mod monitor;
 mod mutants;
 mod ports;
 pub mod region;
 mod story;
-mod watch;
 pub mod world;
 
 pub use dice::{Dice, Stream};

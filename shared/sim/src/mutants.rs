@@ -1,54 +1,54 @@
-//! Deliberately broken variants: each takes one protection away, and the checkers must notice.
+//! Deliberately broken variants: each removes one safeguard, and the checkers must notice.
 //!
-//! None of them is in the product. Some sit at the ports, where a broken function and a broken adapter look the same; the
+//! None of them is in the product. Some are in the ports, where a broken function and a broken adapter look the same; the
 //! others are the safeguards of handlers, which tests can switch off one at a time (ADR 0027).
 
 use crate::world::World;
 use whittle_ports::Safeguard;
 
-/// One protection that is missing.
+/// One missing safeguard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
-    /// A claim is created under whatever lease.
+    /// A claim is created under any lease.
     FencingUnchecked,
-    /// A lease is given although another holds it.
+    /// A lease is acquired although another holds it.
     LeaseIgnored,
-    /// A claim is written over whatever revision.
+    /// A claim is written over any revision.
     RevisionIgnored,
-    /// Claims are listed from an index that lags.
+    /// Claims are listed from a lagging index.
     ClaimsReadLate,
-    /// The token of a fleet call is not looked at.
+    /// The token of a fleet call is ignored.
     TokenForgotten,
-    /// Pods are evicted without asking their budgets.
+    /// Pods are evicted without respecting their budgets.
     BudgetsUnasked,
     /// A pod whose eviction was refused is deleted instead.
     RefusedPodsDeleted,
-    /// The finalizers go as soon as EC2 was asked to end the machine.
+    /// Finalizers are removed as soon as EC2 was asked to terminate the machine.
     FinalizersGoEarly,
-    /// An instance without claim is ended when it is first seen.
+    /// An instance without claim is terminated at first sight.
     OrphanAtFirstSight,
-    /// The disruption budgets of pools are not seen.
+    /// The disruption budgets of pools are ignored.
     PoolBudgetsIgnored,
-    /// Pods of ending nodes are planned for only once they wait.
+    /// Pods of terminating nodes are planned for only once they are pending.
     ReplacementNotAhead,
     /// A machine that is shutting down counts as ended.
     EndUnconfirmed,
-    /// A notice of EC2 is gone as soon as it is received.
+    /// A notice of EC2 is acknowledged as soon as it is received.
     AcknowledgedEarly,
-    /// One look without a NodePool is believed, whatever the API server says of it, and one look at a NodeClaim that was made by hand.
+    /// One read without a NodePool is believed, whatever the API server says, and one read of a standalone NodeClaim.
     OneLookBelieved,
-    /// A machine is bought at whatever price, many times that of the one before.
+    /// A machine is launched at any price, many times that of the one before.
     PriceNotKept,
-    /// Objects that cannot be read are left out of answers.
+    /// Unreadable objects are omitted from answers.
     UnreadableDropped,
-    /// What lists do not show is gone, whatever the API server says when it is asked for it.
+    /// What lists do not contain counts as deleted, without asking the API server by name.
     AbsenceBelieved,
     /// A handler lacks one of its safeguards.
     Without(Safeguard),
 }
 
 impl Mutant {
-    /// Those at the ports.
+    /// Mutants of the ports.
     const AT_PORTS: [Self; 17] = [
         Self::FencingUnchecked,
         Self::LeaseIgnored,
@@ -74,7 +74,7 @@ impl Mutant {
         Self::AT_PORTS.into_iter().chain(Safeguard::ALL.iter().copied().map(Self::Without))
     }
 
-    /// What is protected, in a sentence.
+    /// The safeguard, in a sentence.
     pub const fn text(self) -> &'static str {
         match self {
             Self::FencingUnchecked => "table: a claim is created only under the newest lease",
@@ -98,7 +98,7 @@ impl Mutant {
         }
     }
 
-    /// Switches safeguards of handlers for what this thread plays from now on: all on, but for that of a mutant.
+    /// Switches the safeguards of handlers on this thread: all on, except that of a mutant.
     pub fn switch(mutant: Option<Self>) {
         Safeguard::switch_off(match mutant {
             Some(Self::Without(safeguard)) => Some(safeguard),
@@ -116,7 +116,7 @@ impl World {
             Mutant::TokenForgotten => self.region.forget_tokens = true,
             Mutant::BudgetsUnasked => self.cluster.skip_budgets = true,
             Mutant::PriceNotKept => self.region.overcharge = true,
-            Mutant::AcknowledgedEarly => self.queues.forget_early = true,
+            Mutant::AcknowledgedEarly => self.queues.acknowledge_early = true,
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What happened, when, why, and what it costs: the timeline of a run.
+//! The timeline of a run: what happened, when, why, and at what cost.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -28,7 +28,7 @@ pub struct Line {
     pub at: Timestamp,
     pub kind: LineKind,
     pub text: String,
-    /// What all machines of Whittle cost per hour at that moment.
+    /// The cost per hour of all machines of Whittle at that time.
     pub cost: Price,
 }
 
@@ -40,7 +40,7 @@ pub struct Story {
 
 impl Story {
     /// Adds a line.
-    pub fn tell(&mut self, at: Timestamp, kind: LineKind, text: impl Into<String>, cost: Price) {
+    pub fn log(&mut self, at: Timestamp, kind: LineKind, text: impl Into<String>, cost: Price) {
         self.lines.push(Line { at, kind, text: text.into(), cost });
     }
     /// All lines.

@@ -374,7 +374,7 @@ fn a_newer_lease_fences_the_older() {
 
 #[test]
 fn one_seed_is_one_story() {
-    let tell = |seed| {
+    let log = |seed| {
         let mut simulation = simulation(seed);
         apply(&simulation, NODES);
         apply(&simulation, &deployment(5, ""));
@@ -382,7 +382,7 @@ fn one_seed_is_one_story() {
         seconds(&mut simulation, 300);
         format!("{:?}", simulation.world().story)
     };
-    assert_eq!(tell(7), tell(7));
+    assert_eq!(log(7), log(7));
 }
 
 #[test]

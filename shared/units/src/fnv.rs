@@ -1,6 +1,6 @@
 //! FNV with 64 bits: hashes that are the same in every process, build and machine, which the standard library's are not.
 //!
-//! They name things and spread them over pages; they protect against nobody.
+//! They name things and distribute them over pages; they are not cryptographic.
 
 use std::hash::Hasher;
 
@@ -18,7 +18,7 @@ impl Default for Fnv1a {
 }
 
 impl Fnv1a {
-    /// Takes in a whole word at once, which FNV proper does not: for fingerprints that are compared and never stored.
+    /// Hashes a whole word at once, unlike standard FNV: for fingerprints that are compared and never stored.
     pub const fn mix(&mut self, word: u64) {
         self.0 = (self.0 ^ word).wrapping_mul(PRIME);
         self.0 ^= self.0 >> 29;
@@ -44,7 +44,7 @@ pub fn fnv1a(bytes: impl AsRef<[u8]>) -> u64 {
     hash.finish()
 }
 
-/// FNV-1 of some bytes: the older order of the two steps, in which Karpenter names and hashes.
+/// FNV-1 of some bytes: the older order of the two steps, which Karpenter uses for names and hashes.
 #[must_use]
 pub fn fnv1(bytes: impl AsRef<[u8]>) -> u64 {
     bytes.as_ref().iter().fold(OFFSET_BASIS, |hash, byte| hash.wrapping_mul(PRIME) ^ u64::from(*byte))

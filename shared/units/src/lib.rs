@@ -1,6 +1,6 @@
 //! Newtypes with units: quantities, money, identifiers.
 //!
-//! Nothing here knows Kubernetes objects or AWS; everything here is a value.
+//! Only values, independent of Kubernetes and AWS.
 
 mod fnv;
 mod ids;

@@ -13,9 +13,9 @@ use std::ops::{Add, AddAssign};
 pub struct Price(u64);
 
 impl Price {
-    /// Costs nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
-    /// More than anything costs: the price of what cannot be had.
+    /// The maximum: the price of unavailable offerings.
     pub const MAX: Self = Self(u64::MAX);
 
     /// From billionths of a dollar per hour.
@@ -54,7 +54,7 @@ impl Price {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The price of `count` equal things.
+    /// The price of `count` equal units.
     pub fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
     }

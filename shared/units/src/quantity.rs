@@ -8,19 +8,19 @@ use std::str::FromStr;
 /// An amount of a resource in thousandths of its unit (millicores, milli-bytes, milli-pods).
 ///
 /// Parsing rounds up to the next thousandth, as Kubernetes' `MilliValue` does. Amounts beyond about 9 × 10^15 units
-/// saturate: they are larger than anything that exists, and stay so.
+/// saturate: they are larger than any real amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity(i64);
 
-/// Text that is no Kubernetes quantity.
+/// Text that is not a Kubernetes quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a quantity: write a number with an optional suffix such as 500m, 2, 1.5Gi or 3e6")]
 pub struct ParseQuantityError(pub String);
 
 impl Quantity {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
-    /// More than anything has.
+    /// The maximum.
     pub const MAX: Self = Self(i64::MAX);
 
     /// From thousandths of a unit.
@@ -47,7 +47,7 @@ impl Quantity {
     pub const fn units_floor(self) -> i64 {
         self.0.div_euclid(1000)
     }
-    /// True for exactly nothing.
+    /// Whether it is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -134,7 +134,7 @@ fn parse(text: &str) -> Option<Quantity> {
     Some(Quantity(i64::try_from(rounded).unwrap_or(if negative { i64::MIN } else { i64::MAX })))
 }
 
-/// A decimal exponent. The API server takes one of any length: beyond these bounds nothing changes any more.
+/// A decimal exponent. The API server accepts any length: beyond these bounds the result is the same.
 fn exponent_of(text: &str) -> Option<i32> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -202,7 +202,7 @@ impl Visitor<'_> for QuantityVisitor {
         Ok(i64::try_from(units).map_or(Quantity::MAX, Quantity::from_units))
     }
     fn visit_f64<E: de::Error>(self, units: f64) -> Result<Quantity, E> {
-        // The API server takes a fraction only as text; files written by hand are read more leniently.
+        // The API server accepts a fraction only as a string; files are read more leniently.
         format!("{units}").parse().map_err(E::custom)
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct Resources(pub BTreeMap<String, Quantity>);
 
 impl Resources {
-    /// Nothing of anything.
+    /// No resources.
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
@@ -32,7 +32,7 @@ impl Resources {
             }
         }
     }
-    /// Adds every entry of `other` that is above zero: what asks for less than nothing gives nothing back.
+    /// Adds every positive entry of `other`: negative requests do not free resources.
     pub fn add_demand(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
             let amount = (*amount).max(Quantity::ZERO);
@@ -60,7 +60,7 @@ impl Resources {
     pub fn fits(&self, room: &Self) -> bool {
         self.0.iter().all(|(name, amount)| *amount <= room.get(name) || amount.is_zero())
     }
-    /// True when nothing is listed.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The private tools that `cargo xtask env` sets up, started on loopback.
+//! The tools that `cargo xtask env` sets up, started on loopback.
 
 pub mod control_plane;
 pub mod ministack;

@@ -28,7 +28,7 @@ pub struct Ministack {
 }
 
 impl Ministack {
-    /// The region whose name it gives to everything.
+    /// The region in all its names.
     pub const REGION: &'static str = "us-west-2";
 
     /// Starts MiniStack, or says that the test is to be skipped.
@@ -83,7 +83,7 @@ impl Ministack {
         Self { process, port, folder }
     }
 
-    /// Where the SDKs' calls go, as for `AWS_ENDPOINT_URL`.
+    /// The endpoint for SDKs, as in `AWS_ENDPOINT_URL`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
@@ -95,13 +95,13 @@ impl Ministack {
         self.port
     }
 
-    /// Its process, which leads a group with everything that it started.
+    /// Its process, the leader of a group with everything that it started.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.process.id()
     }
 
-    /// What it printed so far.
+    /// Its output so far.
     #[must_use]
     pub fn log(&self) -> String {
         read_lossy(&self.folder.join("log"))

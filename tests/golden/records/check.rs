@@ -1,4 +1,4 @@
-//! Reads what earlier releases stored as today's types. Every crate that keeps records takes this in as a module of its tests.
+//! Reads records of earlier releases as current types. Every crate with records includes this as a module of its tests.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -7,8 +7,8 @@ use serde_json::Value;
 /// Records as release 0.1.0 wrote them. A later version of a kind gets a line of its own.
 pub(crate) const STORED: &str = include_str!("records-v1.jsonl");
 
-/// A record of that kind, read as today's; what it says is written again as it was. Fields that were added since may be
-/// written besides.
+/// Reads a record of that kind as the current type; its fields are written again unchanged. Fields that were added since may be
+/// written as well.
 #[track_caller]
 pub(crate) fn check<T: Serialize + DeserializeOwned>(kind: &str, version: u32) -> T {
     assert_eq!(version, 1, "a new version of {kind} needs a golden line of its own");

@@ -1,10 +1,10 @@
-//! A pass of consolidation with a verdict for every node, within its time and memory on one core.
+//! The time and memory of a consolidation pass with a verdict for every node, on one core.
 
 use crate::shell;
 use crate::workspace;
 use anyhow::{Context, ensure};
 
-/// A size of cluster, and what a pass over it may take.
+/// A cluster size, and the limits of a pass over it.
 struct Size {
     nodes: u64,
     pods: u64,

@@ -1,4 +1,4 @@
-//! P1: from pods that wait to the machine that is started for them, in the simulator's time.
+//! P1: the time from pending pods to the launch of their machine, in the simulator.
 //!
 //! The simulator delays every half of a call at random: 2 to 6 ms for the table, 5 to 20 ms for the API server, 50 to 200 ms
 //! for EC2, 3 to 8 ms for a queue; what gathers (pods, claims) waits as long as in the template's defaults. Cold starts of
@@ -10,11 +10,11 @@ use serde_json::Value;
 use std::time::Duration;
 
 const SCENARIO: &str = "tests/scenarios/s4_out_and_in.yaml";
-/// The step that makes pods wait, and the line of the first machine after it.
+/// The step that creates pending pods, and the line of the first machine after it.
 const ASKED: &str = "scale inflate to 5";
 const STARTED: &str = "EC2 starts";
 const SEEDS: usize = 100;
-/// What SPECIFICATION.md promises.
+/// The limit of SPECIFICATION.md.
 const P50_MAX: Duration = Duration::from_secs(3);
 const P99_MAX: Duration = Duration::from_secs(10);
 
@@ -39,11 +39,11 @@ fn one(root: &std::path::Path, seed: usize) -> Result<Duration> {
 }
 
 fn taken(lines: &Value) -> Option<Duration> {
-    let begins = |line: &Value, text: &str| line["text"].as_str().is_some_and(|said| said.starts_with(text));
+    let begins = |line: &Value, text: &str| line["text"].as_str().is_some_and(|text_of_line| text_of_line.starts_with(text));
     let mut lines = lines.as_array()?.iter();
-    let asked = moment(lines.find(|line| begins(line, ASKED))?)?;
+    let requested_at = moment(lines.find(|line| begins(line, ASKED))?)?;
     let started = moment(lines.find(|line| begins(line, STARTED))?)?;
-    started.checked_sub(asked)
+    started.checked_sub(requested_at)
 }
 
 /// Time of day; no scenario of it passes midnight.

@@ -1,4 +1,4 @@
-//! What the objectives make of the same pods: price over machines, as the table of `docs/objectives.md` has it.
+//! Compares the objectives for the same pods: price over machines, for the table of `docs/objectives.md`.
 
 use crate::{shell, workspace};
 use anyhow::{Context, Result, bail};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Some pods, what may be bought for them, and what runs on every node.
+/// Pods, the instance types for them, and the daemons of every node.
 struct Workload {
     name: &'static str,
     pods: fn() -> Vec<Value>,
@@ -42,7 +42,7 @@ const WORKLOADS: &[Workload] = &[
     usual("10,000 loose pods", || loose(10_000), "spot"),
 ];
 
-/// The plans that are compared: what `whittle plan` is asked, and whether the plan goes into the table's columns.
+/// The compared plans: the options of `whittle plan`, and whether the plan is a column of the table.
 const PLANS: &[(&str, &[&str])] = &[
     ("Karpenter's", &["--packing", "reference"]),
     ("cheapest", &["--objective", "cheapest"]),
@@ -50,10 +50,10 @@ const PLANS: &[(&str, &[&str])] = &[
     ("fewest", &["--objective", "fewest"]),
 ];
 
-/// Costs of a machine between those of `cheapest` and of `fewest`, for the curve.
+/// Machine costs between those of `cheapest` and of `fewest`, for the curve.
 const COSTS: &[&str] = &["0.002", "0.005", "0.01", "0.02", "0.1", "0.3"];
 
-/// What is read of a plan.
+/// The parsed fields of a plan.
 #[derive(Deserialize)]
 struct Plan {
     totals: Totals,
@@ -111,7 +111,7 @@ fn row(whittle: &Path, workload: &Workload, file: &PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// The plans that none beats both in machines and in price, the fewest machines first.
+/// The Pareto-optimal plans in machines and price, the fewest machines first.
 fn curve(mut points: Vec<Totals>) -> String {
     points.sort_by(|a, b| a.nodes.cmp(&b.nodes).then(a.price.total_cmp(&b.price)));
     let mut kept: Vec<Totals> = Vec::new();
@@ -126,18 +126,20 @@ fn curve(mut points: Vec<Totals>) -> String {
 fn plan(whittle: &Path, file: &PathBuf, arguments: &[&str]) -> Result<Plan> {
     let mut command = Command::new(whittle);
     command.args(["plan", "--region", "us-east-1", "-o", "json", "-f"]).arg(file).args(arguments);
-    let said = shell::read(command)?;
-    serde_json::from_str(&said).with_context(|| format!("whittle plan printed something else: {said:.300}"))
+    let output = shell::read(command)?;
+    serde_json::from_str(&output).with_context(|| format!("whittle plan printed something else: {output:.300}"))
 }
 
 fn manifests(workload: &Workload) -> Value {
     let mut items = (workload.pods)();
-    let asked = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
-    let mut requirements =
-        vec![asked("karpenter.sh/capacity-type", "In", &[workload.capacity_type]), asked("kubernetes.io/arch", "In", &["amd64"])];
+    let requirement = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
+    let mut requirements = vec![
+        requirement("karpenter.sh/capacity-type", "In", &[workload.capacity_type]),
+        requirement("kubernetes.io/arch", "In", &["amd64"]),
+    ];
     if workload.usual_types {
-        requirements.push(asked("karpenter.k8s.aws/instance-category", "In", &["c", "m", "r"]));
-        requirements.push(asked("karpenter.k8s.aws/instance-generation", "Gt", &["4"]));
+        requirements.push(requirement("karpenter.k8s.aws/instance-category", "In", &["c", "m", "r"]));
+        requirements.push(requirement("karpenter.k8s.aws/instance-generation", "Gt", &["4"]));
     }
     items.push(json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
@@ -166,7 +168,7 @@ fn daemon((name, cpu, memory): (&str, usize, usize)) -> Value {
     })
 }
 
-/// A pod that waits; `more` are further fields of its spec.
+/// A pending pod; `more` are further fields of its spec.
 fn pod(n: usize, app: usize, cpu: usize, memory: usize, more: &Value) -> Value {
     let mut spec = json!({"containers": container(cpu, memory)});
     if let (Some(spec), Some(more)) = (spec.as_object_mut(), more.as_object()) {
@@ -220,8 +222,8 @@ fn deployments(count: usize) -> Vec<Value> {
 /// Each would like to be with one of ten teams, of which no machine has any.
 fn preferring(count: usize) -> Vec<Value> {
     let term = |team: usize| {
-        let asked = json!({"key": "team", "operator": "In", "values": [format!("t{team}")]});
-        json!({"weight": 1, "preference": {"matchExpressions": [asked]}})
+        let requirement = json!({"key": "team", "operator": "In", "values": [format!("t{team}")]});
+        json!({"weight": 1, "preference": {"matchExpressions": [requirement]}})
     };
     let preferred: Vec<Value> = (0..10).map(term).collect();
     let more = json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}});

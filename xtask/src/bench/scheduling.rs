@@ -1,4 +1,4 @@
-//! The scheduler on the reference's own benchmark, each case in a process of its own; draws the plot.
+//! Runs the scheduler on Karpenter's own benchmark, each case in its own process, and draws the plot.
 
 use crate::{shell, workspace};
 use anyhow::{Context, Result, anyhow};
@@ -18,12 +18,12 @@ pub(crate) struct Options {
     thorough: bool,
 }
 
-/// One case: what the example is asked for.
+/// One case: the arguments of the example.
 struct Case {
     name: &'static str,
     kind: &'static str,
     pods: usize,
-    /// A point of the plot, with the reference's packing beside it.
+    /// A point of the plot, compared with Karpenter's packing.
     plotted: bool,
 }
 
@@ -61,7 +61,7 @@ struct Row {
     effort: Option<u32>,
     plotted: bool,
     line: Line,
-    /// Price of the reference's packing.
+    /// The price of Karpenter's packing.
     reference: f64,
 }
 
@@ -92,8 +92,8 @@ pub(crate) fn run(&Options { up_to, thorough }: &Options) -> Result<()> {
 fn measure(root: &Path, case: &Case, more: &[&str]) -> Result<Line> {
     let mut command = Command::new(workspace::target(root)?.join("release/examples/scheduling"));
     command.arg(case.kind).arg(case.pods.to_string()).args(more);
-    let said = shell::read(command)?;
-    serde_json::from_str(&said).with_context(|| format!("the example printed something else: {said}"))
+    let output = shell::read(command)?;
+    serde_json::from_str(&output).with_context(|| format!("the example printed something else: {output}"))
 }
 
 fn print(rows: &[Row]) {
@@ -127,7 +127,7 @@ fn print(rows: &[Row]) {
 fn plot(rows: &[Row], file: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let points: Vec<(f64, f64)> =
         rows.iter().filter(|r| r.plotted && r.effort.is_none()).map(|r| (r.pods as f64, r.line.cpu_seconds)).collect();
-    // What the reference's own code took on a quiet machine of this kind with one and a half cores.
+    // The time of Karpenter's own code on an idle machine of this kind with one and a half cores.
     let reference = [(500.0, 1.26), (2_000.0, 5.9), (5_000.0, 14.0), (10_000.0, 35.0), (20_000.0, 87.4)];
     let goals = [(20_000.0, 0.3), (100_000.0, 3.0)];
     let area = SVGBackend::new(file, (840, 520)).into_drawing_area();

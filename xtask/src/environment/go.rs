@@ -5,7 +5,7 @@ use crate::shell;
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 
-/// What the pinned Kubernetes, etcd and kwok modules ask for.
+/// The Go version that the pinned Kubernetes, etcd and kwok modules require.
 const MINOR_MIN: u32 = 26;
 
 /// The path, or the name, of a `go` that can build the control plane.

@@ -1,4 +1,4 @@
-//! cargo-machete, which finds dependencies that no file names.
+//! cargo-machete, which finds unused dependencies.
 
 use super::lock;
 use crate::shell;

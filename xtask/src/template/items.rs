@@ -1,4 +1,4 @@
-//! Which kinds of items a function may read, write and delete follows from what its code can ask of the store: the ports in its
+//! Checks that a function may read, write and delete exactly those kinds of items that its code can access: by the ports in its
 //! block `rights!`, without which nothing compiles, and of these the calls that it names.
 
 use super::promises::{one_or_many, statements};
@@ -17,13 +17,13 @@ const BUCKET: &str = "BUCKET#*";
 const CATALOG: &str = "CATALOG";
 const DECISION: &str = "DECISION#*";
 
-/// What reading needs; the adapter asks for items one by one and for whole partitions.
+/// The calls for reading: the adapter reads single items and whole partitions.
 const READ: &[&str] = &["dynamodb:GetItem", "dynamodb:Query"];
 const CHECK: &[&str] = &["dynamodb:ConditionCheckItem"];
 const WRITE: &[&str] = &["dynamodb:PutItem"];
 const FORGET: &[&str] = &["dynamodb:DeleteItem"];
 
-/// What a trait of the store needs: its name, one of the calls that must be named (none: the bound is enough), the rights.
+/// The rights of a store trait: its name, the calls of which one must occur (none: the bound is enough), the rights.
 type Need = (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
 
 const NEEDS: &[Need] = &[
@@ -47,14 +47,14 @@ const NEEDS: &[Need] = &[
     ("Erase", &[], FORGET, &[CLAIM, INSTANCE, DECISION, RECORD]),
 ];
 
-/// A call of DynamoDB's on a kind of items.
+/// A DynamoDB call on a kind of items.
 type Right = (String, String);
 
 /// One sentence for each right that a function lacks, or has and does not use.
 pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result<Vec<String>> {
     let mut broken = Vec::new();
     for function in functions {
-        let source = super::bells::source(&root.join("functions").join(function).join("src"))?;
+        let source = super::queues::source(&root.join("functions").join(function).join("src"))?;
         let allowed = allowed(template, function);
         let needed = needed(&source);
         broken.extend(needed.difference(&allowed).map(|(call, kind)| format!("{function} needs {call} on {kind}, and its role may not")));

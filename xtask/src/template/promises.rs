@@ -1,16 +1,16 @@
-//! What the transformed template promises: who may end machines, that nothing is lost in a queue, that state is kept.
+//! Requirements on the transformed template: who may terminate machines, no lost messages, no lost state.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The only function whose role may terminate instances.
 const TERMINATOR: &str = "Terminate";
-/// The only functions that hand a role to EC2.
+/// The only functions that pass a role to EC2.
 const PASSES_ROLE: &[&str] = &["Launch", "Refresh"];
-/// The account's services whose calls are compared with what Karpenter's own role may.
+/// The services whose calls are compared with Karpenter's own role.
 const COMPARED: &[&str] = &["ec2", "eks", "iam", "pricing", "ssm"];
-/// Calls beyond it: node classes name capacity reservations, which that walkthrough is older than, and roles, for which Whittle
-/// makes the instance profiles.
+/// Additional calls: for capacity reservations, which are newer than that walkthrough, and for roles, for which Whittle
+/// creates the instance profiles.
 const BEYOND: &[&str] = &[
     SEES_RESERVATIONS,
     "iam:AddRoleToInstanceProfile",
@@ -20,16 +20,16 @@ const BEYOND: &[&str] = &[
     "iam:ListInstanceProfiles",
     "iam:RemoveRoleFromInstanceProfile",
     "iam:TagInstanceProfile",
-    // What became of a fleet whose answer was lost: asked before machines are bought again.
+    // To find a fleet whose answer was lost, before machines are launched again.
     "ec2:DescribeFleets",
 ];
-/// What tells how much of a capacity reservation is free.
+/// The call that returns the free capacity of a reservation.
 const SEES_RESERVATIONS: &str = "ec2:DescribeCapacityReservations";
-/// A message that failed once may have met a throttle; one that failed so often will fail again.
+/// A message that failed once may have been throttled; one that failed this often will fail again.
 const RECEIVES: std::ops::RangeInclusive<u64> = 2..=10;
-/// AWS's advice for queues that feed functions: a slow run must not be doubled.
+/// AWS's recommendation for event source queues: a slow run must not be duplicated.
 const VISIBILITY_PER_TIMEOUT: u64 = 6;
-/// The same of a FIFO queue, at most.
+/// The maximum for a FIFO queue.
 const FIFO_VISIBILITY_PER_TIMEOUT_MAX: u64 = 2;
 
 /// A statement of a function's role.
@@ -39,7 +39,7 @@ pub(super) struct Statement<'a> {
     pub(super) whole: &'a Value,
 }
 
-/// One sentence for each promise that is broken.
+/// One sentence for each violated requirement.
 pub(super) fn broken(template: &Value) -> Vec<String> {
     let mut broken = Vec::new();
     roles(template, &mut broken);
@@ -54,7 +54,7 @@ pub(super) fn broken(template: &Value) -> Vec<String> {
     broken
 }
 
-/// What there is, in one line.
+/// A summary in one line.
 pub(super) fn summary(template: &Value) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (_, resource) in resources(template) {
@@ -73,7 +73,7 @@ pub(super) fn of_type<'a>(template: &'a Value, kind: &str) -> Vec<(&'a str, &'a 
     resources(template).filter(|(_, resource)| resource["Type"] == kind).collect()
 }
 
-/// The logical name that `{"Ref": …}` or `{"Fn::GetAtt": [name, …]}` leads to.
+/// The logical name in `{"Ref": …}` or `{"Fn::GetAtt": [name, …]}`.
 pub(super) fn target(value: &Value) -> Option<&str> {
     value["Ref"].as_str().or_else(|| value["Fn::GetAtt"][0].as_str())
 }
@@ -90,7 +90,7 @@ pub(super) fn functions(template: &Value) -> Vec<(&str, &Value)> {
     of_type(template, "AWS::Lambda::Function")
 }
 
-/// One role for each function, of its own.
+/// Each function has its own role.
 fn roles(template: &Value, broken: &mut Vec<String>) {
     let mut seen = BTreeSet::new();
     for (name, function) in functions(template) {
@@ -115,7 +115,7 @@ pub(super) fn statements(template: &Value) -> Vec<Statement<'_>> {
         let policies = template["Resources"][role]["Properties"]["Policies"].as_array();
         for policy in policies.into_iter().flatten() {
             for given in policy["PolicyDocument"]["Statement"].as_array().into_iter().flatten() {
-                // A statement that a parameter adds counts as there.
+                // A statement that a parameter adds counts as present.
                 let whole = given["Fn::If"].get(1).unwrap_or(given);
                 if whole["Effect"] == "Deny" {
                     continue;
@@ -203,7 +203,7 @@ pub(super) fn without_reservations(template: &Value) -> Vec<String> {
     broken
 }
 
-/// Every queue hands what it gives up to a dead-letter queue, and somebody is told.
+/// Every queue has a dead-letter queue with an alarm.
 fn queues(template: &Value, broken: &mut Vec<String>) {
     let queues = of_type(template, "AWS::SQS::Queue");
     let watched: BTreeSet<&str> = of_type(template, "AWS::CloudWatch::Alarm")
@@ -229,7 +229,7 @@ fn queues(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
-/// Messages are neither doubled while a run is slow nor lost together when one of a batch fails.
+/// Messages are neither duplicated during a slow run nor lost together if one of a batch fails.
 fn mappings(template: &Value, broken: &mut Vec<String>) {
     let mut fed = BTreeSet::new();
     for (name, mapping) in of_type(template, "AWS::Lambda::EventSourceMapping") {
@@ -242,7 +242,7 @@ fn mappings(template: &Value, broken: &mut Vec<String>) {
         let visibility = template["Resources"][queue]["Properties"]["VisibilityTimeout"].as_u64();
         let timeout = template["Resources"][function]["Properties"]["Timeout"].as_u64();
         let is_fifo = template["Resources"][queue]["Properties"]["FifoQueue"] == true;
-        // A message whose run died holds its whole FIFO group back until it comes again.
+        // A message whose run died blocks its whole FIFO group until it is redelivered.
         let (least, most) = if is_fifo { (1, FIFO_VISIBILITY_PER_TIMEOUT_MAX) } else { (VISIBILITY_PER_TIMEOUT, u64::MAX) };
         let fits = matches!((visibility, timeout), (Some(visibility), Some(timeout))
             if visibility >= least * timeout && visibility <= most.saturating_mul(timeout));
@@ -259,7 +259,7 @@ fn mappings(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
-/// Claims outlive mistakes.
+/// The claims survive operator errors.
 fn table(template: &Value, broken: &mut Vec<String>) {
     let tables = of_type(template, "AWS::DynamoDB::Table");
     let [(name, table)] = tables.as_slice() else {

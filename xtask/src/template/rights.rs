@@ -1,4 +1,4 @@
-//! What the rendered policies allow and refuse: a table of questions, each statement weakened in every way that the
+//! Checks what the rendered policies allow and deny: a table of questions, each statement weakened in every way that the
 //! questions must notice, and the statements as another tool reads them.
 
 mod policy;
@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 /// The table; its first lines say how it is read.
 const QUESTIONS: &str = include_str!("rights/questions.txt");
 
-/// IAM takes no more characters in all inline policies of a role.
+/// IAM's limit on the characters of all inline policies of a role.
 const POLICY_MAX: usize = 10_240;
-/// So many clusters with names of ten letters fit into every role, as `infra/README.md` says.
+/// How many clusters with names of ten letters fit into every role, as `infra/README.md` says.
 const CLUSTERS_FIT: usize = 50;
 
 /// The end of the one managed policy of AWS's that roles have, and what it allows: a function's network in a VPC.
 const NETWORK: &str = "policy/service-role/AWSLambdaENIManagementAccess";
-/// What its statement is called here: it is not ours to weaken.
+/// The name of its statement, which is not weakened because it is not ours.
 const OF_AWS: &str = "(AWS's own)";
 const NETWORK_CALLS: &[&str] = &[
     "ec2:CreateNetworkInterface",
@@ -33,7 +33,7 @@ const NETWORK_CALLS: &[&str] = &[
     "ec2:UnassignPrivateIpAddresses",
 ];
 
-/// Who or what a policy belongs to.
+/// The holder of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
     /// The role of this function, or `tick`.
@@ -65,13 +65,13 @@ impl Held {
 pub(super) struct Answers {
     /// One sentence for each wrong answer, and for each weakened statement that no question notices.
     pub(super) broken: Vec<String>,
-    /// What was asked, in one line.
+    /// A summary in one line.
     pub(super) summary: String,
     /// Every statement of every role with every parameter set, for other tools.
     pub(super) statements: Value,
 }
 
-/// Asks everything.
+/// Answers all questions.
 pub(super) fn ask(template: &Value) -> Result<Answers> {
     let sections = questions::parse(QUESTIONS)?;
     let mut answers = Answers { broken: Vec::new(), summary: String::new(), statements: json!({}) };
@@ -86,7 +86,7 @@ pub(super) fn ask(template: &Value) -> Result<Answers> {
         if index == 0 {
             answers.statements = of_roles(template, &resolver)?;
         }
-        // What a parameter gives as well is noticed where that is not set.
+        // A right that a parameter also grants is tested without the parameter.
         for (variant, noticed) in tried(&held, questions) {
             *weakened.entry(variant).or_default() |= noticed;
         }
@@ -140,7 +140,7 @@ fn add(held: &mut Vec<Held>, holder: &Holder, resolver: &Resolver<'_>, document:
     Ok(())
 }
 
-/// What AWS's own policies add to a role. One that is not known here is no answer.
+/// The statements of AWS-managed policies. An unknown policy is an error.
 fn managed(held: &mut Vec<Held>, holder: &Holder, resolver: &Resolver<'_>, arns: &Value) -> Result<()> {
     let arns = resolver.resolve(arns)?.unwrap_or_default();
     for arn in arns.as_array().into_iter().flatten() {
@@ -169,7 +169,7 @@ fn of_roles(template: &Value, resolver: &Resolver<'_>) -> Result<Value> {
     Ok(json!(roles))
 }
 
-/// Roles whose policies IAM would refuse to store for many clusters.
+/// Roles whose policies would exceed IAM's size limit with many clusters.
 fn too_long(template: &Value) -> Result<Vec<String>> {
     let clusters: Vec<String> = (0..CLUSTERS_FIT).map(|number| format!("cluster-{number:02}")).collect();
     let resolver = Resolver::new(template, &BTreeMap::from([("Clusters".to_owned(), clusters.join(","))]))?;
@@ -198,7 +198,7 @@ fn wrong(held: &[Held], questions: &[Question]) -> Vec<String> {
     wrong.map(sentence).collect()
 }
 
-/// Weakens, or cripples, each statement in every way: what was done, and whether an answer changed.
+/// Weakens or removes each statement in every way: what was changed, and whether an answer changed.
 fn tried(held: &[Held], questions: &[Question]) -> Vec<(String, bool)> {
     let mut tried = Vec::new();
     for (index, one) in held.iter().enumerate().filter(|(_, one)| one.statement.sid != OF_AWS) {
@@ -221,7 +221,7 @@ fn unnoticed(tried: &BTreeMap<String, bool>) -> Vec<String> {
     tried.iter().filter(|(_, noticed)| !**noticed).map(|(variant, _)| format!("no question notices {variant}")).collect()
 }
 
-/// The statement without one of its parts, and wider; `None` is the statement gone.
+/// The statement without one of its parts, and widened; `None` for the removed statement.
 fn variants(statement: &Statement) -> Vec<(String, Option<Statement>)> {
     let mut variants = vec![("gone".to_owned(), None)];
     let mut add = |what: String, change: &dyn Fn(&mut Statement)| {
@@ -284,9 +284,9 @@ mod tests {
         deny launch sqs:SendMessage arn:aws:sqs:us-west-2:111122223333:whittle-Queue aws:SecureTransport=false\n";
     const OTHER: &str = "deny launch sqs:SendMessage arn:aws:sqs:us-west-2:111122223333:whittle-Other\n";
 
-    fn found(statement: Value, asked: &str) -> Vec<String> {
+    fn found(statement: Value, questions_text: &str) -> Vec<String> {
         let template = template(statement);
-        let sections = questions::parse(asked).expect("the questions are sound");
+        let sections = questions::parse(questions_text).expect("the questions are sound");
         let resolver = Resolver::new(&template, &sections[0].parameters).expect("the template is sound");
         let held = held(&template, &resolver).expect("the policies are sound");
         let mut found = wrong(&held, &sections[0].questions);
@@ -298,11 +298,11 @@ mod tests {
     fn a_right_that_is_too_wide_or_missing_is_found() {
         let sends = |resource: Value| json!({"Sid": "Send", "Effect": "Allow", "Action": "sqs:SendMessage", "Resource": resource});
         let sound = sends(json!({"Fn::GetAtt": ["Queue", "Arn"]}));
-        let asked = format!("{ASKED}{OTHER}");
-        assert_eq!(found(sound, &asked), Vec::<String>::new());
-        let wide = found(sends(json!("*")), &asked);
+        let questions_text = format!("{ASKED}{OTHER}");
+        assert_eq!(found(sound, &questions_text), Vec::<String>::new());
+        let wide = found(sends(json!("*")), &questions_text);
         assert!(wide.len() == 1 && wide[0].contains("must be refused and is allowed"), "{wide:?}");
-        let missing = found(sends(json!("arn:aws:sqs:us-west-2:111122223333:elsewhere")), &asked);
+        let missing = found(sends(json!("arn:aws:sqs:us-west-2:111122223333:elsewhere")), &questions_text);
         assert!(missing[0].contains("must be allowed and is refused"), "{missing:?}");
     }
 

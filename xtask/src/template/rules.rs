@@ -1,13 +1,13 @@
-//! AWS's own rules, which nobody sees before an account enforces them: loops of doorbells, repeated ticks, names of which there
-//! can be one in a region, small quotas, functions that cannot reach a private endpoint.
+//! Rules that only a real account enforces: loops of doorbells, repeated ticks, names that must
+//! be unique in a region, small quotas, functions that cannot reach a private endpoint.
 
 use super::promises::{functions, of_type, one_or_many, resources, statements, target};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ticks older than this are none: the next one is due.
+/// Older ticks are dropped: the next one is due.
 const TICK_AGE_MAX: u64 = 60;
-/// How much strangers may take of the account's concurrency, and how much nobody may take from notices.
+/// The concurrency limit of the public endpoint, and the reserved concurrency for notices.
 const RELAY_CEILING: std::ops::RangeInclusive<u64> = 1..=20;
 const INTERRUPT_FLOOR: std::ops::RangeInclusive<u64> = 2..=5;
 
@@ -25,7 +25,7 @@ pub(super) fn broken(template: &Value) -> Vec<String> {
     broken
 }
 
-/// Which functions a message of each function may start: by the queues that its role may send to, and what these feed.
+/// The functions that each function may invoke, through the queues that its role may send to.
 fn starts(template: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut feeds: BTreeMap<&str, &str> = BTreeMap::new();
     for (_, mapping) in of_type(template, "AWS::Lambda::EventSourceMapping") {
@@ -45,7 +45,7 @@ fn starts(template: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
     starts
 }
 
-/// Whether a chain of messages that begins with the function can come back to it.
+/// Whether a chain of messages that begins with the function can return to it.
 fn reaches_itself(function: &str, starts: &BTreeMap<&str, BTreeSet<&str>>) -> bool {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let mut open = vec![function];
@@ -55,8 +55,8 @@ fn reaches_itself(function: &str, starts: &BTreeMap<&str, BTreeSet<&str>>) -> bo
     seen.contains(function)
 }
 
-/// Lambda drops the seventeenth message of a chain that comes back to a function, unless the function may be in one. Where no chain
-/// is meant to be, that protection stays.
+/// Lambda drops the seventeenth message of a chain that returns to a function, unless the function allows recursion. Without
+/// an intended chain, that protection stays.
 fn loops(template: &Value, broken: &mut Vec<String>) {
     let starts = starts(template);
     for (name, function) in functions(template) {
@@ -95,7 +95,7 @@ fn ticks(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
-/// Two stacks live in one account and region: no resource has a name that another stack's would have too.
+/// Two stacks fit into one account and region: no resource has a fixed name.
 fn names(template: &Value, broken: &mut Vec<String>) {
     for (name, resource) in resources(template) {
         for (property, value) in resource["Properties"].as_object().into_iter().flatten() {
@@ -107,7 +107,7 @@ fn names(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
-/// No queue takes all of the account's concurrency; strangers have a ceiling, notices a floor, and one parameter takes both off.
+/// No queue uses all of the account's concurrency; the public endpoint has a limit, notices a reservation, and one parameter removes both.
 fn concurrency(template: &Value, broken: &mut Vec<String>) {
     for (name, mapping) in of_type(template, "AWS::Lambda::EventSourceMapping") {
         if mapping["Properties"]["ScalingConfig"]["MaximumConcurrency"].is_null() {
@@ -128,7 +128,7 @@ fn concurrency(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
-/// Who asks for a cluster's endpoint calls it, and must stand where a private one can be reached.
+/// A function that looks up a cluster's endpoint calls it, and needs network access to a private one.
 fn network(template: &Value, broken: &mut Vec<String>) {
     let calls: BTreeSet<&str> = statements(template)
         .iter()
@@ -147,7 +147,7 @@ fn network(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
-/// Every queue refuses what is not encrypted on its way.
+/// Every queue denies unencrypted transport.
 fn encrypted(template: &Value, broken: &mut Vec<String>) {
     let refuses = |policy: &Value| {
         policy["PolicyDocument"]["Statement"].as_array().into_iter().flatten().any(|statement| {
@@ -169,7 +169,7 @@ fn encrypted(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
-/// What keeps state or tells of it takes the customer's key where there is one, and only then.
+/// Resources with state or logs use the customer-managed key if there is one.
 fn own_key(template: &Value, broken: &mut Vec<String>) {
     for (kind, property) in
         [("AWS::DynamoDB::Table", "SSESpecification"), ("AWS::SQS::Queue", "KmsMasterKeyId"), ("AWS::Logs::LogGroup", "KmsKeyId")]
@@ -180,7 +180,7 @@ fn own_key(template: &Value, broken: &mut Vec<String>) {
             if !taken || choice[2] != json!({"Ref": "AWS::NoValue"}) {
                 broken.push(format!("{name} is not encrypted with DataKey where that is given; set {property}"));
             }
-            // SQS refuses a queue with both kinds of keys, and without either its messages lie in the clear.
+            // SQS refuses a queue with both kinds of keys, and without either its messages are not encrypted.
             let own = &resource["Properties"]["SqsManagedSseEnabled"]["Fn::If"];
             if kind == "AWS::SQS::Queue" && *own != json!(["HasDataKey", false, true]) {
                 broken.push(format!("{name} is not encrypted with SQS's own key where there is no DataKey"));
@@ -189,7 +189,7 @@ fn own_key(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
-/// What an alarm watches: of each metric whose name, function or queue.
+/// The metrics of an alarm, each with its function or queue.
 fn watched(template: &Value) -> BTreeSet<(&str, &str)> {
     let mut watched = BTreeSet::new();
     for (_, alarm) in of_type(template, "AWS::CloudWatch::Alarm") {
@@ -203,7 +203,7 @@ fn watched(template: &Value) -> BTreeSet<(&str, &str)> {
     watched
 }
 
-/// Somebody is told of every function that cannot start or hardly ends in time, every queue that stands still, and when it is over.
+/// Alarms cover every function that cannot start or is close to its timeout, every stalled queue, and recovery.
 fn alarms(template: &Value, broken: &mut Vec<String>) {
     let watched = watched(template);
     let mut fed = BTreeSet::new();
@@ -223,7 +223,7 @@ fn alarms(template: &Value, broken: &mut Vec<String>) {
         if fed.contains(name) && !watched.contains(&("RecursiveInvocationsDropped", name)) {
             broken.push(format!("nobody is told when Lambda takes doorbells of {name} for a loop"));
         }
-        // Per cent of the timeout, of milliseconds.
+        // Percent of the timeout, in milliseconds.
         let share = format!("{} / {}", name.to_lowercase(), function["Properties"]["Timeout"].as_u64().unwrap_or_default() * 10);
         if !template["Resources"]["DurationAlarm"]["Properties"]["Metrics"][0]["Expression"].to_string().contains(&share) {
             broken.push(format!("DurationAlarm does not compare {name} with its timeout: `{share}`"));

@@ -1,4 +1,4 @@
-//! What a scenario waits for and expects: a state of the world in words.
+//! Conditions that a scenario waits for and expects.
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -9,7 +9,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_sim::World;
 
-/// So many things are named where their number is not as wanted.
+/// How many items are named if their number is wrong.
 const NAMED_MAX: usize = 5;
 
 /// A number, or a bound: `3`, `">=3"`, `"<=4"`, `"1..2"`.
@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// A state; all that is written must hold.
+/// A condition on the world; all given fields must hold.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Condition {
@@ -82,15 +82,15 @@ pub struct Condition {
     /// NodeClaim objects in the cluster, whoever made them.
     pub node_claims: Option<Count>,
     pub machines: Option<Machines>,
-    pub decision: Option<Said>,
-    pub event: Option<Said>,
+    pub decision: Option<Message>,
+    pub event: Option<Message>,
     pub class: Option<Class>,
     pub budget: Option<Budget>,
     pub launch_templates: Option<Count>,
     pub node_pool: Option<PoolObject>,
     /// All instance profiles that there are, with their roles.
     pub profiles: Option<BTreeMap<String, String>>,
-    /// Texts that stand in no launch template, tag, decision or event.
+    /// Texts that occur in no launch template, tag, decision or event.
     pub nowhere: Vec<String>,
     /// Several of the same sort.
     pub all: Vec<Condition>,
@@ -183,10 +183,10 @@ pub struct Machines {
     pub volume_size: Option<String>,
 }
 
-/// Something that was said in the decision log or as an Event.
+/// A message in the decision log or in an Event.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Said {
+pub struct Message {
     /// Part of the subject (`pod/`, `node/`, a name).
     pub about: String,
     /// Kind of a decision, reason of an Event.
@@ -202,7 +202,7 @@ pub struct Said {
 pub struct Class {
     pub name: String,
     pub ready: Option<bool>,
-    /// Parts of what a condition that is not True says.
+    /// Parts of the message of a condition that is not True.
     pub says: Vec<String>,
     pub subnets: Option<Count>,
     pub security_groups: Option<Count>,
@@ -235,7 +235,7 @@ pub struct Budget {
     pub healthy: Option<Count>,
 }
 
-/// Collects what does not hold.
+/// Collects failed conditions.
 struct Faults(Vec<String>);
 
 impl Faults {
@@ -244,7 +244,7 @@ impl Faults {
             self.0.push(format!("{what}: wanted {wanted}, found {found}"));
         }
     }
-    /// The same of things with names, some of which it tells.
+    /// The same for named items, some of which are listed.
     fn count_of(&mut self, what: &str, wanted: Option<Count>, found: &[String]) {
         if let Some(wanted) = wanted.filter(|wanted| !wanted.holds(found.len())) {
             let some: Vec<&str> = found.iter().take(NAMED_MAX).map(String::as_str).collect();
@@ -265,7 +265,7 @@ impl Faults {
 }
 
 impl Condition {
-    /// What of the state does not hold; empty when all does.
+    /// The failed conditions; empty if all hold.
     pub fn faults(&self, world: &World) -> Vec<String> {
         let mut faults = Faults(Vec::new());
         if let Some(pods) = &self.pods {
@@ -281,11 +281,11 @@ impl Condition {
         if let Some(machines) = &self.machines {
             machines.check(world, &mut faults);
         }
-        if let Some(said) = &self.decision {
-            said.check_decisions(world, &mut faults);
+        if let Some(messages) = &self.decision {
+            messages.check_decisions(world, &mut faults);
         }
-        if let Some(said) = &self.event {
-            said.check_events(world, &mut faults);
+        if let Some(messages) = &self.event {
+            messages.check_events(world, &mut faults);
         }
         if let Some(class) = &self.class {
             class.check(world, &mut faults);
@@ -310,7 +310,7 @@ impl Condition {
     }
 }
 
-/// Looks for texts in everything that Whittle wrote to EC2, into the cluster's events and into its own log.
+/// Searches for texts in everything that Whittle wrote to EC2, to the cluster's events and to its own log.
 fn nowhere(texts: &[String], world: &World, faults: &mut Faults) {
     let templates = world.region.launch_templates.values().map(|template| format!("{template:?}"));
     let tags = world.region.machines.values().map(|machine| format!("{:?}", machine.instance.tags));
@@ -463,7 +463,7 @@ impl Machines {
     }
 }
 
-impl Said {
+impl Message {
     fn matches(&self, subject: &str, kind: &str, message: &str) -> bool {
         let message = message.to_lowercase();
         subject.contains(&self.about)
@@ -509,15 +509,15 @@ impl Class {
         if self.ready.is_some_and(|wanted| wanted != ready) {
             faults.0.push(format!("class {} is {}", self.name, if ready { "ready" } else { "not ready" }));
         }
-        let said: String = class
+        let messages: String = class
             .status
             .conditions
             .iter()
             .filter(|condition| condition.status != ConditionStatus::True)
             .map(|condition| format!("{} {} {}\n", condition.type_, condition.reason, condition.message))
             .collect();
-        for part in self.says.iter().filter(|part| !said.to_lowercase().contains(&part.to_lowercase())) {
-            faults.0.push(format!("class {} does not say {part:?}; it says {said:?}", self.name));
+        for part in self.says.iter().filter(|part| !messages.to_lowercase().contains(&part.to_lowercase())) {
+            faults.0.push(format!("class {} does not say {part:?}; it says {messages:?}", self.name));
         }
         faults.count("subnets of the class", self.subnets, class.status.subnets.len());
         faults.count("security groups of the class", self.security_groups, class.status.security_groups.len());

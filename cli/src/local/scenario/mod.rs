@@ -1,7 +1,7 @@
-//! Scenarios: what to do, what to wait for, what to expect, in a file.
+//! Scenario files: steps, waits and expectations.
 
 mod conditions;
-mod linger;
+mod random_events;
 mod reservations;
 mod run;
 
@@ -21,7 +21,7 @@ use whittle_claims::LeftNodes;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Scenario {
     pub name: String,
-    /// Ids of the walkthroughs' outcomes that it shows.
+    /// Ids of the walkthroughs' outcomes that it demonstrates.
     #[serde(default)]
     pub shows: Vec<String>,
     /// One sentence for readers.
@@ -72,28 +72,28 @@ pub enum Step {
     DeleteFirstClaim(Target),
     /// Deletes the youngest one.
     DeleteNewestClaim(Target),
-    /// A machine with our tags appears that no claim asked for.
+    /// An orphaned machine with our tags appears.
     Stray,
-    /// The same, with a Node of ours that takes pods.
+    /// The same, with a Node that accepts pods.
     StrayNode,
     /// One of Karpenter's, with its NodeClaim.
     KarpenterNode,
     /// EC2 takes the youngest machine away.
     EndNewest,
-    /// EC2 does not show the machines that it has just started for so long.
+    /// Hides newly started machines from EC2's answers for a time.
     UnshowYoung(GoDuration),
-    /// EC2's listings leave out the youngest machine for so long, where its answers lag.
+    /// Hides the youngest machine from EC2's listings for a time, if answers lag.
     UnlistNewest(GoDuration),
     /// Lists do not show the first Node of a pool until `show-all`.
     HideFirstNode(Target),
     ShowAll,
-    /// Claims that live cannot be read until `mend-claims`.
+    /// Live claims are unreadable until `mend-claims`.
     SpoilClaims,
     MendClaims,
     /// Keeps the table as it is for `restore-table`.
     CopyTable,
     RestoreTable,
-    /// Whittle is asked to leave the cluster, with its machines or without them.
+    /// Uninstalls Whittle from the cluster, with or without its machines.
     Uninstall(LeftNodes),
     Scale(Scale),
     Resize(Resize),
@@ -108,9 +108,9 @@ pub enum Step {
     Notice(Notice),
     StockOut(Stock),
     Restock(Stock),
-    /// Capacity is reserved, or a reservation of that id is another from here on.
+    /// Creates or changes a capacity reservation.
     Reserve(Reserve),
-    /// A reservation is given up; its machines run on.
+    /// Cancels a reservation; its machines keep running.
     EndReservation(String),
     Tags(Tags),
     Settings(SettingsChange),
@@ -118,7 +118,7 @@ pub enum Step {
     Image(NewImage),
     SecurityGroup(NewGroup),
     Annotate(Annotation),
-    /// How far apart the scheduled doorbells are from here on. Long spans in which nothing happens pass sooner.
+    /// Changes the interval of scheduled doorbells. Long idle spans are simulated faster.
     Ticks(GoDuration),
 }
 
@@ -183,7 +183,7 @@ pub struct Notice {
     pub kind: NoticeKind,
     #[serde(default)]
     pub pool: Option<String>,
-    /// An instance id that nobody knows, instead of a pool's node.
+    /// An unknown instance id, instead of a pool's node.
     #[serde(default)]
     pub instance: Option<String>,
     #[serde(default = "one")]
@@ -234,7 +234,7 @@ pub struct SettingsChange {
     pub default_spread: Option<Vec<whittle_api::k8s::TopologySpreadConstraint>>,
 }
 
-/// What goes wrong from here on.
+/// Changes the injected faults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct FaultChange {
@@ -252,11 +252,11 @@ pub struct FaultChange {
     pub busy_writers: Option<u32>,
     pub stale_reads: Option<u32>,
     pub partial_reads: Option<u32>,
-    /// CreateFleet is refused for so long.
+    /// How long CreateFleet is throttled.
     pub fleets_throttled: Option<GoDuration>,
-    /// The API server answers nothing for so long.
+    /// How long the API server is unavailable.
     pub api_server_down: Option<GoDuration>,
-    /// The table answers nothing for so long.
+    /// How long the table is unavailable.
     pub table_throttled: Option<GoDuration>,
     /// Machines started from here on never join.
     pub mute_launches: Option<bool>,
@@ -275,7 +275,7 @@ pub struct NewImage {
     /// The account that it belongs to; this one when absent.
     #[serde(default)]
     pub owner: Option<String>,
-    /// Takes the image away instead.
+    /// Removes the image instead.
     #[serde(default)]
     pub gone: bool,
 }

@@ -32,7 +32,7 @@ fn ordinary() -> String {
 
 impl Player<'_> {
     pub(super) fn reserve(&mut self, wanted: &Reserve) -> Played {
-        self.session.tell(&format!("{} {} are reserved in {} as {}", wanted.count, wanted.instance_type, wanted.zone, wanted.id));
+        self.session.log(&format!("{} {} are reserved in {} as {}", wanted.count, wanted.instance_type, wanted.zone, wanted.id));
         let mut world = self.session.simulation.world();
         let ends_at = wanted.ends_in.as_ref().and_then(|span| world.now().checked_add(span.span()).ok());
         let described = CapacityReservation {
@@ -53,7 +53,7 @@ impl Player<'_> {
     }
 
     pub(super) fn end_reservation(&mut self, id: &str) -> Played {
-        self.session.tell(&format!("capacity reservation {id} is given up"));
+        self.session.log(&format!("capacity reservation {id} is given up"));
         let ended = self.session.simulation.world().region.end_reservation(id, "cancelled");
         Ok(if ended { Ok(()) } else { Err(format!("there is no capacity reservation {id}")) })
     }

@@ -18,38 +18,38 @@ use whittle_sim::region::notices;
 use whittle_sim::{Faults, Function, Line, Mutant, World};
 use whittle_units::{InstanceId, Timestamp};
 
-/// How long a world may take to come to rest before the invariants are looked at.
+/// How long a world may take to become quiescent before the invariants are checked.
 const SETTLE: SignedDuration = SignedDuration::from_mins(30);
 
-/// How much longer a wait may take where faults are injected: a lost doorbell costs a tick, a claim whose machine never
+/// How much longer a wait may take with injected faults: a lost doorbell costs a tick, a claim whose machine never
 /// joins its registration timeout.
-const PATIENCE: SignedDuration = SignedDuration::from_mins(35);
+const FAULT_ALLOWANCE: SignedDuration = SignedDuration::from_mins(35);
 
-/// So long a world at rest is looked at: every schedule ticks, and most of the functions run.
-const AT_REST: SignedDuration = SignedDuration::from_secs(65);
+/// How long a quiescent world is observed: every schedule ticks, and most functions run.
+const QUIESCENT_TIME: SignedDuration = SignedDuration::from_secs(65);
 
-/// By then every message that a dead invocation left behind has come again, but for the slow functions that ticks call.
+/// By then every message of a crashed invocation has been redelivered, except for the slow functions that ticks call.
 const REDELIVERED: SignedDuration = SignedDuration::from_secs(200);
 
-/// How a scenario went.
+/// The outcome of a scenario.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     pub name: String,
     pub shows: Vec<String>,
     pub seed: u64,
-    /// Expectations that failed and invariants that were broken; empty when all is well.
+    /// Failed expectations and violated invariants; empty on success.
     pub failures: Vec<String>,
     pub lines: Vec<Line>,
-    /// What executed disruptions did to the bill; `whittle savings` sums it.
+    /// The cost effects of executed disruptions; `whittle savings` sums them.
     pub ledger: Vec<LedgerEntry>,
     pub summary: Summary,
-    /// Which function stood at each await point, in order; only of lenient plays.
+    /// The function at each await point, in order; only for lenient plays.
     #[serde(skip)]
     pub gates: Vec<Function>,
 }
 
-/// Figures of a run.
+/// Statistics of a run.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -62,7 +62,7 @@ pub struct Summary {
     pub invocations: u64,
     pub await_points: u64,
     pub faults: u64,
-    /// Doorbells for one subject within a minute, and runs of one function in a chain of calls, at most.
+    /// The most doorbells for one subject within a minute, and the most runs of one function in a chain of calls.
     pub busiest: u64,
     pub longest_chain: u64,
 }
@@ -71,27 +71,27 @@ pub struct Summary {
 #[derive(Clone, Debug)]
 pub struct Play {
     pub seed: u64,
-    /// What goes wrong until the last step is done.
+    /// Faults until the last step is done.
     pub faults: Faults,
-    /// Only what is waited for and the invariants count, and waiting may take much longer: a fault costs time.
+    /// Only waits and invariants count, and waits may take much longer: faults cost time.
     pub lenient: bool,
-    /// How long things go on to happen after the last step, with faults.
+    /// How long random events continue after the last step, with faults.
     pub span: Option<SignedDuration>,
-    /// A protection that is taken away, to see whether anybody notices.
+    /// A removed safeguard, to see whether the checkers notice.
     pub mutant: Option<Mutant>,
 }
 
 impl Play {
-    /// Faults for a scenario of which only the end counts.
+    /// A play with faults, of which only the end counts.
     pub fn lenient(seed: u64, faults: Faults) -> Self {
         Self { seed, faults, lenient: true, span: None, mutant: None }
     }
 }
 
-/// Plays a scenario in a fresh world, as it stands. `seed` replaces the file's own.
+/// Plays a scenario in a fresh world, without faults. `seed` overrides the file's own.
 ///
 /// # Errors
-/// The file names something that cannot be done; expectations that fail are no error but part of the outcome.
+/// An impossible step; failed expectations are no error but part of the outcome.
 pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, SessionError> {
     let seed = seed.unwrap_or(scenario.seed);
     play(scenario, &Play { seed, faults: Faults::default(), lenient: false, span: None, mutant: None })
@@ -104,16 +104,16 @@ pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, SessionErr
 pub fn play(scenario: &Scenario, play: &Play) -> Result<Outcome, SessionError> {
     Mutant::switch(play.mutant);
     let mut player = Player::new(scenario, play)?;
-    // A region with few types knows not all that a scenario may name.
+    // A lean region lacks types that a scenario may name.
     if !play.lenient {
         for step in &scenario.steps {
-            player.knows(&step.value, step.referenced.line())?;
+            player.check_known(&step.value, step.referenced.line())?;
         }
     }
     for step in &scenario.steps {
         let line = step.referenced.line();
-        let aside = matches!(step.value, Step::Expect(_) | Step::Stays(_) | Step::Always(_));
-        if play.lenient && aside {
+        let is_expectation = matches!(step.value, Step::Expect(_) | Step::Stays(_) | Step::Always(_));
+        if play.lenient && is_expectation {
             continue;
         }
         if let Err(failure) = player.step(&step.value)? {
@@ -122,12 +122,12 @@ pub fn play(scenario: &Scenario, play: &Play) -> Result<Outcome, SessionError> {
         }
     }
     if let Some(span) = play.span {
-        player.linger(span)?;
+        player.play_random_events(span)?;
     }
     Ok(player.finish(scenario, play.seed))
 }
 
-/// A scenario that is being played: also what the fault commands drive.
+/// A scenario being played; also used by the fault commands.
 pub(crate) struct Player<'a> {
     scenario: &'a Scenario,
     lenient: bool,
@@ -135,16 +135,16 @@ pub(crate) struct Player<'a> {
     begun: Timestamp,
     always: Vec<Condition>,
     broken: BTreeSet<String>,
-    /// Reached until the world had come to rest.
+    /// Await points reached until the world was quiescent.
     await_points: u64,
     pub(crate) failures: Vec<String>,
 }
 
-/// What a step says when it does not come out as wanted.
+/// The result of a step: a failed expectation, or an error.
 pub(super) type Played = Result<Result<(), String>, SessionError>;
 
 impl<'a> Player<'a> {
-    /// A world as the scenario begins with.
+    /// The initial world of the scenario.
     pub(crate) fn new(scenario: &'a Scenario, play: &Play) -> Result<Self, SessionError> {
         let mut place = Place { seed: play.seed, ..Place::default() };
         for file in &scenario.setup {
@@ -193,10 +193,10 @@ impl<'a> Player<'a> {
     /// Plays one step.
     pub(crate) fn step(&mut self, step: &Step) -> Played {
         match step {
-            Step::Say(text) => self.session.tell(text),
+            Step::Say(text) => self.session.log(text),
             Step::Apply(files) => {
                 for file in files {
-                    self.session.tell(&format!("apply {file}"));
+                    self.session.log(&format!("apply {file}"));
                     self.session.apply_file(&self.scenario.file(file))?;
                 }
             }
@@ -206,44 +206,44 @@ impl<'a> Player<'a> {
             Step::ApplyEdited(edited) => self.apply_edited(&edited.file, &edited.replace)?,
             Step::Delete(objects) => {
                 for object in objects {
-                    self.session.tell(&format!("delete {object}"));
+                    self.session.log(&format!("delete {object}"));
                     let (kind, name) = object.split_once('/').unwrap_or(("deployment", object));
                     self.session.delete(kind, name)?;
                 }
             }
             Step::DeleteInForeground(objects) => {
                 for object in objects {
-                    self.session.tell(&format!("delete {object}, after what it owns"));
+                    self.session.log(&format!("delete {object}, after what it owns"));
                     let (kind, name) = object.split_once('/').unwrap_or(("nodepool", object));
                     self.session.delete_in_foreground(kind, name)?;
                 }
             }
             Step::DeleteFiles(files) => {
                 for file in files {
-                    self.session.tell(&format!("delete {file}"));
+                    self.session.log(&format!("delete {file}"));
                     self.session.delete_file(&self.scenario.file(file))?;
                 }
             }
             Step::DeleteFirst(target) => {
                 let nodes = self.nodes(target);
                 let Some(node) = nodes.first() else { return Ok(Err("there is no such node to delete".to_owned())) };
-                self.session.tell(&format!("delete node/{node}"));
+                self.session.log(&format!("delete node/{node}"));
                 self.session.delete("node", node)?;
             }
             Step::DeleteFirstClaim(target) => return self.delete_claim(target, false),
             Step::DeleteNewestClaim(target) => return self.delete_claim(target, true),
             Step::Scale(scale) => {
-                self.session.tell(&format!("scale {} to {}", scale.deployment, scale.replicas));
+                self.session.log(&format!("scale {} to {}", scale.deployment, scale.replicas));
                 self.session.scale(&scale.deployment, scale.replicas)?;
             }
             Step::Resize(resize) => {
-                self.session.tell(&format!("node group {} to {}/{}/{}", resize.group, resize.min, resize.desired, resize.max));
+                self.session.log(&format!("node group {} to {}/{}/{}", resize.group, resize.min, resize.desired, resize.max));
                 let mut world = self.session.simulation.world();
                 world.cluster.resize(&resize.group, resize.min, resize.max, resize.desired)?;
                 world.touch_cluster();
             }
             Step::Advance(span) => {
-                self.session.tell(&format!("{span} pass"));
+                self.session.log(&format!("{span} pass"));
                 self.run_for(span.span());
             }
             Step::Wait(wait) => return Ok(self.wait(&wait.until, wait.within.span())),
@@ -255,8 +255,8 @@ impl<'a> Player<'a> {
         Ok(Ok(()))
     }
 
-    /// Refuses a step about an instance type or a zone that the region does not have.
-    fn knows(&self, step: &Step, line: u64) -> Result<(), SessionError> {
+    /// Refuses a step with an unknown instance type or zone.
+    fn check_known(&self, step: &Step, line: u64) -> Result<(), SessionError> {
         let (instance_type, zone) = match step {
             Step::StockOut(stock) | Step::Restock(stock) => (&stock.instance_type, &stock.zone),
             Step::Reserve(wanted) => (&wanted.instance_type, &wanted.zone),
@@ -281,17 +281,17 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Steps that change the world around the cluster.
+    /// Steps that change the environment of the cluster.
     fn disturb(&mut self, step: &Step) -> Played {
         match step {
             Step::Interrupt(target) => return self.interrupt(target),
             Step::Notice(notice) => return self.notice(notice),
             Step::StockOut(stock) => {
-                self.session.tell(&format!("EC2 runs out of {} in {}", stock.instance_type, stock.zone));
+                self.session.log(&format!("EC2 runs out of {} in {}", stock.instance_type, stock.zone));
                 self.session.simulation.world().region.out_of_stock.insert(pool_of(stock));
             }
             Step::Restock(stock) => {
-                self.session.tell(&format!("EC2 has {} in {} again", stock.instance_type, stock.zone));
+                self.session.log(&format!("EC2 has {} in {} again", stock.instance_type, stock.zone));
                 self.session.simulation.world().region.out_of_stock.remove(&pool_of(stock));
             }
             Step::Reserve(wanted) => return self.reserve(wanted),
@@ -329,23 +329,23 @@ impl<'a> Player<'a> {
                 });
                 world.touch_cluster();
             }
-            other => return self.mishap(other),
+            other => return self.inject_fault(other),
         }
         Ok(Ok(()))
     }
 
-    /// Steps that let something go wrong once.
-    fn mishap(&mut self, step: &Step) -> Played {
+    /// Steps that inject a fault once.
+    fn inject_fault(&mut self, step: &Step) -> Played {
         match step {
-            Step::UnshowYoung(span) => self.session.simulation.world().unshow_young(span.span()),
+            Step::UnshowYoung(span) => self.session.simulation.world().hide_new_machines(span.span()),
             Step::UnlistNewest(span) => {
                 let done = self.session.simulation.world().unlist_newest(span.span());
-                return Ok(self.befell(done, "no machine runs"));
+                return Ok(self.step_result(done, "no machine runs"));
             }
             Step::HideFirstNode(target) => {
                 let nodes = self.nodes(target);
-                let Some(node) = nodes.first() else { return Ok(self.befell(false, "there is no such node to hide")) };
-                self.session.tell(&format!("lists do not show node/{node}"));
+                let Some(node) = nodes.first() else { return Ok(self.step_result(false, "there is no such node to hide")) };
+                self.session.log(&format!("lists do not show node/{node}"));
                 self.session.simulation.world().hide_always(Node::KIND, node, false);
             }
             Step::ShowAll => self.session.simulation.world().show_all(),
@@ -354,32 +354,32 @@ impl<'a> Player<'a> {
             Step::CopyTable => self.session.simulation.world().copy_table(),
             Step::RestoreTable => self.session.simulation.world().restore_table(),
             Step::Uninstall(nodes) => {
-                self.session.tell(&format!("uninstall, nodes: {nodes:?}"));
+                self.session.log(&format!("uninstall, nodes: {nodes:?}"));
                 self.session.simulation.world().uninstall(*nodes);
             }
             Step::EndNewest => {
                 let done = self.session.simulation.world().end_newest();
-                return Ok(self.befell(done, "no machine runs"));
+                return Ok(self.step_result(done, "no machine runs"));
             }
             Step::Stray => {
-                let done = self.session.simulation.world().stray(false);
-                return Ok(self.befell(done, "no machine runs"));
+                let done = self.session.simulation.world().orphan(false);
+                return Ok(self.step_result(done, "no machine runs"));
             }
             Step::StrayNode => {
-                let done = self.session.simulation.world().stray(true);
-                return Ok(self.befell(done, "no machine has a Node"));
+                let done = self.session.simulation.world().orphan(true);
+                return Ok(self.step_result(done, "no machine has a Node"));
             }
             Step::KarpenterNode => {
                 let done = self.session.simulation.world().karpenter_node();
-                return Ok(self.befell(done, "no machine has a Node"));
+                return Ok(self.step_result(done, "no machine has a Node"));
             }
             _ => {}
         }
         Ok(Ok(()))
     }
 
-    /// Under faults there may be nothing at this moment that a step could befall.
-    fn befell(&self, done: bool, why_not: &str) -> Result<(), String> {
+    /// With random faults there may be no target for a step at this moment.
+    fn step_result(&self, done: bool, why_not: &str) -> Result<(), String> {
         if done || self.lenient { Ok(()) } else { Err(why_not.to_owned()) }
     }
 
@@ -392,7 +392,7 @@ impl<'a> Player<'a> {
             }
             text = text.replace(old.as_str(), new);
         }
-        self.session.tell(&format!("apply {file}, changed"));
+        self.session.log(&format!("apply {file}, changed"));
         self.session.apply_text(&path.display().to_string(), &text)?;
         Ok(())
     }
@@ -409,9 +409,9 @@ impl<'a> Player<'a> {
             let chosen = if newest { claims.last() } else { claims.first() };
             chosen.map(|claim| claim.metadata.name.clone())
         };
-        // Under faults there may be none at this moment: then there is nothing to delete by hand.
+        // With random faults there may be none at this moment: then there is nothing to delete.
         let Some(name) = name else { return Ok(if self.lenient { Ok(()) } else { Err("there is no such NodeClaim".to_owned()) }) };
-        self.session.tell(&format!("delete nodeclaim/{name}"));
+        self.session.log(&format!("delete nodeclaim/{name}"));
         self.session.delete("nodeclaim", &name)?;
         Ok(Ok(()))
     }
@@ -430,11 +430,11 @@ impl<'a> Player<'a> {
     fn interrupt(&mut self, target: &Target) -> Played {
         let nodes = self.nodes(target);
         let Some(node) = nodes.first() else {
-            // Where faults happen it may have ended before.
+            // With random faults it may have ended before.
             return Ok(if self.lenient { Ok(()) } else { Err("there is no such node to interrupt".to_owned()) });
         };
-        self.session.tell(&format!("EC2 announces: spot node {node} is taken back in two minutes"));
-        // Under faults its machine may have ended by now.
+        self.session.log(&format!("EC2 announces: spot node {node} is taken back in two minutes"));
+        // With random faults its machine may have ended by now.
         if let Err(error) = self.session.interrupt(node)
             && !self.lenient
         {
@@ -452,7 +452,7 @@ impl<'a> Player<'a> {
                 self.session.machine_of(node)?
             }
         };
-        self.session.tell(&format!("EventBridge delivers {:?} about {id}, {} time(s)", notice.kind, notice.times));
+        self.session.log(&format!("EventBridge delivers {:?} about {id}, {} time(s)", notice.kind, notice.times));
         let mut world = self.session.simulation.world();
         let now = world.now();
         if matches!(notice.kind, NoticeKind::Spot) && world.region.machines.contains_key(&id) {
@@ -506,7 +506,7 @@ impl<'a> Player<'a> {
         faults.api_server_down_until = change.api_server_down.as_ref().map(until).or(faults.api_server_down_until);
         faults.table_throttled_until = change.table_throttled.as_ref().map(until).or(faults.table_throttled_until);
         if let Some(mute) = change.mute_launches {
-            world.region.mute_launches = mute;
+            world.region.launches_never_join = mute;
         }
     }
 
@@ -528,7 +528,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Runs to a moment, with the standing expectations looked at after every event.
+    /// Runs until a time, checking the `always` conditions after every event.
     fn run_until(&mut self, limit: Timestamp, mut done: impl FnMut(&World) -> bool) -> bool {
         let (always, broken) = (&self.always, &mut self.broken);
         self.session.simulation.run_while_not(limit, |world| {
@@ -545,7 +545,7 @@ impl<'a> Player<'a> {
     }
 
     fn wait(&mut self, state: &Condition, within: SignedDuration) -> Result<(), String> {
-        let within = if self.lenient { within.checked_add(PATIENCE).unwrap_or(within) } else { within };
+        let within = if self.lenient { within.checked_add(FAULT_ALLOWANCE).unwrap_or(within) } else { within };
         let limit = self.session.now().checked_add(within).unwrap_or(Timestamp::MAX);
         if self.run_until(limit, |world| state.faults(world).is_empty()) {
             return Ok(());
@@ -568,13 +568,13 @@ impl<'a> Player<'a> {
         if faults.is_empty() { Ok(()) } else { Err(format!("did not stay so for {span:#}: {}", faults.join("; "))) }
     }
 
-    /// Lets the world come to rest, then looks at all invariants. The death of one invocation may still come: while
+    /// Lets the world become quiescent, then checks all invariants. The crash of one invocation may still happen: while
     /// nothing is left to do, functions run too.
     pub(crate) fn settle(&mut self) {
         let crash_at_gate = self.session.simulation.world().faults.crash_at_gate;
         self.session.simulation.world().faults = Faults { crash_at_gate, ..Faults::default() };
         if self.lenient {
-            self.run_for(AT_REST);
+            self.run_for(QUIESCENT_TIME);
         }
         self.await_points = self.session.simulation.world().counts.gates;
         self.session.simulation.world().faults = Faults::default();
@@ -608,9 +608,9 @@ impl<'a> Player<'a> {
             longest_chain: world.counts.longest_chain,
         };
         let gates = world.gates.clone().unwrap_or_default();
-        let told = world.story.lines();
-        // What came while settling is told only when something is wrong.
-        let lines = if self.failures.is_empty() { &told[..lines] } else { told }.to_vec();
+        let all_lines = world.story.lines();
+        // Lines from settling are only included if something is wrong.
+        let lines = if self.failures.is_empty() { &all_lines[..lines] } else { all_lines }.to_vec();
         let ledger = ledger_of(world.store.decisions(&world.name()));
         let (name, shows, failures) = (scenario.name.clone(), scenario.shows.clone(), self.failures.clone());
         Outcome { name, shows, seed, failures, lines, ledger, summary, gates }

@@ -1,5 +1,5 @@
-//! What a moment's pods would cost if all of them were planned for at once, on machines yet to be bought: how far a day is from that
-//! is what consolidation has not got, or may not.
+//! The cost of a moment's pods if all of them were planned for at once, on new machines: the difference to a day's cost
+//! is what consolidation does not or may not save.
 
 use super::DayArgs;
 use crate::local::session::{Place, SessionError};

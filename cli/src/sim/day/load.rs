@@ -1,4 +1,4 @@
-//! What is wanted when: Deployments, and how many pods of each at a minute.
+//! The load: Deployments, and their replicas at each minute.
 
 use super::DayArgs;
 use crate::sim::manifests;
@@ -35,17 +35,17 @@ pub enum CapacityType {
     Spot,
 }
 
-/// Deployments, each a little ahead of or behind the others.
+/// The number of Deployments, each with a phase shift.
 pub(super) const APPS: u32 = 20;
 /// Share of the peak in each hour of a day that follows the sun, in percent.
 const SUN: [u32; 24] = [35, 30, 25, 25, 25, 30, 40, 55, 70, 85, 95, 100, 100, 95, 95, 95, 90, 90, 85, 75, 65, 55, 45, 40];
-/// Thousandths of a core that the pods of an app ask for.
+/// CPU requests of the apps' pods, in millicores.
 const SIZES: [u32; 5] = [250, 500, 750, 1_000, 2_000];
-/// Cores of the machines that the peak is counted in.
+/// Cores of the machines in which the peak is expressed.
 const CORES: u32 = 8;
 
 impl Kind {
-    /// Minutes between two changes of what is wanted.
+    /// Minutes between two changes of the load.
     pub(super) fn step(self) -> u32 {
         if self == Kind::Batch { 20 } else { 15 }
     }
@@ -55,7 +55,7 @@ impl Kind {
         if self == Kind::Growth { 7 * 24 } else { 24 }
     }
 
-    /// The share of its peak that the app wants at a minute, in percent.
+    /// The app's load at a minute, in percent of its peak.
     fn percent(self, app: u32, minute: u32) -> u32 {
         match self {
             Kind::Diurnal => {
@@ -79,9 +79,9 @@ impl DayArgs {
         (size, size * gib)
     }
 
-    /// How many pods of the app are wanted at a minute.
+    /// The app's replicas at a minute.
     pub(super) fn replicas(&self, app: u32, minute: u32) -> u32 {
-        // A machine keeps a little for itself.
+        // A machine reserves a little for its system.
         let peak = self.nodes * (CORES * 1_000 - 500) / APPS / self.size(app).0;
         peak * self.kind.percent(app, minute) / 100
     }

@@ -1,4 +1,4 @@
-//! `whittle sim day`: a day of a workload, decided by Whittle and by the reference's packing.
+//! `whittle sim day`: a day of a workload, planned by Whittle and with Karpenter's packing.
 //!
 //! Both runs see the same Deployments scaled at the same moments under the same NodePool; what differs is how pods are
 //! packed and which commands consolidation may find.
@@ -53,27 +53,27 @@ pub struct DayArgs {
     pub trace: bool,
 }
 
-/// Moves of one pod by consolidation that are too many within an hour.
+/// The most moves of one pod by consolidation within an hour.
 const MOVES_MAX: usize = 2;
 
-/// From so many machines on, a day takes minutes, and each hour of it is told.
+/// From this many machines on, a day takes minutes, and its progress is printed hourly.
 const LARGE: u32 = 50;
 
-/// How a day went.
+/// The outcome of a day.
 #[derive(Debug, Default)]
 pub struct Day {
     /// Billionths of a dollar, summed minute by minute.
     pub nanos: u128,
     pub nodes_peak: usize,
     pub machines_started: usize,
-    /// Minutes that pods waited for a place, summed over pods.
+    /// Minutes that pods were pending, summed over pods.
     pub waiting_minutes: usize,
     pub disrupted: SavingsReport,
-    /// The moves of the pod (that is: it, and those that took its place) that consolidation moved most within an hour.
+    /// The moves of the pod (including its replacements) that consolidation moved most often within an hour.
     pub most_moved: Vec<Move>,
-    /// Seconds since the oldest verdict of a node of ours was known to hold, at the worst minute.
+    /// The age of the oldest verdict on a managed node at the worst minute, in seconds.
     pub verdict_age: i64,
-    /// Invariants that were broken, in words.
+    /// Violated invariants, as text.
     pub violations: Vec<String>,
     /// Moments before the load changed.
     pub samples: Vec<Sample>,
@@ -88,7 +88,7 @@ pub struct Sample {
     pub machines: usize,
 }
 
-/// Both days as a table, with what is wrong about ours.
+/// Both days as a table, with the violations of ours.
 ///
 /// # Errors
 /// The manifests are refused.
@@ -172,7 +172,7 @@ fn dollars(nanos: u128) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// Plays some minutes of a day. `reference`: with the reference's own packing and choice of commands.
+/// Plays some minutes of a day. `reference`: with Karpenter's packing and choice of commands.
 ///
 /// # Errors
 /// The manifests are refused.
@@ -199,12 +199,12 @@ pub fn day(args: &DayArgs, minutes: impl Iterator<Item = u32>, reference: bool) 
             if world.cluster.objects.workloads() == moves.seen {
                 continue;
             }
-            // Only what is new is read: the log of a day is long.
+            // Only new decisions are read: the log of a day is long.
             let decisions = world.store.decisions(&world.name());
             gone.extend(ledger_of(&decisions[read..]).into_iter().flat_map(|entry| entry.nodes));
             read = decisions.len();
             moves.look(&world, &gone);
-            // A day starts so many machines that some get the name of one that has ended.
+            // A day starts so many machines that some reuse the name of a terminated one.
             gone.retain(|name: &String| world.cluster.objects.nodes.contains_key(name));
         }
         let world = session.simulation.world();

@@ -1,17 +1,17 @@
-//! Who was moved how often: pods followed through their successors.
+//! How often pods were moved: pods are followed through their replacements.
 
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use whittle_sim::World;
 
-/// How often it is looked who took whose place: between a decision and its first eviction passes more.
+/// How often replacements are matched: less than the time between a decision and its first eviction.
 pub(super) const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(1);
-/// How long after a pod went somebody may take its place. A controller does so at once, unless fewer are wanted by then: who
-/// comes later was not made for a pod that went.
+/// How long after a pod's end a new pod counts as its replacement. A controller creates it at once, unless it scaled down:
+/// later pods are no replacements.
 const TAKEN_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// A pod as the day sees it.
+/// A pod at one step.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     app: String,
@@ -34,16 +34,16 @@ impl fmt::Display for Move {
     }
 }
 
-/// Follows pods through their successors: a pod that left a disrupted node hands its history to the next of its app that
-/// comes.
+/// Follows pods through their replacements: a pod that left a disrupted node passes its history to the next pod of its app that
+/// is created.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
-    /// What had been written of workloads at the last look.
+    /// The workloads' write counter at the last step.
     pub(super) seen: u64,
     before: BTreeMap<String, Seen>,
-    /// By pod: when it or its predecessors were moved.
+    /// Per pod: when it or its predecessors were moved.
     history: BTreeMap<String, Vec<Move>>,
-    /// By app: histories that wait for a pod, with a moment at which their own was still there.
+    /// Per app: histories that wait for a replacement, with a time at which their pod still existed.
     open: BTreeMap<String, VecDeque<(Timestamp, Vec<Move>)>>,
     pub(super) most: Vec<Move>,
 }

@@ -20,7 +20,7 @@ struct Launches;
 impl Functions for Launches {
     fn call(&self, _: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
         Box::pin(async move {
-            let Input::Bell(Doorbell::Launch { cluster, claims }) = input else { return Ok(()) };
+            let Input::Doorbell(Doorbell::Launch { cluster, claims }) = input else { return Ok(()) };
             let adapters = Adapters::all(&ports);
             crate::handle(adapters, &Settings::default(), &cluster, &claims).await.map(|_| ()).map_err(|error| error.to_string())
         })

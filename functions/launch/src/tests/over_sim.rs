@@ -186,7 +186,7 @@ fn each_machine_of_a_large_answer_is_stored_once() {
         keep(&simulation, number);
     }
     // Every call takes a tenth of a second of the run.
-    let ports = simulation.ports().hurried(SignedDuration::from_millis(50), SignedDuration::from_secs(60));
+    let ports = simulation.ports().with_time_left(SignedDuration::from_millis(50), SignedDuration::from_secs(60));
     let report = run_over(&ports, &[]);
     assert_eq!((report.counted("launched"), report.counted("surplus")), (100, 0));
     let claims = block_on(simulation.ports().list(&ClusterName::new("c"))).unwrap();
@@ -333,7 +333,7 @@ fn doorbells_that_come_twice_while_nothing_can_be_launched_do_not_multiply() {
     run_over(&simulation.ports(), &[second.clone(), third.clone()]);
     assert_eq!(rung(&simulation), 2, "nothing names the third so far");
     let last = simulation.world().queues.waiting().last().unwrap().input.clone();
-    let Input::Bell(Doorbell::Launch { claims, .. }) = last else { panic!("{last:?}") };
+    let Input::Doorbell(Doorbell::Launch { claims, .. }) = last else { panic!("{last:?}") };
     assert_eq!(claims, [first.clone(), second, third], "it names whatever waits");
     simulation.run_until(at(3));
     run_over(&simulation.ports(), &[first]);
@@ -346,7 +346,7 @@ fn a_run_whose_time_is_up_hands_the_rest_over() {
     for number in 0..12 {
         keep(&simulation, number);
     }
-    let ports = simulation.ports().hurried(SignedDuration::from_millis(100), SignedDuration::from_secs(4));
+    let ports = simulation.ports().with_time_left(SignedDuration::from_millis(100), SignedDuration::from_secs(4));
     let report = run_over(&ports, &[]);
     let done = report.counted("failed");
     assert!(done > 0 && done < 12 && ports.is_in_time(), "{done} of them until {}", ports.now());

@@ -186,7 +186,9 @@ fn a_fleet_that_fails_keeps_its_claims_together() {
         .filter(|message| message.function == whittle_sim::Function::Launch)
         .map(|message| message.input.clone())
         .collect();
-    let [whittle_sim::Input::Bell(whittle_claims::Doorbell::Launch { claims: rung, .. })] = bells.as_slice() else { panic!("{bells:?}") };
+    let [whittle_sim::Input::Doorbell(whittle_claims::Doorbell::Launch { claims: rung, .. })] = bells.as_slice() else {
+        panic!("{bells:?}")
+    };
     assert_eq!(*rung, names, "one doorbell for all of them");
     simulation.world().region.refusal = None;
     simulation.run_until(at(40));

@@ -290,7 +290,7 @@ fn a_run_whose_time_is_up_leaves_the_rest_to_the_next() {
     }
     let mut registered = 0;
     for _ in 0..4 {
-        let ports = simulation.ports().hurried(SignedDuration::from_millis(100), SignedDuration::from_secs(4));
+        let ports = simulation.ports().with_time_left(SignedDuration::from_millis(100), SignedDuration::from_secs(4));
         let report = run_over(&ports);
         let done = report.counted("registered");
         assert!(done > 0 && ports.is_in_time(), "{done} of them until {}", ports.now());
@@ -329,7 +329,7 @@ fn an_instance_gets_the_names_that_it_lacks_once() {
         instance,
         launch_template: LaunchTemplate::default(),
         price: Price::ZERO,
-        mute: false,
+        never_joins: false,
         ended_at: None,
     };
     simulation.world().region.machines.insert(launched.instance_id.clone(), machine);

@@ -217,8 +217,7 @@ fn stored(simulation: &Simulation) -> Option<Claim> {
 /// How often the launch of the claim was asked for.
 fn bells(simulation: &Simulation) -> usize {
     let world = simulation.world();
-    let to_launch =
-        |input: &Input| matches!(input, Input::Bell(Doorbell::Launch { claims, .. }) if claims.iter().any(|name| name.as_str() == "mine"));
+    let to_launch = |input: &Input| matches!(input, Input::Doorbell(Doorbell::Launch { claims, .. }) if claims.iter().any(|name| name.as_str() == "mine"));
     world.queues.waiting().filter(|message| to_launch(&message.input)).count()
 }
 

@@ -171,7 +171,7 @@ fn tick(simulation: &Simulation) -> Report {
 fn rung(simulation: &Simulation) -> Vec<Doorbell> {
     let world = simulation.world();
     let bells = world.queues.waiting().filter_map(|message| match &message.input {
-        whittle_sim::Input::Bell(bell) => Some(bell.clone()),
+        whittle_sim::Input::Doorbell(bell) => Some(bell.clone()),
         _ => None,
     });
     bells.collect()

@@ -96,7 +96,7 @@ pub(super) fn start_machine(simulation: &Simulation) -> whittle_units::InstanceI
         instance,
         launch_template: whittle_ec2::fleet::LaunchTemplate::default(),
         price: whittle_units::Price::ZERO,
-        mute: false,
+        never_joins: false,
         ended_at: None,
     };
     simulation.world().region.machines.insert(id.clone(), machine);
@@ -122,7 +122,7 @@ fn a_sweep_whose_time_is_up_leaves_the_rest_to_the_next() {
         world.store.claims(&name).filter(|claim| claim.value.deletion.is_some()).count()
     };
     simulation.run_until(super::at(100));
-    let ports = simulation.ports().hurried(SignedDuration::from_millis(100), SignedDuration::from_secs(5));
+    let ports = simulation.ports().with_time_left(SignedDuration::from_millis(100), SignedDuration::from_secs(5));
     sweep_over(&ports, &Settings::default());
     let first = ending(&simulation);
     assert!(first > 0 && first < 12, "{first}");

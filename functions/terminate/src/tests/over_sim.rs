@@ -110,7 +110,7 @@ impl Scene {
             tags: std::collections::BTreeMap::new(),
         };
         let launch_template = whittle_ec2::fleet::LaunchTemplate::default();
-        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, mute: false, ended_at: None };
+        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, never_joins: false, ended_at: None };
         self.simulation.world().region.machines.insert(own.instance_id, machine);
     }
 
@@ -628,7 +628,7 @@ fn a_drain_whose_time_is_up_goes_on_in_the_next_run() {
     for number in 0..20 {
         scene.create(running(&format!("p-{number:02}")));
     }
-    let ports = scene.simulation.ports().hurried(SignedDuration::from_millis(100), SignedDuration::from_secs(3));
+    let ports = scene.simulation.ports().with_time_left(SignedDuration::from_millis(100), SignedDuration::from_secs(3));
     let evicted = Scene::run_over(&ports).counted("evicted");
     assert!(evicted > 0 && evicted < 20, "{evicted}");
     assert!(ports.is_in_time(), "until {}", ports.now());

@@ -57,7 +57,7 @@ pub struct NodeClaimTemplateSpec {
     pub node_class_ref: NodeClassReference,
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub taints: Vec<Taint>,
-    /// Put on new nodes, expected to be taken away by somebody; scheduling ignores them.
+    /// Set on new nodes and expected to be removed by somebody else; scheduling ignores them.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub startup_taints: Vec<Taint>,
     /// 720h when absent.
@@ -87,7 +87,7 @@ pub struct Requirement {
     pub operator: Operator,
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub values: Vec<String>,
-    /// At least so many values must stay possible (1 to 50).
+    /// The minimum number of possible values (1 to 50).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_values: Option<u32>,
 }
@@ -113,7 +113,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// The operator that a pod or manifest writes; `None` for a word that is none.
+    /// Parses an operator; `None` if it is unknown.
     pub fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "In" => Self::In,

@@ -1,4 +1,4 @@
-//! Kinds from before v1, and what they become in v1 (api 12 to 16).
+//! Kinds from before v1, and their conversion to v1 (api 12 to 16).
 //!
 //! Conversion is a pure function over a set of objects: a pool's kubelet settings go to the class that it names, so both
 //! have to be seen together.

@@ -17,7 +17,7 @@ fn converted(text: &str, purpose: Purpose) -> Converted {
     convert(objects, &ConvertOptions::new(purpose))
 }
 
-/// The reference's answer with what we decided to do better (the notes of the golden cases list it).
+/// Karpenter's answer with our deliberate improvements (listed in the notes of the golden cases).
 fn improved(name: &str, mut expected: Object, ours: &Object) -> Object {
     match (&mut expected, ours) {
         (Object::NodePool(expected), Object::NodePool(ours)) => {
@@ -33,7 +33,7 @@ fn improved(name: &str, mut expected: Object, ours: &Object) -> Object {
             reference.name.clone_from(&ours.spec.template.spec.node_class_ref.name);
         }
         (Object::NodeClass(expected), Object::NodeClass(ours)) => {
-            // A template's own profile is kept, where the reference writes its placeholder.
+            // A template's own profile is kept, while Karpenter writes its placeholder.
             if ours.spec.instance_profile.is_some() && expected.spec.role.as_deref() == Some(ROLE_PLACEHOLDER) {
                 expected.spec.role = None;
                 expected.spec.instance_profile.clone_from(&ours.spec.instance_profile);

@@ -1,4 +1,4 @@
-//! Judging values by schemas.
+//! Validation of values against schemas.
 
 use super::{Field, Holds, Schema, Shape};
 use crate::field::{FieldError, FieldPath};
@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// How the faults of absent fields begin.
+/// The prefix of errors about absent fields.
 const MISSING: &str = "missing: ";
 
 /// Text forms of quantities (api 4.5).
 pub(super) const QUANTITY: &str =
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// Every fault of a value that has its defaults. Null is absence, as the API server takes it.
+/// Every error of a defaulted value. Null counts as absent, as in the API server.
 pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let before = errors.len();
     match &schema.shape {
@@ -64,7 +64,7 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
     }
 }
 
-/// Faults of the step from an old value to a new one.
+/// Errors of the transition from an old value to a new one.
 pub(crate) fn check_change(schema: &Schema, old: &Value, new: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     for rule in &schema.rules {
         if let Holds::Between(holds) = rule.holds

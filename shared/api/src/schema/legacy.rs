@@ -1,5 +1,5 @@
 //! Schemas of the versions before v1 (api 12 to 14). They are only read, so their rules have no CEL: shapes, unknown
-//! fields and the combinations that have no meaning are refused; what conversion makes of the rest is judged as v1.
+//! fields and meaningless combinations are rejected; the converted objects are validated as v1.
 
 use super::parts::{self, has, str_of};
 use super::{

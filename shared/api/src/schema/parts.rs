@@ -1,4 +1,4 @@
-//! What several kinds have in common (api 4).
+//! Schema parts shared by several kinds (api 4).
 
 use super::{Schema, boolean, int64, list, map, may, need, object, one_of, open, text, time};
 use crate::labels;

@@ -1,10 +1,10 @@
-//! What an answer of AWS means: the one table of error codes (aws 8, 6).
+//! The classification of AWS errors: the only table of error codes (aws 8, 6).
 //!
-//! Everything that has to tell a stock-out from a throttle from a refusal asks here, the simulator included.
+//! All code that distinguishes stock-outs, throttling and denials uses it, including the simulator.
 
 use std::fmt;
 
-/// Whose fault AWS says an error is.
+/// The fault that AWS reports: client or server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fault {
@@ -18,7 +18,7 @@ pub enum Fault {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiError {
-    /// The service's code, such as `InsufficientInstanceCapacity`; empty when none came (a broken connection).
+    /// The service's code, such as `InsufficientInstanceCapacity`; empty without an answer (a broken connection).
     pub code: String,
     pub message: String,
     #[serde(default)]
@@ -36,7 +36,7 @@ impl fmt::Display for ApiError {
 }
 impl std::error::Error for ApiError {}
 
-/// Codes for "it does not exist" over all services that we call.
+/// "Not found" codes of all services that we call.
 const NOT_FOUND: &[&str] = &[
     "InvalidCapacityReservationId.NotFound",
     "InvalidFleetId.NotFound",
@@ -49,7 +49,7 @@ const NOT_FOUND: &[&str] = &[
     "ParameterNotFound",
 ];
 const LAUNCH_TEMPLATE_NAME_NOT_FOUND: &str = "InvalidLaunchTemplateName.NotFoundException";
-/// Fleet codes that mean: this offering cannot be had now, another may (aws 6).
+/// Fleet codes for an unavailable offering; another one may be available (aws 6).
 const UNFULFILLABLE: &[&str] = &[
     "InsufficientInstanceCapacity",
     "MaxSpotInstanceCountExceeded",
@@ -64,7 +64,7 @@ const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
 const RESERVATION_EXCEEDED: &str = "ReservationCapacityExceeded";
 const SERVICE_LINKED_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 const SPREAD_GROUP_LIMIT: &str = "limit of instances in this spread placement group";
-/// Codes for "too fast" over all services; EC2 itself says `RequestLimitExceeded`.
+/// Throttling codes of all services; EC2's own is `RequestLimitExceeded`.
 const THROTTLES: &[&str] = &[
     RATE_LIMITED,
     "Throttling",
@@ -81,19 +81,19 @@ const THROTTLES: &[&str] = &[
 const RATE_LIMITED: &str = "RequestLimitExceeded";
 
 impl ApiError {
-    /// An error of the caller's making.
+    /// A client error.
     pub fn client(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into(), fault: Fault::Client }
     }
-    /// The thing named does not exist.
+    /// The resource does not exist.
     pub fn is_not_found(&self) -> bool {
         NOT_FOUND.contains(&self.code.as_str())
     }
-    /// The launch template that a fleet names is gone.
+    /// The launch template of a fleet does not exist.
     pub fn is_launch_template_not_found(&self) -> bool {
         self.code == LAUNCH_TEMPLATE_NAME_NOT_FOUND
     }
-    /// The thing to be made is there already.
+    /// The resource exists already.
     pub fn is_already_exists(&self) -> bool {
         self.code == "EntityAlreadyExists" || self.code == "InvalidLaunchTemplateName.AlreadyExistsException"
     }
@@ -101,15 +101,15 @@ impl ApiError {
     pub fn is_dry_run_success(&self) -> bool {
         self.code == "DryRunOperation"
     }
-    /// The caller may not do this: any service's code for it.
+    /// Access denied, by any service's code.
     pub fn is_refused(&self) -> bool {
         REFUSALS.iter().any(|code| self.code.starts_with(code))
     }
-    /// The idempotency token came with other parameters before.
+    /// The idempotency token was used with other parameters before.
     pub fn is_idempotency_mismatch(&self) -> bool {
         self.code == "IdempotentParameterMismatch"
     }
-    /// Exactly what EC2 answers for a missing permission.
+    /// EC2's own code for a missing permission.
     pub fn is_unauthorized(&self) -> bool {
         self.code == "UnauthorizedOperation"
     }
@@ -117,15 +117,15 @@ impl ApiError {
     pub fn is_rate_limited(&self) -> bool {
         self.code == RATE_LIMITED
     }
-    /// Any service's way of saying "too fast": to be tried again later and never to be taken for a stock-out.
+    /// Throttling by any service: to be retried later and never taken for a stock-out.
     pub fn is_throttle(&self) -> bool {
         THROTTLES.contains(&self.code.as_str())
     }
-    /// AWS says that it is its own fault.
+    /// A server error.
     pub fn is_server(&self) -> bool {
         self.fault == Fault::Server
     }
-    /// The instance profile that a template names does not exist (yet).
+    /// The instance profile of a template does not exist (yet).
     pub fn is_instance_profile_missing(&self) -> bool {
         self.code == "InvalidParameterValue" && self.message.contains("Invalid IAM Instance Profile name")
     }
@@ -133,27 +133,27 @@ impl ApiError {
     pub fn is_user_data_too_large(&self) -> bool {
         self.code == "InvalidUserData.Malformed" && self.message.contains("User data is limited to")
     }
-    /// The offering cannot be had now.
+    /// The offering is unavailable.
     pub fn is_unfulfillable(&self) -> bool {
         UNFULFILLABLE.contains(&self.code.as_str())
     }
-    /// A quota of vCPUs of the account is used up, for some types of one capacity type: no lack of machines.
+    /// A vCPU quota of the account is exhausted, for some types of one capacity type: no stock-out.
     pub fn is_vcpu_quota(&self) -> bool {
         self.code == "VcpuLimitExceeded" || self.code == "MaxSpotInstanceCountExceeded"
     }
-    /// The account may have no more fleets, whatever they ask for.
+    /// The account's fleet quota is exhausted.
     pub fn is_fleet_quota(&self) -> bool {
         self.code == "MaxFleetCountExceeded"
     }
-    /// The subnet has no free address left.
+    /// The subnet has no free address.
     pub fn is_subnet_full(&self) -> bool {
         self.code == SUBNET_FULL
     }
-    /// The capacity reservation has no instance left.
+    /// The capacity reservation is exhausted.
     pub fn is_reservation_exceeded(&self) -> bool {
         self.code == RESERVATION_EXCEEDED
     }
-    /// The account may not launch spot instances: their service-linked role is missing and may not be made.
+    /// The account may not launch spot instances: their service-linked role is missing and cannot be created.
     pub fn is_service_linked_role_missing(&self) -> bool {
         self.code == SERVICE_LINKED_ROLE
     }
@@ -161,7 +161,7 @@ impl ApiError {
     pub fn is_spread_group_limit(&self) -> bool {
         self.message.contains(SPREAD_GROUP_LIMIT)
     }
-    /// True when the call may succeed if it is simply made again later.
+    /// Whether the call may succeed when retried later.
     pub fn is_transient(&self) -> bool {
         self.is_throttle() || self.is_server() || self.code.is_empty()
     }
@@ -199,10 +199,10 @@ pub enum CreateReason {
     NodeClassReadinessUnknown,
 }
 
-/// The codes of a refusal; which kind of refusal the message tells.
+/// The codes of a denial; its kind follows from the message.
 const REFUSALS: &[&str] = &["UnauthorizedOperation", "AccessDenied", "AuthFailure"];
 
-/// In the order in which they are tried, after the refusals.
+/// In the order in which they are tested, after the denials.
 const REASONS: &[(&[&str], CreateReason)] = &[
     (&["InvalidParameter", "belong to different networks"], CreateReason::SecurityGroupSubnetVpcMismatch),
     (&["iamInstanceProfile.name is invalid"], CreateReason::InstanceProfileNameInvalid),
@@ -221,7 +221,7 @@ const REASONS: &[(&[&str], CreateReason)] = &[
 ];
 
 impl CreateReason {
-    /// The reason that an error text names.
+    /// The reason for an error text.
     pub fn of(text: &str) -> Self {
         if text.contains(SERVICE_LINKED_ROLE) {
             return Self::SpotSlrCreationFailed;
@@ -238,7 +238,7 @@ impl CreateReason {
         row.map_or(Self::LaunchFailed, |(_, reason)| *reason)
     }
 
-    /// The word in conditions, metrics and events.
+    /// The value in conditions, metrics and events.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SpotSlrCreationFailed => "SpotSLRCreationFailed",
@@ -265,7 +265,7 @@ impl CreateReason {
         }
     }
 
-    /// What to look at, in one sentence, for the message of the condition.
+    /// The remedy, in one sentence, for the message of the condition.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::SpotSlrCreationFailed => "the account has no service-linked role for spot instances and ours may not create it",

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::Value;
 
-/// 48 answers and what the reference makes of each.
+/// 48 answers and Karpenter's classification of each.
 const GOLDEN: &str = include_str!("../../../../tests/golden/cloud/errors.json");
 
 fn predicates(error: &ApiError) -> Vec<&'static str> {

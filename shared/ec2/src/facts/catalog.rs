@@ -1,4 +1,4 @@
-//! All that a region sells, as one value that fits into one table item.
+//! The catalog of a region, as one value that fits into one table item.
 
 use super::InstanceTypeFacts;
 use flate2::Compression;
@@ -28,11 +28,11 @@ pub struct Catalog {
     /// Names of the zones that offer a type, sorted.
     pub offered: BTreeMap<String, Vec<String>>,
     pub on_demand: BTreeMap<String, Price>,
-    /// Empty until spot prices were read for the first time; then what is absent has no price.
+    /// Empty until spot prices were read for the first time; after that, absent entries have no price.
     pub spot: BTreeMap<String, BTreeMap<String, Price>>,
 }
 
-/// A blob that is no catalog.
+/// A blob that is not a catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     #[error("the catalog blob is not a gzip stream")]
@@ -46,7 +46,7 @@ pub enum CatalogError {
 }
 
 const VERSION: u32 = 1;
-/// Ten times what the largest region needs; bounds what a damaged blob can make us allocate.
+/// Ten times the size of the largest region; bounds allocations for a damaged blob.
 const LARGEST: u64 = 16 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -98,7 +98,7 @@ impl Catalog {
     pub fn zone_id(&self, zone: &str) -> &str {
         self.zones.iter().find(|known| known.name == zone).map_or("", |known| known.id.as_str())
     }
-    /// Brings lists into their order and drops offers of types and zones that are not listed. Call after filling.
+    /// Sorts the lists and drops offers of unlisted types and zones. Call after filling.
     #[must_use]
     pub fn normalized(mut self) -> Self {
         self.zones.sort();

@@ -1,4 +1,4 @@
-//! What EC2 says about its instance types, and what a region offers at which price: the raw material of the catalog.
+//! Facts of instance types and the offers and prices of a region: the input of the catalog.
 
 mod catalog;
 #[cfg(any(feature = "offline", test))]
@@ -9,13 +9,13 @@ pub use catalog::{Catalog, CatalogError, Zone};
 
 use serde::{Deserialize, Serialize};
 
-/// One instance type as DescribeInstanceTypes tells it, reduced to what decisions use.
+/// One instance type of DescribeInstanceTypes, reduced to the facts that decisions use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InstanceTypeFacts {
     #[serde(rename = "n")]
     pub name: String,
-    /// In EC2's words and order (`i386`, `x86_64`, `arm64`).
+    /// In EC2's spelling and order (`i386`, `x86_64`, `arm64`).
     #[serde(rename = "a")]
     pub architectures: Vec<String>,
     #[serde(rename = "v")]
@@ -37,7 +37,7 @@ pub struct InstanceTypeFacts {
     pub usage_classes: Vec<String>,
     #[serde(rename = "g", skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
-    /// Inference accelerators; AWS's own stand in `neuron` too.
+    /// Inference accelerators; AWS's own are in `neuron` too.
     #[serde(rename = "ia", skip_serializing_if = "Vec::is_empty")]
     pub accelerators: Vec<Accelerator>,
     #[serde(rename = "ne", skip_serializing_if = "Vec::is_empty")]
@@ -120,7 +120,7 @@ pub struct NetworkCard {
 }
 
 impl InstanceTypeFacts {
-    /// Interfaces of the default network card: those that pods' addresses hang on.
+    /// Interfaces of the default network card: those with the pods' addresses.
     pub fn default_interfaces(&self) -> u32 {
         self.card_interfaces(self.default_network_card).unwrap_or_default()
     }
@@ -128,13 +128,13 @@ impl InstanceTypeFacts {
     pub fn card_interfaces(&self, index: u32) -> Option<u32> {
         self.network_cards.iter().find(|card| card.index == index).map(|card| card.interfaces)
     }
-    /// Kubernetes' word for the first architecture that it knows; empty when it knows none.
+    /// Kubernetes' name of the first architecture that it supports; empty if there is none.
     pub fn arch(&self) -> &'static str {
         self.architectures.iter().find_map(|architecture| kubernetes_arch(architecture)).unwrap_or_default()
     }
 }
 
-/// Kubernetes' word for an architecture of EC2.
+/// Kubernetes' name of an EC2 architecture.
 pub fn kubernetes_arch(architecture: &str) -> Option<&'static str> {
     match architecture {
         "x86_64" => Some("amd64"),

@@ -2,8 +2,8 @@
 //!
 //! Types, zones and on-demand prices are real (`data/README.md`); regions other than us-east-1 use its prices. Spot prices
 //! are made up, since no public table has them: each (family, zone) pair has a fixed share of the on-demand price between
-//! 25 % and 60 %, spread evenly by a hash of their names. Sizes of a family keep their proportions, as they mostly do on
-//! the market, so that a plan never gains by splitting a machine just because chance made a half cheap.
+//! 25 % and 60 %, distributed evenly by a hash of their names. Sizes of a family keep their price ratios, as they mostly do on
+//! the market, so that a plan never gains by splitting a machine just because a smaller size is cheap by chance.
 
 use super::tables::{rows, static_on_demand_prices};
 use super::{Accelerator, Catalog, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, Zone};
@@ -50,7 +50,7 @@ pub fn types() -> Vec<InstanceTypeFacts> {
     rows(include_str!("../../data/instance-types.csv")).filter_map(|row| facts(&row)).collect()
 }
 
-/// `use1-az4` of us-east-1 becomes us-east-1d: every account has its own letters, ours follow the ids.
+/// `use1-az4` of us-east-1 becomes us-east-1d: letters differ between accounts, ours follow the ids.
 fn zone_name(region: &str, id: &str) -> String {
     let number: u8 = id.rsplit("-az").next().and_then(|number| number.parse().ok()).unwrap_or(1);
     format!("{region}{}", char::from(b'a' + number.saturating_sub(1).min(25)))
@@ -63,7 +63,7 @@ fn synthetic_spot(instance_type: &str, zone: &str, on_demand: Price) -> Price {
     Price::from_nanos(on_demand.nanos() / 1000 * permille)
 }
 
-/// Made from the names alone: the same in every build.
+/// Depends on the names only: the same in every build.
 fn seed(texts: &[&str]) -> u64 {
     let mut hash = Fnv1a::default();
     for text in texts {

@@ -1,10 +1,10 @@
-//! Figures that EC2 does not answer, kept as tables (aws 27, `data/README.md`).
+//! Data that no EC2 API returns, kept as tables (aws 27, `data/README.md`).
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use whittle_units::Price;
 
-/// What the VPC tables know of a type.
+/// The VPC limits of a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceLimits {
     pub ipv4_per_interface: u32,
@@ -27,7 +27,7 @@ static LIMITS: LazyLock<BTreeMap<&str, InterfaceLimits>> = LazyLock::new(|| {
 });
 
 const PRICES: &str = include_str!("../../data/on-demand-prices.csv");
-/// The region whose prices stand in for regions without a table.
+/// The region whose prices are used for regions without a table.
 const DEFAULT_REGION: &str = "us-east-1";
 
 /// Lines of a table without its header, cut at commas.
@@ -35,12 +35,12 @@ pub(super) fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
     table.lines().skip(1).map(|line| line.split(',').collect())
 }
 
-/// Network bandwidth in Mbit/s, where the table has a figure.
+/// Network bandwidth in Mbit/s, if the table has it.
 pub fn network_bandwidth(instance_type: &str) -> Option<u32> {
     BANDWIDTH.get(instance_type).copied()
 }
 
-/// Interface limits; `None` for a type that the table does not know.
+/// Interface limits; `None` for a type that is not in the table.
 pub fn interface_limits(instance_type: &str) -> Option<InterfaceLimits> {
     LIMITS.get(instance_type).copied()
 }
@@ -65,7 +65,7 @@ pub fn has_prices(region: &str) -> bool {
     rows(PRICES).any(|row| row.first().is_some_and(|known| *known == region))
 }
 
-/// The region whose price list holds a region's prices; `None` where there is none to ask (aws 5).
+/// The region whose price list contains a region's prices; `None` if there is none (aws 5).
 pub fn pricing_region(region: &str) -> Option<&'static str> {
     match region.split('-').next() {
         _ if region.starts_with("us-gov-") => None,

@@ -88,7 +88,7 @@ fn tables_agree_with_the_live_facts() {
     let mut compared = 0;
     for entry in &golden {
         let live = from_describe(entry);
-        // Put together by hand in the golden file.
+        // Edited manually in the golden file.
         if live.name == "g4ad.4xlarge" || live.name.starts_with("x9gg") {
             continue;
         }

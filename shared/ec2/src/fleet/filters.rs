@@ -1,4 +1,4 @@
-//! Which types a launch may use: six filters, each of which may refuse the claim (aws 7.2), and the truncation (aws 7.3).
+//! The instance types of a launch: six filters, each of which may reject the claim (aws 7.2), and the truncation (aws 7.3).
 
 use crate::requirements::Wanted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,10 +7,10 @@ use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_units::{Price, Resources};
 
-/// The most types of one launch: what EC2's request still takes with all their zones.
+/// The most types of one launch: as many as a request can hold with all their zones.
 pub const MAX_TYPES: usize = 60;
 
-/// A type with the offerings that are still in question: available and allowed by the claim.
+/// A type with its remaining offerings: available and allowed by the claim.
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
     pub instance_type: &'a InstanceType,
@@ -18,20 +18,20 @@ pub struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// Price of the cheapest offering left.
+    /// The price of the cheapest remaining offering.
     pub fn price(&self) -> Price {
         self.offerings.iter().map(|offering| offering.price).min().unwrap_or(Price::MAX)
     }
 }
 
-/// What becomes of `minValues` when no sixty types keep it.
+/// The handling of `minValues` if sixty types cannot satisfy it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MinValuesPolicy {
     Strict,
     BestEffort,
 }
 
-/// The step that left nothing; to be shown to the user.
+/// The filter that left no type; shown to the user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum FilterError {
     #[error("no instance type is available that meets the requirements and holds the requests")]
@@ -44,7 +44,7 @@ pub enum FilterError {
     MinValues { key: String, found: usize, wanted: u32 },
 }
 
-/// What a launch asks of a type.
+/// The requirements of a launch on a type.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand<'a> {
     pub requirements: &'a [Requirement],
@@ -92,7 +92,7 @@ fn compatible<'a>(types: &'a [InstanceType], wanted: &Wanted<'_>, requests: &Res
     candidates.filter(|candidate| !candidate.offerings.is_empty()).collect()
 }
 
-/// Keeps what satisfies the condition and drops types left without offerings.
+/// Keeps offerings that satisfy the condition and drops types without offerings.
 fn retain(mut candidates: Vec<Candidate<'_>>, keep: impl Fn(&InstanceType, &Offering) -> bool) -> Vec<Candidate<'_>> {
     for candidate in &mut candidates {
         let instance_type = candidate.instance_type;
@@ -115,7 +115,7 @@ fn kind(offering: &Offering) -> u8 {
     }
 }
 
-/// One fleet can draw on one kind of reservation only: the kind with the cheapest offering.
+/// One fleet can use one kind of reservation only: the kind with the cheapest offering.
 fn one_kind_of_reservation(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let offerings = candidates.iter().flat_map(|candidate| &candidate.offerings).filter(|offering| is_reserved(offering));
     match offerings.map(|offering| (offering.price, kind(offering))).min() {
@@ -135,7 +135,7 @@ fn one_capacity_block(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     }
 }
 
-/// Of several reservations for a type in a zone the one with most room.
+/// Among several reservations for a type in a zone, the one with the most free instances.
 fn largest_reservations(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let mut largest: BTreeMap<(&str, &str), (u32, &str)> = BTreeMap::new();
     for candidate in &candidates {
@@ -144,7 +144,7 @@ fn largest_reservations(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
             let id = offering.label(labels::RESERVATION_ID).unwrap_or_default();
             let room = offering.reservation_capacity.unwrap_or_default();
             let entry = largest.entry(key).or_insert((room, id));
-            // Equal room: the smaller id, so that the choice does not depend on the order of the status.
+            // If equal, the smaller id, so that the choice does not depend on the order in the status.
             if room > entry.0 || room == entry.0 && id < entry.1 {
                 *entry = (room, id);
             }
@@ -159,10 +159,10 @@ fn largest_reservations(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     })
 }
 
-/// Resources that make a type too special for pods that do not ask for them.
+/// Resources of special types, which are avoided for pods that do not request them.
 const EXOTIC: &[&str] = &["nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "habana.ai/gaudi"];
 
-/// Metal and accelerated machines only when nothing else is left.
+/// Metal and accelerated machines only if nothing else remains.
 fn without_exotic(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let is_exotic = |each: &InstanceType| {
         each.label(labels::INSTANCE_SIZE).is_some_and(|size| size.contains("metal"))
@@ -174,7 +174,7 @@ fn without_exotic(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     retain(candidates, |each, _| !is_exotic(each))
 }
 
-/// Spot offerings dearer than the cheapest on-demand one are no bargain.
+/// Removes spot offerings that cost more than the cheapest on-demand one.
 fn without_dear_spot<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted<'_>) -> Vec<Candidate<'a>> {
     let allowed = |kind: &str| wanted.allows(labels::CAPACITY_TYPE, kind);
     if !allowed(labels::CAPACITY_SPOT) || !allowed(labels::CAPACITY_ON_DEMAND) {

@@ -1,4 +1,4 @@
-//! What a claim learns from the machine that was launched for it (aws 7.7).
+//! The fields of a claim that follow from its machine (aws 7.7).
 
 use crate::instance_types::Context;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::labels;
 use whittle_units::{InstanceId, ProviderId, Resources};
 
-/// How a machine was bought.
+/// The purchase options of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purchase {
     /// on-demand, spot or reserved.
@@ -15,9 +15,9 @@ pub struct Purchase {
     pub reservation: Option<String>,
     /// `default` or `dedicated`.
     pub tenancy: String,
-    /// `None` where EC2 chose and has not told yet.
+    /// `None` if EC2 chose it and has not reported it yet.
     pub partition: Option<u32>,
-    /// Whether EFA interfaces were asked for, by the claim or by the class.
+    /// Whether the claim or the class requests EFA interfaces.
     pub efa: bool,
 }
 
@@ -74,7 +74,7 @@ fn machine_labels(instance_type: &InstanceType, zone: &str, purchase: &Purchase,
     if let Some(group) = context.placement_group {
         set(labels::PLACEMENT_GROUP_ID, &group.id);
         if group.partitions() > 0 {
-            // The empty label holds registration back until EC2 tells the partition (aws 7.8).
+            // The empty label delays registration until EC2 reports the partition (aws 7.8).
             set(labels::PLACEMENT_GROUP_PARTITION, &purchase.partition.map(|number| number.to_string()).unwrap_or_default());
         }
     }

@@ -1,4 +1,4 @@
-//! CreateFleet as a value: what is asked, what comes back, and what follows from it (aws 7, 10).
+//! CreateFleet as values: the request, the answer, and its consequences (aws 7, 10).
 
 mod filters;
 mod machine;
@@ -26,7 +26,7 @@ pub struct FleetRequest {
     pub target_capacity: u32,
     /// on-demand, spot or reserved.
     pub capacity_type: String,
-    /// What kind of reservation, for reserved capacity.
+    /// The kind of reservation, for reserved capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationKind>,
     /// The launch templates to start from; at least one.
@@ -57,12 +57,12 @@ impl FleetRequest {
             _ => "on-demand",
         }
     }
-    /// `SpotOptions.AllocationStrategy`; `None` where the block is left out.
+    /// `SpotOptions.AllocationStrategy`; `None` if the block is omitted.
     pub fn spot_strategy(&self) -> Option<&'static str> {
         let strategy = if self.prioritized { "capacity-optimized-prioritized" } else { "price-capacity-optimized" };
         (self.target_type() == "spot").then_some(strategy)
     }
-    /// `OnDemandOptions.AllocationStrategy`; `None` where the block is left out.
+    /// `OnDemandOptions.AllocationStrategy`; `None` if the block is omitted.
     pub fn on_demand_strategy(&self) -> Option<&'static str> {
         (self.target_type() == "on-demand").then_some(if self.prioritized { "prioritized" } else { "lowest-price" })
     }
@@ -84,7 +84,7 @@ pub struct FleetOverride {
     pub price: Price,
 }
 
-/// What CreateFleet answered: machines, errors by pool, or both.
+/// The answer of CreateFleet: machines, errors by pool, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetAnswer {
     pub fleet_id: String,
@@ -103,7 +103,7 @@ pub struct FleetInstance {
     pub capacity_type: String,
 }
 
-/// Why one pool did not deliver.
+/// The error of one pool.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FleetPoolError {
     /// EC2's error code, such as `InsufficientInstanceCapacity`.

@@ -1,4 +1,4 @@
-//! What a fleet's errors mean: what is not to be tried for a while, and what becomes of the claim (aws 6, 7.6).
+//! The consequences of a fleet's errors: unavailable pools, and the outcome for the claim (aws 6, 7.6).
 
 use super::{FleetAnswer, FleetPoolError, FleetRequest, Launch};
 use crate::errors::{ApiError, CreateReason};
@@ -6,7 +6,7 @@ use crate::instance_types::{Context, Pool};
 use std::collections::BTreeSet;
 use whittle_api::labels;
 
-/// What to remember after a fleet. All of it holds even when machines were started.
+/// The unavailable pools after a fleet, even if machines were started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// Pools without capacity.
@@ -15,17 +15,17 @@ pub struct Marks {
     pub capacity_types: BTreeSet<String>,
     /// Subnets without addresses.
     pub subnets: BTreeSet<String>,
-    /// Reservations that are used up.
+    /// Exhausted reservations.
     pub reservations: BTreeSet<String>,
 }
 
 /// Why a fleet started nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FleetFailure {
-    /// Other offerings may do: the claim is given up and its pods planned again.
+    /// Other offerings may work: the claim is given up and its pods are planned again.
     #[error("no capacity: {0}")]
     InsufficientCapacity(String),
-    /// Tried again later; the reason goes into the claim's condition.
+    /// Retried later; the reason goes into the claim's condition.
     #[error("{reason}: {message}")]
     Create { reason: CreateReason, message: String },
 }
@@ -34,7 +34,7 @@ fn api_error(error: &FleetPoolError) -> ApiError {
     ApiError::client(&error.code, &error.message)
 }
 
-/// What the errors of a fleet close, and for whom.
+/// The pools that the errors of a fleet make unavailable.
 pub fn marks(launch: &Launch, answer: &FleetAnswer, context: &Context<'_>) -> Marks {
     let request = &launch.request;
     let mut marks = Marks::default();
@@ -80,7 +80,7 @@ fn pool(launch: &Launch, instance_type: &str, zone: &str, context: &Context<'_>)
     }
 }
 
-/// What a claim that got no machine is told; the errors are those of its fleet.
+/// The failure of a claim without a machine, from the errors of its fleet.
 pub fn failure(errors: &[FleetPoolError]) -> FleetFailure {
     let texts: BTreeSet<String> = errors.iter().map(|error| api_error(error).to_string()).collect();
     let message = texts.into_iter().collect::<Vec<_>>().join("; ");

@@ -1,4 +1,4 @@
-//! From a claim to the fleet that launches it (aws 7.1 to 7.5, 9.4, 14.2).
+//! The fleet request of a claim (aws 7.1 to 7.5, 9.4, 14.2).
 
 use super::filters::{Candidate, Demand, FilterError, MinValuesPolicy, select};
 use super::template::{self, LaunchTemplate, ReservationTarget};
@@ -16,17 +16,17 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, ResolvedAmi};
 use whittle_api::labels;
 use whittle_units::Price;
 
-/// Everything that a launch depends on.
+/// All inputs of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchInput<'a> {
     pub claim: &'a NodeClaim,
     /// Of the claim's node class.
     pub context: &'a Context<'a>,
     pub catalog: &'a Catalog,
-    /// What the class can buy, price overlays applied.
+    /// The instance types of the class, with price overlays applied.
     pub types: &'a [InstanceType],
     pub cluster: &'a ClusterAccess,
-    /// Free addresses by subnet, addresses of launches under way already taken off.
+    /// Free addresses by subnet, minus those of launches in progress.
     pub free_addresses: &'a BTreeMap<String, u32>,
     pub min_values: MinValuesPolicy,
 }
@@ -54,19 +54,19 @@ pub enum LaunchError {
     UserData(#[from] UserDataError),
 }
 
-/// What becomes of a claim that could not be launched.
+/// The outcome for a claim that could not be launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchDisposition {
-    /// The claim is given up and its pods planned again.
+    /// The claim is given up and its pods are planned again.
     InsufficientCapacity,
-    /// The claim is given up until the class is mended.
+    /// The claim is given up until the class is corrected.
     NodeClassNotReady,
-    /// Tried again; the condition says why.
+    /// Retried; the condition has the reason.
     Retry(CreateReason),
 }
 
 impl LaunchError {
-    /// What the error means for the claim (aws 7.1).
+    /// The outcome of the error for the claim (aws 7.1).
     pub const fn disposition(&self) -> LaunchDisposition {
         match self {
             Self::NodeClassGone(_) | Self::Insufficient(_) => LaunchDisposition::InsufficientCapacity,
@@ -80,7 +80,7 @@ impl LaunchError {
     }
 }
 
-/// A launch ready to go: make the templates, then the fleet.
+/// A prepared launch: create the templates, then the fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     pub templates: Vec<LaunchTemplate>,
@@ -88,11 +88,11 @@ pub struct Launch {
     pub request: FleetRequest,
     /// `default` or `dedicated`.
     pub tenancy: String,
-    /// Partition of the placement group that was asked for.
+    /// The requested partition of the placement group.
     pub partition: Option<u32>,
     /// Reservation by (type, zone), for reserved capacity.
     pub reservations: BTreeMap<(String, String), String>,
-    /// Addresses to take off each chosen subnet until the launch is over (aws 14.2).
+    /// Addresses to reserve in each chosen subnet until the launch is over (aws 14.2).
     pub addresses_in_flight: u32,
 }
 
@@ -115,8 +115,8 @@ pub fn tags(cluster: &str, claim: &NodeClaim, class: &Ec2NodeClass) -> Result<BT
     Ok(tags)
 }
 
-/// Tag keys that the user may not set, in whatever letters: IAM's conditions on tags do not tell upper from lower case, and would
-/// refuse the end of a machine that carried both.
+/// Tag keys that the user may not set, in any case: IAM's conditions on tags are case-insensitive, and would
+/// deny the termination of a machine with both.
 pub fn is_reserved_tag(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     let key = key.as_str();
@@ -126,7 +126,7 @@ pub fn is_reserved_tag(key: &str) -> bool {
         || key.strip_prefix(labels::TAG_CLUSTER_OWNED_PREFIX).is_some_and(|cluster| !cluster.is_empty())
 }
 
-/// Plans the launch of one machine. The class must be ready, and what it names as its spec says now.
+/// Plans the launch of one machine. The class must be ready, and its status up to date with its spec.
 pub fn prepare(input: &LaunchInput<'_>) -> Result<Launch, LaunchError> {
     let class = input.context.class;
     let tags = tags(&input.cluster.name, input.claim, class)?;
@@ -171,18 +171,18 @@ pub fn prepare(input: &LaunchInput<'_>) -> Result<Launch, LaunchError> {
 /// Annotation of claims whose prices came from a NodeOverlay.
 const PRICE_OVERLAY_APPLIED: &str = "karpenter.sh/price-overlay-applied";
 
-/// The name of a batch of claims that one fleet launches: the same claims, the same name, whatever else has changed. It
-/// goes into a tag of the machines, by which a repeated launch finds them.
+/// The name of a batch of claims in one fleet: the same claims have the same name, whatever else has changed. It
+/// is a tag of the machines, by which a repeated launch finds them.
 pub fn batch_id<'a>(cluster: &str, claims: impl IntoIterator<Item = &'a str>) -> String {
     let mut claims: Vec<&str> = claims.into_iter().collect();
     claims.sort_unstable();
     digest(&serde_json::json!([cluster, claims])).chars().take(32).collect()
 }
 
-/// The request for `count` machines of one batch, with the token that makes a repeat harmless.
+/// The request for `count` machines of one batch, with an idempotency token.
 ///
 /// The token covers the batch and all parameters: EC2 refuses a known token with other parameters, so a changed request
-/// has to look for the machines of the batch first.
+/// has to search for the machines of the batch first.
 #[must_use]
 pub fn batched(mut request: FleetRequest, batch: &str, count: u32) -> FleetRequest {
     request.target_capacity = count;
@@ -193,7 +193,7 @@ pub fn batched(mut request: FleetRequest, batch: &str, count: u32) -> FleetReque
     request
 }
 
-/// 64 hexadecimal digits: the longest token that EC2 takes.
+/// 64 hexadecimal digits: the longest token that EC2 accepts.
 fn digest(value: &serde_json::Value) -> String {
     let bytes = Sha256::digest(value.to_string().as_bytes());
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -214,7 +214,7 @@ fn narrowed<'a>(mut candidates: Vec<Candidate<'a>>, keep: impl Fn(&Offering) -> 
     candidates
 }
 
-/// The first of reserved and spot that is allowed and left; else on-demand.
+/// The first of reserved and spot that is allowed and available; else on-demand.
 fn capacity_type(candidates: &[Candidate<'_>], wanted: &Wanted<'_>) -> &'static str {
     let has = |kind: &str| {
         wanted.allows(labels::CAPACITY_TYPE, kind)
@@ -227,7 +227,7 @@ fn partition_of(offering: &Offering) -> Option<u32> {
     offering.label(labels::PLACEMENT_GROUP_PARTITION)?.parse().ok()
 }
 
-/// The lowest partition that the claim names and something is left in; EC2 chooses where it names none.
+/// The lowest allowed partition with an offering; EC2 chooses if the claim does not restrict it.
 fn partition(candidates: &[Candidate<'_>], wanted: &Wanted<'_>) -> Option<u32> {
     let named: Vec<u32> = wanted.listed(labels::PLACEMENT_GROUP_PARTITION).iter().filter_map(|number| number.parse().ok()).collect();
     let left = candidates.iter().flat_map(|candidate| &candidate.offerings).filter_map(|offering| partition_of(offering));
@@ -257,7 +257,7 @@ impl Launch {
     pub fn subnets(&self) -> BTreeSet<String> {
         self.request.configs.iter().flat_map(|config| &config.overrides).map(|entry| entry.subnet_id.clone()).collect()
     }
-    /// Starts its machines in these subnets, by zone. Zones that are not named stay as they are.
+    /// Sets the subnets of its machines, by zone. Other zones stay as they are.
     pub fn move_to(&mut self, subnets: &BTreeMap<String, String>) {
         for entry in self.request.configs.iter_mut().flat_map(|config| &mut config.overrides) {
             if let Some(id) = subnets.get(&entry.zone) {
@@ -267,7 +267,7 @@ impl Launch {
     }
 }
 
-/// The subnet of each zone with most free addresses; the earlier in the status where they are equal (aws 14.2). One that
+/// The subnet of each zone with the most free addresses; the earlier in the status if equal (aws 14.2). One that
 /// is known to be `full` is never chosen.
 pub fn subnets(class: &Ec2NodeClass, free: &BTreeMap<String, u32>, full: &BTreeSet<String>) -> BTreeMap<String, String> {
     let mut chosen: BTreeMap<&str, (u32, &str)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Launch templates: everything about a machine that a fleet's overrides cannot say (aws 10).
+//! Launch templates: all properties of a machine that a fleet's overrides cannot set (aws 10).
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -7,7 +7,7 @@ use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{BlockDeviceMapping, ConnectionTracking, Ec2NodeClassSpec, MetadataOptions};
 use whittle_units::Quantity;
 
-/// A launch template, complete: the same options have the same name, so that creating it again is harmless.
+/// A complete launch template: the same options have the same name, so that creation is idempotent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchTemplate {
     pub name: String,
@@ -19,18 +19,18 @@ pub struct LaunchTemplate {
     pub security_group_ids: Vec<String>,
     /// Sizes are quantities; [`volume_gibibytes`] rounds them.
     pub block_device_mappings: Vec<BlockDeviceMapping>,
-    /// `http_protocol_ipv6` is absent where the region does not know it.
+    /// `http_protocol_ipv6` is absent in regions that do not support it.
     pub metadata_options: MetadataOptions,
     pub detailed_monitoring: bool,
     pub interfaces: Vec<TemplateInterface>,
-    /// `enabled` or `disabled`; absent leaves EC2's default.
+    /// `enabled` or `disabled`; EC2's default if absent.
     pub nested_virtualization: Option<String>,
     /// `default` or `dedicated`.
     pub tenancy: String,
     pub placement_group_id: Option<String>,
     pub partition: Option<u32>,
     pub enclave: bool,
-    /// `None` leaves the specification out (gate `ReservedCapacity` off).
+    /// `None` omits the specification (gate `ReservedCapacity` off).
     pub reservation: Option<ReservationTarget>,
     /// `capacity-block` or `interruptible-capacity-reservation`.
     pub market_type: Option<String>,
@@ -40,16 +40,16 @@ pub struct LaunchTemplate {
     pub tags: BTreeMap<String, String>,
 }
 
-/// What a machine may take from capacity reservations.
+/// The capacity reservation specification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReservationTarget {
-    /// Never slides into an open reservation.
+    /// Never uses an open reservation.
     None,
-    /// Only starts in this one.
+    /// Uses only this reservation.
     Only(String),
 }
 
-/// One network interface of a template. Absent fields are left out of the request.
+/// One network interface of a template. Absent fields are omitted from the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateInterface {
     pub card_index: Option<u32>,
@@ -65,7 +65,7 @@ pub struct TemplateInterface {
 }
 
 impl LaunchTemplate {
-    /// The template under the name that its content gives it (aws 10.1).
+    /// The template with a name derived from its content (aws 10.1).
     #[must_use]
     pub fn named(mut self) -> Self {
         self.name.clear();
@@ -91,11 +91,11 @@ pub(super) fn volumes(class: &Ec2NodeClassSpec, family: AmiFamily) -> Vec<BlockD
     }
 }
 
-/// Regions whose EC2 does not know IPv6 metadata endpoints.
+/// Regions without IPv6 metadata endpoints.
 const WITHOUT_IPV6_METADATA: &[&str] =
     &["us-iso-east-1", "us-iso-west-1", "us-isob-east-1", "us-isob-west-1", "us-isof-south-1", "us-isof-east-1"];
 
-/// The class's metadata options; where the field is null, those of the reference for that case (aws 10.2).
+/// The class's metadata options; if the field is null, Karpenter's defaults for that case (aws 10.2).
 pub(super) fn metadata_options(class: &Ec2NodeClassSpec, region: &str, ipv6: bool) -> MetadataOptions {
     let word = |on: bool| Some(if on { "enabled" } else { "disabled" }.to_owned());
     let mut options = class.metadata_options.clone().unwrap_or_else(|| MetadataOptions {
@@ -131,7 +131,7 @@ pub(super) fn interfaces(class: &Ec2NodeClassSpec, efa: u32, ipv6: bool) -> Vec<
                 let (card, device) = (index(nic.network_card_index), index(nic.device_index));
                 let kind = nic.interface_type.as_str();
                 if kind == "efa-only" {
-                    // It carries no addresses, so nothing about addresses may be said.
+                    // It has no addresses, so address fields must be omitted.
                     return TemplateInterface {
                         card_index: Some(card),
                         device_index: device,

@@ -9,7 +9,7 @@ use whittle_units::Quantity;
 
 mod golden;
 
-/// A case whose answers we can bend; the first golden one.
+/// A case with modifiable answers; the first golden one.
 fn on_demand() -> Case {
     Case::read(&files("launch", "001-on-demand.yaml")[0])
 }

@@ -1,4 +1,4 @@
-//! Types that a node class cannot use at all (aws 3.6): they stay listed, with nothing available.
+//! Types that are incompatible with a node class (aws 3.6): they stay listed as unavailable.
 
 use super::Context;
 use crate::facts::InstanceTypeFacts;
@@ -40,7 +40,7 @@ pub(super) fn check(facts: &InstanceTypeFacts, context: &Context<'_>) -> Option<
     None
 }
 
-/// Whether the type has a place for every interface that the class names.
+/// Whether the type supports every interface of the class.
 fn takes(facts: &InstanceTypeFacts, interfaces: &[NetworkInterface]) -> bool {
     let fits = |interface: &NetworkInterface| {
         let card = u32::try_from(interface.network_card_index).ok();

@@ -30,7 +30,7 @@ pub(super) fn requirements(facts: &InstanceTypeFacts, catalog: &Catalog, context
     all
 }
 
-/// Usage classes that are capacity types of offerings by themselves; blocks only come as reservations.
+/// Usage classes that are capacity types of offerings; capacity blocks exist only as reservations.
 pub(super) fn capacity_type(usage_class: &str) -> Option<&'static str> {
     match usage_class {
         "on-demand" => Some(labels::CAPACITY_ON_DEMAND),
@@ -61,7 +61,7 @@ fn shape(facts: &InstanceTypeFacts) -> Vec<Requirement> {
     vec![
         one(labels::INSTANCE_CPU, Some(facts.vcpus.to_string())),
         one(labels::INSTANCE_CPU_MANUFACTURER, Some(kebab(&facts.cpu_manufacturer)).filter(|name| !name.is_empty())),
-        // Where EC2 tells no speed, the label says 0.
+        // If EC2 reports no speed, the label is 0.
         one(labels::INSTANCE_CPU_SPEED, Some(facts.clock_mhz.unwrap_or(0).to_string())),
         one(labels::INSTANCE_MEMORY, Some(facts.memory_mib.to_string())),
         one(labels::INSTANCE_EBS_BANDWIDTH, ebs.map(|mbps| mbps.to_string())),
@@ -144,7 +144,7 @@ fn reserved(reservations: &[&ResolvedCapacityReservation]) -> Vec<Requirement> {
     ]
 }
 
-/// Blanks become dashes, letters lower-case.
+/// Spaces become dashes, letters lower case.
 fn kebab(text: &str) -> String {
     text.replace(' ', "-").to_lowercase()
 }

@@ -1,4 +1,4 @@
-//! From the region's catalog to what one node class can buy (aws 3, 4).
+//! The instance types of a node class, from the region's catalog (aws 3, 4).
 
 mod compatibility;
 mod labels;
@@ -17,12 +17,12 @@ use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Ec2NodeClass, ResolvedCapacityReservation};
 use whittle_units::Quantity;
 
-/// What the operator sets for the whole installation (aws 1.1).
+/// Settings of the whole installation (aws 1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Interfaces withheld from the pod density formula.
     pub reserved_enis: u32,
-    /// Share of memory that the hypervisor is expected to keep, in millionths.
+    /// The expected memory overhead of the hypervisor, in millionths.
     pub vm_memory_overhead_ppm: u32,
     /// Gate `ReservedCapacity`: reservations of a class are used.
     pub reserved_capacity: bool,
@@ -31,7 +31,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings of an installation where nothing was set.
+    /// The default settings.
     pub const fn standard() -> Self {
         Self { reserved_enis: 0, vm_memory_overhead_ppm: 75_000, reserved_capacity: true, expressions: Expressions::Ignored }
     }
@@ -55,7 +55,7 @@ impl PlacementGroup {
     }
 }
 
-/// Everything besides the catalog that decides what a class can buy. Subnets, images and reservations are those of the
+/// All inputs besides the catalog that determine the types of a class. Subnets, images and reservations are those of the
 /// class's status.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
@@ -64,10 +64,10 @@ pub struct Context<'a> {
     pub kubelet: &'a Kubelet,
     pub settings: &'a Settings,
     pub unavailable: &'a Unavailable,
-    /// Free instances by reservation id; what is not listed has none.
+    /// Free instances by reservation id; unlisted ones have none.
     pub reservation_capacity: &'a BTreeMap<String, u32>,
     pub placement_group: Option<&'a PlacementGroup>,
-    /// Memory that nodes of a type showed with the class's current image (aws 3.8).
+    /// The memory that nodes of a type reported with the class's current image (aws 3.8).
     pub measured_memory: &'a BTreeMap<String, Quantity>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Context<'a> {
             if self.settings.reserved_capacity { &self.class.status.capacity_reservations } else { &[] };
         all.iter().filter(move |reservation| reservation.instance_type == instance_type)
     }
-    /// The id of a zone, as the class's subnets tell it; `None` when they do not.
+    /// The id of a zone from the class's subnets; `None` if it is unknown.
     pub(crate) fn zone_id(&self, zone: &str) -> Option<&'a str> {
         let subnet = self.class.status.subnets.iter().find(|subnet| subnet.zone == zone && !subnet.zone_id.is_empty());
         subnet.map(|subnet| subnet.zone_id.as_str())
@@ -95,7 +95,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Why the types of a class cannot be told.
+/// Why the types of a class cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     #[error("the catalog of {region} holds no instance types yet")]
@@ -107,12 +107,12 @@ pub enum ResolveError {
 }
 
 /// All types of the region as node class sees them, in the order of their names. One type that cannot be resolved fails
-/// the listing, so that nobody decides on half of it.
+/// the listing, so that no decision is based on a partial one.
 pub fn resolve(catalog: &Catalog, context: &Context<'_>) -> Result<Vec<InstanceType>, ResolveError> {
     resolve_some(catalog, context, |_| true)
 }
 
-/// Of all types of the region those whose names are `wanted`, as [`resolve`] tells them.
+/// The `wanted` types of the region, as [`resolve`] returns them.
 pub fn resolve_some(catalog: &Catalog, context: &Context<'_>, wanted: impl Fn(&str) -> bool) -> Result<Vec<InstanceType>, ResolveError> {
     let class = &context.class.metadata.name;
     if catalog.types.is_empty() || catalog.offered.is_empty() {

@@ -1,4 +1,4 @@
-//! What of a type can be bought where and how (aws 4, 6).
+//! The offerings of a type (aws 4, 6).
 
 use super::labels::{absent, capacity_type, set};
 use super::{Context, zones_of};
@@ -9,21 +9,21 @@ use whittle_api::karpenter::{Requirement, ResolvedCapacityReservation};
 use whittle_api::labels;
 use whittle_units::Price;
 
-/// A reserved offering costs its on-demand price divided by this: it is paid for anyway, but order is kept.
+/// A reserved offering costs its on-demand price divided by this: it is paid for anyway, but the order of prices is kept.
 const RESERVED_DIVISOR: u64 = 10_000_000;
 
-/// One pool of machines, as stock-outs remember it.
+/// The key of a stock-out: one pool of machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pool {
     pub capacity_type: String,
     pub instance_type: String,
     pub zone: String,
-    /// Set when the lack only concerns one placement group.
+    /// Set if the stock-out affects only one placement group.
     pub placement_group: Option<String>,
     pub partition: Option<u32>,
 }
 
-/// What is not to be tried for now.
+/// Currently unavailable pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unavailable {
     pub pools: BTreeSet<Pool>,
@@ -31,7 +31,7 @@ pub struct Unavailable {
     pub capacity_types: BTreeSet<String>,
     /// Subnets without addresses.
     pub subnets: BTreeSet<String>,
-    /// Quotas of the account that are used up, each with its capacity type.
+    /// Exhausted quotas of the account, each with its capacity type.
     pub quotas: BTreeSet<(String, String)>,
     /// Ids of zones that traffic is shifted away from.
     pub shifted_zone_ids: BTreeSet<String>,
@@ -89,7 +89,7 @@ struct Offer<'a> {
 
 /// All offerings of a type in the zones that the class has subnets in, available or not.
 ///
-/// Zones without a subnet are left out (the reference lists them as unavailable): nothing can be launched there.
+/// Zones without a subnet are omitted (Karpenter lists them as unavailable): nothing can be launched there.
 pub(super) fn offerings(facts: &InstanceTypeFacts, catalog: &Catalog, context: &Context<'_>, usable: bool) -> Vec<Offering> {
     let zones = zones_of(&facts.name, catalog, context);
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! What a machine has, and what pods do not get of it (aws 3.3, 3.4).
+//! The capacity and overhead of a machine (aws 3.3, 3.4).
 
 use super::{Context, Settings};
 use crate::facts::{InstanceTypeFacts, tables};
@@ -9,11 +9,11 @@ use whittle_units::{Quantity, Resources};
 
 const MEBIBYTE: i64 = 1 << 20;
 const GIBIBYTE: i64 = 1 << 30;
-/// Pods of a node where interfaces do not limit them: Kubernetes' own default.
+/// The number of pods if interfaces do not limit it: Kubernetes' own default.
 const DEFAULT_PODS: u32 = 110;
-/// Ephemeral storage where nothing tells the size of a volume.
+/// Ephemeral storage if the volume size is unknown.
 const DEFAULT_VOLUME: i64 = 20 * GIBIBYTE;
-/// Graviton firmware keeps this much of what EC2 calls memory.
+/// Graviton firmware reserves this much of EC2's nominal memory.
 const ARM_FIRMWARE_MIB: i64 = 64;
 
 /// Capacity and the three parts of the overhead.
@@ -26,7 +26,7 @@ pub struct TypeResources {
 }
 
 impl TypeResources {
-    /// All that pods do not get.
+    /// The total overhead.
     pub fn overhead(&self) -> Resources {
         let mut sum = self.kube_reserved.clone();
         sum.add(&self.system_reserved);
@@ -41,7 +41,7 @@ pub fn usable_interfaces(facts: &InstanceTypeFacts, class: &Ec2NodeClassSpec, re
     facts.default_interfaces().saturating_sub(reserved).saturating_sub(u32::try_from(efa_only.count()).unwrap_or(u32::MAX))
 }
 
-/// Pods that the addresses of so many interfaces can serve: one address of each is the interface's own, two pods use the
+/// The number of pods for the addresses of `interfaces`: one address of each is the interface's own, two pods use the
 /// host's network.
 fn pods_by_interfaces(facts: &InstanceTypeFacts, interfaces: u32) -> u32 {
     if interfaces == 0 { 0 } else { interfaces * facts.ipv4_per_interface.saturating_sub(1) + 2 }
@@ -116,7 +116,7 @@ fn capacity(facts: &InstanceTypeFacts, context: &Context<'_>, kubelet: &Resolved
     capacity
 }
 
-/// Bytes of memory that a node is expected to show: what the hypervisor keeps is estimated as a share.
+/// The expected memory of a node in bytes: the hypervisor's overhead is estimated as a share.
 fn memory(facts: &InstanceTypeFacts, settings: &Settings) -> i64 {
     let firmware = if facts.architectures.first().is_some_and(|first| first == "arm64") { ARM_FIRMWARE_MIB } else { 0 };
     let mebibytes = i64::try_from(facts.memory_mib).unwrap_or(i64::MAX >> 20) - firmware;
@@ -130,7 +130,7 @@ fn reserved_cpu(milli: i64) -> i64 {
     TIERS.iter().map(|(from, to, per_ten_thousand)| (milli.min(*to) - from).max(0) * per_ten_thousand / 10_000).sum()
 }
 
-/// Bytes of the disk that pods' writable layers and logs lie on: the first rule of aws 3.3 that gives a size.
+/// The size in bytes of the disk with pods' writable layers and logs: the first rule of aws 3.3 that gives one.
 fn ephemeral_storage(facts: &InstanceTypeFacts, class: &Ec2NodeClassSpec, family: AmiFamily) -> i64 {
     if class.instance_store_policy.as_deref() == Some("RAID0")
         && let Some(gigabytes) = facts.storage_gb

@@ -21,7 +21,7 @@ fn labels_of(requirements: &[Requirement]) -> Value {
     Value::Object(requirements.iter().map(|requirement| (requirement.key.clone(), values(requirement))).collect())
 }
 
-/// Zone ids that a subnet does not tell are left out by us and listed as empty texts by the reference.
+/// Unknown zone ids are omitted by us and listed as empty strings by Karpenter.
 fn without_empty_zone_ids(expected: &Value) -> Value {
     let mut labels: Map<String, Value> = expected.as_object().unwrap().clone();
     if let Some(Value::Array(ids)) = labels.get_mut(keys::ZONE_ID) {
@@ -33,7 +33,7 @@ fn without_empty_zone_ids(expected: &Value) -> Value {
     Value::Object(labels)
 }
 
-/// A machine smaller than its overhead has nothing to give; the reference shows less than nothing.
+/// The allocatable of a machine smaller than its overhead is zero; Karpenter's is negative.
 fn without_negatives(expected: &Value) -> Value {
     let entries = expected.as_object().unwrap().iter().filter(|(_, amount)| amount.as_i64().unwrap() > 0);
     Value::Object(entries.map(|(name, amount)| (name.clone(), amount.clone())).collect())
@@ -120,7 +120,7 @@ impl World {
         };
         instance_type(catalog.facts(name).unwrap(), catalog, &context).unwrap()
     }
-    /// `capacity type zone` of what can be bought, with the partition where there is one.
+    /// `capacity type zone` of available offerings, with the partition if there is one.
     fn available(&self, name: &str) -> Vec<String> {
         let offerings = self.get(name).offerings;
         let text = |offering: &whittle_api::catalog::Offering| {

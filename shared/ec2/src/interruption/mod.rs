@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use whittle_units::InstanceId;
 
-/// What is going to happen, or has happened, to the instances of a notice.
+/// The kind of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InterruptionKind {
@@ -24,7 +24,7 @@ pub enum InterruptionKind {
 }
 
 impl InterruptionKind {
-    /// The word in metrics and logs.
+    /// The value in metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SpotInterrupted => "spot_interrupted",
@@ -49,11 +49,11 @@ impl InterruptionKind {
             Self::ScheduledChange | Self::InstanceStatus | Self::SystemStatus | Self::EventStatus => "InstanceUnhealthy",
         }
     }
-    /// True when the claim has to go; a rebalance recommendation only tells.
+    /// Whether the claim has to be deleted; a rebalance recommendation only informs.
     pub const fn ends_claim(self) -> bool {
         !matches!(self, Self::RebalanceRecommendation)
     }
-    /// True when drain and volume waits are cut short: the machine is broken already.
+    /// Whether drain and volume waits are shortened, because the machine has failed already.
     pub const fn ends_at_once(self) -> bool {
         matches!(self, Self::InstanceStatus | Self::SystemStatus)
     }
@@ -68,7 +68,7 @@ pub struct Interruption {
     pub time: Option<Timestamp>,
 }
 
-/// A message that is no EventBridge event; to be logged and deleted.
+/// A message that is not an EventBridge event; to be logged and deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseInterruptionError {
     #[error("the message is not JSON")]
@@ -79,7 +79,7 @@ pub enum ParseInterruptionError {
     Field { field: &'static str, expected: &'static str },
 }
 
-/// Reads the body of a queue message. `None`: an event that concerns nobody.
+/// Parses the body of a queue message. `None`: an irrelevant event.
 ///
 /// Names of fields match without regard to case, `null` reads as absent, and an event without instance id names the
 /// empty one, which no claim has (aws 21.1).
@@ -157,7 +157,7 @@ fn affected(detail: &Map<String, Value>) -> Result<Vec<InstanceId>, ParseInterru
     }
 }
 
-/// What one DescribeInstanceStatus entry says, reduced to what counts.
+/// The relevant fields of a DescribeInstanceStatus entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceStatus {
     pub instance: InstanceId,
@@ -165,14 +165,14 @@ pub struct InstanceStatus {
     pub instance_impaired_since: Option<Timestamp>,
     /// Since when the system check fails.
     pub system_impaired_since: Option<Timestamp>,
-    /// A scheduled reboot, retirement, stop or maintenance is announced.
+    /// A scheduled reboot, retirement, stop or maintenance.
     pub has_scheduled_event: bool,
 }
 
-/// Checks must have failed for so long before they count (aws 22).
+/// How long checks must have failed before they count (aws 22).
 const IMPAIRED_FOR: jiff::SignedDuration = jiff::SignedDuration::from_secs(120);
 
-/// The kinds of trouble of an instance at `now`, worst first.
+/// The notice kinds of an instance at `now`, worst first.
 pub fn unhealthy(status: &InstanceStatus, now: Timestamp) -> Vec<InterruptionKind> {
     let failing = |since: Option<Timestamp>| since.is_some_and(|since| now.duration_since(since) >= IMPAIRED_FOR);
     let all = [

@@ -1,9 +1,9 @@
-//! The arithmetic that kubelet settings may hold (aws 3.5): a subset of CEL over whole and floating numbers,
-//! booleans and texts. No loops, no macros, no user data types; evaluation always ends.
+//! Arithmetic in kubelet settings (aws 3.5): a subset of CEL over integers and floating-point numbers,
+//! booleans and strings. No loops, no macros, no user-defined types; evaluation always terminates.
 
 use std::collections::BTreeMap;
 
-/// What an expression can be about.
+/// The variables of expressions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Int(i64),
@@ -15,7 +15,7 @@ pub enum Value {
 /// Variables by name.
 pub type Variables = BTreeMap<&'static str, Value>;
 
-/// Names and stand-ins of the variables, for checks before a type is known.
+/// Names and placeholder values of the variables, for checks before a type is known.
 pub const VARIABLES: &[(&str, VariableKind)] = &[
     ("vcpus", VariableKind::Int),
     ("memory_mib", VariableKind::Int),
@@ -25,7 +25,7 @@ pub const VARIABLES: &[(&str, VariableKind)] = &[
     ("instance_type", VariableKind::Text),
 ];
 
-/// What a variable holds.
+/// The value of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariableKind {
     Int,
@@ -70,7 +70,7 @@ enum Node {
 }
 
 impl Expression {
-    /// Parses and checks names; kinds are checked when a value is wanted.
+    /// Parses and checks names; types are checked during evaluation.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
         if text.trim().is_empty() {
             return Err(ExpressionError::Empty);
@@ -84,7 +84,7 @@ impl Expression {
         Ok(Self(node))
     }
 
-    /// The number that the expression stands for, doubles truncated.
+    /// The value of the expression, doubles truncated.
     pub fn number(&self, variables: &Variables) -> Result<i64, ExpressionError> {
         match evaluate(&self.0, variables)? {
             Value::Int(number) => Ok(number),
@@ -224,9 +224,9 @@ fn call(name: &str, values: &[Value]) -> Result<Value, ExpressionError> {
 /// Functions and the number of their arguments, the receiver of a method included.
 const FUNCTIONS: &[(&str, usize)] =
     &[("min", 2), ("max", 2), ("int", 1), ("double", 1), ("size", 1), ("startsWith", 2), ("endsWith", 2), ("contains", 2)];
-/// Deeper nesting than any sane setting needs; bounds the recursion.
+/// Deeper nesting than any real setting has; bounds the recursion.
 const MAX_DEPTH: usize = 64;
-/// Binary operators by binding strength, weakest first; longer spellings before their prefixes.
+/// Binary operators by precedence, lowest first; longer spellings before their prefixes.
 const LEVELS: &[&[&str]] = &[&["||"], &["&&"], &["==", "!=", "<=", ">=", "<", ">", "in"], &["+", "-"], &["*", "/", "%"]];
 
 struct Parser<'a> {

@@ -101,12 +101,12 @@ impl Kubelet {
     }
 }
 
-/// What the expressions of a document mean on one machine.
+/// The values of a document's expressions on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// The most pods the node takes.
+    /// The maximum number of pods.
     pub pods: u32,
-    /// What the kubelet is told: the user's own number even where `podsPerCore` limits further, which the kubelet does itself.
+    /// The kubelet's `maxPods`: the user's own number even if `podsPerCore` limits it further, which the kubelet does itself.
     pub max_pods: u32,
     /// Quantities only.
     pub kube_reserved: TextMap,
@@ -166,7 +166,7 @@ fn max_pods(text: &str, facts: &InstanceTypeFacts, default: u32) -> Result<u32, 
     }
 }
 
-/// Static entries as they are, expressions evaluated and rounded up; entries without a sensible value are left out.
+/// Static entries unchanged, expressions evaluated and rounded up; entries without a valid value are omitted.
 fn reserved(map: &TextMap, facts: &InstanceTypeFacts, pods: u32, gate: Expressions) -> TextMap {
     let known = LazyLock::new(|| variables(facts, pods));
     map.iter()
@@ -193,7 +193,7 @@ fn in_unit(resource: &str, number: i64) -> String {
     }
 }
 
-/// The next multiple, or the largest one where that would overflow.
+/// The next multiple, or the largest one if that would overflow.
 fn rounded_up(number: i64, multiple: i64) -> i64 {
     match number.rem_euclid(multiple) {
         0 => number,

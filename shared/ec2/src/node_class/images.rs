@@ -1,4 +1,4 @@
-//! Images: where aliases lead (aws 11.1) and which image a node gets (aws 11.3).
+//! Images: the resolution of aliases (aws 11.1) and the image of a node (aws 11.3).
 
 use crate::facts::kubernetes_arch;
 use crate::network::{Image, ImageVariant};
@@ -7,7 +7,7 @@ use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Operator, Requirement, ResolvedAmi};
 use whittle_api::labels;
 
-/// An SSM parameter that holds an image id, and the machines that its image is for.
+/// An SSM parameter with an image id, and the machines for which the image is made.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SsmImage {
     pub parameter: String,
@@ -25,9 +25,9 @@ pub enum AliasError {
     Unknown(String),
 }
 
-/// AL2 images end before this minor version of Kubernetes.
+/// There are no AL2 images from this minor version of Kubernetes on.
 const AL2_ENDS_AT: u32 = 33;
-/// Windows Server 2025 images begin with this one.
+/// Windows Server 2025 images exist from this one on.
 const WINDOWS2025_BEGINS_AT: u32 = 35;
 
 /// The parameters of an alias such as `al2023@latest` for a Kubernetes version such as `1.33`.
@@ -124,12 +124,12 @@ pub fn choose_images(images: &[Image], family: AmiFamily) -> Vec<ResolvedAmi> {
     best.into_iter().map(resolved).collect()
 }
 
-/// Which of two images for the same machines is better: one in service, then the newer, then the larger name.
+/// The order of images for the same machines: not deprecated, then newer, then larger name.
 fn preference(a: &Image, b: &Image) -> Ordering {
     b.deprecated.cmp(&a.deprecated).then(a.created_at.cmp(&b.created_at)).then_with(|| a.name.cmp(&b.name))
 }
 
-/// The machines that an image is for, keys by length and then by name. Image tags never count.
+/// The requirements of an image's machines, keys by length and then by name. Image tags never count.
 fn requirements(variant: ImageVariant, arch: &str, family: AmiFamily) -> Vec<Vec<Requirement>> {
     let of = |key: &str, operator| Requirement { key: key.to_owned(), operator, ..Requirement::default() };
     let none = |key| of(key, Operator::DoesNotExist);

@@ -1,4 +1,4 @@
-//! What a node class resolves to (aws 11, 14, 17, 18): the questions to ask EC2, and the choice among its answers.
+//! The resolution of node classes (aws 11, 14, 17, 18): queries to EC2, and the selection among the results.
 
 mod images;
 mod profile;
@@ -20,13 +20,13 @@ use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, Resolv
 use whittle_api::meta::{Condition, ConditionStatus};
 use whittle_units::{Quantity, Timestamp};
 
-/// What was found for a class. A failed lookup is not an empty one: the caller keeps the old status then.
+/// The results for a class. A failed lookup is not an empty one: then the caller keeps the old status.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     pub subnets: Vec<Subnet>,
     pub security_groups: Vec<SecurityGroup>,
     pub images: Vec<Image>,
-    /// `None` where reservations are not looked at (gate `ReservedCapacity` off): what the status shows of them stays.
+    /// `None` if reservations are not looked up (gate `ReservedCapacity` off): their status stays.
     pub reservations: Option<Vec<CapacityReservation>>,
     /// Why the alias of the class has no images, if so.
     pub alias_error: Option<AliasError>,
@@ -50,7 +50,7 @@ pub fn choose_security_groups(mut groups: Vec<SecurityGroup>) -> Vec<ResolvedSec
     groups.into_iter().map(|group| ResolvedSecurityGroup { id: group.id, name: group.name }).collect()
 }
 
-/// The status of a class after a successful look at everything it names.
+/// The status of a class after a successful lookup of all its resources.
 pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClassStatus {
     let mut status = class.status.clone();
     let family = class.spec.family();
@@ -76,11 +76,11 @@ pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClas
         None => Verdict::unknown("InstanceProfileUnknown", "the instance profile is not known yet"),
     };
     let validation = validation(class, family, found.has_service_cidr, &[&amis, &subnets, &groups, &profile]);
-    // Ready even where nothing was found: a class without reservations buys what everybody buys.
+    // Ready even if nothing was found: a class without reservations launches spot and on-demand machines.
     let reservations = found.reservations.is_some().then(|| (conditions::CAPACITY_RESERVATIONS_READY, Verdict::yes()));
     let mut parts = vec![(conditions::AMIS_READY, amis)];
     parts.extend(reservations);
-    // Without this its machines would start outside of the group, and nobody would know.
+    // Without this its machines would silently start outside of the group.
     if class.spec.placement_group_selector.is_some() {
         let message = "spec.placementGroupSelector is not supported yet, so nothing is launched with this class: take it out of the spec";
         parts.push((conditions::PLACEMENT_GROUP_READY, Verdict::no("PlacementGroupUnsupported", message)));
@@ -101,7 +101,7 @@ pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClas
 }
 
 fn set(all: &mut Vec<Condition>, name: &str, verdict: &Verdict, generation: Option<i64>, now: Timestamp) {
-    // The API server refuses a condition without a reason; the type's own name stands for "nothing to say".
+    // The API server refuses a condition without a reason; the type's own name is the default.
     let reason = if verdict.reason.is_empty() { name } else { verdict.reason };
     conditions::set(all, name, verdict.status, reason, &verdict.message, now);
     if let Some(condition) = all.iter_mut().find(|condition| condition.type_ == name) {
@@ -186,7 +186,7 @@ const MAPPED: &[&str] = &[
     "cpuCFSQuota",
 ];
 
-/// Settings that the family's nodes would not get.
+/// Settings that the family does not support.
 fn unsupported(kubelet: &Kubelet, family: AmiFamily) -> Option<Verdict> {
     if matches!(family, AmiFamily::Al2023 | AmiFamily::Custom) {
         return None;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use whittle_api::labels;
 use whittle_units::fnv1;
 
-/// A profile that is to exist.
+/// A desired instance profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceProfile {
     pub name: String,
@@ -16,7 +16,7 @@ pub struct InstanceProfile {
 
 /// The profile of a class for a role.
 ///
-/// The reference gives every new profile a random name. Ours follows from cluster, region, class and role: a function that
+/// Karpenter gives every new profile a random name. Ours is derived from cluster, region, class and role: a function that
 /// dies between two calls finds its own half-made profile again, and another role still gets another profile.
 pub fn instance_profile(cluster: &str, region: &str, class: &str, role: &str) -> InstanceProfile {
     let role = role.rsplit('/').next().unwrap_or(role);

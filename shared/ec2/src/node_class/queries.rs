@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 
-/// One describe call: filters are ANDed, values of one filter ORed. The answers of several queries are united.
+/// One describe call: filters are ANDed, values of one filter ORed. The results of several queries are merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Query {
     pub filters: BTreeMap<String, Vec<String>>,
@@ -28,13 +28,13 @@ impl Query {
         }
         query
     }
-    /// A filter takes any of its keys, so a second wildcard tag has to be checked on the answer.
+    /// A filter matches any of its keys, so a second wildcard tag has to be checked on the result.
     pub fn wildcard_keys(&self) -> &[String] {
         self.filters.get("tag-key").map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// Whether an answer really has all tags that a query names with any value.
+/// Whether a result really has all tags that a query requires with any value.
 pub fn matches_tags(query: &Query, tags: &BTreeMap<String, String>) -> bool {
     query.wildcard_keys().iter().all(|key| tags.contains_key(key))
 }
@@ -55,7 +55,7 @@ pub fn security_group_queries(terms: &[SecurityGroupSelectorTerm]) -> Vec<Query>
 }
 
 /// Each id in a query of its own, since one that does not exist fails its whole query; each term with tags or match criteria
-/// in another, also where it names an id. Only what is active is asked for.
+/// in another, even with an id. Only active reservations are requested.
 pub fn capacity_reservation_queries(terms: &[CapacityReservationSelectorTerm]) -> Vec<Query> {
     let active = |mut query: Query| {
         query.filters.insert("state".to_owned(), vec!["active".to_owned()]);
@@ -75,12 +75,12 @@ pub fn capacity_reservation_queries(terms: &[CapacityReservationSelectorTerm]) -
     terms.iter().flat_map(of_term).collect()
 }
 
-/// SSM parameters that terms name outright.
+/// SSM parameters that terms name directly.
 pub fn ssm_parameters(terms: &[AmiSelectorTerm]) -> Vec<&str> {
     terms.iter().filter_map(|term| term.ssm_parameter.as_deref()).collect()
 }
 
-/// Queries of image terms; `found` are ids that SSM parameters of terms led to. Aliases are not terms of EC2: see
+/// Queries of image terms; `found` are ids from SSM parameters of terms. EC2 does not know aliases: see
 /// [`super::ssm_images`].
 pub fn image_queries(terms: &[AmiSelectorTerm], found: &[String]) -> Vec<Query> {
     let ids: Vec<String> = terms.iter().filter_map(|term| term.id.clone()).chain(found.iter().cloned()).collect();
@@ -91,7 +91,7 @@ pub fn image_queries(terms: &[AmiSelectorTerm], found: &[String]) -> Vec<Query> 
         if let Some(name) = &term.name {
             query.filters.insert("name".to_owned(), vec![name.clone()]);
             if query.owners.is_empty() {
-                // Names are free for all to use: only those whose images can be trusted.
+                // Anybody can use any name: only images of trusted owners.
                 query.owners = vec!["self".to_owned(), "amazon".to_owned()];
             }
         }

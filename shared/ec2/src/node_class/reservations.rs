@@ -1,26 +1,26 @@
-//! Which capacity reservations of a class can be used, and how the class's status tells of them (aws 15).
+//! The usable capacity reservations of a class, and their form in the class's status (aws 15).
 
 use crate::network::CapacityReservation;
 use std::collections::BTreeMap;
 use whittle_api::karpenter::ResolvedCapacityReservation;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// EC2 begins to end the machines of a capacity block half an hour before its end: so long before that nothing new starts in
-/// it, and what runs in it leaves.
+/// EC2 begins to terminate the machines of a capacity block half an hour before its end: this long before, nothing new starts in
+/// it, and its nodes are drained.
 const BEFORE_BLOCK_ENDS: SignedDuration = SignedDuration::from_mins(40);
 
-/// What came of the reservations that a class's terms found.
+/// The reservations of a class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenReservations {
-    /// As the status shows them, by id.
+    /// Entries of the status, by id.
     pub kept: Vec<ResolvedCapacityReservation>,
     /// Instances that can still be started, by reservation.
     pub free: BTreeMap<String, u32>,
-    /// One sentence for each that is of a kind that nobody knows here.
+    /// One sentence for each reservation of an unknown kind.
     pub unknown: Vec<String>,
 }
 
-/// Keeps what is active and has not ended. A reservation of an unknown kind is left out and told of.
+/// Keeps active reservations that have not ended. One of an unknown kind is omitted and reported.
 pub fn choose_reservations(found: &[CapacityReservation], now: Timestamp) -> ChosenReservations {
     let mut out = ChosenReservations::default();
     let mut by_id: BTreeMap<&str, ResolvedCapacityReservation> = BTreeMap::new();
@@ -83,7 +83,7 @@ mod tests {
         CapacityReservation { kind: kind.into(), ends_at: Some(ends_at.parse().unwrap()), ..reservation(id) }
     }
 
-    /// The state that the status shows, `None` for what is left out.
+    /// The state in the status, `None` for omitted reservations.
     #[track_caller]
     fn check(reservation: CapacityReservation, state: Option<&str>) {
         let kept = chosen(std::slice::from_ref(&reservation)).kept;
@@ -94,9 +94,9 @@ mod tests {
     fn the_status_lists_what_is_active_by_id_and_once() {
         let open = CapacityReservation { match_criteria: "open".into(), interruptible: true, ..reservation("cr-b") };
         let out = chosen(&[open, reservation("cr-c"), reservation("cr-a"), reservation("cr-c")]);
-        let told: Vec<_> =
+        let listed: Vec<_> =
             out.kept.iter().map(|kept| (kept.id.as_str(), kept.instance_match_criteria.as_str(), kept.interruptible)).collect();
-        assert_eq!(told, [("cr-a", "targeted", false), ("cr-b", "open", true), ("cr-c", "targeted", false)]);
+        assert_eq!(listed, [("cr-a", "targeted", false), ("cr-b", "open", true), ("cr-c", "targeted", false)]);
         assert!(out.kept.iter().all(|kept| kept.reservation_type == "default" && kept.owner_id == "111122223333"));
         assert_eq!(out.free, [("cr-a".to_owned(), 3), ("cr-b".to_owned(), 3), ("cr-c".to_owned(), 3)].into());
     }
@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn kinds_that_nobody_knows_are_left_out_and_told_of() {
-        let odd = CapacityReservation { kind: "future-dated".into(), ..reservation("cr-1") };
-        let odder = CapacityReservation { match_criteria: "whatever".into(), ..reservation("cr-2") };
-        let out = chosen(&[odd, odder]);
+        let unknown = CapacityReservation { kind: "future-dated".into(), ..reservation("cr-1") };
+        let second_unknown = CapacityReservation { match_criteria: "whatever".into(), ..reservation("cr-2") };
+        let out = chosen(&[unknown, second_unknown]);
         assert!(out.kept.is_empty() && out.free.is_empty());
         assert_eq!(out.unknown.len(), 2);
         assert!(out.unknown[0].starts_with("cr-1 is of type \"future-dated\""), "{:?}", out.unknown);
@@ -131,11 +131,11 @@ mod tests {
     #[track_caller]
     fn check_queries(terms: serde_json::Value, wanted: &[&str]) {
         let terms: Vec<CapacityReservationSelectorTerm> = serde_json::from_value(terms).unwrap();
-        let told = crate::node_class::capacity_reservation_queries(&terms).into_iter().map(|query| {
+        let queries = crate::node_class::capacity_reservation_queries(&terms).into_iter().map(|query| {
             let filters: Vec<String> = query.filters.iter().map(|(name, values)| format!("{name}={}", values.join(","))).collect();
             format!("{}|{}", query.ids.join(","), filters.join(" "))
         });
-        assert_eq!(told.collect::<Vec<_>>(), wanted);
+        assert_eq!(queries.collect::<Vec<_>>(), wanted);
     }
 
     #[test]

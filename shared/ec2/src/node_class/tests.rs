@@ -196,7 +196,7 @@ fn settings_that_cannot_work_make_a_class_not_ready() {
     assert_eq!(of("Bottlerocket", json!({"podsPerCore": 2})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
     assert_eq!(of("AL2", json!({"podsPerCore": 2})), [""; 0]);
     assert_eq!(of("AL2", json!({"clusterDNS": ["10.0.0.1", "10.0.0.2"]})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
-    // A machine with the last one would be nobody's for good.
+    // A machine without the last one would be orphaned forever.
     for tag in ["karpenter.sh/nodepool", "Karpenter.sh/NodePool", "EKS:eks-cluster-name", "whittle.dev/launch", "whittle.dev/let-go"] {
         let tags = json!({"amiFamily": "AL2", "tags": {tag: "x"}});
         assert_eq!(troubles(tags, |_| {}).0, ["ValidationSucceeded=False TagValidationFailed"], "{tag}");
@@ -212,9 +212,13 @@ fn a_class_that_names_a_placement_group_launches_nothing_and_says_why() {
         status.conditions.iter().find(|condition| condition.type_ == name).cloned()
     };
     class.status = super::status(&class, super::Found::default(), now);
-    let told = find(&class.status, "PlacementGroupReady").unwrap();
-    assert_eq!((told.status, told.reason.as_str()), (whittle_api::ConditionStatus::False, "PlacementGroupUnsupported"));
-    assert!(told.message.contains("spec.placementGroupSelector") && told.message.contains("take it out"), "{}", told.message);
+    let condition = find(&class.status, "PlacementGroupReady").unwrap();
+    assert_eq!((condition.status, condition.reason.as_str()), (whittle_api::ConditionStatus::False, "PlacementGroupUnsupported"));
+    assert!(
+        condition.message.contains("spec.placementGroupSelector") && condition.message.contains("take it out"),
+        "{}",
+        condition.message
+    );
     assert_eq!(find(&class.status, "Ready").unwrap().status, whittle_api::ConditionStatus::False);
     class.spec.placement_group_selector = None;
     let mended = super::status(&class, super::Found::default(), now);

@@ -1,10 +1,10 @@
-//! Bottlerocket's settings (aws 12.6): the user's TOML with our keys written over it.
+//! Bottlerocket's settings (aws 12.6): the user's TOML, overridden by our keys.
 
 use super::{Bootstrap, UserDataError, kubelet_args};
 use crate::kubelet::TextMap;
 use toml::{Table, Value};
 
-/// What `settings.kubernetes` may hold; another key would make the host refuse all of it.
+/// The keys of `settings.kubernetes`; with any other key the host would reject all of it.
 const KNOWN: &str = "allowed-unsafe-sysctls api-server cloud-provider cluster-certificate cluster-dns-ip cluster-domain \
     cluster-name container-log-max-files container-log-max-size container-log-max-workers container-log-monitor-interval \
     cpu-cfs-quota-enforced cpu-manager-policy cpu-manager-policy-options cpu-manager-reconcile-period credential-providers \
@@ -17,7 +17,7 @@ const KNOWN: &str = "allowed-unsafe-sysctls api-server cloud-provider cluster-ce
 
 /// Name of the boot command that prepares local disks.
 const MOUNT_COMMAND: &str = "000-mount-instance-storage";
-/// Directories that releases before [`BINDS_BY_ITSELF`] have to be told.
+/// Directories that releases before [`BINDS_BY_ITSELF`] need as arguments.
 const DIRECTORIES: &[&str] = &["--dirs", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
 /// From this release on, `bind` knows the directories.
 const BINDS_BY_ITSELF: (u64, u64) = (1, 46);
@@ -49,7 +49,7 @@ fn fill(kubernetes: &mut Table, bootstrap: &Bootstrap<'_>) -> Result<(), String>
     let text = |text: &str| Value::from(text);
     let grace: TextMap =
         kubelet.eviction_soft_grace_period.iter().map(|(signal, span)| (signal.clone(), span.canonical().to_string())).collect();
-    // The host wants these percentages as text.
+    // The host expects these percentages as strings.
     let percent = |percent: Option<i32>| percent.map(|percent| Value::from(percent.to_string()));
     let ours = [
         ("cluster-name", Some(text(&cluster.name))),
@@ -98,7 +98,7 @@ fn mount_command(version: &str) -> Table {
     ])
 }
 
-/// The release that the class's machines will run; empty when nothing tells.
+/// The release of the class's machines; empty if unknown.
 fn version<'a>(bootstrap: &Bootstrap<'a>) -> &'a str {
     let (spec, amis) = (&bootstrap.class.spec, &bootstrap.class.status.amis);
     if let Some((_, version)) = spec.alias() {
@@ -110,12 +110,12 @@ fn version<'a>(bootstrap: &Bootstrap<'a>) -> &'a str {
     names.find_map(version_in).unwrap_or_default()
 }
 
-/// The first `1.2.3`, perhaps with a leading v, among the words of an image name. The 1.33 of `aws-k8s-1.33` is no release.
+/// The first `1.2.3`, with or without a leading v, in an image name. The 1.33 of `aws-k8s-1.33` is no release.
 fn version_in(name: &str) -> Option<&str> {
     name.split('-').find(|word| release(word).is_some())
 }
 
-/// Major and minor number of a release of at least three parts; the third is not looked at.
+/// Major and minor number of a release of at least three parts.
 fn release(word: &str) -> Option<(u64, u64)> {
     let mut parts = word.trim_start_matches('v').split('.');
     let release = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);

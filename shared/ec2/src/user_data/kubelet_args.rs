@@ -4,7 +4,7 @@ use super::Bootstrap;
 use std::fmt::Display;
 use whittle_api::k8s::{Taint, TaintEffect};
 
-/// The arguments in their fixed order, separated by blanks.
+/// The arguments in a fixed order, separated by spaces.
 pub(super) fn render(bootstrap: &Bootstrap<'_>) -> String {
     let (kubelet, resolved) = (bootstrap.kubelet, bootstrap.resolved);
     let grace = kubelet.eviction_soft_grace_period.iter().map(|(signal, span)| (signal, span.canonical()));

@@ -1,9 +1,9 @@
-//! MIME multipart archives as cloud-init reads them: enough to read the user's and to write ours.
+//! MIME multipart archives for cloud-init: parsing the user's and writing ours.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// One entry: headers by canonical name, and a body without the line break that belongs to the next boundary.
+/// One part: headers by canonical name, and a body without the line break that belongs to the next boundary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) headers: BTreeMap<String, String>,
@@ -23,7 +23,7 @@ impl Part {
     }
 }
 
-/// Whether text is meant as an archive; whether it is one, [`parse`] tells.
+/// Whether text looks like an archive; [`parse`] checks whether it is one.
 pub(super) fn looks_like(text: &str) -> bool {
     let text = text.trim();
     text.starts_with("MIME-Version:") || text.starts_with("Content-Type:")

@@ -1,4 +1,4 @@
-//! The user data that make a machine join the cluster (aws 12): one text per family, the user's own merged in.
+//! User data by which a machine joins the cluster (aws 12): one renderer per family, merged with the user's own.
 
 mod bottlerocket;
 mod kubelet_args;
@@ -13,7 +13,7 @@ use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::labels;
 
-/// What nodes must know of their cluster.
+/// The facts of the cluster that nodes need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterAccess {
     pub name: String,
@@ -32,7 +32,7 @@ pub struct Bootstrap<'a> {
     pub cluster: &'a ClusterAccess,
     pub class: &'a Ec2NodeClass,
     pub kubelet: &'a Kubelet,
-    /// Pods and reserved resources of the machines that share this text.
+    /// Max pods and reserved resources of the machines that share this user data.
     pub resolved: &'a Resolved,
     /// See [`node_labels`].
     pub labels: BTreeMap<String, String>,
@@ -40,7 +40,7 @@ pub struct Bootstrap<'a> {
     pub taints: Vec<Taint>,
 }
 
-/// User data that cannot be made.
+/// Why user data cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
     #[error("spec.userData of node class {class} is no MIME archive: {problem}")]
@@ -56,7 +56,7 @@ pub enum UserDataError {
 }
 
 impl UserDataError {
-    /// True when the class only has to wait (NodeClassNotReady); false when its user data have to be mended.
+    /// Whether the class is only not ready yet (NodeClassNotReady); otherwise its user data have to be corrected.
     pub const fn is_not_ready(&self) -> bool {
         matches!(self, Self::NoServiceCidr { .. })
     }
@@ -65,7 +65,7 @@ impl UserDataError {
 /// EC2's limit of user data before base64.
 pub const LARGEST: usize = 16_384;
 
-/// The plain text of the user data (EC2 wants it in base64); empty where there is nothing to say.
+/// The plain text of the user data (EC2 expects base64); may be empty.
 pub fn render(family: AmiFamily, bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
     let text = match family {
         AmiFamily::Al2 => shell::al2(bootstrap)?,
@@ -97,7 +97,7 @@ fn is_restricted(key: &str) -> bool {
     RESTRICTED_DOMAINS.iter().any(|restricted| domain.strip_suffix(restricted).is_some_and(|head| head.is_empty() || head.ends_with('.')))
 }
 
-/// Taints that the Node starts with: the claim's, its startup taints, and the one that holds until registration.
+/// The initial taints of the Node: the claim's, its startup taints, and the one until registration.
 pub fn node_taints(claim: &NodeClaim) -> Vec<Taint> {
     let mut taints: Vec<Taint> = claim.spec.taints.iter().chain(&claim.spec.startup_taints).cloned().collect();
     let unregistered = Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute);
@@ -116,7 +116,7 @@ impl Bootstrap<'_> {
             self.kubelet.cluster_dns.iter().map(String::as_str).collect()
         }
     }
-    /// The user's own user data; an empty text is none.
+    /// The user's own user data; an empty string counts as none.
     fn custom(&self) -> Option<&str> {
         self.class.spec.user_data.as_deref().filter(|text| !text.is_empty())
     }

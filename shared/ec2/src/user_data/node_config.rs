@@ -8,7 +8,7 @@ use whittle_api::k8s::Taint;
 
 const NODE_CONFIG: &str = "application/node.eks.aws";
 
-/// A MIME archive: the user's entries first, our NodeConfig last, so that it wins where nodeadm merges them.
+/// A MIME archive: the user's parts first, our NodeConfig last, so that it takes precedence when nodeadm merges them.
 pub(super) fn al2023(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
     let ours = generated(bootstrap)?;
     let mut parts = match bootstrap.custom() {
@@ -25,7 +25,7 @@ pub(super) fn al2023(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
     Ok(mime::render(&parts))
 }
 
-/// Whether the first YAML document is a mapping or empty; later documents are not looked at.
+/// Whether the first YAML document is a mapping or empty; later documents are ignored.
 fn is_configuration(text: &str) -> bool {
     let mut bytes = text.as_bytes();
     let first: Option<Result<Value, _>> = serde_saphyr::read(&mut bytes).next();
@@ -64,7 +64,7 @@ fn generated(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
     Ok(format!("# Karpenter Generated NodeConfig\n{yaml}"))
 }
 
-/// The user's whole document with what we resolve written over it.
+/// The user's document, overridden by the resolved fields.
 fn config(bootstrap: &Bootstrap<'_>) -> Map<String, Value> {
     let mut config = bootstrap.kubelet.raw.clone();
     config.insert("maxPods".to_owned(), json!(bootstrap.resolved.max_pods));

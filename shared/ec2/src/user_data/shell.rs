@@ -35,7 +35,7 @@ fn bootstrap_script(bootstrap: &Bootstrap<'_>) -> String {
     if bootstrap.uses_local_disks() {
         lines.push("--local-disks raid0".to_owned());
     }
-    // The second line keeps the output: without it nobody can find out why a node did not join.
+    // The second line keeps the output, to diagnose why a node did not join.
     let head = "#!/bin/bash -xe\nexec > >(tee /var/log/user-data.log|logger -t user-data -s 2>/dev/console) 2>&1\n";
     format!("{head}{}", lines.join(" \\\n"))
 }

@@ -36,7 +36,7 @@ fn rendered_case(case: &Case) -> (AmiFamily, Result<String, UserDataError>) {
     (context.family, render(context.family, &bootstrap))
 }
 
-/// Archives are compared part by part, so that YAML may be laid out in another way.
+/// Archives are compared part by part, so that YAML may be formatted differently.
 pub(crate) fn without_layout(text: &str) -> Vec<(String, Result<Value, String>)> {
     let parts = mime::parse(text).unwrap();
     let body = |part: &Part| {

@@ -1,7 +1,7 @@
-//! Whether a pool's disruption budgets allow what begins, at the moment it begins.
+//! Checks that a pool's disruption budgets allow a disruption at the moment it begins.
 //!
-//! Nothing of this is shared with the code that decides: nodes are counted from what the deciding run was shown, windows
-//! of schedules are found by looking at every minute.
+//! No code is shared with the deciding function: nodes are counted from the objects that the run was shown, and windows
+//! of schedules are found by trying every minute.
 
 mod window;
 
@@ -13,19 +13,19 @@ use whittle_api::karpenter::{Budget, NodePool};
 use whittle_api::{ClusterObjects, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Phase};
 
-/// How old the look may be that a decision rests on: a lease is held for a minute, and a run that dies after it decided is
-/// gone on with by the next.
-const LOOK_HOLDS: SignedDuration = SignedDuration::from_mins(3);
-/// What the clock of a run may be off by.
+/// How old the observation behind a decision may be: a lease is held for a minute, and a run that dies after it decided is
+/// continued by the next.
+const OBSERVATION_VALID: SignedDuration = SignedDuration::from_mins(3);
+/// The clock skew of a run.
 const SKEW: SignedDuration = SignedDuration::from_secs(3);
 
-/// What the checker remembers.
+/// The state of the checker.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     /// Claims as the deciding function listed them last.
     listed: BTreeMap<String, Listed>,
-    /// What it was shown lately, oldest first.
-    looks: VecDeque<Look>,
+    /// The recent observations, oldest first.
+    observations: VecDeque<Observation>,
     /// Disruptions that began lately: when, pool and claim.
     begun: Vec<(Timestamp, String, String)>,
 }
@@ -33,13 +33,13 @@ pub(crate) struct Allowance {
 /// A claim in a listing, by the name of its node.
 #[derive(Debug)]
 struct Listed {
-    going: bool,
+    disrupting: bool,
     terminating: bool,
 }
 
-/// What one run saw of the pools.
+/// The pools as one run saw them.
 #[derive(Debug)]
-struct Look {
+struct Observation {
     at: Timestamp,
     pools: BTreeMap<String, Pool>,
 }
@@ -47,13 +47,13 @@ struct Look {
 #[derive(Debug)]
 struct Pool {
     budgets: Vec<Budget>,
-    /// Made of a Provisioner, whose empty nodes went all at once.
-    old: bool,
+    /// Converted from a Provisioner, whose empty nodes were removed all at once.
+    is_from_provisioner: bool,
     /// Initialized and not being terminated.
     nodes: u64,
-    /// Of these: not ready, or on their way out.
-    going: BTreeSet<String>,
-    /// How many machines a static pool is to have, and at most.
+    /// Those of them that are not ready or being disrupted.
+    disrupting: BTreeSet<String>,
+    /// The replicas and the node limit of a static pool.
     replicas: Option<u64>,
     limit: Option<u64>,
 }
@@ -71,21 +71,21 @@ fn reason_of(claim: &Claim) -> Option<&str> {
 
 impl World {
     /// The deciding function listed the claims.
-    pub(crate) fn watch_look_at_claims(&mut self) {
+    pub(crate) fn observe_claim_listing(&mut self) {
         let cluster = self.name();
         let listed = self.store.claims(&cluster).map(|stored| &stored.value).filter_map(|claim| {
             let terminating = matches!(claim.phase, Phase::Terminating { .. });
-            let going = claim.deletion.is_some() || reason_of(claim).is_some();
-            Some((claim.node_name()?.to_owned(), Listed { going, terminating }))
+            let disrupting = claim.deletion.is_some() || reason_of(claim).is_some();
+            Some((claim.node_name()?.to_owned(), Listed { disrupting, terminating }))
         });
-        // Of a claim that cannot be read the cluster alone tells whether it goes.
+        // For an unreadable claim only the Node's taint tells whether it is being disrupted.
         let closed = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
         let hidden =
             self.store.claims_with_hidden(&cluster).filter(|stored| self.store.is_hidden(&stored.value.key)).filter_map(|stored| {
                 let node = self.cluster.objects.nodes.get(stored.value.node_name()?)?;
                 Some((
                     node.metadata.name.clone(),
-                    Listed { going: closed(node), terminating: matches!(stored.value.phase, Phase::Terminating { .. }) },
+                    Listed { disrupting: closed(node), terminating: matches!(stored.value.phase, Phase::Terminating { .. }) },
                 ))
             });
         let listed = listed.chain(hidden).collect();
@@ -93,34 +93,36 @@ impl World {
     }
 
     /// The deciding function was shown the cluster.
-    pub(crate) fn watch_look(&mut self, shown: &ClusterObjects) {
+    pub(crate) fn observe_cluster_listing(&mut self, shown: &ClusterObjects) {
         let at = self.now();
-        let pools = shown.node_pools.iter().map(|pool| (pool.metadata.name.clone(), self.allowance.seen(pool, &shown.nodes)));
-        let look = Look { at, pools: pools.collect() };
-        self.allowance.looks.push_back(look);
-        while self.allowance.looks.len() > 1 && self.allowance.looks.front().is_some_and(|look| at.duration_since(look.at) > LOOK_HOLDS) {
-            self.allowance.looks.pop_front();
+        let pools = shown.node_pools.iter().map(|pool| (pool.metadata.name.clone(), self.allowance.pool_state(pool, &shown.nodes)));
+        let observation = Observation { at, pools: pools.collect() };
+        self.allowance.observations.push_back(observation);
+        while self.allowance.observations.len() > 1
+            && self.allowance.observations.front().is_some_and(|observation| at.duration_since(observation.at) > OBSERVATION_VALID)
+        {
+            self.allowance.observations.pop_front();
         }
-        self.allowance.begun.retain(|(begun, ..)| at.duration_since(*begun) <= LOOK_HOLDS);
+        self.allowance.begun.retain(|(begun, ..)| at.duration_since(*begun) <= OBSERVATION_VALID);
     }
 
-    /// A claim changed: a disruption may have begun, or been taken back.
-    pub(crate) fn watch_disruption(&mut self, old: &Claim, new: &Claim) {
+    /// A claim changed: a disruption may have begun or been cancelled.
+    pub(crate) fn observe_disruption(&mut self, is_from_provisioner: &Claim, new: &Claim) {
         let name = new.key.name.as_str();
-        match (reason_of(old), reason_of(new)) {
+        match (reason_of(is_from_provisioner), reason_of(new)) {
             (None, Some(reason)) => self.disruption_begins(new, reason),
             (Some(_), None) => self.allowance.begun.retain(|(.., claim)| claim != name),
             _ => {}
         }
     }
 
-    /// A claim was made: a static pool must not get more than it is to have, nor more than it may have, by all that the
+    /// A claim was created: a static pool must not exceed its replicas nor its limit, by all that the
     /// deciding function was shown lately.
-    pub(crate) fn watch_static(&mut self, claim: &Claim) {
+    pub(crate) fn observe_static(&mut self, claim: &Claim) {
         let (cluster, pool) = (self.name(), &claim.spec.node_pool);
         let of_pool = |other: &&Claim| other.is_live() && other.spec.node_pool == *pool;
         let live: Vec<&Claim> = self.store.claims_with_hidden(&cluster).map(|stored| &stored.value).filter(of_pool).collect();
-        // Whoever decides has read the table half a minute ago at most.
+        // The deciding run has read the table half a minute ago at most.
         let failed = |other: &Claim| match &other.phase {
             Phase::Failed { since, .. } => (32..55).contains(&self.now().duration_since(*since).as_secs()),
             _ => false,
@@ -129,15 +131,20 @@ impl World {
         let tried = claim.spec.replaces.is_none() && of_table.filter(|other| other.spec.node_pool == *pool).any(failed);
         let size = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let (all, staying) = (size(live.len()), size(live.iter().filter(|claim| !self.is_to_end(claim)).count()));
-        let over = |look: &Look| {
-            let seen = look.pools.get(pool)?;
-            let replicas = seen.replicas?;
-            // What replaces a machine is one more for a while.
+        let over = |observation: &Observation| {
+            let pool_state = observation.pools.get(pool)?;
+            let replicas = pool_state.replicas?;
+            // A replacement is one machine more for a while.
             let many = claim.spec.replaces.is_none() && staying > replicas;
-            (many || seen.limit.is_some_and(|limit| all > limit)).then_some(replicas)
+            (many || pool_state.limit.is_some_and(|limit| all > limit)).then_some(replicas)
         };
-        let verdicts: Vec<_> = self.allowance.looks.iter().map(over).collect();
-        let is_static = self.allowance.looks.back().and_then(|look| look.pools.get(pool)).is_some_and(|seen| seen.replicas.is_some());
+        let verdicts: Vec<_> = self.allowance.observations.iter().map(over).collect();
+        let is_static = self
+            .allowance
+            .observations
+            .back()
+            .and_then(|observation| observation.pools.get(pool))
+            .is_some_and(|pool_state| pool_state.replicas.is_some());
         if tried && is_static {
             self.violations.push(format!("static pool {pool} got claim {} at once after a launch had failed", claim.key.name));
         }
@@ -150,7 +157,7 @@ impl World {
         }
     }
 
-    /// When the command was decided that takes a claim away, by the record of commands.
+    /// When the command that removes a claim was decided, from the record of commands.
     fn decided_at(&self, claim: &str) -> Option<Timestamp> {
         let record = self.store.record(&self.name(), "disruption", "current")?;
         let names = |command: &&serde_json::Value| {
@@ -169,15 +176,16 @@ impl World {
             return; // a Provisioner's and a NodePool's namesakes are told apart by nobody who looks from outside
         }
         let decided = self.decided_at(claim.key.name.as_str());
-        if decided.is_some_and(|at| self.allowance.looks.front().is_some_and(|look| at < look.at)) {
+        if decided.is_some_and(|at| self.allowance.observations.front().is_some_and(|observation| at < observation.at)) {
             return; // a run that died had decided it, on what it saw
         }
-        let broken = |look: &Look| {
-            let begun = self.allowance.begun.iter().filter(|(at, of, _)| *at >= look.at && *of == pool).count();
-            let allowed = look.pools.get(&pool).map_or(u64::MAX, |seen| seen.allows(reason, look.at, claim.node_name()));
+        let broken = |observation: &Observation| {
+            let begun = self.allowance.begun.iter().filter(|(at, of, _)| *at >= observation.at && *of == pool).count();
+            let allowed =
+                observation.pools.get(&pool).map_or(u64::MAX, |pool_state| pool_state.allows(reason, observation.at, claim.node_name()));
             (u64::try_from(begun).unwrap_or(u64::MAX) > allowed).then_some((begun, allowed))
         };
-        let verdicts: Vec<_> = self.allowance.looks.iter().map(broken).collect();
+        let verdicts: Vec<_> = self.allowance.observations.iter().map(broken).collect();
         if let Some(Some((begun, allowed))) = verdicts.last()
             && verdicts.iter().all(Option::is_some)
         {
@@ -188,43 +196,43 @@ impl World {
 }
 
 impl Allowance {
-    fn seen(&self, pool: &NodePool, nodes: &[Node]) -> Pool {
+    fn pool_state(&self, pool: &NodePool, nodes: &[Node]) -> Pool {
         let name = &pool.metadata.name;
         let of_pool =
             |node: &&Node| node.metadata.label(labels::NODE_POOL) == Some(name) && node.metadata.label(labels::INITIALIZED) == Some("true");
-        let mut seen = Pool {
+        let mut pool_state = Pool {
             budgets: pool.spec.disruption.budgets.clone(),
-            old: pool.is_converted_provisioner(),
+            is_from_provisioner: pool.is_converted_provisioner(),
             nodes: 0,
-            going: BTreeSet::new(),
+            disrupting: BTreeSet::new(),
             replicas: pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok()),
             limit: pool.spec.limits.0.get("nodes").and_then(|limit| u64::try_from(limit.units_floor()).ok()),
         };
         for node in nodes.iter().filter(of_pool) {
             let Some(claim) = self.listed.get(&node.metadata.name).filter(|claim| !claim.terminating) else { continue };
             let lost = !conditions::is_true(&node.status.conditions, conditions::READY);
-            seen.nodes += 1;
-            if claim.going || lost || node.metadata.is_deleting() {
-                seen.going.insert(node.metadata.name.clone());
+            pool_state.nodes += 1;
+            if claim.disrupting || lost || node.metadata.is_deleting() {
+                pool_state.disrupting.insert(node.metadata.name.clone());
             }
         }
-        seen
+        pool_state
     }
 }
 
 impl Pool {
-    /// How many more may go for a reason, for a run that looked at this moment. A node that was going already when it looked is not
-    /// one more.
+    /// How many more nodes may be disrupted for a reason, by a run that read the cluster at this moment. A node that was being
+    /// disrupted already does not count again.
     fn allows(&self, reason: &str, at: Timestamp, own: Option<&str>) -> u64 {
-        if self.old && reason == "Empty" {
+        if self.is_from_provisioner && reason == "Empty" {
             return u64::MAX;
         }
         let limit = |now: Timestamp| self.budgets.iter().map(|budget| self.limit(budget, reason, now)).min().unwrap_or(u64::MAX);
         let limit = [at - SKEW, at, at + SKEW].map(limit).into_iter().max().unwrap_or(0);
-        limit.saturating_sub(u64::try_from(self.going.iter().filter(|node| Some(node.as_str()) != own).count()).unwrap_or(u64::MAX))
+        limit.saturating_sub(u64::try_from(self.disrupting.iter().filter(|node| Some(node.as_str()) != own).count()).unwrap_or(u64::MAX))
     }
 
-    /// What one budget says; nothing may go where it cannot be read.
+    /// The limit of one budget; an invalid one allows nothing.
     fn limit(&self, budget: &Budget, reason: &str, now: Timestamp) -> u64 {
         let Some(limit) = self.count(&budget.nodes) else { return 0 };
         let open = match (&budget.schedule, &budget.duration) {
@@ -235,8 +243,8 @@ impl Pool {
             },
             _ => return 0,
         };
-        let meant = budget.reasons.as_ref().is_none_or(|reasons| reasons.iter().any(|one| one == reason));
-        if open && meant { limit } else { u64::MAX }
+        let matching = budget.reasons.as_ref().is_none_or(|reasons| reasons.iter().any(|one| one == reason));
+        if open && matching { limit } else { u64::MAX }
     }
 
     fn count(&self, nodes: &IntOrString) -> Option<u64> {

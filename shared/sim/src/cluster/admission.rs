@@ -1,11 +1,11 @@
-//! What admission does to pods: defaults, limits that become requests, addresses of Windows pods.
+//! Pod admission: defaults, requests from limits, addresses of Windows pods.
 
 use super::Cluster;
 use whittle_api::k8s::{Container, Pod, Toleration};
 use whittle_api::labels;
 use whittle_units::Quantity;
 
-/// The resource that EKS gives out to Windows pods.
+/// The resource that EKS assigns to Windows pods.
 const WINDOWS_ADDRESS: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
 impl Cluster {
@@ -15,7 +15,7 @@ impl Cluster {
         map.and_then(|map| map.data.get("enable-windows-ipam")).is_some_and(|value| value == "true")
     }
 
-    /// A pod as admission leaves it.
+    /// A pod after admission.
     pub(super) fn admit(&self, mut pod: Pod) -> Pod {
         let spec = &mut pod.spec;
         for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {

@@ -1,4 +1,4 @@
-//! What the user does with `kubectl`: apply, scale, delete.
+//! User actions with `kubectl`: apply, scale, delete.
 
 use super::objects::Tabled;
 use super::{Cluster, NodeGroup};
@@ -7,13 +7,13 @@ use whittle_api::k8s::{ConfigMap, Deployment, Node, Pod};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::manifest::{ClusterConfig, Object};
 
-/// What came of one object of a manifest.
+/// The result of applying one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
     Created,
     Configured,
     Unchanged,
-    /// A kind that the simulation has no use for.
+    /// A kind that the simulation ignores.
     Ignored,
 }
 
@@ -29,7 +29,7 @@ impl Applied {
     }
 }
 
-/// Something that a command names and that is not there.
+/// A command names an object that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no {kind} {name:?}; there are: {known}")]
 pub struct NoSuchObject {
@@ -69,7 +69,7 @@ impl Cluster {
                 if key || !self.create_pod(*object, now) { Applied::Unchanged } else { Applied::Created }
             }
             Object::Deployment(object) => self.put(*object, |_, _| {}, now),
-            // Their pods are not made, but buffers may copy them.
+            // Their pods are not created, but buffers may copy them.
             Object::ReplicaSet(object) => self.put(*object, |_, _| {}, now),
             Object::StatefulSet(object) => self.put(*object, |_, _| {}, now),
             Object::Service(object) => self.put(*object, |_, _| {}, now),

@@ -1,4 +1,4 @@
-//! Disruption budgets: their status, and the eviction API that asks them.
+//! Disruption budgets: their status, and the eviction API that enforces them.
 
 use super::Cluster;
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use whittle_api::k8s::{IntOrString, PdbStatus, Pod, PodDisruptionBudget};
 /// The eviction API's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// The pod is on its way out, or was gone already.
+    /// The pod is being deleted, or did not exist.
     Granted,
     /// 429: not now.
     Refused(String),
@@ -38,7 +38,7 @@ impl Cluster {
             && budget.spec.selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels))
     }
 
-    /// What a budget allows, counted from the pods as they are.
+    /// The status of a budget, computed from the pods.
     pub fn budget_status(&self, budget: &PodDisruptionBudget) -> PdbStatus {
         let covered: Vec<&Pod> = self.objects.pods.values().filter(|pod| Self::covers(budget, pod) && !pod.is_terminal()).collect();
         let healthy = covered.iter().filter(|pod| is_ready(pod) && !pod.metadata.is_deleting()).count();
@@ -60,7 +60,7 @@ impl Cluster {
         }
     }
 
-    /// How many pods the controllers of the covered pods want; pods without controller count for themselves.
+    /// How many pods the controllers of the covered pods desire; pods without controller count as themselves.
     fn expected_pods(&self, covered: &[&Pod]) -> i64 {
         let mut expected = 0;
         let mut seen = std::collections::BTreeSet::new();
@@ -117,8 +117,8 @@ impl Cluster {
         Eviction::Granted
     }
 
-    /// Budgets that hold fewer healthy pods than they want, by name: what an eviction against a budget leaves behind.
-    pub fn overdrawn(&self) -> Vec<String> {
+    /// Budgets with fewer healthy pods than desired, by name: a violated budget after an eviction.
+    pub fn violated_budgets(&self) -> Vec<String> {
         let short = |budget: &&PodDisruptionBudget| {
             let status = self.budget_status(budget);
             status.current_healthy < status.desired_healthy

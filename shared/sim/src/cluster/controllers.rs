@@ -1,4 +1,4 @@
-//! The controllers of kube-controller-manager that matter here: Deployments, DaemonSets, node lifecycle, pod collection.
+//! The relevant controllers of kube-controller-manager: Deployments, DaemonSets, node lifecycle, pod garbage collection.
 
 use super::{Cluster, ClusterEffect};
 use crate::dice::Dice;
@@ -11,7 +11,7 @@ use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, SelectorRequireme
 use whittle_core::pods::{effective_requests, tolerates};
 use whittle_units::{Resources, fnv1a};
 
-/// Label that tells the pods of one template from those of another.
+/// The label that distinguishes the pods of different templates.
 pub(super) const TEMPLATE_HASH: &str = "pod-template-hash";
 /// Taint of Nodes that are not ready.
 pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -37,14 +37,14 @@ fn owner(kind: &str, name: &str, uid: &str) -> OwnerReference {
     }
 }
 
-/// What a Deployment's controller looks at of a pod.
+/// The properties of a pod that a Deployment's controller uses.
 #[derive(Debug)]
 struct Replica {
     key: String,
     template_hash: String,
     ready: bool,
-    /// Which pods a Deployment gives up first: unbound, pending, not ready, then the youngest.
-    dispensable: (bool, bool, bool, std::cmp::Reverse<Option<Timestamp>>, String),
+    /// The order in which a Deployment deletes pods: unbound, pending, not ready, then the youngest.
+    deletion_rank: (bool, bool, bool, std::cmp::Reverse<Option<Timestamp>>, String),
 }
 
 impl Replica {
@@ -55,7 +55,7 @@ impl Replica {
             key: pod.metadata.key(),
             template_hash: pod.metadata.label(TEMPLATE_HASH).unwrap_or_default().to_owned(),
             ready,
-            dispensable: (pod.is_bound(), pod.status.phase == "Running", ready, created, pod.metadata.name.clone()),
+            deletion_rank: (pod.is_bound(), pod.status.phase == "Running", ready, created, pod.metadata.name.clone()),
         }
     }
 }
@@ -70,7 +70,7 @@ impl Cluster {
         }
     }
 
-    /// Deployments that have not exactly the pods that they want.
+    /// Deployments whose pods differ from the desired ones.
     fn unsettled(&self) -> Vec<(Deployment, Vec<Replica>)> {
         let mut staying: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
         for (owner, pods) in self.pods_of_deployments() {
@@ -87,7 +87,7 @@ impl Cluster {
         self.objects.deployments.iter().filter_map(replicas).collect()
     }
 
-    /// Pods by the ReplicaSet that they say is theirs, as `(namespace, name)`. Clusters have thousands of pods and few sets.
+    /// Pods by their owning ReplicaSet, as `(namespace, name)`. Clusters have thousands of pods and few sets.
     fn pods_of_sets(&self) -> BTreeMap<(&str, &str), Vec<&Pod>> {
         let mut sets: HashMap<(&str, &str), Vec<&Pod>> = HashMap::new();
         for pod in self.objects.pods.values() {
@@ -104,7 +104,7 @@ impl Cluster {
         self.pods_of_sets().into_iter().filter_map(owned).collect()
     }
 
-    /// Keys of pods whose controller is gone.
+    /// Keys of pods whose controller does not exist.
     fn orphans(&self) -> Vec<String> {
         let sets = self.pods_of_sets().into_iter().filter(|((namespace, set), _)| self.deployment_of_set(namespace, set).is_none());
         let of_sets = sets.flat_map(|(_, pods)| pods);
@@ -129,8 +129,8 @@ impl Cluster {
         for _ in 0..missing {
             self.create_replica(deployment, &hash, now, dice);
         }
-        new.sort_by(|a, b| a.dispensable.cmp(&b.dispensable));
-        old.sort_by(|a, b| a.dispensable.cmp(&b.dispensable));
+        new.sort_by(|a, b| a.deletion_rank.cmp(&b.deletion_rank));
+        old.sort_by(|a, b| a.deletion_rank.cmp(&b.deletion_rank));
         let extra = new.len().saturating_sub(wanted);
         let ready = new.iter().chain(&old).filter(|pod| pod.ready).count();
         let spare = ready.saturating_sub(wanted - wanted / 4);
@@ -210,7 +210,7 @@ impl Cluster {
         self.starts.insert(key, now.checked_add(SignedDuration::from_secs(2)).unwrap_or(now));
     }
 
-    /// Ready conditions and taints of Nodes; Nodes of machines that have gone.
+    /// Ready conditions and taints of Nodes; deletes Nodes of terminated machines.
     pub(super) fn step_nodes(&mut self, now: Timestamp, effects: &mut Vec<ClusterEffect>) {
         let ready: Vec<String> = self.ready_at.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
         for name in ready {
@@ -219,7 +219,7 @@ impl Cluster {
                 conditions::set(&mut node.status.conditions, conditions::READY, ConditionStatus::True, "KubeletReady", "", now);
                 node.spec.taints.retain(|taint| taint.key != NOT_READY);
             });
-            effects.push(ClusterEffect::Told(format!("node {name} is ready")));
+            effects.push(ClusterEffect::Log(format!("node {name} is ready")));
         }
         let lost: Vec<String> = self.lost_at.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
         for name in lost {
@@ -240,7 +240,7 @@ impl Cluster {
         }
     }
 
-    /// A machine has gone: its kubelet is silent from now on.
+    /// A machine has ended: its kubelet stops reporting.
     pub fn machine_lost(&mut self, instance: &str, now: Timestamp) {
         let of_machine = |node: &&Node| node.spec.provider_id.ends_with(instance);
         let Some(name) = self.objects.nodes.values().find(of_machine).map(|node| node.metadata.name.clone()) else { return };

@@ -1,4 +1,4 @@
-//! The garbage collector: NodeClaims follow the pool that owns them.
+//! The garbage collector: NodeClaims are deleted with the pool that owns them.
 
 use super::Cluster;
 use super::objects::key_of;
@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 use whittle_api::karpenter::{NodeClaim, NodePool};
 
-/// Keeps an owner until its dependents have gone (`kubectl delete --cascade=foreground`).
+/// Keeps an owner until its dependents are deleted (`kubectl delete --cascade=foreground`).
 const FOREGROUND: &str = "foregroundDeletion";
 
 impl Cluster {
-    /// Deletes a pool in the foreground: it stays, marked, until its last NodeClaim has gone.
+    /// Deletes a pool in the foreground: it stays, marked, until its last NodeClaim is deleted.
     pub fn remove_pool_in_foreground(&mut self, key: &str, now: Timestamp) -> Result<(), super::NoSuchObject> {
         self.objects.change::<NodePool>(key, |pool| {
             if !pool.metadata.finalizers.iter().any(|finalizer| finalizer == FOREGROUND) {
@@ -20,7 +20,7 @@ impl Cluster {
         self.remove::<NodePool>(key, now)
     }
 
-    /// Deletes the claims of pools that are gone or being deleted in the foreground, and lets go of pools that have none.
+    /// Deletes the claims of pools that are deleted or being deleted in the foreground, and finalizes pools without claims.
     pub(super) fn collect_garbage(&mut self, now: Timestamp) {
         let waiting = |pool: &NodePool| pool.metadata.is_deleting() && pool.metadata.finalizers.iter().any(|one| one == FOREGROUND);
         let owners: BTreeMap<String, bool> =

@@ -1,4 +1,4 @@
-//! Managed node groups: machines that EKS keeps, and that Whittle must leave alone.
+//! Managed node groups: machines that EKS manages, and that Whittle must not touch.
 
 use super::{Cluster, ClusterEffect};
 use crate::dice::Dice;
@@ -8,9 +8,9 @@ use whittle_api::k8s::{Node, NodeSpec, NodeStatus, NodeSystemInfo};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_units::{InstanceId, ProviderId};
 
-/// Label by which EKS marks the Nodes of a group.
+/// EKS' label on the Nodes of a group.
 pub(crate) const GROUP_LABEL: &str = "eks.amazonaws.com/nodegroup";
-/// A drain looks again after this time: refused evictions are tried again, granted ones have an end.
+/// The retry interval of a drain.
 const DRAIN_RETRY: SignedDuration = SignedDuration::from_secs(5);
 
 /// A managed node group.
@@ -23,7 +23,7 @@ pub struct NodeGroup {
 }
 
 impl Cluster {
-    /// Brings every group to its size: new Nodes come at once, surplus ones are cordoned, drained by the budgets, ended.
+    /// Brings every group to its size: new Nodes join at once, surplus ones are cordoned, drained within budgets, and terminated.
     pub(super) fn step_groups(&mut self, now: Timestamp, dice: &mut Dice, region: &Region, effects: &mut Vec<ClusterEffect>) {
         let groups: Vec<(String, NodeGroup)> = self.groups.iter().map(|(name, group)| (name.clone(), group.clone())).collect();
         for (name, group) in groups {
@@ -37,7 +37,7 @@ impl Cluster {
             let surplus = nodes.len().saturating_sub(wanted).saturating_sub(leaving);
             nodes.retain(|node| !self.shrinking.contains(node));
             for node in nodes.into_iter().rev().take(surplus) {
-                effects.push(ClusterEffect::Told(format!("node group {name} gives up {node}: cordoned, draining")));
+                effects.push(ClusterEffect::Log(format!("node group {name} gives up {node}: cordoned, draining")));
                 self.objects.change::<Node>(&node, |node| node.spec.unschedulable = true);
                 self.shrinking.insert(node);
             }
@@ -57,7 +57,7 @@ impl Cluster {
         }
         for (key, uid) in keys {
             if self.objects.pods.get(&key).is_some_and(|pod| pod.metadata.is_deleting()) {
-                // It has a second to stop: the Node goes after it.
+                // It has a second to stop: the Node is deleted after it.
                 self.retry(now.checked_add(DRAIN_RETRY).unwrap_or(now));
                 continue;
             }

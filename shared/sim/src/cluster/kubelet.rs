@@ -8,14 +8,14 @@ use whittle_api::k8s::{Node, NodeSpec, NodeStatus, NodeSystemInfo, Pod, Taint, T
 use whittle_api::{ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_units::{ProviderId, Resources};
 
-/// The finalizer of somebody else, and for how long it holds a Node that is being deleted.
+/// A foreign finalizer, and for how long it blocks the deletion of a Node.
 const HELD_BY_OTHERS: &str = "example.com/backup";
 const HELD_FOR: SignedDuration = SignedDuration::from_secs(90);
 
 /// Between a kubelet's first report and its network being ready.
 const NETWORK_DELAY: SignedDuration = SignedDuration::from_secs(8);
 
-/// What a kubelet knows of its machine when it joins.
+/// A machine as its kubelet registers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoiningMachine {
     pub instance_id: String,
@@ -87,8 +87,8 @@ impl Cluster {
         self.ready_at.insert(machine.node_name.clone(), now.checked_add(NETWORK_DELAY).unwrap_or(now));
     }
 
-    /// A kubelet says nothing for a while.
-    pub(crate) fn silence(&mut self, node: &str, now: Timestamp, span: SignedDuration) {
+    /// A kubelet stops reporting for a while.
+    pub(crate) fn stop_kubelet_status(&mut self, node: &str, now: Timestamp, span: SignedDuration) {
         if self.lost_at.contains_key(node) || self.ready_at.contains_key(node) {
             return;
         }
@@ -98,12 +98,12 @@ impl Cluster {
         self.ready_at.insert(node.to_owned(), now.checked_add(span).unwrap_or(Timestamp::MAX));
     }
 
-    /// Somebody else wants to do something before a Node goes.
+    /// Adds a foreign finalizer to a Node.
     pub(crate) fn hold(&mut self, node: &str) {
         self.objects.change::<Node>(node, |node| node.metadata.finalizers.push(HELD_BY_OTHERS.to_owned()));
     }
 
-    /// Finalizers of others go some time after the deletion of their Node.
+    /// Foreign finalizers are removed some time after the deletion of their Node.
     pub(super) fn step_holds(&mut self, now: Timestamp) {
         let held = |node: &&Node| node.metadata.finalizers.iter().any(|finalizer| finalizer == HELD_BY_OTHERS);
         let ends = |node: &Node| node.metadata.deletion_timestamp?.checked_add(HELD_FOR).ok();
@@ -137,15 +137,15 @@ impl Cluster {
         }
     }
 
-    /// Tells what changed since the last look: Nodes for the node doorbell, classes for the refresh doorbell, the state
+    /// Reports changes since the last step: Nodes for the node doorbell, classes for the refresh doorbell, the state
     /// of Deployments for the timeline.
     pub(super) fn notice_changes(&mut self, effects: &mut Vec<ClusterEffect>) {
         let nodes: BTreeMap<String, String> = self.objects.nodes.iter().map(|(name, node)| (name.clone(), fingerprint(node))).collect();
         if nodes != self.seen_nodes {
-            let came = nodes.keys().filter(|name| !self.seen_nodes.contains_key(*name));
-            effects.extend(came.map(|name| ClusterEffect::Told(format!("node {name} joined"))));
-            let went = self.seen_nodes.keys().filter(|name| !nodes.contains_key(*name));
-            effects.extend(went.map(|name| ClusterEffect::Told(format!("node {name} is gone"))));
+            let joined = nodes.keys().filter(|name| !self.seen_nodes.contains_key(*name));
+            effects.extend(joined.map(|name| ClusterEffect::Log(format!("node {name} joined"))));
+            let left = self.seen_nodes.keys().filter(|name| !nodes.contains_key(*name));
+            effects.extend(left.map(|name| ClusterEffect::Log(format!("node {name} is gone"))));
             self.seen_nodes = nodes;
             effects.push(ClusterEffect::NodeChanged);
         }
@@ -156,14 +156,14 @@ impl Cluster {
             self.seen_classes = classes;
             effects.push(ClusterEffect::ClassChanged);
         }
-        if self.told_at != Some(self.objects.workloads()) {
-            self.told_at = Some(self.objects.workloads());
-            self.tell_deployments(effects);
+        if self.logged_at != Some(self.objects.workloads()) {
+            self.logged_at = Some(self.objects.workloads());
+            self.log_deployments(effects);
         }
     }
 
-    fn tell_deployments(&mut self, effects: &mut Vec<ClusterEffect>) {
-        let mut told = BTreeMap::new();
+    fn log_deployments(&mut self, effects: &mut Vec<ClusterEffect>) {
+        let mut logged = BTreeMap::new();
         // By Deployment: running, starting, pending.
         let mut counts: BTreeMap<String, (usize, usize, usize)> = BTreeMap::new();
         for (owner, pods) in self.pods_of_deployments() {
@@ -186,17 +186,19 @@ impl Cluster {
             if pending > 0 {
                 text.push_str(&format!(", {pending} pending"));
             }
-            told.insert(key.clone(), (pending, starting, text));
+            logged.insert(key.clone(), (pending, starting, text));
         }
-        for (key, (pending, starting, text)) in &told {
-            // Each pod that starts is no news; the first and the last are.
-            let news =
-                self.told.get(key).is_none_or(|(waited, began, last)| last != text && (waited != pending || *starting == 0 || *began == 0));
-            if news {
-                effects.push(ClusterEffect::Told(text.clone()));
+        for (key, (pending, starting, text)) in &logged {
+            // Not every starting pod is logged; only the first and the last.
+            let has_changed = self
+                .logged
+                .get(key)
+                .is_none_or(|(waited, began, last)| last != text && (waited != pending || *starting == 0 || *began == 0));
+            if has_changed {
+                effects.push(ClusterEffect::Log(text.clone()));
             }
         }
-        self.told = told;
+        self.logged = logged;
     }
 }
 
@@ -204,7 +206,7 @@ fn due(timers: &BTreeMap<String, Timestamp>, now: Timestamp) -> Vec<String> {
     timers.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect()
 }
 
-/// What of a Node the node doorbell is about: readiness, startup taints, deletion.
+/// The fields of a Node that ring the node doorbell: readiness, startup taints, deletion.
 fn fingerprint(node: &Node) -> String {
     let ready = conditions::is_true(&node.status.conditions, conditions::READY);
     let taints: Vec<String> = node.spec.taints.iter().map(ToString::to_string).collect();

@@ -27,7 +27,7 @@ use whittle_api::k8s::{Deployment, Node, Pod};
 use whittle_ports::ClusterEvent;
 use whittle_units::ClusterName;
 
-/// A Kubernetes Event as kept: the same one again within two minutes only counts.
+/// A stored Kubernetes Event: repeated within two minutes, only its count grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptEvent {
     pub at: Timestamp,
@@ -35,10 +35,10 @@ pub struct KeptEvent {
     pub event: ClusterEvent,
 }
 
-/// What a look of the controllers brought about outside the cluster.
+/// The effects of a controller step outside the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterEffect {
-    Told(String),
+    Log(String),
     /// The scheduler published FailedScheduling; the webhook sends this review.
     FailedScheduling(String),
     /// A Node came, became ready or lost a startup taint.
@@ -48,46 +48,46 @@ pub enum ClusterEffect {
     Violation(String),
 }
 
-/// A cluster and its inhabitants.
+/// A cluster with its controllers.
 #[derive(Debug)]
 pub struct Cluster {
-    /// What tells of a Karpenter beside us.
+    /// Signs of a Karpenter installation in the same cluster.
     pub karpenter: Vec<whittle_api::KarpenterSign>,
     pub name: ClusterName,
     pub version: String,
     pub objects: Objects,
     pub events: Vec<KeptEvent>,
     pub groups: BTreeMap<String, NodeGroup>,
-    /// Budgets are not asked by the eviction API: a mutant that the checkers must catch.
+    /// The eviction API ignores budgets: a mutant that the checkers must catch.
     pub skip_budgets: bool,
-    /// For how long the scheduler does not see that a node was closed for a disruption: it binds what it has decided before.
+    /// For how long the scheduler does not see a node's disrupted taint, and so still binds pods to it.
     pub scheduler_lag: SignedDuration,
-    /// When the scheduler's cache was first behind a node that was closed.
-    closed_at: BTreeMap<String, Timestamp>,
-    /// When bound pods start to run, and leaving ones are gone.
+    /// When the scheduler's cache first missed the taint of a node.
+    tainted_at: BTreeMap<String, Timestamp>,
+    /// When bound pods start to run, and when terminating ones end.
     starts: BTreeMap<String, Timestamp>,
     ends: BTreeMap<String, Timestamp>,
-    /// When Nodes become ready, and those of lost machines are taken away.
+    /// When Nodes become ready, and when those of lost machines are deleted.
     ready_at: BTreeMap<String, Timestamp>,
     lost_at: BTreeMap<String, Timestamp>,
-    /// Namespaces that are being deleted, and when they are there again.
+    /// Namespaces that are being deleted, and when they are recreated.
     terminating: BTreeMap<String, Timestamp>,
-    /// What was told about each Deployment last.
-    told: BTreeMap<String, (usize, usize, String)>,
-    /// Nodes and classes as they were at the last look, to notice changes.
+    /// The last logged state of each Deployment.
+    logged: BTreeMap<String, (usize, usize, String)>,
+    /// Nodes and classes at the last step, to detect changes.
     seen_nodes: BTreeMap<String, String>,
     seen_classes: BTreeMap<String, Option<i64>>,
-    /// Pods that the webhook was told about.
+    /// Pods for which the webhook was called.
     reviewed: BTreeMap<String, Timestamp>,
     /// Names of groups' nodes that are being drained.
     shrinking: BTreeSet<String>,
     retry_at: Option<Timestamp>,
-    /// When volumes that nobody uses any more leave their node, by attachment.
+    /// When unused volumes are detached, by attachment.
     detached_at: BTreeMap<String, Timestamp>,
-    /// The write of workloads after which their controllers had nothing to do, and the one that was told of.
-    calm_at: Option<u64>,
-    told_at: Option<u64>,
-    /// Uids of pods that were deleted by force or eviction past their budget, allowed to leave it overdrawn.
+    /// The write counter after which the controllers had nothing to do, and the one that was logged last.
+    settled_at: Option<u64>,
+    logged_at: Option<u64>,
+    /// Uids of pods that were deleted by force, which may violate their budget.
     pub forced: BTreeSet<String>,
 }
 
@@ -103,21 +103,21 @@ impl Cluster {
             groups: BTreeMap::new(),
             skip_budgets: false,
             scheduler_lag: SignedDuration::ZERO,
-            closed_at: BTreeMap::new(),
+            tainted_at: BTreeMap::new(),
             starts: BTreeMap::new(),
             ends: BTreeMap::new(),
             ready_at: BTreeMap::new(),
             lost_at: BTreeMap::new(),
             terminating: BTreeMap::new(),
-            told: BTreeMap::new(),
+            logged: BTreeMap::new(),
             seen_nodes: BTreeMap::new(),
             seen_classes: BTreeMap::new(),
             reviewed: BTreeMap::new(),
             shrinking: BTreeSet::new(),
             retry_at: None,
             detached_at: BTreeMap::new(),
-            calm_at: None,
-            told_at: None,
+            settled_at: None,
+            logged_at: None,
             forced: BTreeSet::new(),
         };
         for namespace in ["default", "kube-system"] {
@@ -133,7 +133,7 @@ impl Cluster {
         self.objects.create(namespace, now);
     }
 
-    /// Everybody in the cluster looks at the objects once and acts.
+    /// One step of all controllers, the scheduler and the kubelets.
     pub fn step(&mut self, now: Timestamp, dice: &mut Dice, region: &Region) -> Vec<ClusterEffect> {
         let mut effects = Vec::new();
         self.retry_at = None;
@@ -151,15 +151,15 @@ impl Cluster {
         effects
     }
 
-    /// Controllers of pods look at workloads and Nodes alone: unless one of these changed, they find what they found before.
+    /// Pod controllers depend on workloads and Nodes alone: unless one of these changed, they have nothing to do.
     fn step_workloads(&mut self, now: Timestamp, dice: &mut Dice) {
         let before = self.objects.workloads();
-        if self.calm_at == Some(before) {
+        if self.settled_at == Some(before) {
             return;
         }
         self.step_deployments(now, dice);
         self.step_daemon_sets(now, dice);
-        self.calm_at = (self.objects.workloads() == before).then_some(before);
+        self.settled_at = (self.objects.workloads() == before).then_some(before);
     }
 
     /// When the next timer of a pod, Node or drain runs out.
@@ -168,7 +168,7 @@ impl Cluster {
         timers.chain(self.terminating.values()).copied().chain(self.retry_at).filter(|at| *at > now).min()
     }
 
-    /// Somebody has to look again by then.
+    /// Schedules another step at this time at the latest.
     fn retry(&mut self, at: Timestamp) {
         self.retry_at = Some(self.retry_at.map_or(at, |known| known.min(at)));
     }
@@ -195,7 +195,7 @@ impl Cluster {
         true
     }
 
-    /// Asks for a pod's deletion with a grace period in seconds (30 when not given). One without node is gone at once.
+    /// Deletes a pod with a grace period in seconds (30 by default). An unbound one is removed at once.
     pub fn delete_pod(&mut self, key: &str, grace: Option<i64>, now: Timestamp) {
         let Some(pod) = self.objects.pods.get(key) else { return };
         let grace = grace.or(pod.spec.termination_grace_period_seconds).unwrap_or(30).max(0);

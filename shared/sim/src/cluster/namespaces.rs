@@ -1,11 +1,11 @@
-//! Namespaces that somebody deletes, and makes again with what they had.
+//! Namespaces that somebody deletes and recreates.
 
 use super::Cluster;
 use jiff::Timestamp;
 
 impl Cluster {
-    /// Deletes a namespace: its pods go, and until then nothing is created in it. False where pods would be lost that nobody
-    /// makes again.
+    /// Deletes a namespace with its pods; nothing is created in it meanwhile. False if it has pods without a controller
+    /// to recreate them.
     pub(crate) fn delete_namespace(&mut self, namespace: &str, until: Timestamp, now: Timestamp) -> bool {
         let in_it = self.objects.pods.values().filter(|pod| pod.metadata.namespace == namespace);
         if in_it.clone().any(|pod| pod.metadata.controller().is_none()) {
@@ -19,17 +19,17 @@ impl Cluster {
         true
     }
 
-    /// Whether the API server creates nothing in a namespace, evictions among it.
+    /// Whether a namespace is terminating, so that nothing can be created in it, not even an eviction.
     pub(crate) fn is_terminating(&self, namespace: &str) -> bool {
         self.terminating.contains_key(namespace)
     }
 
-    /// Namespaces are there again.
+    /// Recreates namespaces that are due.
     pub(super) fn step_namespaces(&mut self, now: Timestamp) {
         let before = self.terminating.len();
         self.terminating.retain(|_, until| *until > now);
         if self.terminating.len() < before {
-            self.calm_at = None;
+            self.settled_at = None;
         }
     }
 }

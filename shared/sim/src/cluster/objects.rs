@@ -20,7 +20,7 @@ macro_rules! objects {
             $($(#[$doc])* pub $field: Table<$type>,)*
             /// Counts the writes of all objects.
             version: u64,
-            /// Counts the writes of pods, of what makes pods, and of Nodes.
+            /// Counts the writes of pods, workloads and Nodes.
             workloads: u64,
         }
         $(impl Tabled for $type {
@@ -34,11 +34,11 @@ macro_rules! objects {
     };
 }
 
-/// A kind that the cluster keeps.
+/// A kind that the cluster stores.
 pub trait Tabled: Kind + Clone + PartialEq {
-    /// Where its objects are.
+    /// The table of its objects.
     fn table(objects: &Objects) -> &Table<Self>;
-    /// Where its objects are, to be changed.
+    /// The table of its objects, mutable.
     fn table_mut(objects: &mut Objects) -> &mut Table<Self>;
 }
 
@@ -67,8 +67,8 @@ objects! {
     config_maps: ConfigMap,
 }
 
-/// The key of an object in its table. Pools and classes of old kinds may share their name with one of today's, as they
-/// may in a real cluster, so their kind stands in front.
+/// The key of an object in its table. Pools and classes of old kinds may share their name with a current one, as they
+/// may in a real cluster, so their kind is prefixed.
 pub fn key_of<T: Kind>(object: &T) -> String {
     match object.meta().annotation(whittle_api::labels::CONVERTED_FROM) {
         Some(origin @ ("Provisioner" | "AWSNodeTemplate")) => format!("{origin}/{}", object.meta().key()),
@@ -85,12 +85,12 @@ impl Objects {
         self.version.to_string()
     }
 
-    /// A number that grows with every write of a pod, of what makes pods, or of a Node.
+    /// A counter of the writes of pods, workloads and Nodes.
     pub fn workloads(&self) -> u64 {
         self.workloads
     }
 
-    /// Takes a pod out, whatever it still waits for.
+    /// Removes a pod, whatever it still waits for.
     pub(super) fn forget_pod(&mut self, key: &str) {
         self.pods.remove(key);
         self.next_version::<Pod>();
@@ -101,8 +101,8 @@ impl Objects {
         T::table(self).get(key)
     }
 
-    /// Creates an object as the API server does: uid, version, generation, creation time. An object of that name stays,
-    /// and the answer is false.
+    /// Creates an object as the API server does: uid, version, generation, creation time. An existing object stays,
+    /// and the result is false.
     pub fn create<T: Tabled>(&mut self, mut object: T, now: Timestamp) -> bool {
         let key = key_of(&object);
         if T::table(self).contains_key(&key) {
@@ -120,8 +120,8 @@ impl Objects {
         true
     }
 
-    /// Changes an object in place. Its version grows only if something changed; one that waited for its last finalizer
-    /// is gone. False when there is no such object.
+    /// Changes an object in place. Its version grows only if something changed; one whose last finalizer was removed
+    /// is deleted. False if there is no such object.
     pub fn change<T: Tabled>(&mut self, key: &str, change: impl FnOnce(&mut T)) -> bool {
         let Some(old) = T::table(self).get(key).cloned() else { return false };
         let mut new = old.clone();
@@ -181,7 +181,7 @@ impl Objects {
         true
     }
 
-    /// What a reader of everything gets.
+    /// All objects, as a reader gets them.
     pub fn snapshot(&self) -> ClusterObjects {
         fn all<T: Clone>(table: &Table<T>) -> Vec<T> {
             table.values().cloned().collect()

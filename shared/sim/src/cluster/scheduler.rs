@@ -1,4 +1,4 @@
-//! The default scheduler: filters, a simple score, and its verdict on pods that fit nowhere.
+//! The default scheduler: filters, a simple score, and its message for pods that fit nowhere.
 
 use super::{Cluster, ClusterEffect};
 use crate::dice::{Dice, Stream};
@@ -10,38 +10,38 @@ use whittle_core::pods::{effective_requests, host_ports, tolerates};
 use whittle_ports::ClusterEvent;
 use whittle_units::{Quantity, Resources};
 
-/// How often the scheduler says again that a pod fits nowhere.
+/// How often the scheduler repeats that a pod fits nowhere.
 const REPEAT: SignedDuration = SignedDuration::from_secs(30);
 
-/// What the scheduler keeps in mind while it goes through the waiting pods, so that it counts the others once.
-struct Floor {
-    /// What each node has left, by name.
+/// The state of one pass over the pending pods, so that the bound ones are counted only once.
+struct SchedulingPass {
+    /// The free resources of each node, by name.
     free: BTreeMap<String, Resources>,
-    /// Pods that run keep others away.
-    shunned: bool,
-    /// Nodes that were closed a moment ago, which it does not know yet.
-    open: BTreeSet<String>,
+    /// Whether any bound pod has anti-affinity.
+    has_anti_affinity: bool,
+    /// Nodes that were tainted a moment ago, which the scheduler's cache does not show yet.
+    not_seen_tainted: BTreeSet<String>,
 }
 
-impl Floor {
+impl SchedulingPass {
     fn of(cluster: &Cluster, now: Timestamp) -> Self {
         let nodes = cluster.objects.nodes.values();
         let mut free: BTreeMap<String, Resources> =
             nodes.map(|node| (node.metadata.name.clone(), node.status.allocatable.clone())).collect();
-        let mut shunned = false;
+        let mut has_anti_affinity = false;
         for pod in cluster.objects.pods.values().filter(|pod| pod.is_bound() && !pod.is_terminal()) {
-            shunned |= pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_anti_affinity.is_some());
+            has_anti_affinity |= pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_anti_affinity.is_some());
             if let Some(room) = free.get_mut(&pod.spec.node_name) {
                 room.subtract(&effective_requests(pod));
             }
         }
         let late = |at: &Timestamp| now.duration_since(*at) < cluster.scheduler_lag;
-        let open = cluster.closed_at.iter().filter(|(_, at)| late(at)).map(|(name, _)| name.clone()).collect();
-        Self { free, shunned, open }
+        let not_seen_tainted = cluster.tainted_at.iter().filter(|(_, at)| late(at)).map(|(name, _)| name.clone()).collect();
+        Self { free, has_anti_affinity, not_seen_tainted }
     }
 
     fn bound(&mut self, pod: &Pod, node: &str) {
-        self.shunned |= pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_anti_affinity.is_some());
+        self.has_anti_affinity |= pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_anti_affinity.is_some());
         if let Some(room) = self.free.get_mut(node) {
             room.subtract(&effective_requests(pod));
         }
@@ -84,13 +84,13 @@ fn is_tolerated(pod: &Pod, node: &Node) -> bool {
     hard.into_iter().all(|taint| tolerates(&pod.spec.tolerations, taint))
 }
 
-fn is_closed(node: &Node) -> bool {
+fn has_disrupted_taint(node: &Node) -> bool {
     node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT)
 }
 
-/// Why a node does not take a pod, in the scheduler's words.
+/// Why a node is rejected for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum No {
+enum Rejection {
     Unschedulable,
     Taint,
     Affinity,
@@ -101,8 +101,8 @@ enum No {
     Spread,
 }
 
-impl No {
-    fn words(self) -> String {
+impl Rejection {
+    fn message(self) -> String {
         match self {
             Self::Unschedulable => "node(s) were unschedulable".to_owned(),
             Self::Taint => "node(s) had untolerated taints".to_owned(),
@@ -117,22 +117,23 @@ impl No {
 }
 
 impl Cluster {
-    /// Notes when nodes were closed, while the scheduler learns that late.
-    fn note_closed(&mut self, now: Timestamp) {
+    /// Records when nodes were tainted, while the scheduler's cache lags.
+    fn record_tainted(&mut self, now: Timestamp) {
         if self.scheduler_lag.is_zero() {
-            self.closed_at.clear();
+            self.tainted_at.clear();
             return;
         }
-        let closed: BTreeSet<&String> = self.objects.nodes.iter().filter(|(_, node)| is_closed(node)).map(|(name, _)| name).collect();
-        self.closed_at.retain(|name, _| closed.contains(name));
+        let closed: BTreeSet<&String> =
+            self.objects.nodes.iter().filter(|(_, node)| has_disrupted_taint(node)).map(|(name, _)| name).collect();
+        self.tainted_at.retain(|name, _| closed.contains(name));
         for name in closed {
-            self.closed_at.entry(name.clone()).or_insert(now);
+            self.tainted_at.entry(name.clone()).or_insert(now);
         }
     }
 
     /// Binds every pod that fits somewhere, marks the others.
     pub(super) fn schedule_pods(&mut self, now: Timestamp, dice: &mut Dice, effects: &mut Vec<ClusterEffect>) {
-        self.note_closed(now);
+        self.record_tainted(now);
         let waits = |pod: &&Pod| {
             !pod.is_bound()
                 && !pod.is_terminal()
@@ -144,18 +145,18 @@ impl Cluster {
         if waiting.is_empty() {
             return;
         }
-        let mut floor = Floor::of(self, now);
+        let mut pass = SchedulingPass::of(self, now);
         waiting.sort_by_key(|pod| {
             (std::cmp::Reverse(pod.spec.priority.unwrap_or(0)), pod.metadata.creation_timestamp, pod.metadata.uid.clone())
         });
-        // Where one had no place since the last was bound, its like has none.
+        // If a pod was unschedulable since the last binding, an identical one is too.
         let mut refused: Option<(&Pod, String)> = None;
         for pod in &waiting {
             let known = refused.as_ref().filter(|(other, _)| are_alike(other, pod)).map(|(_, verdict)| verdict.clone());
-            match known.map_or_else(|| self.place(pod, &floor), Err) {
+            match known.map_or_else(|| self.find_node(pod, &pass), Err) {
                 Ok(node) => {
                     self.bind_pod(&pod.metadata.key(), &node, now, dice);
-                    floor.bound(pod, &node);
+                    pass.bound(pod, &node);
                     refused = None;
                 }
                 Err(verdict) => {
@@ -166,17 +167,17 @@ impl Cluster {
         }
     }
 
-    /// The node for a pod, or what the scheduler says when there is none.
-    fn place(&self, pod: &Pod, floor: &Floor) -> Result<String, String> {
-        let mut reasons: BTreeMap<No, usize> = BTreeMap::new();
+    /// The node for a pod, or the scheduler's message if there is none.
+    fn find_node(&self, pod: &Pod, pass: &SchedulingPass) -> Result<String, String> {
+        let mut reasons: BTreeMap<Rejection, usize> = BTreeMap::new();
         let mut best: Option<(Quantity, &str)> = None;
         let requests = effective_requests(pod);
         for node in self.objects.nodes.values() {
-            let Some(room) = floor.free.get(&node.metadata.name) else { continue };
-            match self.refuses(pod, &requests, node, room, floor) {
+            let Some(room) = pass.free.get(&node.metadata.name) else { continue };
+            match self.reject(pod, &requests, node, room, pass) {
                 Some(reason) => *reasons.entry(reason).or_default() += 1,
                 None => {
-                    // The node with most free CPU, as the default score likes it; the first name among equals.
+                    // The node with the most free CPU, like the default score; the first name among equals.
                     let free = room.get("cpu").minus(requests.get("cpu"));
                     if best.is_none_or(|(most, _)| free > most) {
                         best = Some((free, &node.metadata.name));
@@ -188,47 +189,47 @@ impl Cluster {
             return Ok(node.to_owned());
         }
         let total = self.objects.nodes.len();
-        let parts: Vec<String> = reasons.into_iter().map(|(reason, count)| format!("{count} {}", reason.words())).collect();
+        let parts: Vec<String> = reasons.into_iter().map(|(reason, count)| format!("{count} {}", reason.message())).collect();
         let why = if parts.is_empty() { "no nodes available to schedule pods".to_owned() } else { parts.join(", ") };
         Err(if total == 0 { why } else { format!("0/{total} nodes are available: {why}.") })
     }
 
-    fn refuses(&self, pod: &Pod, requests: &Resources, node: &Node, room: &Resources, floor: &Floor) -> Option<No> {
+    fn reject(&self, pod: &Pod, requests: &Resources, node: &Node, room: &Resources, pass: &SchedulingPass) -> Option<Rejection> {
         if node.spec.unschedulable {
-            return Some(No::Unschedulable);
+            return Some(Rejection::Unschedulable);
         }
         let hard = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule && !tolerates(&pod.spec.tolerations, taint);
-        let unseen = |taint: &Taint| taint.key == labels::DISRUPTED_TAINT && floor.open.contains(&node.metadata.name);
+        let unseen = |taint: &Taint| taint.key == labels::DISRUPTED_TAINT && pass.not_seen_tainted.contains(&node.metadata.name);
         if !is_ready(node) || node.spec.taints.iter().filter(hard).any(|taint| !unseen(taint)) {
-            return Some(No::Taint);
+            return Some(Rejection::Taint);
         }
         if !selects(pod, node) {
-            return Some(No::Affinity);
+            return Some(Rejection::Affinity);
         }
         if let Some(lacking) = requests.iter().find(|(name, amount)| !amount.is_zero() && *amount > room.get(name)) {
-            return Some(No::Resource(static_name(lacking.0)));
+            return Some(Rejection::Resource(static_name(lacking.0)));
         }
         let ports = host_ports(pod);
         if !ports.is_empty()
             && self.objects.pods_on(&node.metadata.name).any(|other| ports.iter().any(|port| host_ports(other).contains(port)))
         {
-            return Some(No::Ports);
+            return Some(Rejection::Ports);
         }
-        self.affinity_refuses(pod, node, floor.shunned).or_else(|| (!self.spread_holds(pod, node)).then_some(No::Spread))
+        self.reject_by_affinity(pod, node, pass.has_anti_affinity).or_else(|| (!self.spread_holds(pod, node)).then_some(Rejection::Spread))
     }
 
-    fn affinity_refuses(&self, pod: &Pod, node: &Node, shunned: bool) -> Option<No> {
+    fn reject_by_affinity(&self, pod: &Pod, node: &Node, has_anti_affinity: bool) -> Option<Rejection> {
         let affinity = pod.spec.affinity.as_ref();
-        let wants = affinity.and_then(|affinity| affinity.pod_affinity.as_ref()).map_or(&[][..], |one| &one.required);
-        if wants.iter().any(|term| !self.affinity_holds(pod, term, node)) {
-            return Some(No::PodAffinity);
+        let affinity_terms = affinity.and_then(|affinity| affinity.pod_affinity.as_ref()).map_or(&[][..], |one| &one.required);
+        if affinity_terms.iter().any(|term| !self.affinity_holds(pod, term, node)) {
+            return Some(Rejection::PodAffinity);
         }
-        let shuns = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref()).map_or(&[][..], |one| &one.required);
-        if shuns.iter().any(|term| self.domain_has(term, pod, node, |_| true)) {
-            return Some(No::PodAntiAffinity);
+        let anti_affinity_terms = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref()).map_or(&[][..], |one| &one.required);
+        if anti_affinity_terms.iter().any(|term| self.domain_has(term, pod, node, |_| true)) {
+            return Some(Rejection::PodAntiAffinity);
         }
-        // Pods that run already may keep this one away.
-        let kept_away = shunned
+        // The anti-affinity of running pods may repel this one.
+        let is_repelled = has_anti_affinity
             && self.objects.pods.values().filter(|other| other.is_bound() && !other.is_terminal()).any(|other| {
                 let there = other.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
                 there.is_some_and(|anti| {
@@ -237,16 +238,17 @@ impl Cluster {
                     })
                 })
             });
-        kept_away.then_some(No::PodAntiAffinity)
+        is_repelled.then_some(Rejection::PodAntiAffinity)
     }
 
-    /// A required affinity term; the first pod of a group that selects itself may go anywhere that has the key.
+    /// Whether a required affinity term holds; the first pod of a group that selects itself may go to any node with the key.
     fn affinity_holds(&self, pod: &Pod, term: &PodAffinityTerm, node: &Node) -> bool {
         if self.domain_has(term, pod, node, |_| true) {
             return true;
         }
-        let nobody = !self.objects.pods.values().any(|other| other.is_bound() && !other.is_terminal() && term_selects(term, pod, other));
-        nobody && term_selects(term, pod, pod) && node.metadata.label(&term.topology_key).is_some()
+        let has_no_match =
+            !self.objects.pods.values().any(|other| other.is_bound() && !other.is_terminal() && term_selects(term, pod, other));
+        has_no_match && term_selects(term, pod, pod) && node.metadata.label(&term.topology_key).is_some()
     }
 
     fn domain_has(&self, term: &PodAffinityTerm, pod: &Pod, node: &Node, counts: impl Fn(&Pod) -> bool) -> bool {
@@ -262,7 +264,7 @@ impl Cluster {
         hard.into_iter().all(|constraint| self.skew_after(pod, constraint, node).is_some_and(|skew| skew <= i64::from(constraint.max_skew)))
     }
 
-    /// The skew of a constraint if the pod went to the node; `None` where the node lacks the key.
+    /// The skew of a constraint if the pod went to the node; `None` if the node lacks the key.
     fn skew_after(&self, pod: &Pod, constraint: &TopologySpreadConstraint, node: &Node) -> Option<i64> {
         let here = node.metadata.label(&constraint.topology_key)?;
         let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
@@ -346,12 +348,12 @@ fn same_domain(a: &Node, b: &Node, key: &str) -> bool {
     a.metadata.label(key).is_some() && a.metadata.label(key) == b.metadata.label(key)
 }
 
-/// Whether the scheduler sees no difference between two pods that wait.
+/// Whether two pending pods are identical to the scheduler.
 fn are_alike(a: &Pod, b: &Pod) -> bool {
     (&a.metadata.namespace, &a.metadata.labels, &a.spec) == (&b.metadata.namespace, &b.metadata.labels, &b.spec)
 }
 
-/// Whether a term of `owner` is about `other`.
+/// Whether a term of `owner` selects `other`.
 fn term_selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
     let own_namespace = term.namespaces.is_empty() && term.namespace_selector.is_none();
     let namespace = if own_namespace {
@@ -407,7 +409,7 @@ fn review(pod: &Pod, verdict: &str) -> String {
     .to_string()
 }
 
-/// Labels that the cloud provider and kubelet give every Node.
+/// Labels that the cloud provider and kubelet set on every Node.
 pub(super) fn well_known(meta: &mut ObjectMeta, pairs: &[(&str, &str)]) {
     for (key, value) in pairs {
         meta.labels.insert((*key).to_owned(), (*value).to_owned());

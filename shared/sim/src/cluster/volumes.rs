@@ -1,4 +1,4 @@
-//! The attach and detach controller: volumes follow the pods that use them, and leave a node some time after them.
+//! The attach-detach controller: volumes are attached for the pods that use them, and detached some time after them.
 
 use super::Cluster;
 use jiff::{SignedDuration, Timestamp};
@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use whittle_api::ObjectMeta;
 use whittle_api::k8s::{Pod, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 
-/// Between the end of the last pod that used a volume and its detachment.
+/// The time between the end of a volume's last pod and its detachment.
 const DETACHING: SignedDuration = SignedDuration::from_secs(20);
-/// What this controller makes is named so; others are a user's.
+/// The name prefix of this controller's objects; others are created by users.
 const PREFIX: &str = "csi-";
 
 impl Cluster {

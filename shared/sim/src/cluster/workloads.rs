@@ -1,4 +1,4 @@
-//! What makes pods, as readers of workloads see it.
+//! Workloads, as their readers see them.
 
 use super::Cluster;
 use whittle_api::LabelSelector;
@@ -23,7 +23,7 @@ impl Cluster {
         out
     }
 
-    /// What a capacity buffer takes the shape of its pods from.
+    /// The pod template source of a capacity buffer.
     pub fn pod_source(&self, kind: PodSourceKind, key: &str) -> Option<PodSource> {
         let objects = &self.objects;
         match kind {

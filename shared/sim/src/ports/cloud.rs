@@ -1,4 +1,4 @@
-//! EC2 and its neighbours.
+//! EC2 and related services.
 
 use super::{EC2, SimPorts};
 use crate::mutants::Mutant;
@@ -37,7 +37,7 @@ impl LaunchTemplateCleanup for SimPorts {
 impl Fleets for SimPorts {
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
         self.call(EC2, "CreateFleet", |world| {
-            world.watch_fleet_rate();
+            world.observe_fleet_rate();
             world.create_fleet(request)
         })
         .await
@@ -55,7 +55,7 @@ impl Instances for SimPorts {
                 let tagged = instance.tags.get(whittle_api::labels::TAG_CLUSTER).is_some_and(|tag| *tag == cluster.to_string());
                 instance.state != InstanceState::Terminated && (tagged || instance.tags.contains_key(&owned))
             };
-            world.watch_listed();
+            world.observe_listed();
             let seen = world.machines_seen(|instance| ours(&instance));
             Ok(world.listed(seen))
         })
@@ -101,13 +101,13 @@ impl InstanceTags for SimPorts {
 impl Terminator for SimPorts {
     async fn terminate(&self, id: &InstanceId) -> Result<(), CloudError> {
         self.call(EC2, "TerminateInstances", |world| {
-            if let Some(refused) = world.protects(id) {
+            if let Some(refused) = world.termination_protection_error(id) {
                 return Err(refused);
             }
-            if world.is_unshown(id) {
+            if world.is_not_yet_visible(id) {
                 return Ok(()); // InvalidInstanceID.NotFound, which counts as ended
             }
-            world.watch_terminated(id);
+            world.observe_terminated(id);
             world.terminate(id);
             if world.is(Mutant::FinalizersGoEarly) {
                 world.let_all_go(id);
@@ -169,7 +169,7 @@ impl Discovery for SimPorts {
     }
     async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {
         self.call(EC2, "GetInstanceProfile", |world| {
-            // Profiles that nobody made here hold a role of their own name.
+            // Profiles that were not created here have a role of the same name.
             let known = world.region.network.profiles.get(profile);
             Ok(Some(known.map_or(profile, String::as_str).to_owned()))
         })

@@ -16,7 +16,7 @@ use whittle_ports::{
 use whittle_units::{ClusterName, InstanceId, ProviderId};
 
 impl SimPorts {
-    /// A call to the API server of a cluster that exists.
+    /// A call to the API server of an existing cluster.
     async fn ask<R>(
         &self,
         cluster: &ClusterName,
@@ -33,7 +33,7 @@ impl SimPorts {
         .await
     }
 
-    /// A call that changes something: the controllers notice.
+    /// A call with a side effect, to which the controllers react.
     async fn change<R>(
         &self,
         cluster: &ClusterName,
@@ -48,7 +48,7 @@ impl SimPorts {
         self.ask(cluster, what, effect).await
     }
 
-    /// A change that may lose against another writer.
+    /// A change that may conflict with another writer.
     async fn contend<R>(
         &self,
         cluster: &ClusterName,
@@ -67,11 +67,11 @@ impl SimPorts {
         .await
     }
 
-    /// A webhook of somebody else's may refuse what functions write to Nodes and NodeClaims.
+    /// A foreign webhook may deny writes of functions to Nodes and NodeClaims.
     fn reviewed(&self, world: &mut World, what: &str) -> Result<(), ClusterError> {
         let asked = self.caller(world).is_some() && matches!(what, "a Node" | "a NodeClaim");
-        let of_claims = what == "a NodeClaim" && world.strikes(world.faults.claim_refusals);
-        if asked && (of_claims || world.strikes(world.faults.webhook_refusals)) {
+        let of_claims = what == "a NodeClaim" && world.fault_occurs(world.faults.claim_refusals);
+        if asked && (of_claims || world.fault_occurs(world.faults.webhook_refusals)) {
             let message = "admission webhook \"policy.example.com\" denied the request".to_owned();
             return Err(ClusterError::Invalid { what: what.to_owned(), message });
         }
@@ -79,7 +79,7 @@ impl SimPorts {
     }
 }
 
-/// What a reader of a scope gets. Only what the scope has is copied.
+/// The objects of a scope. Only these are copied.
 fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
     fn all<T: Clone>(table: &Table<T>) -> Vec<T> {
         table.values().cloned().collect()
@@ -124,10 +124,10 @@ impl ClusterReader for SimPorts {
             let caller = self.caller(world);
             world.hide(&mut seen);
             if caller == Some(Function::Consolidate) && scope == Scope::All {
-                world.watch_look(&seen);
+                world.observe_cluster_listing(&seen);
             }
             if caller == Some(Function::Sweep) {
-                world.watch_waiting(&seen);
+                world.observe_standalone_listed(&seen);
             }
             if world.is(Mutant::PoolBudgetsIgnored) {
                 seen.node_pools.iter_mut().for_each(|pool| pool.spec.disruption.budgets.clear());
@@ -160,7 +160,7 @@ impl WorkloadReader for SimPorts {
 }
 
 impl World {
-    /// What the API server says of one object, which is always the newest.
+    /// A read of one object, which is never stale.
     fn presence(&self, sought: Sought, name: &str) -> Presence {
         if self.is(Mutant::AbsenceBelieved) || self.is(Mutant::OneLookBelieved) {
             return Presence::Gone;
@@ -181,7 +181,7 @@ impl World {
         found.map_or(Presence::Gone, |meta| Presence::There { uid: meta.uid.clone(), generation: meta.generation, provider_id })
     }
 
-    /// The mutant that lets objects go before their machine has ended.
+    /// The mutant that removes finalizers before the machine has ended.
     pub(super) fn let_all_go(&mut self, id: &InstanceId) {
         let provider = self.region.machines.get(id).map(|machine| machine.instance.provider_id());
         let Some(provider) = provider else { return };
@@ -192,12 +192,12 @@ impl World {
         }
     }
 
-    /// Whether the NodeClaim of a name is the one that is meant.
+    /// Whether the NodeClaim of a name has the expected uid.
     fn is_mirror(&self, name: &str, uid: &str) -> bool {
         uid.is_empty() || self.cluster.objects.get::<NodeClaim>(name).is_some_and(|known| known.metadata.uid == uid)
     }
 
-    /// Takes our finalizer off an object that stands for a machine.
+    /// Removes our finalizer from the object of a machine.
     fn take_finalizer<T: Tabled>(&mut self, name: &str, provider: &ProviderId) {
         let held = self
             .cluster
@@ -205,7 +205,7 @@ impl World {
             .get::<T>(name)
             .is_some_and(|object| object.meta().finalizers.iter().any(|one| one == TERMINATION_FINALIZER));
         if held {
-            self.watch_let_go(&format!("{} {name}", T::KIND), provider);
+            self.observe_finalizer_removed(&format!("{} {name}", T::KIND), provider);
         }
         self.cluster.objects.change::<T>(name, |object| object.meta_mut().finalizers.retain(|one| one != TERMINATION_FINALIZER));
     }
@@ -310,10 +310,10 @@ impl Nodes for SimPorts {
             }
             if change.remove_finalizer.as_deref() == Some(TERMINATION_FINALIZER) {
                 let provider = ProviderId::new(known.spec.provider_id.clone());
-                world.watch_let_go(&format!("Node {name}"), &provider);
+                world.observe_finalizer_removed(&format!("Node {name}"), &provider);
             }
             world.cluster.objects.change::<Node>(name, |node| patch(node, change));
-            world.watch_nodes();
+            world.observe_nodes();
             Ok(())
         })
         .await
@@ -339,7 +339,7 @@ impl Evictions for SimPorts {
         self.change(cluster, "a pod", |world| {
             let now = world.now();
             let key = format!("{}/{}", pod.namespace, pod.name);
-            world.watch_eviction_rate();
+            world.observe_eviction_rate();
             world.maybe_delete_namespace(&pod.namespace);
             if world.cluster.is_terminating(&pod.namespace) {
                 return Err(terminating(&pod.namespace, &key));
@@ -394,7 +394,7 @@ impl StatusWriter for SimPorts {
             let key = crate::cluster::objects::key_of(class);
             let held = |class: &Ec2NodeClass| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER);
             if world.cluster.objects.get::<Ec2NodeClass>(&key).is_some_and(held) && !held(class) {
-                world.watch_class_let_go(&class.metadata.name);
+                world.observe_class_finalizer_removed(&class.metadata.name);
             }
             let there = world.cluster.objects.change::<Ec2NodeClass>(&key, |known| {
                 known.status = class.status.clone();

@@ -1,4 +1,4 @@
-//! The ports over the simulated world: every call waits before and after its effect, may be refused, or lose its reply.
+//! The ports over the simulated world: every call waits before and after its effect, and may be refused or lose its reply.
 
 mod cloud;
 mod cluster;
@@ -23,7 +23,7 @@ pub struct SimPorts {
     task: Option<TaskId>,
     cost: SignedDuration,
     deadline: Timestamp,
-    /// By how much the clock of this run is wrong.
+    /// The clock skew of this run.
     skew: SignedDuration,
 }
 
@@ -35,20 +35,20 @@ pub(crate) const TABLE: Pace = Pace(2, 6);
 pub(crate) const API_SERVER: Pace = Pace(5, 20);
 pub(crate) const EC2: Pace = Pace(50, 200);
 pub(crate) const QUEUE: Pace = Pace(3, 8);
-/// What a reply takes that is slow.
+/// The duration of a slow reply.
 const SLOW: Pace = Pace(1_000, 10_000);
 
-/// An error that can be made of an injected fault.
+/// An error that can be injected.
 pub(crate) trait Injected {
-    /// The call did nothing.
+    /// The call had no effect.
     fn throttled(what: &str) -> Self;
-    /// It is not known whether the call did anything.
+    /// It is unknown whether the call had an effect.
     fn unanswered(what: &str) -> Self;
-    /// Another writer came first, where that can be.
+    /// The conflict with another writer, if the port has such an error.
     fn lost_race(what: &str) -> Option<Self>
     where
         Self: Sized;
-    /// Whether this port is cut off for this call at this moment.
+    /// Whether this port is unavailable for this call now.
     fn is_cut(world: &World, what: &str) -> bool;
 }
 
@@ -148,19 +148,19 @@ impl SimPorts {
         Self { world, task: None, cost: SignedDuration::ZERO, deadline: Timestamp::MAX, skew: SignedDuration::ZERO }
     }
 
-    /// The same for an invocation that has so much time left, of which every call takes `cost`.
+    /// The ports of an invocation with `left` until its deadline, of which every call takes `cost`.
     #[must_use]
-    pub fn hurried(&self, cost: SignedDuration, left: SignedDuration) -> Self {
+    pub fn with_time_left(&self, cost: SignedDuration, left: SignedDuration) -> Self {
         let deadline = lock(&self.world).now().checked_add(left).unwrap_or(Timestamp::MAX);
         Self { cost, deadline, ..self.clone() }
     }
 
-    /// Whether an invocation would have ended by itself: at its deadline, but for what is kept back for handing over.
+    /// Whether the invocation is still within its deadline, except for the time reserved for handing over.
     pub fn is_in_time(&self) -> bool {
         self.now().duration_since(self.deadline) <= crate::world::RESERVE
     }
 
-    /// The function that calls, as mutants tell their victims.
+    /// The calling function, by which mutants choose their victims.
     fn caller(&self, world: &World) -> Option<Function> {
         self.task.and_then(|task| world.function_of(task))
     }
@@ -176,7 +176,7 @@ impl SimPorts {
         }
     }
 
-    /// One call: wait, do it or be refused, wait, answer or lose the reply.
+    /// One call: wait, take effect or be refused, wait, reply or lose the reply.
     async fn call<R, E: Injected>(&self, pace: Pace, what: &str, effect: impl FnOnce(&mut World) -> Result<R, E>) -> Result<R, E> {
         self.gate(pace).await;
         let answer = {
@@ -190,7 +190,7 @@ impl SimPorts {
             if E::is_cut(&world, what) {
                 world.counts.faults += 1;
                 Err(E::throttled(what))
-            } else if world.strikes(throttles) || !world.grants(what) {
+            } else if world.fault_occurs(throttles) || !world.grants_call(what) {
                 Err(E::throttled(what))
             } else if world.is_disconnected() {
                 Err(E::unanswered(what))
@@ -201,24 +201,24 @@ impl SimPorts {
         let slow = {
             let mut world = lock(&self.world);
             let slow = world.faults.slow_replies;
-            world.strikes(slow)
+            world.fault_occurs(slow)
         };
         self.gate(if slow { SLOW } else { pace }).await;
         let mut world = lock(&self.world);
         let lost = world.faults.lost_replies.max(if what == "CreateFleet" { world.faults.lost_fleets } else { 0 });
-        if answer.is_ok() && world.strikes(lost) {
+        if answer.is_ok() && world.fault_occurs(lost) {
             return Err(E::unanswered(what));
         }
         answer
     }
 
-    /// A call that replaces what its caller has read: it may lose against another writer.
+    /// A call that replaces what its caller has read: it may conflict with another writer.
     async fn race<R, E: Injected>(&self, pace: Pace, what: &str, effect: impl FnOnce(&mut World) -> Result<R, E>) -> Result<R, E> {
         let may_lose = self.task.is_some();
         self.call(pace, what, |world| {
             let conflicts = world.faults.conflicts;
             match E::lost_race(what).filter(|_| may_lose && conflicts > 0) {
-                Some(lost) if world.strikes(conflicts) => Err(lost),
+                Some(lost) if world.fault_occurs(conflicts) => Err(lost),
                 _ => effect(world),
             }
         })
@@ -239,23 +239,23 @@ impl Clock for SimPorts {
 }
 
 impl Queues for SimPorts {
-    async fn ring(&self, bell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
-        let cluster = bell.cluster().to_string();
+    async fn ring(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
+        let cluster = doorbell.cluster().to_string();
         self.call(QUEUE, &cluster, |world| {
-            // Where every doorbell is lost, those that a sweep finds missing are not: they are what recovers the rest.
-            (world.ringing, world.sender_skew) = (self.task, self.skew);
-            // The relay rings for what the cluster tells it, a doorbell for each pod that waits; the queue takes a few of them.
+            // Where every doorbell is lost, those that a sweep repeats are not: they recover the rest.
+            (world.sender, world.sender_skew) = (self.task, self.skew);
+            // The relay rings a doorbell for each pending pod; the queue deduplicates them.
             let caller = self.caller(world);
             if caller != Some(Function::Relay) {
-                world.watch_rung(&bell, caller);
+                world.observe_doorbell(&doorbell, caller);
             }
             let repeats = world.faults.lost_messages >= 1000 && self.caller(world) == Some(Function::Sweep);
             if repeats {
-                world.post(bell, delay)
+                world.post(doorbell, delay)
             } else {
-                world.ring(bell, delay)
+                world.ring(doorbell, delay)
             }
-            (world.ringing, world.sender_skew) = (None, SignedDuration::ZERO);
+            (world.sender, world.sender_skew) = (None, SignedDuration::ZERO);
             Ok(())
         })
         .await

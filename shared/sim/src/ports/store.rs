@@ -1,4 +1,4 @@
-//! State at rest.
+//! The table.
 
 use super::{SimPorts, TABLE};
 use crate::Function;
@@ -13,7 +13,7 @@ use whittle_ports::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listi
 use whittle_units::{ClusterName, InstanceId};
 
 impl SimPorts {
-    /// The mutant that plans for the pods of ending nodes only once they wait: its scheduler does not see that they end.
+    /// The mutant that plans for the pods of terminating nodes only once they are pending: its scheduler does not see deletions.
     fn hide_endings(&self, world: &World, mut claims: Vec<Stored<Claim>>) -> Vec<Stored<Claim>> {
         if world.is(Mutant::ReplacementNotAhead) && self.caller(world) == Some(Function::Schedule) {
             claims.retain(|claim| claim.value.deletion.is_none());
@@ -30,7 +30,7 @@ impl World {
         &self.store
     }
 
-    /// The mutants that need one look only: whatever a sweep might see for the first time counts as seen before.
+    /// The mutants that need one sighting only: whatever a sweep might see for the first time counts as seen before.
     fn age_sightings(&mut self, cluster: &ClusterName) {
         let mut subjects: Vec<String> = Vec::new();
         if self.is(Mutant::OrphanAtFirstSight) {
@@ -45,7 +45,7 @@ impl World {
         let hour = SignedDuration::from_hours(1);
         for subject in subjects {
             let sighting = Sighting { subject, first_seen_at: now - hour, expires_at: now + hour };
-            // One that is there already is old enough, or becomes so.
+            // An existing one is old enough, or becomes so.
             let _ = self.store.write(cluster, &sighting, Revision::ABSENT, now);
         }
     }
@@ -68,7 +68,7 @@ impl ClaimStore for SimPorts {
     async fn listing(&self, cluster: &ClusterName) -> Result<Listing, StoreError> {
         self.call(TABLE, "the claims", |world| {
             if self.caller(world) == Some(Function::Consolidate) {
-                world.watch_look_at_claims();
+                world.observe_claim_listing();
             }
             world.table();
             let claims = self.hide_endings(world, world.claims_seen(cluster));
@@ -85,7 +85,7 @@ impl ClaimStore for SimPorts {
     }
     async fn create(&self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
         self.call(TABLE, "a new claim", |world| {
-            if self.caller(world).is_some() && world.delays(lease, claim) {
+            if self.caller(world).is_some() && world.delays_claim(lease, claim) {
                 let reason = "the writer gave up before the table had it".to_owned();
                 return Err(StoreError::Unavailable { what: "a new claim".to_owned(), reason });
             }
@@ -96,7 +96,7 @@ impl ClaimStore for SimPorts {
     async fn update(&self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
         self.race(TABLE, "a claim", |world| {
             if self.caller(world).is_some() {
-                world.write_between(&claim.key);
+                world.write_concurrently(&claim.key);
             }
             world.update_claim(claim, expected)
         })
@@ -108,8 +108,9 @@ impl Leases for SimPorts {
     async fn acquire(&self, cluster: &ClusterName, owner: &str, now: Timestamp, ttl: SignedDuration) -> Result<Lease, StoreError> {
         self.call(TABLE, "the lease", |world| {
             let held = world.is(Mutant::LeaseIgnored);
-            let lease = if held { world.store.share(cluster, owner, now, ttl) } else { world.store.acquire(cluster, owner, now, ttl)? };
-            world.watch_lease(&lease);
+            let lease =
+                if held { world.store.acquire_shared(cluster, owner, now, ttl) } else { world.store.acquire(cluster, owner, now, ttl)? };
+            world.observe_lease(&lease);
             Ok(lease)
         })
         .await
@@ -117,7 +118,7 @@ impl Leases for SimPorts {
     async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
         self.call(TABLE, "the lease", |world| {
             world.store.release(lease);
-            world.watch_release(lease);
+            world.observe_release(lease);
             Ok(())
         })
         .await
@@ -141,7 +142,7 @@ impl Records for SimPorts {
         self.race(TABLE, R::KIND, |world| {
             let now = world.now();
             if R::KIND == NodeClassRecord::KIND {
-                world.watch_class_record(&serde_json::to_value(record).unwrap_or_default());
+                world.observe_class_record(&serde_json::to_value(record).unwrap_or_default());
             }
             if world.is_too_large(record) {
                 return Err(StoreError::Unavailable {
@@ -185,7 +186,7 @@ impl RegionStore for SimPorts {
             }
             let taken = world.store.take_tokens(name, full, count, now);
             if taken {
-                world.watch_tokens(name, count);
+                world.observe_tokens(name, count);
             }
             Ok(taken)
         })
@@ -205,7 +206,7 @@ impl CatalogWriter for SimPorts {
 impl DecisionLog for SimPorts {
     async fn append(&self, cluster: &ClusterName, decisions: &[DecisionRecord]) -> Result<(), StoreError> {
         self.call(TABLE, "the decision log", |world| {
-            world.decided(cluster, decisions);
+            world.record_decisions(cluster, decisions);
             Ok(())
         })
         .await

@@ -1,4 +1,4 @@
-//! CreateFleet: idempotent by client token, short of stock where it is told to be.
+//! CreateFleet: idempotent by client token, with configurable capacity shortages.
 
 use super::{Change, Machine, Region};
 use crate::dice::{Dice, Stream};
@@ -11,12 +11,12 @@ use whittle_units::{InstanceId, Price};
 /// How long EC2 remembers a client token.
 const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(48);
 
-/// A failure of CreateFleet.
+/// An error of CreateFleet.
 fn failed(kind: CloudErrorKind, code: &str, message: impl Into<String>) -> CloudError {
     CloudError { kind, call: "CreateFleet", code: code.to_owned(), message: message.into() }
 }
 
-/// EC2's words for a pool that is empty.
+/// EC2's error for a pool without capacity.
 fn short_of(pool: &FleetOverride) -> FleetPoolError {
     FleetPoolError {
         code: "InsufficientInstanceCapacity".to_owned(),
@@ -30,13 +30,13 @@ fn short_of(pool: &FleetOverride) -> FleetPoolError {
 }
 
 impl Region {
-    /// Whether EC2 has machines of a type left.
+    /// Whether a pool has capacity.
     pub fn in_stock(&self, instance_type: &str, zone: &str, capacity_type: &str) -> bool {
         let wild = |given: &str, value: &str| given == "*" || given == value;
         !self.out_of_stock.iter().any(|(t, z, c)| wild(t, instance_type) && wild(z, zone) && wild(c, capacity_type))
     }
 
-    /// Whether a fleet was made under this token: the next call with it starts nothing.
+    /// Whether a fleet was created with this token: another call with it starts nothing.
     pub fn repeats(&self, client_token: &str, now: Timestamp) -> bool {
         self.fleets.get(client_token).is_some_and(|(.., at)| self.remembers(*at, now))
     }
@@ -52,7 +52,7 @@ impl Region {
     }
 
     /// Starts machines. The same token answers with the same machines; with other parameters it is an error.
-    /// A partial fleet brings one machine less than was asked for, and says so.
+    /// A partial fleet starts one machine less than requested, and reports an error.
     pub fn create_fleet(
         &mut self,
         request: &FleetRequest,
@@ -75,7 +75,7 @@ impl Region {
         let mut answer = FleetAnswer { fleet_id: format!("fleet-{:017x}", self.fleet_sequence), ..FleetAnswer::default() };
         let pool = self.cheapest_in_stock(request, now, &mut answer.errors);
         if let Some((_, pool)) = pool {
-            // Stock was asked for, so errors of other pools are of no interest.
+            // Errors of other pools do not matter if one pool has capacity.
             answer.errors.clear();
             let missing = u32::from(partial);
             if partial {
@@ -96,7 +96,7 @@ impl Region {
         Ok(answer)
     }
 
-    /// The cheapest pool that has machines; an error for each that has none and would have come first.
+    /// The cheapest pool with capacity; an error for each cheaper one without.
     fn cheapest_in_stock<'a>(
         &self,
         request: &'a FleetRequest,
@@ -121,12 +121,12 @@ impl Region {
         None
     }
 
-    /// Whether a subnet has no address left.
+    /// Whether a subnet has no free address.
     fn is_full(&self, subnet: &str) -> bool {
         self.network.subnets.iter().any(|known| known.id == subnet && known.free_addresses == 0)
     }
 
-    /// What every pool answers now; else that its subnet is full.
+    /// The configured error of every pool, or that its subnet is full.
     fn refused(&self, pool: &FleetOverride) -> FleetPoolError {
         let (code, message) = self.refusal.clone().unwrap_or_else(|| {
             let text =
@@ -169,7 +169,7 @@ impl Region {
         let market = self.market_price(pool, &request.capacity_type);
         let times = if self.overcharge { u64::try_from(self.started).unwrap_or(u64::MAX).saturating_mul(30).saturating_add(1) } else { 1 };
         let price = Price::from_nanos(market.nanos().saturating_mul(times));
-        let machine = Machine { instance, launch_template: template, price, mute: self.mute_launches, ended_at: None };
+        let machine = Machine { instance, launch_template: template, price, never_joins: self.launches_never_join, ended_at: None };
         self.machines.insert(id.clone(), machine);
         self.started += 1;
         let seconds = dice.between(Stream::Latency, 6, 12);
@@ -187,7 +187,7 @@ impl Region {
     fn market_price(&self, pool: &FleetOverride, capacity_type: &str) -> Price {
         let price = match capacity_type {
             "spot" => self.catalog.spot_price(&pool.instance_type, &pool.zone),
-            // Paid for whether it is used or not.
+            // Reserved capacity is paid for whether it is used or not.
             "reserved" => Some(pool.price),
             _ => self.catalog.on_demand_price(&pool.instance_type),
         };

@@ -1,4 +1,4 @@
-//! EC2 and its neighbours in one region.
+//! EC2 and related services in one region.
 
 mod fleet;
 mod network;
@@ -23,24 +23,24 @@ use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources
 use whittle_ec2::kubelet::Kubelet;
 use whittle_units::{ClusterName, InstanceId, Price, Quantity, Resources};
 
-/// Between the warning and the loss of a spot machine.
+/// The time between the warning and the interruption of a spot machine.
 const SPOT_WARNING: SignedDuration = SignedDuration::from_mins(2);
-/// How long EC2 still describes what it terminated.
+/// How long EC2 still describes terminated machines.
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(1);
 
-/// A machine and what it was started from.
+/// A machine and its launch template.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub instance: Instance,
     pub launch_template: LaunchTemplate,
     pub price: Price,
-    /// It never joins: a fault of its network or image.
-    pub mute: bool,
-    /// When EC2 began to end it.
+    /// It never joins the cluster, because of a faulty network or image.
+    pub never_joins: bool,
+    /// When its termination began.
     pub ended_at: Option<Timestamp>,
 }
 
-/// What EC2 does next to a machine.
+/// The next state change of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
     Run,
@@ -51,12 +51,12 @@ enum Change {
     Forget,
 }
 
-/// What the region did that others notice.
+/// The effects of a step outside the region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegionEffect {
-    Told(String),
+    Log(String),
     Notice(String),
-    /// A spot machine is taken back now.
+    /// A spot machine is reclaimed now.
     Reclaimed(InstanceId),
     Join(Box<JoiningMachine>),
     Lost(String),
@@ -75,14 +75,14 @@ pub struct Region {
     pub launch_templates: BTreeMap<String, LaunchTemplate>,
     /// By client token, with the time of the call: EC2 forgets tokens.
     fleets: BTreeMap<String, (FleetRequest, FleetAnswer, Timestamp)>,
-    /// (type, zone, capacity type) that EC2 has none of; `*` stands for any.
+    /// Pools (type, zone, capacity type) without capacity; `*` stands for any.
     pub out_of_stock: BTreeSet<(String, String, String)>,
-    /// Code and message with which every pool refuses.
+    /// The error code and message of every pool.
     pub refusal: Option<(String, String)>,
     changes: BTreeMap<(Timestamp, InstanceId, Change), ()>,
     /// Machines started from now on never join.
-    pub mute_launches: bool,
-    /// The client token is not looked at: a mutant that the checkers must catch.
+    pub launches_never_join: bool,
+    /// Client tokens are ignored: a mutant that the checkers must catch.
     pub forget_tokens: bool,
     /// Every machine costs many times more than the one before.
     pub overcharge: bool,
@@ -95,7 +95,7 @@ fn is_chinese(region: &str) -> bool {
     region.starts_with("cn-")
 }
 
-/// The families of a lean region: every size of three shapes, so that there is still something to choose.
+/// The families of a lean region: all sizes of three families, so that there is still a choice.
 const LEAN_FAMILIES: &[&str] = &["c5", "m5", "r5"];
 
 /// The catalog of a region: its own tables, or the types of us-east-1 at the region's own prices where there are any.
@@ -129,13 +129,13 @@ fn catalog_of(region: &str) -> Catalog {
     with_retired_types(catalog)
 }
 
-/// A catalog and its blob, made at the first use.
-type Shelved = (Arc<Catalog>, Arc<OnceLock<Vec<u8>>>);
+/// A catalog and its blob, which is encoded at the first use.
+type CachedCatalog = (Arc<Catalog>, Arc<OnceLock<Vec<u8>>>);
 
-/// The catalogs of all regions that were simulated in this process: they never change, and making one takes a while.
-fn shelved(region: &str, lean: bool) -> Shelved {
-    static SHELF: Mutex<BTreeMap<(String, bool), Shelved>> = Mutex::new(BTreeMap::new());
-    let mut shelf = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
+/// The catalogs of all regions simulated in this process: they never change, and building one takes a while.
+fn cached_catalog(region: &str, lean: bool) -> CachedCatalog {
+    static CACHE: Mutex<BTreeMap<(String, bool), CachedCatalog>> = Mutex::new(BTreeMap::new());
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     let make = || {
         let mut catalog = catalog_of(region);
         if lean {
@@ -147,7 +147,7 @@ fn shelved(region: &str, lean: bool) -> Shelved {
         }
         (Arc::new(catalog), Arc::default())
     };
-    shelf.entry((region.to_owned(), lean)).or_insert_with(make).clone()
+    cache.entry((region.to_owned(), lean)).or_insert_with(make).clone()
 }
 
 /// `cn-north-1` becomes `cnn1`.
@@ -185,9 +185,9 @@ fn with_retired_types(mut catalog: Catalog) -> Catalog {
 }
 
 impl Region {
-    /// A region with the network that a cluster needs, and no machine.
+    /// A region with the network of a cluster, and without machines.
     pub fn new(name: &str, cluster: &ClusterName) -> Self {
-        let (catalog, blob) = shelved(name, false);
+        let (catalog, blob) = cached_catalog(name, false);
         let network = Network::of_cluster(cluster, &catalog.zones[..catalog.zones.len().min(3)], "1.33");
         Self {
             name: name.to_owned(),
@@ -201,7 +201,7 @@ impl Region {
             out_of_stock: BTreeSet::new(),
             refusal: None,
             changes: BTreeMap::new(),
-            mute_launches: false,
+            launches_never_join: false,
             forget_tokens: false,
             overcharge: false,
             fleet_sequence: 0,
@@ -209,10 +209,10 @@ impl Region {
         }
     }
 
-    /// Offers a few families only. What breaks functions does not depend on how many types there are, but what a decision
-    /// costs does: plays with faults are many.
+    /// Restricts the region to a few families. Faults do not depend on the number of types, but the cost of a decision
+    /// does, and there are many runs with faults.
     pub fn make_lean(&mut self) {
-        (self.catalog, self.blob) = shelved(&self.name, true);
+        (self.catalog, self.blob) = cached_catalog(&self.name, true);
     }
 
     /// Its name.
@@ -259,7 +259,7 @@ impl Region {
         self.machines.values().any(|machine| machine.instance.is_alive() && machine.launch_template.instance_profile == profile)
     }
 
-    /// What all machines with our tags that are not ended cost per hour.
+    /// The cost per hour of all running machines with our tags.
     pub fn cost(&self) -> Price {
         self.machines.values().filter(|machine| machine.instance.is_alive()).map(|machine| machine.price).sum()
     }
@@ -301,7 +301,7 @@ impl Region {
         (capacity, allocatable)
     }
 
-    /// When the next change of a machine happens.
+    /// The time of the next state change of a machine.
     pub fn next_at(&self) -> Option<Timestamp> {
         let of_machines = self.changes.keys().next().map(|(at, _, _)| *at);
         of_machines.into_iter().chain(self.next_reservation_at()).min()
@@ -315,7 +315,7 @@ impl Region {
         self.plan(now.checked_add(span).unwrap_or(Timestamp::MAX), id, change);
     }
 
-    /// Machines go on with their lives.
+    /// Applies the state changes that are due.
     pub fn step(&mut self, now: Timestamp, dice: &mut Dice) -> Vec<RegionEffect> {
         let mut effects = Vec::new();
         while let Some((at, id, change)) = self.changes.keys().next().cloned().filter(|(at, _, _)| *at <= now) {
@@ -335,18 +335,18 @@ impl Region {
                 let boot = dice.between(Stream::Latency, 20, 35);
                 self.plan_after(now, boot, id, Change::Join);
             }
-            Change::Join if machine.instance.state == InstanceState::Running && !machine.mute => {
+            Change::Join if machine.instance.state == InstanceState::Running && !machine.never_joins => {
                 let joining = self.joining(id);
                 effects.extend(joining.map(|machine| RegionEffect::Join(Box::new(machine))));
             }
             Change::Reclaim if machine.instance.is_alive() => {
                 effects.push(RegionEffect::Reclaimed(id.clone()));
-                effects.push(RegionEffect::Told(format!("EC2 takes spot machine {id} back")));
+                effects.push(RegionEffect::Log(format!("EC2 takes spot machine {id} back")));
                 self.begin_end(id, now, dice, effects);
             }
             Change::End if machine.instance.state == InstanceState::ShuttingDown => {
                 machine.instance.state = InstanceState::Terminated;
-                effects.push(RegionEffect::Told(format!("machine {id} has ended")));
+                effects.push(RegionEffect::Log(format!("machine {id} has ended")));
                 effects.push(RegionEffect::Notice(notices::state_change(id.as_str(), "terminated", now)));
                 self.plan(now.checked_add(REMEMBERED).unwrap_or(Timestamp::MAX), id, Change::Forget);
             }
@@ -367,7 +367,7 @@ impl Region {
         self.plan_after(now, seconds, id, Change::End);
     }
 
-    /// Ends a machine. True if there is one of that id that EC2 still knows.
+    /// Terminates a machine. True if EC2 still knows one with that id.
     pub fn terminate(&mut self, id: &InstanceId, now: Timestamp, dice: &mut Dice) -> (bool, Vec<RegionEffect>) {
         let mut effects = Vec::new();
         let known = self.machines.contains_key(id);
@@ -375,25 +375,25 @@ impl Region {
         (known, effects)
     }
 
-    /// EC2 announces that it will take a spot machine back in two minutes. The notice, if there is such a machine.
+    /// Sends a spot interruption warning. Returns the notice, if there is such a machine.
     pub fn interrupt(&mut self, id: &InstanceId, now: Timestamp) -> Option<String> {
         self.machines.get(id).filter(|machine| machine.instance.is_alive())?;
         self.plan(now.checked_add(SPOT_WARNING).unwrap_or(Timestamp::MAX), id, Change::Reclaim);
         Some(notices::spot_interruption(id.as_str(), now))
     }
 
-    /// A machine appears that carries our tags and that no claim ever asked for: what a lost record leaves behind. It is made
-    /// after the named machine, or the first that runs; none when there is none.
-    pub fn stray(&mut self, like: Option<&InstanceId>, now: Timestamp, dice: &mut Dice) -> Option<InstanceId> {
-        let meant = |machine: &&Machine| machine.instance.is_alive() && like.is_none_or(|id| machine.instance.id == *id);
-        let mut machine = self.machines.values().find(meant)?.clone();
+    /// Adds an orphaned machine with our tags, as a lost record leaves it behind. It is copied
+    /// from the given machine, or from the first running one; `None` if there is none.
+    pub fn orphan(&mut self, like: Option<&InstanceId>, now: Timestamp, dice: &mut Dice) -> Option<InstanceId> {
+        let matching = |machine: &&Machine| machine.instance.is_alive() && like.is_none_or(|id| machine.instance.id == *id);
+        let mut machine = self.machines.values().find(matching)?.clone();
         let id = InstanceId::new(format!("i-{}", dice.hex(17)));
         machine.instance.id = id.clone();
         machine.instance.launched_at = now;
         machine.instance.private_dns_name = self.private_name(dice);
         machine.instance.tags.remove(whittle_api::labels::TAG_NODE_CLAIM);
         machine.instance.tags.insert(whittle_api::labels::TAG_LAUNCH.to_owned(), "lost".to_owned());
-        machine.mute = true;
+        machine.never_joins = true;
         self.machines.insert(id.clone(), machine);
         Some(id)
     }

@@ -1,4 +1,4 @@
-//! What a region holds besides machines: subnets, security groups, images, profiles.
+//! The region's subnets, security groups, images and profiles.
 
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use whittle_ec2::facts::Zone;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup, Subnet};
 use whittle_units::ClusterName;
 
-/// Tag that the seeds' selectors name.
+/// The tag that the seeds' selectors use.
 const DISCOVERY: &str = whittle_api::labels::TAG_DISCOVERY;
 
 /// The cluster's VPC.
@@ -27,7 +27,7 @@ fn tags_match(wanted: &BTreeMap<String, String>, tags: &BTreeMap<String, String>
     wanted.iter().all(|(key, value)| tags.get(key).is_some_and(|there| value == "*" || value.is_empty() || there == value))
 }
 
-/// `*` and `?` as EC2's filters read them.
+/// Matches `*` and `?` like EC2's filters.
 fn glob(pattern: &str, text: &str) -> bool {
     match pattern.as_bytes() {
         [] => text.is_empty(),
@@ -88,7 +88,7 @@ impl Network {
         self.images.iter().filter(matches).cloned().collect()
     }
 
-    /// Takes the discovery tag of all subnets or groups away, or gives it back.
+    /// Removes the discovery tag from all subnets or groups, or restores it.
     pub fn tag(&mut self, subnets: bool, groups: bool, cluster: &ClusterName, present: bool) {
         let change = |tags: &mut BTreeMap<String, String>| {
             if present {
@@ -121,10 +121,10 @@ fn image_matches(image: &Image, term: &AmiSelectorTerm) -> bool {
         && term.ssm_parameter.is_none()
 }
 
-/// Our own mark on images: the alias family that they belong to.
+/// The tag with the alias family of an image.
 const FAMILY_TAG: &str = "sim/family";
 
-/// The family that an image belongs to; AL2 where nothing says so.
+/// The family of an image; AL2 by default.
 pub(super) fn family_of(image: &Image) -> AmiFamily {
     image.tags.get(FAMILY_TAG).and_then(|alias| AmiFamily::of_alias(alias)).unwrap_or(AmiFamily::Al2)
 }

@@ -38,7 +38,7 @@ pub fn state_change(instance: &str, state: &str, now: Timestamp) -> String {
     event("aws.ec2", "EC2 Instance State-change Notification", instance, &json!({"instance-id": instance, "state": state}), now)
 }
 
-/// AWS will do something to the machine's host.
+/// A scheduled change of the machine's host.
 pub fn scheduled_change(instance: &str, now: Timestamp) -> String {
     let detail = json!({
         "service": "EC2",

@@ -1,4 +1,4 @@
-//! Capacity reservations: bought by somebody, used by machines that name them, ended by the clock or by hand.
+//! Capacity reservations: created, used by machines that target them, and ended at their end date or cancelled.
 
 use super::{Region, RegionEffect};
 use crate::dice::Dice;
@@ -11,17 +11,17 @@ use whittle_ec2::network::CapacityReservation;
 use whittle_ec2::node_class::{Query, capacity_reservation_queries, matches_tags};
 use whittle_units::InstanceId;
 
-/// EC2 ends the machines of a capacity block so long before the block ends.
+/// How long before the end of a capacity block EC2 terminates its machines.
 const BLOCK_CLEARED: SignedDuration = SignedDuration::from_mins(30);
-/// Whoever wants to leave a block in time begins so long before.
+/// How long before the end of a block its machines should be drained.
 const BLOCK_LEFT: SignedDuration = SignedDuration::from_mins(40);
 
-/// Capacity that was bought.
+/// A capacity reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// As EC2 describes it, but for what is free.
+    /// As EC2 describes it, except for the free count.
     pub described: CapacityReservation,
-    /// How many machines it has room for.
+    /// Its total number of machines.
     pub total: u32,
 }
 
@@ -32,19 +32,19 @@ impl Reservation {
     fn is_active(&self) -> bool {
         self.described.state == "active"
     }
-    /// When its machines end, if they end with it.
+    /// When its machines are terminated, if they end with it.
     fn cleared_at(&self) -> Option<Timestamp> {
         self.described.ends_at.filter(|_| self.is_block())?.checked_sub(BLOCK_CLEARED).ok()
     }
 }
 
 impl Region {
-    /// Buys capacity, or changes what was bought: size, end and tags.
+    /// Creates a reservation, or changes its size, end and tags.
     pub fn reserve(&mut self, reservation: Reservation) {
         self.reservations.insert(reservation.described.id.clone(), reservation);
     }
 
-    /// Ends a reservation now. Its machines run on and are paid for like everybody's. False where there is none.
+    /// Ends a reservation now. Its machines keep running as on-demand ones. False if there is none.
     pub fn end_reservation(&mut self, id: &str, state: &str) -> bool {
         let Some(reservation) = self.reservations.get_mut(id) else { return false };
         state.clone_into(&mut reservation.described.state);
@@ -86,7 +86,7 @@ impl Region {
         named.map(|known| CapacityReservation { free: self.free_in(&known.described.id), ..known.described.clone() }).collect()
     }
 
-    /// EC2's words when a machine cannot be started in a reservation.
+    /// EC2's error if a machine cannot be started in a reservation.
     pub(super) fn reservation_refuses(&self, id: &str, pool: &FleetOverride, now: Timestamp) -> Option<FleetPoolError> {
         let fits = self.reservations.get(id).is_some_and(|known| {
             let cleared = known.cleared_at();
@@ -110,7 +110,7 @@ impl Region {
         active.flat_map(|known| known.described.ends_at.into_iter().chain(clears(known))).min()
     }
 
-    /// Blocks are cleared half an hour before they end; what has ended lets its machines go.
+    /// Capacity blocks are cleared half an hour before they end; ended reservations release their machines.
     pub(super) fn reservations_go_on(&mut self, now: Timestamp, dice: &mut Dice, effects: &mut Vec<RegionEffect>) {
         let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
         let active: Vec<Reservation> = self.reservations.values().filter(|known| known.is_active()).cloned().collect();
@@ -119,19 +119,19 @@ impl Region {
             if due(known.cleared_at()) {
                 for machine in self.users_of(id).into_iter().collect::<BTreeSet<_>>() {
                     effects.push(RegionEffect::Reclaimed(machine.clone()));
-                    effects.push(RegionEffect::Told(format!("EC2 ends {machine}, whose capacity block {id} is about to end")));
+                    effects.push(RegionEffect::Log(format!("EC2 ends {machine}, whose capacity block {id} is about to end")));
                     self.begin_end(&machine, now, dice, effects);
                 }
             }
             if due(known.described.ends_at) {
-                effects.push(RegionEffect::Told(format!("capacity reservation {id} has ended")));
+                effects.push(RegionEffect::Log(format!("capacity reservation {id} has ended")));
                 self.end_reservation(id, "expired");
             }
         }
     }
 }
 
-/// Whether a query finds a reservation.
+/// Whether a query matches a reservation.
 fn answers(query: &Query, known: &CapacityReservation) -> bool {
     let holds = |(name, values): (&String, &Vec<String>)| {
         let has = |value: &str| values.iter().any(|wanted| wanted == value);

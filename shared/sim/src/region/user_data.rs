@@ -1,9 +1,9 @@
-//! What a booting machine reads in its user data: labels, taints and the number of pods for its kubelet.
+//! Parses user data as a booting machine does: labels, taints and max pods of its kubelet.
 
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
 
-/// The kubelet's instructions.
+/// The kubelet's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Boot {
     pub labels: BTreeMap<String, String>,

@@ -15,8 +15,8 @@ fn poison() -> Doorbell {
     Doorbell::Terminate { cluster: "demo".into(), claim: "x".into() }
 }
 
-fn ring(simulation: &Simulation, bell: Doorbell, delay: i64) {
-    simulation.ports().ring(bell, SignedDuration::from_secs(delay)).now_or_never().unwrap().unwrap();
+fn ring(simulation: &Simulation, doorbell: Doorbell, delay: i64) {
+    simulation.ports().ring(doorbell, SignedDuration::from_secs(delay)).now_or_never().unwrap().unwrap();
 }
 
 fn invocations(simulation: &Simulation) -> u64 {
@@ -87,7 +87,7 @@ fn a_bell_is_never_swallowed_by_one_that_was_read_already() {
 
 #[test]
 fn a_fifo_queue_delays_all_its_messages_alike() {
-    for (bell, asked, expected) in [
+    for (doorbell, asked, expected) in [
         (schedule(), 0, Some(PLAN_DELAY)),
         (schedule(), 3, Some(PLAN_DELAY)),
         (schedule(), 10, None),
@@ -97,9 +97,9 @@ fn a_fifo_queue_delays_all_its_messages_alike() {
     ] {
         let mut simulation = simulation(1);
         let begun = simulation.world().now();
-        ring(&simulation, bell.clone(), asked);
+        ring(&simulation, doorbell.clone(), asked);
         let due = simulation.world().queues.waiting().next().map(|message| message.visible_at.duration_since(begun));
-        assert_eq!(due, expected, "{bell:?} asked for in {asked} s");
+        assert_eq!(due, expected, "{doorbell:?} asked for in {asked} s");
         seconds(&mut simulation, 120);
         assert_eq!(invocations(&simulation), u64::from(expected.is_some()), "what is left to the tick is not sent");
     }

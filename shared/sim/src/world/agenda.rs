@@ -1,4 +1,4 @@
-//! Virtual time: what happens when, in a total order.
+//! Virtual time: the event queue, in a total order.
 
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl<E> Agenda<E> {
         self.now = key.0;
         self.events.remove(&key)
     }
-    /// Moves time forward where nothing happens; never backwards.
+    /// Advances time without an event; never backwards.
     pub(super) fn idle_until(&mut self, time: Timestamp) {
         self.now = self.now.max(time);
     }

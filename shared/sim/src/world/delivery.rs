@@ -1,4 +1,4 @@
-//! Messages: how they come, late, twice or not at all.
+//! Message delivery: late, duplicated or lost.
 
 use super::{Due, Event, TICK, World};
 use crate::dice::Stream;
@@ -7,7 +7,7 @@ use crate::{Function, Input, TaskId};
 use jiff::{SignedDuration, Timestamp};
 use whittle_claims::Doorbell;
 
-/// Messages that come together do so at multiples of this many milliseconds.
+/// Batched messages arrive at multiples of this many milliseconds.
 const TOGETHER_MS: i64 = 2_000;
 
 impl World {
@@ -16,28 +16,28 @@ impl World {
         self.send(Function::Interrupt, Input::Notice(json));
     }
 
-    /// Rings a doorbell, unless chance loses it.
-    pub fn ring(&mut self, bell: Doorbell, delay: SignedDuration) {
-        if self.tick > TICK && !delay.is_zero() && matches!(bell, Doorbell::Consolidate { .. }) {
+    /// Rings a doorbell, unless a fault loses it.
+    pub fn ring(&mut self, doorbell: Doorbell, delay: SignedDuration) {
+        if self.tick > TICK && !delay.is_zero() && matches!(doorbell, Doorbell::Consolidate { .. }) {
             return;
         }
-        if !self.strikes(self.faults.lost_messages) {
-            self.post(bell, delay);
+        if !self.fault_occurs(self.faults.lost_messages) {
+            self.post(doorbell, delay);
         }
     }
 
-    /// Puts a doorbell on its queue without fail.
-    pub(crate) fn post(&mut self, bell: Doorbell, delay: SignedDuration) {
+    /// Sends a doorbell to its queue.
+    pub(crate) fn post(&mut self, doorbell: Doorbell, delay: SignedDuration) {
         let now = self.now();
-        let Some(chain) = self.chain_on(bell.function()) else {
+        let Some(chain) = self.chain_on(doorbell.function()) else {
             self.counts.faults += 1;
             return;
         };
-        // A FIFO queue takes no message twice.
-        let copies = if bell.queue_delay().is_none() { self.copies() } else { 1 };
+        // A FIFO queue deduplicates its messages.
+        let copies = if doorbell.queue_delay().is_none() { self.copies() } else { 1 };
         for _ in 0..copies {
             let late = self.lateness();
-            if let Some(at) = self.queues.ring(bell.clone(), delay, now, self.sent_at()) {
+            if let Some(at) = self.queues.ring(doorbell.clone(), delay, now, self.sent_at()) {
                 self.queues.chain_last(&chain);
                 self.queues.delay_last(late);
                 self.plan_delivery(at.checked_add(late).unwrap_or(at));
@@ -45,29 +45,29 @@ impl World {
         }
     }
 
-    /// A schedule calls a function, which rings its own doorbell and does nothing else. Where every doorbell is lost this one
-    /// is not, because it is what the others are made up for by; a queue that refuses it makes the tick fail.
-    pub(super) fn ring_on_schedule(&mut self, bell: Doorbell) {
-        if self.strikes(self.faults.throttles) || self.strikes(self.faults.lost_ticks) {
-            self.tell(LineKind::Fault, format!("a tick of {} could not ring", bell.function()));
+    /// A schedule rings a function's doorbell. Where every doorbell is lost this one
+    /// is not, because it compensates for the others; a queue that refuses it makes the tick fail.
+    pub(super) fn send_tick(&mut self, doorbell: Doorbell) {
+        if self.fault_occurs(self.faults.throttles) || self.fault_occurs(self.faults.lost_ticks) {
+            self.log(LineKind::Fault, format!("a tick of {} could not ring", doorbell.function()));
         } else {
-            self.post(bell, SignedDuration::ZERO);
+            self.post(doorbell, SignedDuration::ZERO);
         }
     }
 
-    /// How often a message comes that was sent once.
+    /// How often a message is delivered that was sent once.
     pub(super) fn copies(&mut self) -> usize {
-        if self.strikes(self.faults.repeated_messages) { 2 } else { 1 }
+        if self.fault_occurs(self.faults.repeated_messages) { 2 } else { 1 }
     }
 
-    /// By how much a message comes late: behind others that were sent after it.
+    /// A message's delay, which may put it behind others that were sent after it.
     pub(super) fn lateness(&mut self) -> SignedDuration {
-        if self.strikes(self.faults.batched_messages) {
-            // Until the next even second: several come at once.
+        if self.fault_occurs(self.faults.batched_messages) {
+            // Until the next even second: several arrive at once.
             let into = self.now().as_millisecond().rem_euclid(TOGETHER_MS);
             return SignedDuration::from_millis(TOGETHER_MS - into);
         }
-        if !self.strikes(self.faults.late_messages) {
+        if !self.fault_occurs(self.faults.late_messages) {
             return SignedDuration::ZERO;
         }
         SignedDuration::from_millis(i64::try_from(self.dice.below(Stream::Faults, 30_000)).unwrap_or(0))
@@ -82,8 +82,8 @@ impl World {
         }
     }
 
-    /// Plans a delivery for `at`, unless one is planned that will see it: one event for each message would stay for ever,
-    /// as each delivery plans the next.
+    /// Schedules a delivery for `at`, unless an earlier one is scheduled: with an event for each message they would never end,
+    /// as each delivery schedules the next.
     pub(crate) fn plan_delivery(&mut self, at: Timestamp) {
         if self.timers.delivery.is_none_or(|planned| at < planned) {
             self.timers.delivery = Some(at);
@@ -96,20 +96,20 @@ impl World {
         self.timers.delivery = self.timers.delivery.filter(|planned| *planned > now);
         let mut starts = Vec::new();
         self.batches += 1;
-        let batched = self.strikes(self.faults.batched_messages);
+        let batched = self.fault_occurs(self.faults.batched_messages);
         for number in self.queues.due(now) {
             self.task_sequence += 1;
             let task = TaskId(self.task_sequence);
             let Some(message) = self.queues.receive(number, task, now) else {
-                self.tell(LineKind::Fault, "a message was parked after its last try");
+                self.log(LineKind::Fault, "a message was parked after its last try");
                 continue;
             };
             if self.is_throttled(message.function) {
-                self.queues.give_back(task, "throttled");
+                self.queues.return_to_queue(task, "throttled");
                 continue;
             }
-            if self.strikes(self.faults.doubled_runs) {
-                // A second worker that knows nothing of the first; the message follows the first one's fate.
+            if self.fault_occurs(self.faults.doubled_runs) {
+                // A second worker that is unaware of the first; the message is acknowledged by the first.
                 self.task_sequence += 1;
                 let twin = TaskId(self.task_sequence);
                 starts.push(self.begin(twin, message.clone(), false));
@@ -122,7 +122,7 @@ impl World {
         Due::Start(starts)
     }
 
-    /// Parked messages are sent again, as an operator does once their cause is mended. Returns how many.
+    /// Redrives parked messages, as an operator does after fixing the cause. Returns how many.
     pub fn redrive(&mut self) -> usize {
         let now = self.now();
         let count = self.queues.redrive(now);

@@ -1,4 +1,4 @@
-//! The world: everything that is not a function, and the order in which it happens.
+//! The world: everything except the functions, and the order of events.
 
 mod agenda;
 
@@ -9,22 +9,23 @@ mod runs;
 pub mod queues;
 pub mod store;
 
+mod background_faults;
 mod faults;
-mod hidden;
-mod mishaps;
-mod trouble;
+mod hidden_objects;
+mod scripted_faults;
 
 use crate::allowance::Allowance;
 use crate::check::Foreign;
 use crate::cluster::{Cluster, ClusterEffect};
 use crate::dice::Dice;
+use crate::monitor::Monitor;
 use crate::mutants::Mutant;
 use crate::region::{Region, RegionEffect};
 use crate::story::{LineKind, Story};
-use crate::watch::Watched;
 use crate::{Function, Input, TaskId};
 use agenda::Agenda;
-use faults::Past;
+use background_faults::Lag;
+use faults::History;
 pub use faults::{Faults, TableLoss};
 use jiff::{SignedDuration, Timestamp};
 use queues::MessageQueues;
@@ -32,23 +33,22 @@ use runs::Running;
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 use store::Store;
-use trouble::Lag;
 use whittle_claims::Doorbell;
 use whittle_units::{ClusterName, InstanceId, Price};
 
-/// The scheduled doorbell, at most this far apart.
+/// The interval of scheduled doorbells.
 const TICK: SignedDuration = SignedDuration::from_secs(60);
-/// Node classes are looked at once in so many ticks: every five minutes.
+/// Node classes are refreshed once in this many ticks: every five minutes.
 const REFRESH_TICKS: i32 = 5;
-/// Kept back of an invocation's time for handing work over, at most.
+/// The most of an invocation's time that is reserved for handing work over.
 pub(crate) const RESERVE: SignedDuration = SignedDuration::from_secs(2);
-/// Controllers, scheduler and kubelets look at their objects this long after a change.
+/// Controllers, scheduler and kubelets react this long after a change.
 const REACTION: SignedDuration = SignedDuration::from_millis(200);
 
-/// Messages due within this time are work at hand.
+/// Messages due within this time count as pending work.
 const SOON: SignedDuration = SignedDuration::from_secs(2);
 
-/// What a world is made of.
+/// The parameters of a world.
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
     pub seed: u64,
@@ -68,7 +68,7 @@ enum Event {
     Region,
 }
 
-/// What the executor has to do about an event.
+/// What the executor has to do for an event.
 pub(crate) enum Due {
     Nothing,
     Start(Vec<Start>),
@@ -76,7 +76,7 @@ pub(crate) enum Due {
     Kill(TaskId, &'static str),
 }
 
-/// A run of a function that begins.
+/// A starting run of a function.
 pub(crate) struct Start {
     pub(crate) task: TaskId,
     pub(crate) function: Function,
@@ -92,9 +92,9 @@ pub struct Counts {
     pub gates: u64,
     pub faults: u64,
     pub failures: u64,
-    /// Doorbells for one subject within a minute, at most.
+    /// The most doorbells for one subject within a minute.
     pub busiest: u64,
-    /// How often one function ran in a chain of calls, at most.
+    /// The most runs of one function in a chain of calls.
     pub longest_chain: u64,
 }
 
@@ -118,42 +118,42 @@ struct Timers {
 /// The world.
 pub struct World {
     agenda: Agenda<Event>,
-    /// Chance.
+    /// The random number generators.
     pub dice: Dice,
-    /// State at rest.
+    /// The table.
     pub store: Store,
     /// Messages.
     pub queues: MessageQueues,
     /// The Kubernetes cluster.
     pub cluster: Cluster,
-    /// EC2 and its neighbours.
+    /// EC2 and related services.
     pub region: Region,
-    /// What goes wrong.
+    /// Injected faults.
     pub faults: Faults,
     /// What happened.
     pub story: Story,
-    /// Figures of the run.
+    /// Counters of the run.
     pub counts: Counts,
-    /// Broken invariants, in words.
+    /// Violated invariants, as text.
     pub violations: Vec<String>,
-    /// Which function stood at each gate, kept for the fault commands when asked for.
+    /// The function at each await point, recorded on request for the fault commands.
     pub gates: Option<Vec<Function>>,
-    /// What was asked of the eviction API, by second.
+    /// Requests to the eviction API, by second.
     pub evictions: BTreeMap<i64, Requests>,
     /// When an invocation died last.
     pub died_at: Option<Timestamp>,
     pub(crate) mutant: Option<Mutant>,
-    pub(crate) watched: Watched,
+    pub(crate) monitor: Monitor,
     pub(crate) allowance: Allowance,
-    pub(crate) past: Past,
+    pub(crate) history: History,
     pub(crate) lag: Lag,
-    /// The run that rings, for the chain of its doorbells.
-    pub(crate) ringing: Option<TaskId>,
-    /// By how much its clock is wrong.
+    /// The run that sends, for the chain of its doorbells.
+    pub(crate) sender: Option<TaskId>,
+    /// The clock skew of that run.
     pub(crate) sender_skew: SignedDuration,
     running: BTreeMap<TaskId, Running>,
     doomed: BTreeSet<TaskId>,
-    /// Runs that know a table that is not there any more.
+    /// Runs that use a table that was replaced.
     cut_off: BTreeSet<TaskId>,
     begun: Timestamp,
     task_sequence: u64,
@@ -164,8 +164,8 @@ pub struct World {
     tick: SignedDuration,
     timers: Timers,
     /// What was told last about each subject.
-    last_words: BTreeMap<String, String>,
-    /// Nodes that are not Whittle's, as they were.
+    last_messages: BTreeMap<String, String>,
+    /// Nodes that Whittle does not manage, as they were first seen.
     pub(crate) foreign: BTreeMap<String, Foreign>,
 }
 
@@ -187,11 +187,11 @@ impl World {
             evictions: BTreeMap::new(),
             died_at: None,
             mutant: None,
-            watched: Watched::default(),
+            monitor: Monitor::default(),
             allowance: Allowance::default(),
-            past: Past::default(),
+            history: History::default(),
             lag: Lag::default(),
-            ringing: None,
+            sender: None,
             sender_skew: SignedDuration::ZERO,
             batches: 0,
             running: BTreeMap::new(),
@@ -203,7 +203,7 @@ impl World {
             ticking: false,
             tick: TICK,
             timers: Timers::default(),
-            last_words: BTreeMap::new(),
+            last_messages: BTreeMap::new(),
             foreign: BTreeMap::new(),
         };
         world.touch_cluster();
@@ -224,7 +224,7 @@ impl World {
         self.agenda.idle_until(time);
     }
 
-    /// Switches Whittle on: its schedules begin to tick, the first refresh comes at once.
+    /// Switches Whittle on: its schedules begin to tick, the first refresh is immediate.
     pub fn switch_on(&mut self) {
         if !self.ticking {
             self.ticking = true;
@@ -233,8 +233,8 @@ impl World {
         }
     }
 
-    /// Changes how far apart the scheduled doorbells are. Refreshes follow, five ticks apart as ever. Where ticks are
-    /// slower than usual, the looks that `consolidate` orders for itself are lost: the tick makes up for them.
+    /// Changes the interval of scheduled doorbells. Refreshes still happen every five ticks. If ticks are
+    /// slower than usual, the doorbells that `consolidate` rings for itself are dropped: the tick compensates.
     pub fn set_tick(&mut self, span: SignedDuration) {
         self.tick = span;
         if self.ticking {
@@ -260,18 +260,18 @@ impl World {
         self.ticking
     }
 
-    /// Tells a line of the timeline at this moment.
-    pub fn tell(&mut self, kind: LineKind, text: impl Into<String>) {
+    /// Adds a line to the timeline, at the current time.
+    pub fn log(&mut self, kind: LineKind, text: impl Into<String>) {
         let cost = self.cost();
-        self.story.tell(self.agenda.now(), kind, text, cost);
+        self.story.log(self.agenda.now(), kind, text, cost);
     }
 
-    /// What all machines that Whittle started and that still run cost per hour.
+    /// The cost per hour of all running machines that Whittle started.
     pub fn cost(&self) -> Price {
         self.region.cost()
     }
 
-    /// Something in the cluster changed: its controllers will look soon.
+    /// Something in the cluster changed: its controllers react soon.
     pub fn touch_cluster(&mut self) {
         self.plan_cluster(self.agenda.now().checked_add(REACTION).unwrap_or(Timestamp::MAX));
     }
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// Something in EC2 changed: its next step is looked for.
+    /// Something in EC2 changed: its next step is scheduled.
     pub fn touch_region(&mut self) {
         let Some(at) = self.region.next_at() else { return };
         if self.timers.region.is_none_or(|planned| at < planned) {
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Lets the next event happen.
+    /// Processes the next event.
     pub(crate) fn step(&mut self, limit: Timestamp) -> Option<Due> {
         let event = self.agenda.pop(limit)?;
         self.lose_table();
@@ -315,14 +315,14 @@ impl World {
         }
         let cluster = self.name();
         self.plan_tick(self.tick);
-        self.befall();
-        for bell in [
+        self.inject_periodic_faults();
+        for doorbell in [
             Doorbell::Sweep { cluster: cluster.clone() },
             Doorbell::Register { cluster: cluster.clone() },
             Doorbell::Schedule { cluster: cluster.clone() },
             Doorbell::Consolidate { cluster },
         ] {
-            self.ring_on_schedule(bell);
+            self.send_tick(doorbell);
         }
         Due::Nothing
     }
@@ -333,7 +333,7 @@ impl World {
         }
         self.plan_refresh(self.tick.saturating_mul(REFRESH_TICKS));
         let cluster = self.name();
-        self.ring_on_schedule(Doorbell::Refresh { cluster });
+        self.send_tick(Doorbell::Refresh { cluster });
         Due::Nothing
     }
 
@@ -347,7 +347,7 @@ impl World {
         let effects = self.cluster.step(now, &mut self.dice, &self.region);
         for effect in effects {
             match effect {
-                ClusterEffect::Told(text) => self.tell(LineKind::Cluster, text),
+                ClusterEffect::Log(text) => self.log(LineKind::Cluster, text),
                 ClusterEffect::FailedScheduling(review) => self.send(Function::Relay, Input::Review(review)),
                 ClusterEffect::NodeChanged => {
                     let cluster = self.name();
@@ -360,8 +360,8 @@ impl World {
                 ClusterEffect::Violation(text) => self.violations.push(text),
             }
         }
-        self.watch_foreign_nodes();
-        self.watch_nodes();
+        self.observe_foreign_nodes();
+        self.observe_nodes();
         self.remember_cluster();
         if let Some(at) = self.cluster.next_at(now) {
             self.plan_cluster(at);
@@ -384,12 +384,12 @@ impl World {
         let now = self.now();
         for effect in effects {
             match effect {
-                RegionEffect::Told(text) => self.tell(LineKind::Cloud, text),
+                RegionEffect::Log(text) => self.log(LineKind::Cloud, text),
                 RegionEffect::Notice(json) => self.notice(json),
-                RegionEffect::Reclaimed(id) => self.watch_reclaimed(&id),
+                RegionEffect::Reclaimed(id) => self.observe_reclaimed(&id),
                 RegionEffect::Join(machine) => {
                     self.cluster.join(&machine, now);
-                    if self.strikes(self.faults.foreign_finalizers) {
+                    if self.fault_occurs(self.faults.foreign_finalizers) {
                         self.cluster.hold(&machine.node_name);
                     }
                     self.touch_cluster();
@@ -402,29 +402,29 @@ impl World {
         }
     }
 
-    /// EC2 announces that it takes a spot machine back, if there is such a machine. The notice, to be delivered.
+    /// EC2 sends a spot interruption warning, if there is such a machine. Returns the notice to deliver.
     pub fn take_back(&mut self, id: &InstanceId) -> Option<String> {
         let now = self.now();
         let notice = self.region.interrupt(id, now)?;
-        self.watch_noticed(id);
+        self.observe_noticed(id);
         self.touch_region();
         Some(notice)
     }
 
-    /// A name that no other call gets.
+    /// A unique name.
     pub(crate) fn unique(&mut self) -> String {
         self.unique += 1;
         self.dice.suffix(5)
     }
 
-    /// Whether no function runs and no message is due before the next seconds. Later looks, which functions order for
+    /// Whether no function runs and no message is due within the next seconds. Later doorbells, which functions ring for
     /// themselves, do not count.
     pub fn is_quiet(&self) -> bool {
         let soon = self.now().checked_add(SOON).unwrap_or(Timestamp::MAX);
         self.running.is_empty() && !self.queues.waiting().any(|message| message.visible_at <= soon)
     }
 
-    /// Whether an event of EC2 or the cluster still lies ahead.
+    /// Whether an event of EC2 or the cluster is pending.
     pub fn has_pending_work(&self) -> bool {
         self.agenda.has(|event| matches!(event, Event::Region | Event::Cluster))
     }

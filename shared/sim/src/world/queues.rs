@@ -1,4 +1,4 @@
-//! Queues in memory: what SQS does for real.
+//! SQS queues in memory.
 
 use crate::{Function, Input, TaskId};
 use jiff::{SignedDuration, Timestamp};
@@ -33,11 +33,11 @@ pub struct MessageQueues {
     sequence: u64,
     messages: BTreeMap<u64, Message>,
     deduplication: BTreeMap<String, Timestamp>,
-    /// Messages that failed too often.
+    /// The dead-letter queue.
     pub parked: Vec<Message>,
-    /// A notice of EC2 is gone as soon as it is received: a mutant that the checkers must catch.
-    pub forget_early: bool,
-    /// By how much the queue of plans delays its messages: the template's `PlanDelaySeconds`.
+    /// A notice of EC2 is deleted as soon as it is received: a mutant that the checkers must catch.
+    pub acknowledge_early: bool,
+    /// The delay of the plan queue: the template's `PlanDelaySeconds`.
     pub plan_delay: SignedDuration,
 }
 
@@ -48,28 +48,28 @@ impl Default for MessageQueues {
             messages: BTreeMap::new(),
             deduplication: BTreeMap::new(),
             parked: Vec::new(),
-            forget_early: false,
+            acknowledge_early: false,
             plan_delay: PLAN_DELAY,
         }
     }
 }
 
 impl MessageQueues {
-    /// Sends a doorbell as SQS takes it: a FIFO queue delays all its messages alike and drops what repeats an id. Returns when
-    /// it becomes visible, or `None` if it was not sent or not taken.
-    /// Ids are made of the sender's clock.
-    pub fn ring(&mut self, bell: Doorbell, delay: SignedDuration, now: Timestamp, sent_at: Timestamp) -> Option<Timestamp> {
-        let function = bell.function();
-        let span = match bell.sending(delay) {
+    /// Sends a doorbell as SQS does: a FIFO queue delays all its messages alike and drops duplicate ids. Returns when
+    /// it becomes visible, or `None` if it was not sent or was dropped.
+    /// Ids are made from the sender's clock.
+    pub fn ring(&mut self, doorbell: Doorbell, delay: SignedDuration, now: Timestamp, sent_at: Timestamp) -> Option<Timestamp> {
+        let function = doorbell.function();
+        let span = match doorbell.sending(delay) {
             Sending::LeftToTick => return None,
             Sending::Delayed(delay) => delay,
-            Sending::InTurn => self.delay_of(&bell),
+            Sending::InTurn => self.delay_of(&doorbell),
         };
         // Each function has its own queue: groups of two queues do not wait for each other.
-        let group = bell.queue_delay().map(|_| format!("{}/{}", function, bell.cluster()));
+        let group = doorbell.queue_delay().map(|_| format!("{}/{}", function, doorbell.cluster()));
         if let Some(group) = &group {
             self.deduplication.retain(|_, since| now.duration_since(*since) < DEDUPLICATION);
-            let own = bell.deduplication_id(span, sent_at, || self.sequence.to_string());
+            let own = doorbell.deduplication_id(span, sent_at, || self.sequence.to_string());
             let id = format!("{group}/{own}");
             if self.deduplication.contains_key(&id) {
                 return None;
@@ -77,7 +77,7 @@ impl MessageQueues {
             self.deduplication.insert(id, now);
         }
         let at = now.checked_add(span).unwrap_or(now);
-        self.put(function, Input::Bell(bell), group, at);
+        self.put(function, Input::Doorbell(doorbell), group, at);
         Some(at)
     }
 
@@ -86,15 +86,15 @@ impl MessageQueues {
         self.put(function, input, None, visible_at);
     }
 
-    /// By how much the FIFO queue of a bell delays its messages.
-    fn delay_of(&self, bell: &Doorbell) -> SignedDuration {
-        match bell {
+    /// The delay of a doorbell's FIFO queue.
+    fn delay_of(&self, doorbell: &Doorbell) -> SignedDuration {
+        match doorbell {
             Doorbell::Schedule { .. } => self.plan_delay,
-            _ => bell.queue_delay().unwrap_or_default(),
+            _ => doorbell.queue_delay().unwrap_or_default(),
         }
     }
 
-    /// Makes what was sent last come late, and with it all behind it in its group.
+    /// Delays the last message, and with it all behind it in its group.
     pub fn delay_last(&mut self, by: SignedDuration) {
         if let Some(mut last) = self.messages.last_entry() {
             let late = last.get().visible_at.checked_add(by);
@@ -102,7 +102,7 @@ impl MessageQueues {
         }
     }
 
-    /// Says of what was sent last what led to it.
+    /// Sets the chain of calls that led to the last message.
     pub(crate) fn chain_last(&mut self, chain: &Chain) {
         if let Some(mut last) = self.messages.last_entry() {
             last.get_mut().chain.clone_from(chain);
@@ -115,7 +115,7 @@ impl MessageQueues {
         self.messages.insert(self.sequence, message);
     }
 
-    /// Messages to be delivered now, taken in turn. FIFO groups give at most one, and nothing while one is being read.
+    /// Messages to be delivered now, in order. FIFO groups give at most one, and none while one is in flight.
     pub fn due(&mut self, now: Timestamp) -> Vec<u64> {
         let mut blocked: BTreeSet<&String> = BTreeSet::new();
         let mut due = Vec::new();
@@ -123,7 +123,7 @@ impl MessageQueues {
             let free = message.reader.is_none() && message.visible_at <= now;
             match &message.group {
                 Some(group) => {
-                    // A message that is read or not yet visible again holds back those behind it.
+                    // A message in flight blocks those behind it.
                     let first = blocked.insert(group);
                     if first && free {
                         due.push(*number);
@@ -136,12 +136,12 @@ impl MessageQueues {
         due
     }
 
-    /// When something becomes visible next, after `now`.
+    /// When the next message becomes visible, after `now`.
     pub fn next_visible(&self, now: Timestamp) -> Option<Timestamp> {
         self.messages.values().filter(|message| message.reader.is_none()).map(|message| message.visible_at).filter(|at| *at > now).min()
     }
 
-    /// Hands a message to a reader. `None` when it was tried too often: it is parked.
+    /// Hands a message to a reader. `None` if it was received too often: it goes to the dead-letter queue.
     pub fn receive(&mut self, number: u64, reader: TaskId, now: Timestamp) -> Option<Message> {
         let message = self.messages.get_mut(&number)?;
         let limits = message.function.limits();
@@ -153,26 +153,26 @@ impl MessageQueues {
         message.reader = Some(reader);
         message.visible_at = now.checked_add(limits.visibility).unwrap_or(now);
         let received = message.clone();
-        if self.forget_early && received.function == Function::Interrupt {
+        if self.acknowledge_early && received.function == Function::Interrupt {
             self.messages.remove(&number);
         }
         Some(received)
     }
 
-    /// The reader has finished: the message is gone.
+    /// The reader has finished: the message is deleted.
     pub fn done(&mut self, reader: TaskId) {
         self.messages.retain(|_, message| message.reader != Some(reader));
     }
 
     /// The reader failed or died: its message comes back when its visibility timeout ends.
-    pub fn give_back(&mut self, reader: TaskId, reason: &str) {
+    pub fn return_to_queue(&mut self, reader: TaskId, reason: &str) {
         for message in self.messages.values_mut().filter(|message| message.reader == Some(reader)) {
             message.reader = None;
             message.reason = Some(reason.to_owned());
         }
     }
 
-    /// Sends what was parked once more, as new messages; returns how many.
+    /// Redrives the dead-letter queue, as new messages; returns how many.
     pub fn redrive(&mut self, now: Timestamp) -> usize {
         let parked = std::mem::take(&mut self.parked);
         let count = parked.len();
@@ -188,7 +188,7 @@ impl MessageQueues {
     }
 
     /// Whether a spot notice of a machine waits, is being worked on, or was parked.
-    pub(crate) fn hold_notice_of(&self, id: &InstanceId) -> bool {
+    pub(crate) fn holds_notice_of(&self, id: &InstanceId) -> bool {
         let tells = |message: &Message| match &message.input {
             Input::Notice(text) => text.contains(id.as_str()) && text.contains("Spot Instance Interruption Warning"),
             _ => false,
@@ -196,7 +196,7 @@ impl MessageQueues {
         self.messages.values().chain(&self.parked).any(tells)
     }
 
-    /// Loses what waits for a function, as a fault.
+    /// Drops waiting messages, as a fault.
     pub fn lose(&mut self, mut chosen: impl FnMut(&Message) -> bool) -> usize {
         let before = self.messages.len();
         self.messages.retain(|_, message| message.reader.is_some() || !chosen(message));

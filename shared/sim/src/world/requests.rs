@@ -1,4 +1,4 @@
-//! What functions ask of the world: records, machines, evictions, Events.
+//! Requests of functions: records, machines, evictions, Events.
 
 use super::World;
 use crate::cluster::Eviction;
@@ -11,28 +11,28 @@ use whittle_ports::{CloudError, ClusterEvent, StoreError};
 use whittle_units::{ClusterName, InstanceId, Price};
 
 impl World {
-    /// Keeps decisions and tells them, unless the last word about their subject was the same. What is said of several
-    /// subjects at once is told once.
-    pub(crate) fn decided(&mut self, cluster: &ClusterName, decisions: &[DecisionRecord]) {
-        let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    /// Stores decisions and logs them, unless the last message about their subject was the same. A message about several
+    /// subjects is logged once.
+    pub(crate) fn record_decisions(&mut self, cluster: &ClusterName, decisions: &[DecisionRecord]) {
+        let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
         for decision in decisions {
-            if self.last_words.insert(decision.subject.clone(), decision.message.clone()).as_ref() == Some(&decision.message) {
+            if self.last_messages.insert(decision.subject.clone(), decision.message.clone()).as_ref() == Some(&decision.message) {
                 continue;
             }
-            match told.iter_mut().find(|(message, _)| *message == decision.message) {
+            match lines.iter_mut().find(|(message, _)| *message == decision.message) {
                 Some((_, subjects)) => subjects.push(&decision.subject),
-                None => told.push((&decision.message, vec![&decision.subject])),
+                None => lines.push((&decision.message, vec![&decision.subject])),
             }
         }
-        for (message, subjects) in told {
+        for (message, subjects) in lines {
             let who = match subjects[..] {
                 [only] => only.to_owned(),
                 [first, ref rest @ ..] => format!("{first} and {} more", rest.len()),
                 [] => continue,
             };
-            self.tell(LineKind::Decision, format!("{who}: {message}"));
+            self.log(LineKind::Decision, format!("{who}: {message}"));
         }
-        self.watch_bill(cluster, decisions);
+        self.observe_cost(cluster, decisions);
         self.store.append(cluster, decisions);
     }
 
@@ -43,7 +43,7 @@ impl World {
             if self.store.is_stale(lease) {
                 self.violations.push(format!("claim {} was created under a lease that had passed on", claim.key));
             }
-            self.watch_created(claim);
+            self.observe_created(claim);
             self.remember_claims();
         }
         answer
@@ -55,47 +55,47 @@ impl World {
         let there = old.as_ref().map_or(expected, |old| old.revision);
         let answer = self.store.update(claim, if self.is(Mutant::RevisionIgnored) { there } else { expected });
         if let (Ok(_), Some(old)) = (&answer, old) {
-            self.watch_changed(&old.value, claim, there == expected);
+            self.observe_changed(&old.value, claim, there == expected);
             self.remember_claims();
         }
-        self.watch_limits();
+        self.observe_limits();
         answer
     }
 
     pub(crate) fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
         let now = self.now();
         let known: usize = self.region.machines.len();
-        let partial = self.strikes(self.faults.partial_fleets);
-        let empty = self.region.repeats(&request.client_token, now) && self.strikes(self.faults.empty_repeats);
+        let partial = self.fault_occurs(self.faults.partial_fleets);
+        let empty = self.region.repeats(&request.client_token, now) && self.fault_occurs(self.faults.empty_repeats);
         let mut answer = self.region.create_fleet(request, partial, now, &mut self.dice)?;
         if empty {
             answer = FleetAnswer { fleet_id: answer.fleet_id, ..FleetAnswer::default() };
         }
-        self.watch_fleet(request);
+        self.observe_fleet(request);
         if self.region.machines.len() > known {
-            self.watch_bought(request);
-            let came: Vec<InstanceId> = answer.instances.iter().map(|started| started.id.clone()).collect();
-            self.watch_wanted(request, &came);
-            for started in &answer.instances {
-                self.maybe_protect(&started.id);
-                self.maybe_unshown(&started.id);
-                self.maybe_rename(&started.id);
-                let price = self.region.machines.get(&started.id).map_or(Price::ZERO, |machine| machine.price);
+            self.observe_launched(request);
+            let started: Vec<InstanceId> = answer.instances.iter().map(|instance| instance.id.clone()).collect();
+            self.observe_still_needed(request, &started);
+            for instance in &answer.instances {
+                self.maybe_protect(&instance.id);
+                self.maybe_hide_new_machine(&instance.id);
+                self.maybe_rename(&instance.id);
+                let price = self.region.machines.get(&instance.id).map_or(Price::ZERO, |machine| machine.price);
                 let text = format!(
                     "EC2 starts {}: {} {} in {} at {price}",
-                    started.id, started.capacity_type, started.instance_type, started.zone
+                    instance.id, instance.capacity_type, instance.instance_type, instance.zone
                 );
-                self.tell(LineKind::Cloud, text);
+                self.log(LineKind::Cloud, text);
             }
         }
         for error in &answer.errors {
-            self.tell(LineKind::Cloud, format!("EC2 has no {} in {}: {}", error.instance_type, error.zone, error.code));
+            self.log(LineKind::Cloud, format!("EC2 has no {} in {}: {}", error.instance_type, error.zone, error.code));
         }
         self.touch_region();
         Ok(answer)
     }
 
-    /// Ends a machine as EC2 does when asked.
+    /// Terminates a machine as EC2 does on request.
     pub fn terminate(&mut self, id: &InstanceId) {
         let now = self.now();
         let (_, effects) = self.region.terminate(id, now, &mut self.dice);
@@ -103,25 +103,25 @@ impl World {
         self.touch_region();
     }
 
-    /// Evicts a pod through the eviction API, and checks that no budget is left short by it.
+    /// Evicts a pod through the eviction API, and checks that this violates no budget.
     pub(crate) fn evict(&mut self, key: &str, uid: &str, now: Timestamp) -> Eviction {
-        let before = self.cluster.overdrawn();
+        let before = self.cluster.violated_budgets();
         let faults = self.eviction_faults(key);
         let verdict = self.cluster.evict(key, uid, now);
         let requests = self.evictions.entry(now.as_second()).or_default();
         *(if verdict == Eviction::Granted { &mut requests.granted } else { &mut requests.refused }) += 1;
         if verdict == Eviction::Granted {
-            faults.into_iter().for_each(|fault| self.broke(fault));
-            for budget in self.cluster.overdrawn().into_iter().filter(|budget| !before.contains(budget)) {
+            faults.into_iter().for_each(|fault| self.report_violation(fault));
+            for budget in self.cluster.violated_budgets().into_iter().filter(|budget| !before.contains(budget)) {
                 self.violations.push(format!("eviction of pod {key} left the disruption budget {budget} short"));
             }
         }
         verdict
     }
 
-    /// Deletes a pod without asking budgets.
+    /// Deletes a pod without respecting budgets.
     pub(crate) fn force(&mut self, key: &str, grace_seconds: i64, now: Timestamp) {
-        self.watch_forced(key);
+        self.observe_forced_deletion(key);
         if let Some(uid) = self.cluster.objects.pods.get(key).map(|pod| pod.metadata.uid.clone()) {
             self.cluster.forced.insert(uid);
         }
@@ -131,11 +131,11 @@ impl World {
     /// Publishes an Event of Whittle.
     pub(crate) fn publish(&mut self, event: &ClusterEvent) {
         let now = self.now();
-        // What is said to pods, and why nodes stay, stands among the decisions too.
+        // Events about pods, and reasons why nodes are kept, are among the decisions too.
         let decided = event.kind == "Pod" || matches!(event.reason.as_str(), "DisruptionBlocked" | "Unconsolidatable");
         if self.cluster.publish(event.clone(), now) && !decided {
             let object = if event.namespace.is_empty() { event.name.clone() } else { format!("{}/{}", event.namespace, event.name) };
-            self.tell(LineKind::Event, format!("{} {object}: {}: {}", event.kind.to_lowercase(), event.reason, event.message));
+            self.log(LineKind::Event, format!("{} {object}: {}: {}", event.kind.to_lowercase(), event.reason, event.message));
         }
     }
 }

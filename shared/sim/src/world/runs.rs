@@ -13,7 +13,7 @@ pub(super) struct Running {
     pub(super) function: Function,
     /// How often each function ran in the chain of calls that led here.
     pub(super) chain: Chain,
-    /// The messages that came in the same invocation.
+    /// The batch of messages in the same invocation.
     pub(super) batch: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ impl World {
         let ran = chain.entry(function).or_default();
         *ran += 1;
         self.counts.longest_chain = self.counts.longest_chain.max(u64::from(*ran));
-        // Messages of a group come one at a time.
+        // Messages of a group are delivered one at a time.
         let batch = (batched && group.is_none()).then_some(self.batches);
         self.counts.invocations += 1;
         let timeout = self.time_of(function);
@@ -40,26 +40,26 @@ impl World {
             Ok(()) => self.queues.done(task),
             Err(error) => {
                 self.counts.failures += 1;
-                self.queues.give_back(task, &error);
-                self.tell(LineKind::Fault, format!("{} failed: {error}", running.function));
+                self.queues.return_to_queue(task, &error);
+                self.log(LineKind::Fault, format!("{} failed: {error}", running.function));
             }
         }
         self.deliver_soon();
     }
 
-    /// A run has died. The runs that die with it, because their messages came in the same invocation.
+    /// A run has died. Returns the runs that die with it, because their messages were in the same invocation.
     pub(crate) fn died(&mut self, task: TaskId, why: &str) -> Vec<TaskId> {
         let Some(running) = self.running.remove(&task) else { return Vec::new() };
-        self.queues.give_back(task, why);
+        self.queues.return_to_queue(task, why);
         self.died_at = Some(self.now());
         self.counts.faults += 1;
-        self.tell(LineKind::Fault, format!("{} {why}", running.function));
+        self.log(LineKind::Fault, format!("{} {why}", running.function));
         self.deliver_soon();
         let same = |other: &Running| other.function == running.function && other.batch.is_some() && other.batch == running.batch;
         self.running.iter().filter(|(_, other)| same(other)).map(|(task, _)| *task).collect()
     }
 
-    /// A task reached an await point that lasts until the returned moment. May doom the task.
+    /// A task reached an await point that lasts until the returned time. May doom the task.
     pub(crate) fn gate(&mut self, task: TaskId, low_ms: u64, high_ms: u64, waker: Waker) -> Timestamp {
         self.counts.gates += 1;
         if let (Some(gates), Some(running)) = (&mut self.gates, self.running.get(&task)) {
@@ -74,14 +74,14 @@ impl World {
         until
     }
 
-    /// How often each function ran in the chain that a doorbell goes on with; `None` where the chain is cut off.
+    /// How often each function ran in the chain that a doorbell continues; `None` if the chain is stopped.
     pub(super) fn chain_on(&self, next: Function) -> Option<Chain> {
-        let chain = self.ringing.and_then(|task| self.running.get(&task)).map(|running| running.chain.clone()).unwrap_or_default();
+        let chain = self.sender.and_then(|task| self.running.get(&task)).map(|running| running.chain.clone()).unwrap_or_default();
         let cut = self.faults.loop_stop > 0 && chain.get(&next).is_some_and(|ran| *ran >= self.faults.loop_stop);
         (!cut).then_some(chain)
     }
 
-    /// The time by the clock of the run that rings.
+    /// The time by the clock of the sending run.
     pub(super) fn sent_at(&self) -> Timestamp {
         self.now().checked_add(self.sender_skew).unwrap_or(Timestamp::MAX)
     }
@@ -91,12 +91,12 @@ impl World {
         self.running.get(&task).map(|running| running.function)
     }
 
-    /// Runs of a function that are at work.
+    /// The number of running invocations of a function.
     pub(crate) fn runs_of(&self, function: Function) -> usize {
         self.running.values().filter(|running| running.function == function).count()
     }
 
-    /// Runs that share the account's concurrency.
+    /// The number of invocations that share the account's concurrency.
     pub(super) fn runs_without_reserve(&self) -> usize {
         self.running.values().filter(|running| !running.function.is_reserved()).count()
     }

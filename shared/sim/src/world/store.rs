@@ -1,4 +1,4 @@
-//! State at rest, in memory: what DynamoDB does for real.
+//! The DynamoDB table, in memory.
 
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use whittle_claims::{
 use whittle_ports::StoreError;
 use whittle_units::{ClusterName, InstanceId};
 
-/// A record as it lies in the table: a JSON value with its kind's version.
+/// A stored record: a JSON value with its kind's version.
 #[derive(Clone, Debug)]
 struct Row {
     version: u32,
@@ -17,7 +17,7 @@ struct Row {
     expires_at: Option<Timestamp>,
 }
 
-/// Which claim an instance belongs to, and until when that is remembered after the claim's end.
+/// The claim of an instance, and until when it is remembered after the claim's end.
 #[derive(Clone, Debug)]
 struct Pointer {
     claim: ClaimKey,
@@ -29,12 +29,12 @@ struct Pointer {
 pub struct Store {
     claims: BTreeMap<ClaimKey, Stored<Claim>>,
     pointers: BTreeMap<InstanceId, Pointer>,
-    /// Ended claims by the second in which they are forgotten.
+    /// Ended claims by the second in which they expire.
     ended: BTreeSet<(i64, ClaimKey)>,
     now: Timestamp,
-    /// Claims that cannot be read for a while, as they are, and until when.
+    /// Claims that are unreadable for a while, and until when.
     hidden: BTreeMap<ClaimKey, (Stored<Claim>, Timestamp)>,
-    /// When a claim could be read again.
+    /// When a claim became readable again.
     shown_at: BTreeMap<ClaimKey, Timestamp>,
     leases: BTreeMap<ClusterName, Lease>,
     /// The newest token ever given: it outlives the lease.
@@ -62,26 +62,26 @@ impl Store {
         let hidden = self.hidden.keys().filter(|key| key.cluster == *cluster).map(|key| key.name.to_string());
         hidden.collect()
     }
-    /// Whether a claim is there and cannot be read.
+    /// Whether a claim exists and is unreadable.
     pub(crate) fn is_hidden(&self, key: &ClaimKey) -> bool {
         self.hidden.contains_key(key)
     }
-    /// When a claim could be read again that could not for a while.
+    /// When an unreadable claim became readable again.
     pub(crate) fn shown_at(&self, key: &ClaimKey) -> Option<Timestamp> {
         self.shown_at.get(key).copied()
     }
-    /// The claim that has a machine and cannot be read.
+    /// The unreadable claim of a machine.
     pub(crate) fn hidden_owner(&self, id: &InstanceId) -> Option<String> {
         let names = |claim: &Claim| claim.machine().is_some_and(|machine| machine.instance_id == *id);
         self.hidden.values().find(|(stored, _)| names(&stored.value)).map(|(stored, _)| stored.value.key.name.to_string())
     }
-    /// The claim of a machine, whether it can be read or not.
+    /// The claim of a machine, readable or not.
     pub(crate) fn owner(&self, id: &InstanceId) -> Option<&Claim> {
         let names = |claim: &&Claim| claim.machine().is_some_and(|machine| machine.instance_id == *id);
         let all = self.claims.values().chain(self.hidden.values().map(|(stored, _)| stored));
         all.map(|stored| &stored.value).find(names)
     }
-    /// All claims of a cluster, those that cannot be read among them.
+    /// All claims of a cluster, including unreadable ones.
     pub(crate) fn claims_with_hidden(&self, cluster: &ClusterName) -> impl Iterator<Item = &Stored<Claim>> {
         let hidden = self.hidden.iter().filter(move |(key, _)| key.cluster == *cluster).map(|(_, (stored, _))| stored);
         self.claims(cluster).chain(hidden)
@@ -92,7 +92,7 @@ impl Store {
             self.hidden.insert(key.clone(), (stored, until));
         }
     }
-    /// Makes claims readable again whose time has come, or all.
+    /// Makes claims readable again that are due, or all.
     pub(crate) fn show_hidden(&mut self, now: Timestamp, all: bool) {
         let back: Vec<ClaimKey> = self
             .hidden
@@ -107,7 +107,7 @@ impl Store {
             }
         }
     }
-    /// The claim of a machine, as long as it names it.
+    /// The claim of a machine, as long as it refers to it.
     pub fn by_instance(&self, id: &InstanceId) -> Option<&Stored<Claim>> {
         let pointer = self.pointers.get(id).filter(|pointer| !is_past(pointer.forgotten_at, self.now))?;
         self.claims.get(&pointer.claim).filter(|stored| stored.value.machine().is_some_and(|machine| machine.instance_id == *id))
@@ -118,12 +118,12 @@ impl Store {
         self.records.get(&(cluster.clone(), kind.to_owned(), name.to_owned())).map(|row| &row.value)
     }
 
-    /// Names of the records of a kind, expired ones among them.
+    /// Names of the records of a kind, including expired ones.
     pub(crate) fn names_of<'a>(&'a self, cluster: &'a ClusterName, kind: &'a str) -> impl Iterator<Item = &'a str> {
         self.records.keys().filter(move |(of, known, _)| of == cluster && known == kind).map(|(.., name)| name.as_str())
     }
 
-    /// Lets time pass: claims and pointers whose time has come are as good as absent.
+    /// Advances time: expired claims and pointers count as absent.
     pub fn pass(&mut self, now: Timestamp) {
         self.now = now;
         while let Some(due) = self.ended.first().filter(|(second, _)| *second <= now.as_second()).cloned() {
@@ -134,7 +134,7 @@ impl Store {
         }
     }
 
-    /// Whether a newer lease than this one was given.
+    /// Whether a newer lease than this one was acquired.
     pub fn is_stale(&self, lease: &Lease) -> bool {
         self.tokens.get(&lease.cluster).is_some_and(|newest| *newest > lease.token)
     }
@@ -158,12 +158,12 @@ impl Store {
     /// Replaces a claim if it still has the expected revision.
     pub fn update(&mut self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
         let conflict = || StoreError::Conflict { what: format!("claim {}", claim.key) };
-        // What cannot be read owns its machine all the same.
+        // An unreadable claim still owns its machine.
         if let Some(machine) = claim.machine().filter(|machine| self.hidden_owner(&machine.instance_id).is_some()) {
             return Err(StoreError::Conflict { what: format!("the owner of instance {}", machine.instance_id) });
         }
         let stored = self.claims.get(&claim.key).filter(|stored| stored.revision == expected).ok_or_else(conflict)?;
-        // A launch names the instance for the first time, an end gives the pointer its time.
+        // A launch sets the instance for the first time, an end gives the pointer its expiry.
         let points = |instance: &&InstanceId| {
             matches!(claim.phase, Phase::Launched { .. } | Phase::Gone { .. }) || stored.value.instance() != Some(*instance)
         };
@@ -179,7 +179,7 @@ impl Store {
         self.claims.insert(claim.key.clone(), Stored { value: claim.clone(), revision });
     }
 
-    /// One machine has one claim: the first that names it. The pointer of an ended claim makes way for some.
+    /// A machine has one claim: the first that refers to it. The pointer of an ended claim may be replaced.
     fn point(&mut self, instance: &InstanceId, claim: &Claim, after_ended: bool) -> Result<(), StoreError> {
         let makes_way = |pointer: &Pointer| {
             pointer.claim == claim.key || if after_ended { pointer.forgotten_at.is_some() } else { is_past(pointer.forgotten_at, self.now) }
@@ -191,14 +191,14 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a claim as it is, as somebody does who changes what does not matter here.
+    /// Writes a claim unchanged, like a concurrent writer of an irrelevant field.
     pub(crate) fn touch(&mut self, key: &ClaimKey) {
         if let Some(stored) = self.claims.get_mut(key) {
             stored.revision = stored.revision.next();
         }
     }
 
-    /// Gives the lease of a cluster, with a newer token than any before.
+    /// Acquires the lease of a cluster, with a newer token than any before.
     pub fn acquire(&mut self, cluster: &ClusterName, owner: &str, now: Timestamp, ttl: SignedDuration) -> Result<Lease, StoreError> {
         let until = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
         if let Some(held) = self.leases.get(cluster).filter(|held| held.expires_at > now && held.owner != owner) {
@@ -211,8 +211,8 @@ impl Store {
         Ok(lease)
     }
 
-    /// Gives the lease whoever holds it, with the token that is there: for the mutant that ignores leases.
-    pub(crate) fn share(&mut self, cluster: &ClusterName, owner: &str, now: Timestamp, ttl: SignedDuration) -> Lease {
+    /// Acquires the lease although another may hold it, with the existing token: for the mutant that ignores leases.
+    pub(crate) fn acquire_shared(&mut self, cluster: &ClusterName, owner: &str, now: Timestamp, ttl: SignedDuration) -> Lease {
         let token = *self.tokens.entry(cluster.clone()).or_insert(FencingToken(1));
         let lease =
             Lease { cluster: cluster.clone(), owner: owner.to_owned(), token, expires_at: now.checked_add(ttl).unwrap_or(Timestamp::MAX) };
@@ -220,7 +220,7 @@ impl Store {
         lease
     }
 
-    /// Gives a lease back; a newer one stays.
+    /// Releases a lease; a newer one stays.
     pub fn release(&mut self, lease: &Lease) {
         if self.leases.get(&lease.cluster).is_some_and(|held| held.token == lease.token) {
             self.leases.remove(&lease.cluster);
@@ -238,7 +238,7 @@ impl Store {
         let of_kind = self.records.iter().filter(|((c, kind, _), row)| c == cluster && kind == R::KIND && row.lives(now));
         of_kind.filter_map(|((_, _, name), row)| row.decode(name).ok()).collect()
     }
-    /// Leaves a record that no reader of today understands in the place of one, or of none: as a newer release would.
+    /// Replaces or adds a record in an unknown format, as a newer release would write it.
     pub fn spoil_record(&mut self, cluster: &ClusterName, kind: &str, name: &str) {
         let key = (cluster.clone(), kind.to_owned(), name.to_owned());
         let revision = self.records.get(&key).map_or(Revision::ABSENT, |row| row.revision).next();
@@ -259,7 +259,7 @@ impl Store {
     ) -> Result<Revision, StoreError> {
         let name = record.name();
         let key = (cluster.clone(), R::KIND.to_owned(), name.clone());
-        // A record whose time has come is as good as absent.
+        // An expired record counts as absent.
         self.records.retain(|known, row| *known != key || row.lives(now));
         self.expect_revision(&key, expected)?;
         let value = serde_json::to_value(record)
@@ -269,7 +269,7 @@ impl Store {
         Ok(expected.next())
     }
 
-    /// Removes a record of the expected revision; what is gone already is gone.
+    /// Removes a record of the expected revision; an absent one is no error.
     pub fn remove<R: Record>(&mut self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
         let key = (cluster.clone(), R::KIND.to_owned(), name.to_owned());
         if !self.records.contains_key(&key) {
@@ -285,7 +285,7 @@ impl Store {
         if there == expected { Ok(()) } else { Err(StoreError::Conflict { what: format!("{} {}", key.1, key.2) }) }
     }
 
-    /// Stock-outs that hold at `now` or ended not long ago.
+    /// Stock-outs that are active at `now` or ended recently.
     pub fn stock_outs(&self, now: Timestamp) -> Vec<StockOut> {
         self.stock_outs.values().filter(|stock_out| stock_out.is_remembered(now)).cloned().collect()
     }
@@ -321,7 +321,7 @@ impl Store {
         Ok(expected.next())
     }
 
-    /// Forgets a cluster: ended claims, records of these kinds, decisions. Fencing tokens grow on.
+    /// Erases a cluster: ended claims, records of these kinds, decisions. Fencing tokens keep growing.
     pub fn erase(&mut self, cluster: &ClusterName, kinds: &[&str]) -> u64 {
         let before = self.claims.len() + self.records.len();
         self.claims.retain(|key, claim| key.cluster != *cluster || claim.value.is_live());
@@ -341,7 +341,7 @@ impl Store {
     }
 }
 
-/// Times to go are whole seconds in the table.
+/// Expiry times are whole seconds in the table.
 fn is_past(end: Option<Timestamp>, now: Timestamp) -> bool {
     end.is_some_and(|end| end.as_second() <= now.as_second())
 }

@@ -1,7 +1,7 @@
 use super::{broken, wider_than, without_reservations};
 use serde_json::{Value, json};
 
-/// A small application that keeps every promise.
+/// A small application that meets every requirement.
 fn sound() -> Value {
     let alarm = |metric: &str, value: Value| {
         json!({"Type": "AWS::CloudWatch::Alarm",
@@ -31,7 +31,7 @@ fn sound() -> Value {
     }})
 }
 
-/// Sets one place of the sound application and expects exactly this complaint.
+/// Changes one value of the valid application and expects exactly this finding.
 #[track_caller]
 fn check(pointer: &str, value: Value, expected: &str) {
     let mut template = sound();

@@ -1,10 +1,10 @@
-//! Policies of IAM, and what they say to a request.
+//! Evaluates IAM policies for a request.
 
 use anyhow::{Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// One call that somebody makes.
+/// A request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Request {
     /// A service, such as `events.amazonaws.com`; empty for a role.
@@ -15,19 +15,19 @@ pub(super) struct Request {
     pub(super) context: BTreeMap<String, Vec<String>>,
 }
 
-/// A statement that has nothing left to resolve.
+/// A resolved statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
     pub(super) sid: String,
     pub(super) allows: bool,
-    /// Whom a policy of a resource is about; `None` in a policy of a role.
+    /// The principal in a resource policy; `None` in a role's policy.
     pub(super) principals: Option<Vec<String>>,
     pub(super) actions: Names,
     pub(super) resources: Names,
     pub(super) conditions: Vec<Condition>,
 }
 
-/// What a statement is about: these, or all but these.
+/// The matched values: these, or all but these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Names {
     These(Vec<String>),
@@ -41,7 +41,7 @@ pub(super) struct Condition {
     pub(super) values: Vec<String>,
 }
 
-/// An operator with what stands before and behind it.
+/// An operator with its prefix and suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operator {
     set: Option<Set>,
@@ -102,7 +102,7 @@ impl Condition {
         match set {
             Some(Set::All) => present.iter().all(one),
             Some(Set::Any) => present.iter().any(one),
-            // A key with one value; of several, a test that must not match must match none.
+            // A key with one value; of several values, a negated test must match none.
             None if negative => present.iter().all(one),
             None => present.iter().any(one),
         }
@@ -110,7 +110,7 @@ impl Condition {
 }
 
 impl Test {
-    /// The bare test: what negates it is looked at by who asks.
+    /// The test without its negation, which the caller applies.
     fn matches(self, wanted: &str, value: &str) -> bool {
         match self {
             Test::Equals | Test::NotEquals => wanted == value,
@@ -122,11 +122,11 @@ impl Test {
     }
 }
 
-/// Whether `text` is what a pattern with `*` and `?` describes.
+/// Whether `text` matches a pattern with `*` and `?`.
 pub(super) fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut read) = (0, 0);
-    // Where the last star stands, and up to where it has taken the text.
+    // The position of the last star, and the end of the text that it matches.
     let mut star: Option<(usize, usize)> = None;
     while read < text.len() {
         if pattern.get(at) == Some(&b'*') {
@@ -144,7 +144,7 @@ pub(super) fn glob(pattern: &str, text: &str) -> bool {
     pattern[at..].iter().all(|letter| *letter == b'*')
 }
 
-/// The same for ARNs: each of the six parts for itself, so that no wildcard reaches into the next one.
+/// The same for ARNs: each of the six parts separately, so that no wildcard crosses a colon.
 pub(super) fn arn(pattern: &str, text: &str) -> bool {
     let (wanted, found): (Vec<&str>, Vec<&str>) = (pattern.splitn(6, ':').collect(), text.splitn(6, ':').collect());
     if wanted.len() < 6 {
@@ -180,7 +180,7 @@ impl Statement {
             other => bail!("a statement has the effect {other:?}"),
         };
         let Some(actions) = Names::parse(statement, "Action")? else { bail!("a statement has no action") };
-        // A trust policy is about the role that it belongs to.
+        // A trust policy applies to its role.
         let resources = Names::parse(statement, "Resource")?.unwrap_or_else(|| Names::These(vec!["*".to_owned()]));
         let principals = match statement.get("Principal") {
             None => None,
@@ -200,7 +200,7 @@ impl Statement {
         Ok(Self { sid, allows, principals, actions, resources, conditions })
     }
 
-    /// Whether the statement is about the request.
+    /// Whether the statement matches the request.
     pub(super) fn applies(&self, request: &Request) -> bool {
         let action = request.action.to_ascii_lowercase();
         let about = self.principals.as_ref().is_none_or(|names| names.iter().any(|name| name == "*" || *name == request.service));
@@ -219,7 +219,7 @@ fn texts(value: &Value) -> Result<Vec<String>> {
     }
 }
 
-/// IAM's answer: a refusal wins, what nobody allows is refused.
+/// IAM's decision: an explicit deny wins, and the default is deny.
 pub(super) fn allowed<'a>(statements: impl IntoIterator<Item = &'a Statement>, request: &Request) -> bool {
     let mut allowed = false;
     for statement in statements.into_iter().filter(|statement| statement.applies(request)) {

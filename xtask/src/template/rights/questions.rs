@@ -30,7 +30,7 @@ pub(super) struct Section {
     pub(super) questions: Vec<Question>,
 }
 
-/// Reads the table; its own head says how it is written.
+/// Parses the table; its header explains the format.
 pub(super) fn parse(text: &str) -> Result<Vec<Section>> {
     let mut sections: Vec<Section> = Vec::new();
     let mut names: BTreeMap<&str, String> = BTreeMap::new();
@@ -56,7 +56,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Section>> {
             "allow" | "deny" => {
                 let section = sections.last_mut().with_context(at)?;
                 let rest = expand(rest, &names).with_context(at)?;
-                section.questions.extend(asked(index + 1, word == "allow", &rest).with_context(at)?);
+                section.questions.extend(parse_questions(index + 1, word == "allow", &rest).with_context(at)?);
             }
             other => bail!("{}: {other} is none of let, parameters, allow and deny", at()),
         }
@@ -64,7 +64,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Section>> {
     Ok(sections)
 }
 
-/// The text with every `{NAME}` replaced; `{who}` waits for the question.
+/// The text with every `{NAME}` replaced, except `{who}`.
 fn expand(text: &str, names: &BTreeMap<&str, String>) -> Result<String> {
     let mut rest = text;
     let mut done = String::new();
@@ -81,8 +81,8 @@ fn expand(text: &str, names: &BTreeMap<&str, String>) -> Result<String> {
     Ok(done + rest)
 }
 
-/// A question for each of whom, action and resource.
-fn asked(line: usize, allowed: bool, rest: &str) -> Result<Vec<Question>> {
+/// A question for each combination of principal, action and resource.
+fn parse_questions(line: usize, allowed: bool, rest: &str) -> Result<Vec<Question>> {
     let mut words = rest.split_whitespace();
     let (Some(who), Some(actions), Some(resources)) = (words.next(), words.next(), words.next()) else {
         bail!("a question needs who, action and resource");

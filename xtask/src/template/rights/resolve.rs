@@ -1,4 +1,4 @@
-//! What AWS would make of a template's intrinsic functions, for given parameters.
+//! Resolves a template's intrinsic functions, for given parameters.
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Map, Value, json};
@@ -35,7 +35,7 @@ impl<'a> Resolver<'a> {
         Ok(Self { template, parameters })
     }
 
-    /// The value with nothing left to resolve; `None` for `AWS::NoValue`.
+    /// The resolved value; `None` for `AWS::NoValue`.
     pub(super) fn resolve(&self, value: &Value) -> Result<Option<Value>> {
         Ok(Some(match value {
             Value::Array(items) => {

@@ -1,7 +1,7 @@
 use super::broken;
 use serde_json::{Value, json};
 
-/// A ticked function that rings for itself, and one that is only fed.
+/// A scheduled function that rings its own doorbell, and one with a queue only.
 fn sound() -> Value {
     let metric = |name: &str, function: &str| json!({"Id": function.to_lowercase(), "MetricStat": {"Metric": {"MetricName": name, "Dimensions": [{"Value": {"Ref": function}}]}}});
     let alarm = |metrics: Vec<Value>| json!({"Type": "AWS::CloudWatch::Alarm", "Properties": {"Metrics": metrics, "AlarmActions": ["a"], "OKActions": ["a"]}});
@@ -56,7 +56,7 @@ fn sound() -> Value {
     })
 }
 
-/// Sets one place of the sound application and expects exactly this complaint.
+/// Changes one value of the valid application and expects exactly this finding.
 #[track_caller]
 fn check(pointer: &str, value: Value, expected: &str) {
     let mut template = sound();
@@ -78,7 +78,7 @@ fn a_sound_template_breaks_no_rule() {
 fn a_chain_of_doorbells_that_comes_back_is_never_taken_for_a_loop() {
     check("/Resources/Sweep/Properties/RecursiveLoop", json!("Terminate"), "Sweep can ring for itself");
     check("/Resources/Interrupt/Properties/RecursiveLoop", json!("Allow"), "Interrupt cannot ring for itself");
-    // By way of another function.
+    // Through another function.
     let mut template = sound();
     template["Resources"]["SweepRole"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"][0]["Resource"] =
         json!({"Fn::GetAtt": ["InterruptQueue", "Arn"]});

@@ -1,4 +1,4 @@
-//! The reference's launches: what it asked EC2 for and what it told the claim, attempt by attempt.
+//! Karpenter's launches: its requests to EC2 and the resulting claim, attempt by attempt.
 
 use super::*;
 use whittle_api::karpenter::{BlockDeviceMapping, ConnectionTracking};
@@ -36,7 +36,7 @@ fn played(case: &Case, request: &FleetRequest) -> FleetAnswer {
     answer
 }
 
-/// One attempt as the golden file writes it, templates put in the place of their names.
+/// One attempt in the format of the golden file, with templates instead of their names.
 fn attempt(case: &mut Case, free: &mut BTreeMap<String, u32>) -> Value {
     let (catalog, cluster) = (case.catalog(false), access(&case.facts));
     let policy =
@@ -153,7 +153,7 @@ fn tagged(kind: &str, tags: &BTreeMap<String, String>) -> Value {
 }
 
 fn sorted(mut values: Vec<Value>) -> Value {
-    // By place, since prices may differ in the last digit.
+    // By position, since prices may differ in the last digit.
     let place = |entry: &Value| format!("{}{}{}", entry["InstanceType"], entry["AvailabilityZone"], entry["ImageId"]);
     values.sort_by_key(|value| value["Overrides"].as_array().unwrap().iter().map(place).collect::<String>());
     Value::Array(values)
@@ -312,7 +312,7 @@ fn launches_ask_for_what_the_reference_asks_for() {
             let theirs = expected(entry);
             forget_cached_templates(&mut ours, &theirs);
             if name.starts_with("053-") {
-                // The reference labels any of the allowed partitions; we label the one that was asked for.
+                // Karpenter labels any of the allowed partitions; we label the requested one.
                 let labelled = ours["claim"]["labels"].as_object_mut().unwrap().remove(whittle_api::labels::PLACEMENT_GROUP_PARTITION);
                 assert_eq!(labelled, Some(json!("3")));
             }
@@ -323,7 +323,7 @@ fn launches_ask_for_what_the_reference_asks_for() {
     assert!(compared >= 67, "{compared}");
 }
 
-/// Where the golden file only says "cached", there is nothing to compare.
+/// If the golden file only says "cached", there is nothing to compare.
 fn forget_cached_templates(ours: &mut Value, theirs: &Value) {
     for (own, other) in ours["fleets"].as_array_mut().unwrap().iter_mut().zip(theirs["fleets"].as_array().unwrap()) {
         for (own, other) in own["Configs"].as_array_mut().unwrap().iter_mut().zip(other["Configs"].as_array().unwrap()) {

@@ -10,7 +10,7 @@ fn statement(value: &Value) -> Statement {
     Statement::parse(value).expect("the statement is sound")
 }
 
-/// What one condition says to a context.
+/// Whether a condition holds in a context.
 #[track_caller]
 fn check(condition: Value, context: &[(&str, &[&str])], expected: bool) {
     let statement = statement(&json!({"Effect": "Allow", "Action": "*", "Resource": "*", "Condition": condition}));

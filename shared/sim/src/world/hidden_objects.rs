@@ -1,4 +1,4 @@
-//! Objects that are there and cannot be read, and kinds that vanish from answers, each for some minutes.
+//! Objects that become unreadable, and kinds that are missing from answers, each for some minutes.
 
 use super::World;
 use crate::cluster::objects::key_of;
@@ -15,71 +15,71 @@ use whittle_api::{ClusterObjects, Unreadable, labels};
 const HIDDEN_MS: (u64, u64) = (20_000, 300_000);
 /// Kinds of which objects turn unreadable.
 const KINDS: [&str; 6] = [NodePool::KIND, NodeClaim::KIND, Ec2NodeClass::KIND, Node::KIND, Pod::KIND, PodDisruptionBudget::KIND];
-/// Kinds that vanish as a whole.
+/// Kinds that may be missing as a whole.
 const VANISHING: [&str; 3] = [NodePool::KIND, NodeClaim::KIND, Ec2NodeClass::KIND];
 
-/// What readers do not get to see.
+/// What is hidden from readers.
 #[derive(Debug, Default)]
-pub(crate) struct Hidden {
+pub(crate) struct HiddenObjects {
     /// By kind and key.
-    objects: BTreeMap<(&'static str, String), How>,
-    /// A kind, until when, and whether it is said not to be served.
+    objects: BTreeMap<(&'static str, String), HiddenObject>,
+    /// A kind, until when, and whether it is reported as not served.
     kind: Option<(&'static str, Timestamp, bool)>,
 }
 
-/// How an object is hidden.
+/// A hidden object.
 #[derive(Clone, Copy, Debug)]
-struct How {
+struct HiddenObject {
     until: Timestamp,
-    what: What,
-    /// Whether faults go or come: a test asked for it.
+    visibility: Visibility,
+    /// Hidden by a test, independently of faults.
     pinned: bool,
 }
 
-/// What is left of a hidden object.
+/// How much of a hidden object is visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    /// All that plain metadata gives.
+enum Visibility {
+    /// Everything that plain metadata contains.
     Metadata,
-    /// Not even the machine can be told.
+    /// Not even the machine can be identified.
     Name,
     /// Nothing: lists do not show it.
     Nothing,
 }
 
 impl World {
-    /// Takes out of an answer what cannot be read now, and names it.
+    /// Moves objects that are unreadable now to the list of unreadable ones.
     pub(crate) fn hide(&mut self, seen: &mut ClusterObjects) {
         let (unreadable, vanished, now) = (self.faults.unreadable, self.faults.vanished, self.now());
-        self.past.hidden.objects.retain(|_, how| now < how.until && (how.pinned || unreadable + vanished > 0));
-        self.past.hidden.kind = self.past.hidden.kind.filter(|(_, until, _)| vanished > 0 && now < *until);
-        if self.strikes(unreadable) {
+        self.history.hidden.objects.retain(|_, hidden| now < hidden.until && (hidden.pinned || unreadable + vanished > 0));
+        self.history.hidden.kind = self.history.hidden.kind.filter(|(_, until, _)| vanished > 0 && now < *until);
+        if self.fault_occurs(unreadable) {
             let kind = KINDS[self.below(KINDS.len())];
-            let what = if self.below(3) == 0 { What::Name } else { What::Metadata };
-            self.hide_one(kind, what);
+            let visibility = if self.below(3) == 0 { Visibility::Name } else { Visibility::Metadata };
+            self.hide_one(kind, visibility);
         }
-        if self.past.hidden.kind.is_none() && self.strikes(vanished) {
+        if self.history.hidden.kind.is_none() && self.fault_occurs(vanished) {
             self.vanish();
         }
-        let hidden = &self.past.hidden;
-        let mut odd = Vec::new();
-        hidden.take(&mut seen.node_pools, &mut odd);
-        hidden.take(&mut seen.node_claims, &mut odd);
-        hidden.take(&mut seen.node_classes, &mut odd);
-        hidden.take(&mut seen.nodes, &mut odd);
-        hidden.take(&mut seen.pods, &mut odd);
-        hidden.take(&mut seen.disruption_budgets, &mut odd);
+        let hidden = &self.history.hidden;
+        let mut unreadable = Vec::new();
+        hidden.take(&mut seen.node_pools, &mut unreadable);
+        hidden.take(&mut seen.node_claims, &mut unreadable);
+        hidden.take(&mut seen.node_classes, &mut unreadable);
+        hidden.take(&mut seen.nodes, &mut unreadable);
+        hidden.take(&mut seen.pods, &mut unreadable);
+        hidden.take(&mut seen.disruption_budgets, &mut unreadable);
         if let Some((kind, _, absent)) = hidden.kind {
             seen.node_pools.retain(|_| kind != NodePool::KIND);
             seen.node_claims.retain(|_| kind != NodeClaim::KIND);
             seen.node_classes.retain(|_| kind != Ec2NodeClass::KIND);
-            odd.retain(|odd| odd.kind != kind);
+            unreadable.retain(|unreadable| unreadable.kind != kind);
             if absent {
                 seen.absent_kinds.push(kind.to_owned());
             }
         }
         if !self.is(Mutant::UnreadableDropped) {
-            seen.unreadable = odd;
+            seen.unreadable = unreadable;
         }
     }
 
@@ -94,19 +94,19 @@ impl World {
         self.now().checked_add(span).unwrap_or(Timestamp::MAX)
     }
 
-    /// Lets a kind vanish from answers, or one of its objects.
+    /// Lets a kind, or one of its objects, be missing from answers.
     fn vanish(&mut self) {
         let kind = VANISHING[self.below(VANISHING.len())];
         match self.below(4) {
-            0 => self.hide_one(kind, What::Nothing),
-            // Of Nodes one alone: the same answers have its pods.
-            1 => self.hide_one(Node::KIND, What::Nothing),
-            how => self.past.hidden.kind = Some((kind, self.hidden_until(), how == 2)),
+            0 => self.hide_one(kind, Visibility::Nothing),
+            // Only single Nodes: the same answers contain their pods.
+            1 => self.hide_one(Node::KIND, Visibility::Nothing),
+            hidden => self.history.hidden.kind = Some((kind, self.hidden_until(), hidden == 2)),
         }
     }
 
     /// Hides one object of a kind, if there is one.
-    fn hide_one(&mut self, kind: &'static str, what: What) {
+    fn hide_one(&mut self, kind: &'static str, visibility: Visibility) {
         let objects = &self.cluster.objects;
         let keys: Vec<String> = match kind {
             NodePool::KIND => objects.node_pools.keys().cloned().collect(),
@@ -120,41 +120,41 @@ impl World {
             return;
         }
         let key = keys[self.below(keys.len())].clone();
-        let how = How { until: self.hidden_until(), what, pinned: false };
-        self.past.hidden.objects.insert((kind, key), how);
+        let hidden = HiddenObject { until: self.hidden_until(), visibility, pinned: false };
+        self.history.hidden.objects.insert((kind, key), hidden);
     }
 
-    /// From now on an object cannot be read, whatever goes wrong besides; `false` lets it be missing from lists instead.
+    /// Makes an object unreadable from now on, independently of faults; with `named` false it is missing from lists instead.
     pub fn hide_always(&mut self, kind: &'static str, key: &str, named: bool) {
-        let what = if named { What::Metadata } else { What::Nothing };
-        self.past.hidden.objects.insert((kind, key.to_owned()), How { until: Timestamp::MAX, what, pinned: true });
+        let visibility = if named { Visibility::Metadata } else { Visibility::Nothing };
+        self.history.hidden.objects.insert((kind, key.to_owned()), HiddenObject { until: Timestamp::MAX, visibility, pinned: true });
     }
 
     /// All objects can be read again.
     pub fn show_all(&mut self) {
-        self.past.hidden = Hidden::default();
+        self.history.hidden = HiddenObjects::default();
     }
 }
 
-impl Hidden {
-    /// Moves what cannot be read from a list to the others of its like.
+impl HiddenObjects {
+    /// Moves unreadable objects from a list to the list of unreadable ones.
     fn take<T: Kind + Serialize>(&self, list: &mut Vec<T>, into: &mut Vec<Unreadable>) {
         if !self.objects.keys().any(|(kind, _)| *kind == T::KIND) {
             return;
         }
         list.retain(|object| {
-            let Some(How { what, .. }) = self.objects.get(&(T::KIND, key_of(object))) else { return true };
+            let Some(HiddenObject { visibility, .. }) = self.objects.get(&(T::KIND, key_of(object))) else { return true };
             let value = serde_json::to_value(object).unwrap_or_default();
-            let mut odd = Unreadable::of::<T>(&value, "spec", "it is of tomorrow");
+            let mut unreadable = Unreadable::of::<T>(&value, "spec", "it is of tomorrow");
             if let Some(old @ ("Provisioner" | "AWSNodeTemplate")) = object.meta().annotation(labels::CONVERTED_FROM) {
-                old.clone_into(&mut odd.kind);
+                old.clone_into(&mut unreadable.kind);
             }
-            if *what == What::Name && T::KIND == NodeClaim::KIND {
-                odd.provider_id.clear();
-                odd.node_name.clear();
+            if *visibility == Visibility::Name && T::KIND == NodeClaim::KIND {
+                unreadable.provider_id.clear();
+                unreadable.node_name.clear();
             }
-            if *what != What::Nothing {
-                into.push(odd);
+            if *visibility != Visibility::Nothing {
+                into.push(unreadable);
             }
             false
         });

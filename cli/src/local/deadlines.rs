@@ -1,4 +1,4 @@
-//! Runs whose time is nearly up: what they can do they do whole, and the rest is handed over.
+//! Runs close to their deadline: they finish what they start, and hand the rest over.
 
 use super::session::{Place, Session};
 use futures::FutureExt as _;
@@ -9,9 +9,9 @@ use whittle_sim::{Function, SimPorts, World};
 const POOL: &str = include_str!("demo/pool.yaml");
 const INFLATE: &str = include_str!("demo/inflate.yaml");
 
-/// Calls a function by hand, with so much time left; every call of a port costs a tenth of a second.
+/// Calls a function directly, with `left` until its deadline; every port call costs a tenth of a second.
 fn hurry(session: &Session, function: Function, left: SignedDuration) -> (Report, SimPorts) {
-    let ports = session.simulation.ports().hurried(SignedDuration::from_millis(100), left);
+    let ports = session.simulation.ports().with_time_left(SignedDuration::from_millis(100), left);
     let cluster = session.simulation.world().name();
     let settings = session.settings();
     let adapters = Adapters::all(&ports);

@@ -1,4 +1,5 @@
-//! What the runbooks quote exists: a person searches a log for it, and an alarm leads there by its name.
+//! Checks that texts quoted in the runbooks exist in the sources, so that a person finds them in a log, and that every alarm
+//! has a heading.
 
 use crate::workspace;
 use anyhow::{Context, Result};
@@ -8,13 +9,13 @@ use std::path::Path;
 const PAGE: &str = "docs/runbooks.md";
 const TEMPLATE: &str = "template.yaml";
 
-/// Where quoted texts come from.
+/// Sources of quoted texts.
 const SOURCES: &[&str] = &["functions/", "shared/", "cli/", "infra/", TEMPLATE];
 
 /// Commands that a person types.
 const COMMANDS: &[&str] = &["aws ", "kubectl", "whittle ", "sam ", "openssl "];
 
-/// What others say, with who they are.
+/// Texts of other programs, with their origin.
 const FOREIGN: &[(&str, &str)] = &[
     ("/whittle/STACK/FUNCTION", "a log group with placeholders"),
     ("Task timed out", "Lambda's own line"),
@@ -33,7 +34,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("SWEEP_FUNCTION", "a variable of the page's own commands"),
 ];
 
-/// One sentence for each quotation that no source has, and for each alarm without a heading.
+/// One sentence for each quotation that occurs in no source, and for each alarm without a heading.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let page = std::fs::read_to_string(root.join(PAGE)).with_context(|| format!("{PAGE} cannot be read"))?;
     let mut sources = Vec::new();
@@ -44,7 +45,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     }
     let template = std::fs::read_to_string(root.join(TEMPLATE)).with_context(|| format!("{TEMPLATE} cannot be read"))?;
     let mut found = missing(&page, &sources, |path| root.join(path).exists());
-    found.extend(untold(&page, &template));
+    found.extend(alarms_without_heading(&page, &template));
     Ok(found)
 }
 
@@ -52,7 +53,7 @@ fn is_test(name: &str) -> bool {
     name.contains("/tests/") || name.ends_with("tests.rs") || name.ends_with(".md")
 }
 
-/// A source as its texts read: without tests, and with strings that go on over lines in one piece.
+/// A source without its tests, and with continued string literals joined.
 fn normal(name: &str, text: &str) -> String {
     let text = if name.ends_with(".rs") { text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default() } else { text };
     let mut whole = String::new();
@@ -63,7 +64,7 @@ fn normal(name: &str, text: &str) -> String {
             None if whole.ends_with('\u{0}') => replace_end(&mut whole, line.trim_start()),
             None => whole.push_str(line),
         }
-        // Marks a string that goes on.
+        // Marks a string literal that continues.
         whole.push(if line.ends_with('\\') { '\u{0}' } else { '\n' });
     }
     whole
@@ -74,13 +75,13 @@ fn replace_end(whole: &mut String, line: &str) {
     whole.push_str(line);
 }
 
-/// Inline code outside of fences; a span does not go over lines.
+/// Inline code outside of fences; a span does not cross lines.
 fn quotations(page: &str) -> BTreeSet<&str> {
     let outside = page.split("```").step_by(2);
     outside.flat_map(str::lines).flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
 }
 
-/// Quotations that no source has. `…` stands for what differs from case to case.
+/// Quotations that occur in no source. `…` stands for a variable part.
 fn missing(page: &str, sources: &[String], exists: impl Fn(&str) -> bool) -> Vec<String> {
     let in_order = |source: &String, quoted: &str| {
         let mut rest = source.as_str();
@@ -102,18 +103,19 @@ fn missing(page: &str, sources: &[String], exists: impl Fn(&str) -> bool) -> Vec
     unknown
         .map(|quoted| {
             format!(
-                "{PAGE}: nothing says `{quoted}`; quote what is logged (… for what differs), or name who says it in xtask/src/quotes.rs"
+                "{PAGE}: nothing says `{quoted}`; quote what is logged (… for what differs), or name who says it in xtask/src/runbook_quotations.rs"
             )
         })
         .collect()
 }
 
-/// Alarms of the template that no heading names; `…Alarm` in a heading stands for all that end so.
-fn untold(page: &str, template: &str) -> Vec<String> {
+/// Alarms of the template without a heading; `…Alarm` in a heading matches all alarms with this ending.
+fn alarms_without_heading(page: &str, template: &str) -> Vec<String> {
     let headings: BTreeSet<&str> = page.lines().filter(|line| line.starts_with('#')).flat_map(quotations).collect();
     let alarms = template.lines().filter_map(|line| line.strip_prefix("  ")?.strip_suffix("Alarm:")).filter(|name| !name.starts_with(' '));
-    let told = |alarm: &str| headings.iter().any(|heading| heading.strip_prefix('…').map_or(*heading == alarm, |end| alarm.ends_with(end)));
-    let names = alarms.map(|name| format!("{name}Alarm")).filter(|alarm| !told(alarm));
+    let has_heading =
+        |alarm: &str| headings.iter().any(|heading| heading.strip_prefix('…').map_or(*heading == alarm, |end| alarm.ends_with(end)));
+    let names = alarms.map(|name| format!("{name}Alarm")).filter(|alarm| !has_heading(alarm));
     names.map(|alarm| format!("{PAGE}: no heading names {alarm}; say what it means and what to do")).collect()
 }
 
@@ -146,8 +148,8 @@ mod tests {
     #[test]
     fn an_alarm_without_a_heading_is_found() {
         let template = "Resources:\n  PlanAgeAlarm:\n    Type: x\n  SweepSilentAlarm:\n    NestedAlarm:\n";
-        assert_eq!(untold("## Queue (`…AgeAlarm`)\n## Tick (`SweepSilentAlarm`)\n", template), Vec::<String>::new());
-        let found = untold("## Queue (`…AgeAlarm`)\ntext with `SweepSilentAlarm`\n", template);
+        assert_eq!(alarms_without_heading("## Queue (`…AgeAlarm`)\n## Tick (`SweepSilentAlarm`)\n", template), Vec::<String>::new());
+        let found = alarms_without_heading("## Queue (`…AgeAlarm`)\ntext with `SweepSilentAlarm`\n", template);
         assert!(found.len() == 1 && found[0].contains("SweepSilentAlarm"), "{found:?}");
     }
 }

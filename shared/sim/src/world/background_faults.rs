@@ -1,4 +1,4 @@
-//! What befalls machines, Nodes and claims now and then, without a call that it could be the fault of.
+//! Random faults of machines, Nodes and claims that are not tied to a call.
 
 use super::World;
 use crate::Function;
@@ -13,71 +13,72 @@ use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{CloudError, CloudErrorKind};
 use whittle_units::InstanceId;
 
-/// EC2 leaves a machine out of its answers for so long at most: two looks that are half a minute apart see it.
+/// How long EC2 omits a machine from its answers at most: one of two reads half a minute apart sees it.
 const HIDDEN_MAX: u64 = 25;
-/// Listings may leave out a machine for so long that two looks miss it, in seconds; who asks for it by name sees it.
+/// How long listings may omit a machine, in seconds: two reads may miss it, but a read by id sees it.
 const UNLISTED: (u64, u64) = (35, 150);
-/// EC2 shows a machine only so long after it has started it, in seconds, where its answers lag.
-const UNSHOWN: (u64, u64) = (1, 100);
-/// When a claim that its writer gave up reaches the table, in seconds: after the lease under which it was made.
+/// How long EC2 may not show a new machine if its answers lag, in seconds.
+const NOT_VISIBLE_YET: (u64, u64) = (1, 100);
+/// After how many seconds an abandoned claim reaches the table: after its lease has expired.
 const LATE: (u64, u64) = (10, 120);
-/// Between two such gaps of one machine.
+/// The least time between two such gaps of one machine.
 const HIDDEN_EVERY: SignedDuration = SignedDuration::from_secs(120);
 /// How old a machine's state may be in an answer of EC2, in milliseconds.
 const STATE_AGE_MS_MAX: u64 = 60_000;
-/// A machine that is younger is left to the fault of stale reads.
+/// Younger machines are subject to stale reads instead.
 const OLD: SignedDuration = SignedDuration::from_secs(30);
-/// What EC2 grants of a call: at once, and a second.
+/// EC2's rate limits: name, burst, and rate per second.
 const CALLS: &[(&str, i64, i64)] = &[("CreateFleet", 5, 2), ("DescribeInstances", 100, 20), ("TerminateInstances", 100, 5)];
-/// Bytes of an item at most.
+/// The size limit of an item, in bytes.
 const ITEM_MAX: usize = 400 << 10;
-/// How long an invocation lasts that has little of its time, in seconds.
+/// How long a shortened invocation lasts, in seconds.
 const SHORT: (u64, u64) = (3, 10);
-/// After how many seconds a namespace that was deleted is there again.
+/// After how many seconds a deleted namespace is recreated.
 const TERMINATING: (u64, u64) = (20, 120);
-/// How long somebody keeps a machine from being ended, from the first refusal.
+/// How long termination protection lasts after the first refusal.
 const PROTECTED: SignedDuration = SignedDuration::from_mins(4);
 
-/// What EC2's answers are behind by.
+/// The lag of EC2's answers.
 #[derive(Debug, Default)]
 pub(crate) struct Lag {
-    /// Since when a machine has been left out, and until when.
+    /// Hidden machines, since when and until when.
     hidden: BTreeMap<InstanceId, (Timestamp, Timestamp)>,
-    /// Those of them that no answer has shown yet.
-    unshown: BTreeSet<InstanceId>,
-    /// The machine that listings leave out, and until when.
-    unlisted: Option<(InstanceId, Timestamp)>,
-    /// Claims that are on their way to the table although their writers know nothing of them any more.
+    /// Those of them that no answer has ever shown.
+    not_yet_visible: BTreeSet<InstanceId>,
+    /// The machine that listings omit, and until when.
+    hidden_from_listings: Option<(InstanceId, Timestamp)>,
+    /// Claims that will still reach the table although their writers have given up.
     late: Vec<(Timestamp, Lease, Claim)>,
     /// States of machines, oldest first.
     states: BTreeMap<InstanceId, Vec<(Timestamp, InstanceState)>>,
-    /// Thousandths of calls that EC2 still grants, and when that was counted.
+    /// Thousandths of calls that EC2 still grants, and when this was computed.
     granted: BTreeMap<&'static str, (i64, Timestamp)>,
-    /// Machines that must not be ended, and until when once somebody tried.
+    /// Machines with termination protection, and its end after the first attempt.
     protected: BTreeMap<InstanceId, Option<Timestamp>>,
-    /// Tries that were refused.
+    /// Refused terminations.
     pub(crate) refused: u64,
 }
 
 impl Lag {
-    /// Whether a machine is left out of answers, or was a moment ago.
+    /// Whether a machine is hidden from answers, or was a moment ago.
     pub(crate) fn hides(&self, id: &InstanceId, now: Timestamp) -> bool {
         self.hidden.get(id).is_some_and(|(since, until)| *since <= now && now < *until + SignedDuration::from_secs(12))
     }
 
-    /// What was on its way to another table never arrives at this one.
+    /// Drops claims that were on their way to a replaced table.
     pub(super) fn forget_late(&mut self) {
         self.late.clear();
     }
 
-    /// Whether listings lack a machine, and it is not known by its id either.
-    pub(crate) fn denies(&self, id: &InstanceId, now: Timestamp) -> bool {
-        self.hides(id, now) && self.unlisted.as_ref().is_some_and(|(unlisted, until)| unlisted == id && now < *until)
+    /// Whether listings omit a machine, and a read by id does not find it either.
+    pub(crate) fn reports_nonexistent(&self, id: &InstanceId, now: Timestamp) -> bool {
+        self.hides(id, now)
+            && self.hidden_from_listings.as_ref().is_some_and(|(hidden_from_listings, until)| hidden_from_listings == id && now < *until)
     }
 
-    /// Leaves a machine out of answers for so long from its launch on.
-    pub(super) fn unshow(&mut self, id: InstanceId, now: Timestamp, span: SignedDuration) {
-        self.unshown.insert(id.clone());
+    /// Hides a new machine from answers for `span`.
+    pub(super) fn hide_new_machine(&mut self, id: InstanceId, now: Timestamp, span: SignedDuration) {
+        self.not_yet_visible.insert(id.clone());
         self.hidden.insert(id, (now, now + span));
     }
 
@@ -88,7 +89,7 @@ impl Lag {
 }
 
 impl World {
-    /// Keeps how machines stand, for answers that lag.
+    /// Records the states of machines, for lagging answers.
     pub(super) fn remember_machines(&mut self) {
         if self.faults.ec2_lag == 0 && self.lag.states.is_empty() {
             return;
@@ -102,15 +103,15 @@ impl World {
         }
     }
 
-    /// What EC2 shows of its machines when its answers lag: one of the older ones is left out for a while, or states are those
+    /// Applies the lag of EC2's answers: one of the older machines is hidden for a while, or states are those
     /// of a moment ago.
-    pub(super) fn lagging(&mut self, mut shown: Vec<Instance>) -> Vec<Instance> {
+    pub(super) fn apply_lag(&mut self, mut shown: Vec<Instance>) -> Vec<Instance> {
         let (lag, now) = (self.faults.ec2_lag, self.now());
         if lag == 0 && self.lag.hidden.is_empty() {
             return shown;
         }
         self.remember_machines();
-        if self.strikes(lag) {
+        if self.fault_occurs(lag) {
             let old: Vec<InstanceId> =
                 shown.iter().filter(|one| now.duration_since(one.launched_at) > OLD).map(|one| one.id.clone()).collect();
             let chosen = usize::try_from(self.dice.below(Stream::Faults, 64)).unwrap_or(0) % old.len().max(1);
@@ -123,7 +124,7 @@ impl World {
         }
         let hidden = |id: &InstanceId| self.lag.hidden.get(id).is_some_and(|(since, until)| *since <= now && now < *until);
         shown.retain(|one| !hidden(&one.id));
-        if self.strikes(lag) {
+        if self.fault_occurs(lag) {
             let age = i64::try_from(self.dice.below(Stream::Faults, STATE_AGE_MS_MAX)).unwrap_or(0);
             let then = now - SignedDuration::from_millis(age);
             for one in &mut shown {
@@ -133,50 +134,50 @@ impl World {
         shown
     }
 
-    /// A listing of EC2, which may leave out one of the older machines for longer than who asks for it by name has to wait.
+    /// A listing of EC2, which may omit one of the older machines for longer than a read by id does.
     pub(crate) fn listed(&mut self, mut shown: Vec<Instance>) -> Vec<Instance> {
         let now = self.now();
-        self.lag.unlisted = self.lag.unlisted.take().filter(|(_, until)| now < *until && self.faults.ec2_lag > 0);
-        if self.lag.unlisted.is_none() && self.strikes(self.faults.ec2_lag / 4) {
+        self.lag.hidden_from_listings = self.lag.hidden_from_listings.take().filter(|(_, until)| now < *until && self.faults.ec2_lag > 0);
+        if self.lag.hidden_from_listings.is_none() && self.fault_occurs(self.faults.ec2_lag / 4) {
             let old: Vec<InstanceId> =
                 shown.iter().filter(|one| now.duration_since(one.launched_at) > OLD).map(|one| one.id.clone()).collect();
             let until = now + self.seconds(UNLISTED);
-            self.lag.unlisted = self.one_of(&old).map(|id| (id, until));
+            self.lag.hidden_from_listings = self.choose(&old).map(|id| (id, until));
         }
-        shown.retain(|one| self.lag.unlisted.as_ref().is_none_or(|(id, _)| *id != one.id));
+        shown.retain(|one| self.lag.hidden_from_listings.as_ref().is_none_or(|(id, _)| *id != one.id));
         shown
     }
 
-    /// Leaves a machine out of listings for so long, while answers of EC2 lag at all.
+    /// Hides a machine from listings for `span`, as long as answers lag.
     pub fn unlist(&mut self, id: &InstanceId, span: SignedDuration) {
-        self.lag.unlisted = Some((id.clone(), self.now() + span));
+        self.lag.hidden_from_listings = Some((id.clone(), self.now() + span));
     }
 
-    /// EC2 has started a machine, which its answers may not show yet.
-    pub(super) fn maybe_unshown(&mut self, id: &InstanceId) {
-        if self.strikes(self.faults.ec2_lag * 4) {
-            let (now, span) = (self.now(), self.seconds(UNSHOWN));
-            self.lag.unshow(id.clone(), now, span);
+    /// EC2 has started a machine, which may not be visible yet.
+    pub(super) fn maybe_hide_new_machine(&mut self, id: &InstanceId) {
+        if self.fault_occurs(self.faults.ec2_lag * 4) {
+            let (now, span) = (self.now(), self.seconds(NOT_VISIBLE_YET));
+            self.lag.hide_new_machine(id.clone(), now, span);
         }
     }
 
     /// Whether EC2 does not know a machine yet, so that whoever names it is told that there is none.
-    pub(crate) fn is_unshown(&self, id: &InstanceId) -> bool {
-        self.lag.unshown.contains(id) && self.lag.hidden.get(id).is_some_and(|(_, until)| self.now() < *until)
+    pub(crate) fn is_not_yet_visible(&self, id: &InstanceId) -> bool {
+        self.lag.not_yet_visible.contains(id) && self.lag.hidden.get(id).is_some_and(|(_, until)| self.now() < *until)
     }
 
-    /// Another cluster of the account makes its fleet calls: as many as the account's bucket lets it.
+    /// Another cluster of the account makes as many fleet calls as the account's bucket allows.
     pub(crate) fn neighbours_launch(&mut self, name: &BucketName, full: &Bucket, now: Timestamp) {
-        if self.strikes(self.faults.neighbours) {
+        if self.fault_occurs(self.faults.neighbours) {
             while self.store.take_tokens(name, full, 1, now) {
-                self.watch_fleet_rate();
+                self.observe_fleet_rate();
             }
         }
     }
 
-    /// A new claim is sent to the table and reaches it when its writer does not wait for it any more. False where it arrives at once.
-    pub(crate) fn delays(&mut self, lease: &Lease, claim: &Claim) -> bool {
-        if !self.strikes(self.faults.late_claims) {
+    /// May delay a new claim, which reaches the table after its writer has given up. False if it arrives at once.
+    pub(crate) fn delays_claim(&mut self, lease: &Lease, claim: &Claim) -> bool {
+        if !self.fault_occurs(self.faults.late_claims) {
             return false;
         }
         let at = self.now() + self.seconds(LATE);
@@ -184,7 +185,7 @@ impl World {
         true
     }
 
-    /// Whether Lambda runs no invocation more of a function that has no concurrency of its own.
+    /// Whether Lambda throttles a function, unless it has reserved concurrency.
     pub(super) fn is_throttled(&mut self, function: Function) -> bool {
         let most = usize::try_from(self.faults.concurrency).unwrap_or(usize::MAX);
         let throttled = most > 0 && !function.is_reserved() && self.runs_without_reserve() >= most;
@@ -195,35 +196,35 @@ impl World {
     /// Whether the table refuses a record for its size.
     pub(crate) fn is_too_large<R: Record>(&mut self, record: &R) -> bool {
         let size = serde_json::to_vec(record).map_or(0, |text| text.len());
-        size > ITEM_MAX || self.strikes(self.faults.large_items)
+        size > ITEM_MAX || self.fault_occurs(self.faults.large_items)
     }
 
     /// Whether a call is lost on its way.
     pub(crate) fn is_disconnected(&mut self) -> bool {
-        self.strikes(self.faults.dead_connections)
+        self.fault_occurs(self.faults.dead_connections)
     }
 
-    /// How long an invocation may last.
+    /// Draws how long an invocation may last.
     pub(super) fn time_of(&mut self, function: Function) -> SignedDuration {
         let whole = function.limits().timeout;
-        if self.strikes(self.faults.short_runs) { self.seconds(SHORT).min(whole) } else { whole }
+        if self.fault_occurs(self.faults.short_runs) { self.seconds(SHORT).min(whole) } else { whole }
     }
 
     /// Somebody deletes the namespace of a pod that is to be evicted.
     pub(crate) fn maybe_delete_namespace(&mut self, namespace: &str) {
-        if namespace == "kube-system" || !self.strikes(self.faults.deleted_namespaces) {
+        if namespace == "kube-system" || !self.fault_occurs(self.faults.deleted_namespaces) {
             return;
         }
         let (now, span) = (self.now(), self.seconds(TERMINATING));
         if self.cluster.delete_namespace(namespace, now + span, now) {
-            self.tell(LineKind::Fault, format!("namespace {namespace} is deleted, and made again in {} s", span.as_secs()));
+            self.log(LineKind::Fault, format!("namespace {namespace} is deleted, and made again in {} s", span.as_secs()));
             self.touch_cluster();
         }
     }
 
-    /// A machine gets the address of one that has ended.
+    /// May give a machine the address of a terminated one.
     pub(super) fn maybe_rename(&mut self, id: &InstanceId) {
-        if !self.strikes(self.faults.reused_names) {
+        if !self.fault_occurs(self.faults.reused_names) {
             return;
         }
         let instances = || self.region.machines.values().map(|machine| &machine.instance);
@@ -231,20 +232,20 @@ impl World {
         let is_free = |name: &str| !taken.contains(name) && !self.cluster.objects.nodes.contains_key(name);
         let ended = instances().filter(|one| one.state == InstanceState::Terminated && is_free(&one.private_dns_name));
         let Some(name) = ended.max_by_key(|one| (one.launched_at, &one.id)).map(|one| one.private_dns_name.clone()) else { return };
-        self.tell(LineKind::Fault, format!("machine {id} gets the name {name} again"));
+        self.log(LineKind::Fault, format!("machine {id} gets the name {name} again"));
         if let Some(machine) = self.region.machines.get_mut(id) {
             machine.instance.private_dns_name = name;
         }
     }
 
-    /// Claims arrive that their writers gave up.
-    fn arrive_late(&mut self) {
+    /// Applies the claims that are due although their writers gave up.
+    fn apply_late_claims(&mut self) {
         let now = self.now();
         let (due, left) = std::mem::take(&mut self.lag.late).into_iter().partition(|(at, ..)| *at <= now);
         self.lag.late = left;
         let due: Vec<(Timestamp, Lease, Claim)> = due;
         for (_, lease, claim) in due {
-            // The table refuses those whose lease has passed on.
+            // The table refuses those whose lease is outdated.
             let _ = self.create_claim(&lease, &claim);
         }
     }
@@ -253,8 +254,8 @@ impl World {
         SignedDuration::from_secs(i64::try_from(self.dice.between(Stream::Faults, least, most)).unwrap_or(0))
     }
 
-    /// Whether EC2 grants a call, by the rate of an account.
-    pub(crate) fn grants(&mut self, call: &str) -> bool {
+    /// Whether EC2's rate limit permits a call.
+    pub(crate) fn grants_call(&mut self, call: &str) -> bool {
         if !self.faults.ec2_rates {
             return true;
         }
@@ -269,8 +270,8 @@ impl World {
         granted
     }
 
-    /// Somebody switched termination protection on for a machine, and switches it off some minutes after it was in the way.
-    pub(crate) fn protects(&mut self, id: &InstanceId) -> Option<CloudError> {
+    /// The error if a machine has termination protection, which somebody disables some minutes after the first attempt.
+    pub(crate) fn termination_protection_error(&mut self, id: &InstanceId) -> Option<CloudError> {
         let now = self.now();
         let until = self.lag.protected.get_mut(id)?.get_or_insert(now + PROTECTED);
         if *until <= now || self.faults.protected_machines == 0 {
@@ -282,19 +283,19 @@ impl World {
         Some(CloudError { kind: CloudErrorKind::Invalid, call: "TerminateInstances", code: "OperationNotPermitted".to_owned(), message })
     }
 
-    /// A machine came: somebody may protect it.
+    /// May enable termination protection for a new machine.
     pub(super) fn maybe_protect(&mut self, id: &InstanceId) {
-        if self.strikes(self.faults.protected_machines) {
+        if self.fault_occurs(self.faults.protected_machines) {
             self.lag.protected.insert(id.clone(), None);
         }
     }
 
-    /// Once a tick: claims that a newer release wrote and an older one cannot read for a while, and kubelets that fall silent.
-    pub(super) fn befall(&mut self) {
-        self.arrive_late();
+    /// Once a tick: claims become unreadable for a while, as if a newer release had written them, and kubelets stop reporting.
+    pub(super) fn inject_periodic_faults(&mut self) {
+        self.apply_late_claims();
         let now = self.now();
         self.store.show_hidden(now, self.faults.odd_claims == 0);
-        if self.strikes(self.faults.odd_claims) {
+        if self.fault_occurs(self.faults.odd_claims) {
             let cluster = self.name();
             let keys: Vec<ClaimKey> = self
                 .store
@@ -303,29 +304,29 @@ impl World {
                 .filter(|claim| claim.is_live())
                 .map(|claim| claim.key.clone())
                 .collect();
-            if let Some(key) = self.one_of(&keys) {
+            if let Some(key) = self.choose(&keys) {
                 let span = i64::try_from(self.dice.between(Stream::Faults, 70, 200)).unwrap_or(70);
                 self.store.hide(&key, now + SignedDuration::from_secs(span));
-                self.tell(LineKind::Fault, format!("claim {} cannot be read for {span} s", key.name));
+                self.log(LineKind::Fault, format!("claim {} cannot be read for {span} s", key.name));
             }
         }
-        if self.strikes(self.faults.silent_kubelets) {
+        if self.fault_occurs(self.faults.silent_kubelets) {
             let ours = |node: &&Node| node.metadata.label(labels::REGISTERED) == Some("true");
             let names: Vec<String> = self.cluster.objects.nodes.values().filter(ours).map(|node| node.metadata.name.clone()).collect();
-            if let Some(name) = self.one_of(&names) {
+            if let Some(name) = self.choose(&names) {
                 let span = i64::try_from(self.dice.between(Stream::Faults, 5, 70)).unwrap_or(5);
-                self.cluster.silence(&name, now, SignedDuration::from_secs(span));
+                self.cluster.stop_kubelet_status(&name, now, SignedDuration::from_secs(span));
                 self.touch_cluster();
             }
         }
     }
 
-    fn one_of<V: Clone>(&mut self, all: &[V]) -> Option<V> {
+    fn choose<V: Clone>(&mut self, all: &[V]) -> Option<V> {
         let at = self.dice.below(Stream::Faults, 1_000_000);
         all.get(usize::try_from(at).unwrap_or(0) % all.len().max(1)).cloned()
     }
 
-    /// Whether EC2's answers make a machine seem lost to whoever asks now or asked a moment ago.
+    /// Whether a machine is missing from EC2's answers, or was a moment ago.
     pub(crate) fn seems_lost(&self, id: &InstanceId) -> bool {
         self.lag.hides(id, self.now())
     }

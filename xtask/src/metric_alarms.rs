@@ -1,5 +1,5 @@
-//! Which metrics the functions emit, with which dimensions, as their code says; and whether what an alarm watches is among them.
-//! An alarm on a name or on dimensions that nobody emits never rings, and nothing says so.
+//! Checks that alarms watch metrics that the functions emit, with the same dimensions, according to their code.
+//! An alarm on a name or on dimensions that no function emits never fires, and CloudWatch does not report this.
 
 use crate::workspace;
 use anyhow::{Context, Result};
@@ -14,26 +14,26 @@ const CALLS: &[&str] = &[".metric(", ".metric_by(", ".gauge("];
 /// The dimension that all of them have.
 const CLUSTER: &str = "cluster";
 
-/// Of each metric the sets of dimensions that it comes with.
+/// The sets of dimensions of each metric.
 #[derive(Default)]
-pub(crate) struct Emitted {
+pub(crate) struct EmittedMetrics {
     dimensions: BTreeMap<String, BTreeSet<BTreeSet<String>>>,
     /// All text, for the values that dimensions may have.
     code: String,
 }
 
-impl Emitted {
-    /// What the workspace's functions emit.
+impl EmittedMetrics {
+    /// The metrics of the workspace's functions.
     pub(crate) fn of(root: &Path) -> Result<Self> {
-        let mut emitted = Self::default();
+        let mut metric_alarms = Self::default();
         let is_code = |name: &&String| {
             (name.starts_with("functions/") || name.starts_with("shared/")) && name.ends_with(".rs") && !name.ends_with("tests.rs")
         };
         for name in workspace::files(root)?.iter().filter(is_code) {
             let text = std::fs::read_to_string(root.join(name)).with_context(|| format!("{name} cannot be read"))?;
-            emitted.take(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default());
+            metric_alarms.take(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default());
         }
-        Ok(emitted)
+        Ok(metric_alarms)
     }
 
     fn take(&mut self, code: &str) {
@@ -48,7 +48,7 @@ impl Emitted {
                 }
             }
         }
-        // Lines that are written as such.
+        // EMF lines that are written directly.
         for (at, _) in code.match_indices("emf(at, &[") {
             let mut lists = code[at..].split("&[").skip(1).map(|list| quoted(list.split(']').next().unwrap_or_default()));
             let dimensions = lists.next().unwrap_or_default();
@@ -62,16 +62,16 @@ impl Emitted {
         self.dimensions.entry(name.to_owned()).or_default().insert(dimensions.into_iter().collect());
     }
 
-    /// One sentence for each alarm of the transformed template that watches one of our metrics as nobody emits it.
-    pub(crate) fn unmet(&self, template: &Value) -> Vec<String> {
+    /// One sentence for each alarm of the transformed template on one of our metrics that no function emits like this.
+    pub(crate) fn unmatched_alarms(&self, template: &Value) -> Vec<String> {
         let alarms = template["Resources"].as_object().into_iter().flatten();
         let alarms = alarms.filter(|(_, resource)| resource["Type"] == "AWS::CloudWatch::Alarm");
         alarms
-            .flat_map(|(name, alarm)| self.of_alarm(&alarm["Properties"]).into_iter().map(move |fault| format!("{name} {fault}")))
+            .flat_map(|(name, alarm)| self.check_alarm(&alarm["Properties"]).into_iter().map(move |fault| format!("{name} {fault}")))
             .collect()
     }
 
-    fn of_alarm(&self, properties: &Value) -> Vec<String> {
+    fn check_alarm(&self, properties: &Value) -> Vec<String> {
         let mut faults = Vec::new();
         let parts: Vec<&Value> = properties["Metrics"].as_array().into_iter().flatten().collect();
         let plain = parts.iter().map(|part| &part["MetricStat"]["Metric"]).chain([properties]);
@@ -83,7 +83,7 @@ impl Emitted {
         for part in parts {
             let query = part["Expression"].as_str().unwrap_or_default();
             if query.contains("SELECT") {
-                faults.extend(self.of_query(query));
+                faults.extend(self.check_query(query));
                 if part["Period"].as_u64().is_none() {
                     faults.push(format!("asks `{query}` without a Period, which CloudWatch refuses"));
                 }
@@ -92,10 +92,10 @@ impl Emitted {
         faults
     }
 
-    /// What is wrong with a query of CloudWatch's: one alarm for all clusters needs GROUP BY and ORDER BY, and many words, `cluster`
-    /// and `function` among them, are keywords unless they stand in quotes.
-    fn of_query(&self, query: &str) -> Vec<String> {
-        let Some((name, dimensions)) = asked(query) else {
+    /// Errors of a CloudWatch query: one alarm for all clusters needs GROUP BY and ORDER BY, and many words, `cluster`
+    /// and `function` among them, are keywords unless quoted.
+    fn check_query(&self, query: &str) -> Vec<String> {
+        let Some((name, dimensions)) = parse_query(query) else {
             let shape = format!(r#"SELECT F("metric") FROM SCHEMA("{NAMESPACE}", "dimension" …) … GROUP BY "{CLUSTER}" ORDER BY F() DESC"#);
             return vec![format!("asks `{query}`; write {shape}, with every name in quotes")];
         };
@@ -126,8 +126,8 @@ impl Emitted {
     }
 }
 
-/// The metric and the dimensions that a query names.
-fn asked(query: &str) -> Option<(String, BTreeSet<String>)> {
+/// The metric and the dimensions of a query.
+fn parse_query(query: &str) -> Option<(String, BTreeSet<String>)> {
     let (function, rest) = query.strip_prefix("SELECT ")?.split_once('(')?;
     let (name, rest) = rest.split_once(") FROM SCHEMA(")?;
     let (names, rest) = rest.split_once(')')?;
@@ -138,12 +138,12 @@ fn asked(query: &str) -> Option<(String, BTreeSet<String>)> {
     (is_ours && is_ordered).then_some((unquoted(name)?, dimensions))
 }
 
-/// A name of a query without its quotes; `None` where it has none.
+/// A quoted name of a query without its quotes; `None` if it is not quoted.
 fn unquoted(name: &str) -> Option<String> {
     Some(name.strip_prefix('"')?.strip_suffix('"')?.to_owned())
 }
 
-/// The metric that a call names, by a text, a constant or a variable; and what follows.
+/// The metric of a call, as a literal, a constant or a variable, and the rest of the arguments.
 fn name_in<'c>(arguments: &'c str, before: &str) -> Option<(String, &'c str)> {
     if let Some(text) = arguments.strip_prefix('"') {
         let (name, rest) = text.split_once('"')?;
@@ -204,9 +204,9 @@ mod tests {
     "#;
 
     fn faults(alarm: Value) -> Vec<String> {
-        let mut emitted = Emitted::default();
-        emitted.take(CODE);
-        emitted.unmet(&json!({"Resources": {"Alarm": {"Type": "AWS::CloudWatch::Alarm", "Properties": alarm}}}))
+        let mut metric_alarms = EmittedMetrics::default();
+        metric_alarms.take(CODE);
+        metric_alarms.unmatched_alarms(&json!({"Resources": {"Alarm": {"Type": "AWS::CloudWatch::Alarm", "Properties": alarm}}}))
     }
 
     fn asking(query: &str) -> Vec<String> {

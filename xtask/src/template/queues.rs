@@ -1,11 +1,11 @@
-//! Which queue a function may send to follows from the doorbells that its code rings.
+//! Checks that a function may send to exactly those queues whose doorbells its code rings.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// From each doorbell to the queue of its kind.
+/// The queue of each doorbell.
 const QUEUES: &[(&str, &str)] = &[
     ("Schedule", "PlanQueue"),
     ("Consolidate", "ConsolidateQueue"),
@@ -16,34 +16,34 @@ const QUEUES: &[(&str, &str)] = &[
     ("Sweep", "SweepQueue"),
 ];
 
-/// Where it is told what a tick rings.
+/// The file that maps ticks to doorbells.
 const EVENTS: &str = "shared/runtime/src/events.rs";
 
-/// One sentence for each queue that a function rings and may not, or may and does not ring.
+/// One sentence for each queue that a function rings without permission, or may send to and does not ring.
 pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result<Vec<String>> {
     let mut broken = Vec::new();
     let path = root.join(EVENTS);
     let events = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
     for function in functions {
         let source = source(&root.join("functions").join(function).join("src"))?;
-        let own = own_queue(&events, function);
+        let own = tick_queue(&events, function);
         if own.is_none() && has_tick(template, function) {
             broken.push(format!("{function} has a schedule, and {EVENTS} names no doorbell that its tick rings"));
         }
-        let mut rung = rung(&source);
-        rung.extend(own);
-        broken.extend(compare(function, &rung, &allowed(template, function)));
+        let mut rung_queues = rung_queues(&source);
+        rung_queues.extend(own);
+        broken.extend(compare(function, &rung_queues, &allowed(template, function)));
     }
     Ok(broken)
 }
 
-/// The queue of the doorbell that a tick of this function rings, and with which it hands on what is another cluster's: it
-/// stands in the arms of `own_bell`.
-fn own_queue(events: &str, function: &str) -> Option<String> {
+/// The queue of the doorbell that a tick of this function rings, also to forward work of another cluster: it
+/// is in the arms of `own_bell`.
+fn tick_queue(events: &str, function: &str) -> Option<String> {
     let arm = format!("Function::{} => Some(Doorbell::", title(function));
     let (_, rest) = events.split_once(&arm)?;
-    let bell: String = rest.chars().take_while(char::is_ascii_alphanumeric).collect();
-    QUEUES.iter().find(|(known, _)| *known == bell).map(|(_, queue)| (*queue).to_owned())
+    let doorbell: String = rest.chars().take_while(char::is_ascii_alphanumeric).collect();
+    QUEUES.iter().find(|(known, _)| *known == doorbell).map(|(_, queue)| (*queue).to_owned())
 }
 
 /// Whether a schedule of the transformed template calls the function.
@@ -62,7 +62,7 @@ fn title(function: &str) -> String {
     name
 }
 
-/// The text of a function's modules, tests left out.
+/// The text of a function's modules, without tests.
 pub(super) fn source(folder: &Path) -> Result<String> {
     let mut text = String::new();
     let listing = std::fs::read_dir(folder).with_context(|| format!("{} cannot be read", folder.display()))?;
@@ -79,8 +79,8 @@ pub(super) fn source(folder: &Path) -> Result<String> {
 }
 
 /// The queues of the doorbells that the code names.
-fn rung(source: &str) -> BTreeSet<String> {
-    QUEUES.iter().filter(|(bell, _)| source.contains(&format!("Doorbell::{bell} "))).map(|(_, queue)| (*queue).to_owned()).collect()
+fn rung_queues(source: &str) -> BTreeSet<String> {
+    QUEUES.iter().filter(|(doorbell, _)| source.contains(&format!("Doorbell::{doorbell} "))).map(|(_, queue)| (*queue).to_owned()).collect()
 }
 
 /// The queues that the function's role may send to.
@@ -99,9 +99,9 @@ fn allowed(template: &Value, function: &str) -> BTreeSet<String> {
         .collect()
 }
 
-fn compare(function: &str, rung: &BTreeSet<String>, allowed: &BTreeSet<String>) -> Vec<String> {
-    let missing = rung.difference(allowed).map(|queue| format!("{function} rings {queue}, and its role may not"));
-    let idle = allowed.difference(rung).map(|queue| format!("{function} may send to {queue}, and never rings it"));
+fn compare(function: &str, rung_queues: &BTreeSet<String>, allowed: &BTreeSet<String>) -> Vec<String> {
+    let missing = rung_queues.difference(allowed).map(|queue| format!("{function} rings {queue}, and its role may not"));
+    let idle = allowed.difference(rung_queues).map(|queue| format!("{function} may send to {queue}, and never rings it"));
     missing.chain(idle).collect()
 }
 
@@ -113,21 +113,21 @@ mod tests {
     #[test]
     fn a_tick_rings_the_functions_own_queue() {
         let events = "Function::Sweep => Some(Doorbell::Sweep { cluster }),\nFunction::Relay => None,";
-        assert_eq!(own_queue(events, "sweep").as_deref(), Some("SweepQueue"));
-        assert_eq!(own_queue(events, "relay"), None);
+        assert_eq!(tick_queue(events, "sweep").as_deref(), Some("SweepQueue"));
+        assert_eq!(tick_queue(events, "relay"), None);
         let template = json!({"Resources": {"SweepTick": {"Type": "AWS::Scheduler::Schedule",
             "Properties": {"Target": {"Arn": {"Fn::GetAtt": ["Sweep", "Arn"]}}}}}});
         assert!(has_tick(&template, "sweep") && !has_tick(&template, "relay"));
     }
 
     #[test]
-    fn rights_follow_the_bells() {
+    fn rights_follow_the_doorbells() {
         let template = json!({"Resources": {"LaunchRole": {"Properties": {"Policies": [{"PolicyDocument": {"Statement": [
             {"Action": "sqs:SendMessage", "Resource": [{"Fn::GetAtt": ["PlanQueue", "Arn"]}, {"Fn::GetAtt": ["NodesQueue", "Arn"]}]}
         ]}}]}}}});
-        let rung = rung("ring(Doorbell::Schedule { cluster }); ring(Doorbell::Terminate { cluster, claim })");
+        let rung_queues = rung_queues("ring(Doorbell::Schedule { cluster }); ring(Doorbell::Terminate { cluster, claim })");
         assert_eq!(
-            compare("launch", &rung, &allowed(&template, "launch")),
+            compare("launch", &rung_queues, &allowed(&template, "launch")),
             ["launch rings TerminateQueue, and its role may not", "launch may send to NodesQueue, and never rings it"]
         );
     }

@@ -1,4 +1,4 @@
-//! What a scenario does to the world at a moment of its own choosing; by chance the same happens as faults.
+//! Faults that a scenario injects at a chosen moment; the same occur at random as `Faults`.
 
 use super::World;
 use crate::story::LineKind;
@@ -10,48 +10,48 @@ use whittle_claims::{Claim, ClaimKey, LeftNodes, Revision, Uninstall};
 use whittle_ec2::instance::Instance;
 use whittle_units::InstanceId;
 
-/// Machines that are younger count as started a moment ago.
+/// Machines that are younger count as just started.
 const YOUNG: SignedDuration = SignedDuration::from_secs(30);
 
 impl World {
-    /// EC2 takes the youngest machine away at once, without notice. False where none runs.
+    /// EC2 terminates the youngest machine at once, without notice. False if none runs.
     pub fn end_newest(&mut self) -> bool {
         let alive = self.region.machines.values().map(|machine| &machine.instance).filter(|instance| instance.is_alive());
         let newest = alive.max_by_key(|instance| (instance.launched_at, instance.id.clone())).map(|instance| instance.id.clone());
         let Some(id) = newest else { return false };
-        self.tell(LineKind::Fault, format!("EC2 takes machine {id} away"));
+        self.log(LineKind::Fault, format!("EC2 takes machine {id} away"));
         self.terminate(&id);
         true
     }
 
-    /// EC2's listings leave out the youngest machine for so long, while its answers lag at all. False where none runs.
+    /// Hides the youngest machine from EC2's listings for `span`, as long as answers lag. False if none runs.
     pub fn unlist_newest(&mut self, span: SignedDuration) -> bool {
         let alive = self.region.machines.values().map(|machine| &machine.instance).filter(|instance| instance.is_alive());
         let newest = alive.max_by_key(|instance| (instance.launched_at, instance.id.clone())).map(|instance| instance.id.clone());
         let Some(id) = newest else { return false };
-        self.tell(LineKind::Fault, format!("EC2 does not list machine {id}"));
+        self.log(LineKind::Fault, format!("EC2 does not list machine {id}"));
         self.unlist(&id, span);
         true
     }
 
-    /// EC2 does not show the machines that it has just started for so long, as it may not for a while after their launch.
-    pub fn unshow_young(&mut self, span: SignedDuration) {
+    /// Hides machines that EC2 has just started for `span`, as EC2's eventual consistency may do.
+    pub fn hide_new_machines(&mut self, span: SignedDuration) {
         let now = self.now();
         let instances = self.region.machines.values().map(|machine| &machine.instance);
         let young = instances.filter(|instance| instance.is_alive() && now.duration_since(instance.launched_at) < YOUNG);
         let ids: Vec<InstanceId> = young.map(|instance| instance.id.clone()).collect();
-        self.tell(LineKind::Fault, format!("EC2 does not show {} young machines", ids.len()));
+        self.log(LineKind::Fault, format!("EC2 does not show {} young machines", ids.len()));
         for id in ids {
-            self.lag.unshow(id, now, span);
+            self.lag.hide_new_machine(id, now, span);
         }
     }
 
-    /// No claim that lives can be read until [`Self::mend_claims`].
+    /// Makes all live claims unreadable until [`Self::mend_claims`].
     pub fn spoil_claims(&mut self) {
         let cluster = self.name();
         let live = self.store.claims(&cluster).map(|stored| &stored.value).filter(|claim| claim.is_live());
         let keys: Vec<ClaimKey> = live.map(|claim: &Claim| claim.key.clone()).collect();
-        self.tell(LineKind::Fault, format!("{} claims cannot be read", keys.len()));
+        self.log(LineKind::Fault, format!("{} claims cannot be read", keys.len()));
         for key in keys {
             self.store.spoil_claim(&key);
         }
@@ -59,8 +59,8 @@ impl World {
 
     /// All claims can be read again.
     pub fn mend_claims(&mut self) {
-        self.tell(LineKind::Fault, "all claims can be read again");
-        let kept = [self.past.table.as_mut(), self.past.copy.as_mut()];
+        self.log(LineKind::Fault, "all claims can be read again");
+        let kept = [self.history.table.as_mut(), self.history.copy.as_mut()];
         for table in kept.into_iter().flatten().chain([&mut self.store]) {
             table.show_hidden(Timestamp::MAX, true);
         }
@@ -68,55 +68,55 @@ impl World {
 
     /// Keeps the table as it is now for [`Self::restore_table`].
     pub fn copy_table(&mut self) {
-        self.past.copy = Some(self.store.clone());
+        self.history.copy = Some(self.store.clone());
     }
 
-    /// Puts the table back as it was when it was copied, or an empty one where it never was.
+    /// Restores the copied table, or an empty one if there is no copy.
     pub fn restore_table(&mut self) {
-        let as_was = self.past.copy.as_ref().map_or("empty: it was never copied", |_| "as it was when it was copied");
-        self.tell(LineKind::Fault, format!("the table is {as_was}"));
-        let was = self.past.copy.clone().unwrap_or_default();
+        let as_was = self.history.copy.as_ref().map_or("empty: it was never copied", |_| "as it was when it was copied");
+        self.log(LineKind::Fault, format!("the table is {as_was}"));
+        let was = self.history.copy.clone().unwrap_or_default();
         self.replace_table(was);
     }
 
-    /// Whittle is asked to leave the cluster, as `whittle uninstall` asks `sweep`.
+    /// Requests the uninstallation of the cluster, as `whittle uninstall` does.
     pub fn uninstall(&mut self, nodes: LeftNodes) {
         let (cluster, now) = (self.name(), self.now());
         let known = self.store.read::<Uninstall>(&cluster, Uninstall::NAME, now).ok().flatten();
         let expected = known.map_or(Revision::ABSENT, |known| known.revision);
         let asked = self.store.write(&cluster, &Uninstall { asked_at: now, nodes }, expected, now);
         if asked.is_ok() && nodes == LeftNodes::Keep {
-            self.watch_kept();
+            self.observe_nodes_kept();
         }
     }
 
-    /// A machine with our tags appears that no claim asked for, by itself or with a Node that takes pods. False where there is no
-    /// machine that it could be like.
-    pub fn stray(&mut self, with_node: bool) -> bool {
+    /// Adds an orphaned machine with our tags, alone or with a Node that accepts pods. False if there is no
+    /// machine to copy.
+    pub fn orphan(&mut self, with_node: bool) -> bool {
         if with_node {
-            return self.stray_node().is_some();
+            return self.orphan_node().is_some();
         }
         let now = self.now();
-        let id = self.region.stray(None, now, &mut self.dice);
+        let id = self.region.orphan(None, now, &mut self.dice);
         if let Some(id) = &id {
-            self.tell(LineKind::Step, format!("machine {id} appears, and no claim asked for it"));
+            self.log(LineKind::Step, format!("machine {id} appears, and no claim asked for it"));
         }
         id.is_some()
     }
 
-    /// One with a Node, made after one of ours.
-    fn stray_node(&mut self) -> Option<(InstanceId, Node)> {
+    /// Adds an orphaned machine with a Node, copied from one of ours.
+    fn orphan_node(&mut self) -> Option<(InstanceId, Node)> {
         let now = self.now();
         let nodes = &self.cluster.objects.nodes;
         let with = |instance: &Instance| {
             let provider = instance.provider_id();
-            // One that takes pods: nobody would finish the start of a copy.
+            // An initialized one: the start of a copy would never finish.
             let serves = |node: &&Node| node.metadata.label(labels::INITIALIZED) == Some("true");
             nodes.values().find(|node| node.spec.provider_id == provider.as_str()).filter(serves).cloned()
         };
         let alive = self.region.machines.values().map(|machine| &machine.instance).filter(|instance| instance.is_alive());
         let (like, node) = alive.into_iter().find_map(|instance| Some((instance.id.clone(), with(instance)?)))?;
-        let id = self.region.stray(Some(&like), now, &mut self.dice)?;
+        let id = self.region.orphan(Some(&like), now, &mut self.dice)?;
         let machine = self.region.machines.get(&id)?;
         let (name, provider) = (machine.instance.private_dns_name.clone(), machine.instance.provider_id());
         let mut metadata = ObjectMeta::named(&name);
@@ -126,18 +126,18 @@ impl World {
         let mut own = Node { metadata, ..node };
         own.spec.provider_id = provider.as_str().to_owned();
         own.spec.taints.retain(|taint| taint.key != labels::DISRUPTED_TAINT);
-        // Whatever the kubelet does from which it was copied, its own speaks.
+        // Its own kubelet reports, whatever that of the original does.
         conditions::set(&mut own.status.conditions, conditions::READY, ConditionStatus::True, "KubeletReady", "", now);
         self.cluster.objects.create(own.clone(), now);
         self.touch_cluster();
-        self.tell(LineKind::Step, format!("machine {id} appears with its node, and no claim asked for it"));
+        self.log(LineKind::Step, format!("machine {id} appears with its node, and no claim asked for it"));
         Some((id, own))
     }
 
-    /// A machine that Karpenter once started, with its NodeClaim and a Node that takes pods, made after one of ours. False where
+    /// Adds a machine of Karpenter's, with its NodeClaim and a Node that accepts pods, copied from one of ours. False if
     /// there is none.
     pub fn karpenter_node(&mut self) -> bool {
-        let Some((id, node)) = self.stray_node() else { return false };
+        let Some((id, node)) = self.orphan_node() else { return false };
         let now = self.now();
         let Some(machine) = self.region.machines.get_mut(&id) else { return false };
         machine.instance.tags.remove(labels::TAG_LAUNCH);
@@ -150,7 +150,7 @@ impl World {
         object.status.provider_id = machine.instance.provider_id().as_str().to_owned();
         object.status.node_name.clone_from(&node.metadata.name);
         self.cluster.objects.create(object, now);
-        self.watch_karpenter(id);
+        self.observe_karpenter(id);
         self.touch_cluster();
         true
     }

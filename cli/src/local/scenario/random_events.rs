@@ -1,4 +1,4 @@
-//! What goes on to happen after the last step of a scenario, for storms that last hours or days.
+//! Random events after the last step of a scenario, for storms that last hours or days.
 
 use super::run::Player;
 use crate::local::session::SessionError;
@@ -7,13 +7,13 @@ use whittle_api::k8s::Deployment;
 use whittle_sim::Stream;
 use whittle_units::Timestamp;
 
-/// Between two things that happen, in seconds.
+/// The pause between two events, in seconds.
 const PAUSE: (u64, u64) = (60, 1200);
 
 impl Player<'_> {
-    /// Deployments grow and shrink, machines are taken back, Nodes and NodeClaims are deleted by hand, machines appear that
-    /// nobody asked for. At the end every Deployment is as it was.
-    pub(super) fn linger(&mut self, span: SignedDuration) -> Result<(), SessionError> {
+    /// Deployments grow and shrink, spot machines are interrupted, Nodes and NodeClaims are deleted, orphaned machines
+    /// appear. At the end every Deployment has its original size.
+    pub(super) fn play_random_events(&mut self, span: SignedDuration) -> Result<(), SessionError> {
         let wanted: Vec<(String, i32)> = {
             let world = self.session.simulation.world();
             let deployments: Vec<(&String, &Deployment)> = world.cluster.objects.deployments.iter().collect();
@@ -23,7 +23,7 @@ impl Player<'_> {
         while self.session.now() < until {
             let pause = self.draw(PAUSE.0, PAUSE.1);
             self.run_for(SignedDuration::from_secs(i64::try_from(pause).unwrap_or(0)));
-            self.something(&wanted)?;
+            self.random_event(&wanted)?;
         }
         for (deployment, replicas) in &wanted {
             self.session.scale(deployment, *replicas)?;
@@ -41,7 +41,7 @@ impl Player<'_> {
         all.get(at % all.len().max(1)).cloned()
     }
 
-    fn something(&mut self, wanted: &[(String, i32)]) -> Result<(), SessionError> {
+    fn random_event(&mut self, wanted: &[(String, i32)]) -> Result<(), SessionError> {
         let nodes: Vec<String> = {
             let world = self.session.simulation.world();
             let ours = world.cluster.objects.nodes.values().filter(|node| node.metadata.label("karpenter.sh/registered").is_some());
@@ -50,7 +50,7 @@ impl Player<'_> {
         match self.draw(0, 10) {
             10 => {
                 let with_node = self.draw(0, 1) == 1;
-                self.session.simulation.world().stray(with_node);
+                self.session.simulation.world().orphan(with_node);
             }
             0 => {
                 if let Some(node) = self.chosen(&nodes) {
@@ -65,7 +65,7 @@ impl Player<'_> {
             }
             2 | 3 => {
                 if let Some(node) = self.chosen(&nodes) {
-                    // A node whose machine EC2 does not know any more is not taken back.
+                    // A node whose machine EC2 has forgotten is not interrupted.
                     let _ = self.session.interrupt(&node);
                 }
             }

@@ -1,0 +1,63 @@
+//! Private words that gave way to those of Kubernetes, Karpenter and EC2 do not return, neither in names nor in comments.
+
+/// Retired words, each with the one to use. A word is added once no Rust file uses it any more.
+const RETIRED: &[(&str, &str)] = &[
+    ("Makers", "WorkloadManifests"),
+    ("Shelved", "CachedCatalog"),
+    ("Teller", "Narrator"),
+    ("Worded", "OldBooleans"),
+    ("arrive_late", "apply_late_claims"),
+    ("befall", "inject faults"),
+    ("befell", "inject faults"),
+    ("doubts", "warnings"),
+    ("forget_nulls", "remove_nulls"),
+    ("is_hollow", "is_blank"),
+    ("means_truth", "replace_old_boolean"),
+    ("pretend_pods", "virtual pods"),
+    ("speaks_for_itself", "affects_only_itself"),
+    ("stray_node", "orphan_node"),
+    ("tell_deployments", "log_deployments"),
+    ("unshow_young", "hide_new_machines"),
+    ("watch_look", "observe_cluster_listing"),
+];
+
+/// The file that lists the words.
+const SELF: &str = "xtask/src/vocabulary.rs";
+
+/// One sentence for each retired word in a Rust file.
+pub(crate) fn in_text(name: &str, text: &str) -> Vec<String> {
+    if !name.ends_with(".rs") || name == SELF {
+        return Vec::new();
+    }
+    let lines = text.lines().enumerate();
+    lines.flat_map(|(index, line)| retired(line).map(move |(old, new)| format!("{name}:{}: {old}: write {new}", index + 1))).collect()
+}
+
+fn retired(line: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    words.filter_map(|word| RETIRED.iter().copied().find(|(old, _)| *old == word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retired_word_is_found_in_code_and_comments() {
+        let text = "fn fine() {}\n/// What may befall a node.\nstruct Makers;\n";
+        assert_eq!(in_text("a.rs", text), ["a.rs:2: befall: write inject faults", "a.rs:3: Makers: write WorkloadManifests"]);
+    }
+
+    #[test]
+    fn parts_of_words_and_other_files_do_not_count() {
+        assert_eq!(in_text("a.rs", "let match_makers = Makers2::new(stray_nodes);"), Vec::<String>::new());
+        assert_eq!(in_text("CHANGELOG.md", "`Makers`"), Vec::<String>::new());
+        assert_eq!(in_text(SELF, "Makers"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn words_are_sorted_and_have_a_replacement() {
+        assert!(RETIRED.is_sorted());
+        assert!(RETIRED.iter().all(|(old, new)| !new.is_empty() && old != new));
+    }
+}
