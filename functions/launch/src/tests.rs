@@ -6,10 +6,10 @@ mod repeated;
 mod used_up;
 
 use crate::addresses::SubnetUse;
-use crate::again::NextTry;
 use crate::batch::Batch;
 use crate::is_due;
 use crate::plan::{batch, id_of};
+use crate::retry::NextTry;
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Record, step};
 use whittle_ec2::fleet::{FleetRequest, Launch};
