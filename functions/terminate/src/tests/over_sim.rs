@@ -211,7 +211,7 @@ fn an_empty_node_is_watched_for_five_seconds_then_ended_and_let_go_only_when_its
     assert_eq!(report.counted("terminated"), 1);
     let counted: Vec<(&str, u64)> = report.metrics.iter().map(|metric| (metric.metric, metric.by)).collect();
     assert_eq!(counted, [("karpenter_nodes_terminated_total", 1), ("karpenter_nodeclaims_terminated_total", 1)]);
-    let lasted: Vec<(&str, Amount)> = report.gauges.iter().map(|gauge| (gauge.metric, gauge.amount)).collect();
+    let emit_duration: Vec<(&str, Amount)> = report.gauges.iter().map(|gauge| (gauge.metric, gauge.amount)).collect();
     let seconds = |seconds| Amount::Time(SignedDuration::from_secs(seconds));
     // Asked for at second 0, and at EC2 at second 5; the Node is as old as this world.
     let expected = [
@@ -220,7 +220,7 @@ fn an_empty_node_is_watched_for_five_seconds_then_ended_and_let_go_only_when_its
         ("karpenter_nodeclaims_termination_duration_seconds", seconds(20)),
         ("karpenter_nodeclaims_instance_termination_duration_seconds", seconds(15)),
     ];
-    assert_eq!(lasted, expected);
+    assert_eq!(emit_duration, expected);
     assert_eq!((scene.get::<Node>(NODE), scene.get::<NodeClaim>("default-1")), (None, None));
     assert_eq!(scene.claim().phase.word(), "Gone");
     assert_eq!(scene.run(), Report::default(), "a repeated doorbell does nothing");
