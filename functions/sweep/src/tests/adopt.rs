@@ -103,7 +103,7 @@ fn a_machine_gets_no_name_of_its_own_while_no_list_shows_any_node_claim() {
     let none = change(lost(), |scene| scene.objects.node_claims.clear());
     let (first, second) = none.twice(899);
     assert!(first.adopt.is_empty() && second.adopt.is_empty(), "its NodeClaim may come back");
-    assert_eq!(lost().judge(&first.note, 130).adopt[0].name().as_str(), "default-1", "then it has its name again");
+    assert_eq!(lost().compare(&first.note, 130).adopt[0].name().as_str(), "default-1", "then it has its name again");
     assert_eq!(none.twice(900).1.adopt[0].name().as_str(), "adopted-i-1");
 }
 
@@ -130,11 +130,11 @@ fn one_answer_without_nodes_and_node_claims_neither_collects_nor_adopts() {
         scene.objects.nodes.clear();
         scene.objects.node_claims.clear();
     });
-    let first = lost().judge(&[], 100);
-    let second = partial.judge(&first.note, 130);
+    let first = lost().compare(&[], 100);
+    let second = partial.compare(&first.note, 130);
     assert_eq!((second.orphans.len(), second.adopt.len()), (0, 0), "a machine with pods is no orphan because one answer lacks its Node");
-    let first = partial.judge(&[], 100);
-    let second = lost().judge(&first.note, 130);
+    let first = partial.compare(&[], 100);
+    let second = lost().compare(&first.note, 130);
     assert_eq!((second.orphans.len(), second.adopt.len()), (0, 0));
 }
 
@@ -143,7 +143,7 @@ fn what_karpenter_started_is_neither_ended_nor_adopted() {
     let nothing = |scene: Scene| {
         let (first, second) = scene.twice(600);
         for found in [&first, &second] {
-            assert!(found.orphans.is_empty() && found.adopt.is_empty() && found.forsaken.is_empty(), "{found:?}");
+            assert!(found.orphans.is_empty() && found.adopt.is_empty() && found.abandoned.is_empty(), "{found:?}");
             assert!(found.release_mirrors.is_empty() && found.release_nodes.is_empty(), "{found:?}");
         }
     };
@@ -171,9 +171,9 @@ fn karpenters(scene: &mut Scene) {
 
 #[test]
 fn a_machine_of_karpenters_is_taken_over_when_the_user_says_so_and_named_when_not() {
-    let left = change(lost(), karpenters).judge(&[], 100);
+    let left = change(lost(), karpenters).compare(&[], 100);
     assert_eq!(left.events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["NotAdopted"]);
-    assert!(change(lost(), karpenters).judge(&left.note, 160).events.is_empty(), "once in a while");
+    assert!(change(lost(), karpenters).compare(&left.note, 160).events.is_empty(), "once in a while");
     let by_pool = change(change(lost(), karpenters), |scene| {
         scene.objects.node_pools[0].metadata.annotations.insert(labels::ADOPT.into(), "true".into());
     });
@@ -246,21 +246,21 @@ fn a_node_claim_that_nobody_is_behind_is_let_go_after_three_minutes_and_one_made
         })
     };
     let (first, early) = unlaunched(false).twice(179);
-    assert!(first.forsaken.is_empty() && early.forsaken.is_empty());
+    assert!(first.abandoned.is_empty() && early.abandoned.is_empty());
     let (_, late) = unlaunched(false).twice(180);
-    assert_eq!((late.forsaken.as_slice(), late.answer.len()), (["default-1".to_owned()].as_slice(), 0));
+    assert_eq!((late.abandoned.as_slice(), late.answer.len()), (["default-1".to_owned()].as_slice(), 0));
     let failed = change(unlaunched(false), |scene| scene.objects.node_claims[0].metadata.finalizers.clear());
-    assert_eq!(failed.twice(180).1.forsaken.len(), 1, "one whose launch had failed has no finalizer any more");
+    assert_eq!(failed.twice(180).1.abandoned.len(), 1, "one whose launch had failed has no finalizer any more");
     let (_, late) = unlaunched(true).twice(180);
-    assert_eq!((late.forsaken.len(), late.answer.len()), (0, 1), "a user's object is never deleted");
+    assert_eq!((late.abandoned.len(), late.answer.len()), (0, 1), "a user's object is never deleted");
     let running = change(unlaunched(false), |scene| {
         scene.instances = vec![instance("i-1")];
         scene.instances[0].tags.insert(labels::TAG_NODE_CLAIM.into(), "default-1".into());
     });
     let (_, late) = running.twice(180);
-    assert_eq!((late.forsaken.len(), late.adopt.len()), (0, 1), "its machine has come");
+    assert_eq!((late.abandoned.len(), late.adopt.len()), (0, 1), "its machine has come");
     let unreadable = change(unlaunched(false), |scene| scene.unreadable = vec!["default-1".into()]);
-    assert!(unreadable.twice(600).1.forsaken.is_empty(), "its claim may be one that cannot be read");
+    assert!(unreadable.twice(600).1.abandoned.is_empty(), "its claim may be one that cannot be read");
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn a_claim_that_is_older_than_its_machine_is_not_ended_without_it_though_its_obj
     assert_eq!(second.adopt[0].place(Some(&planned())), Place::Waiting);
     let joined = second.adopt[0].join(&planned(), None, at(130)).unwrap();
     let known = change(deleted, |scene| scene.claims = vec![joined.clone()]);
-    let knows = known.judge(&[], 140);
+    let knows = known.compare(&[], 140);
     assert_eq!(
         (knows.join.as_slice(), knows.end.len()),
         (&[(joined.key.name.clone(), "n".to_owned())][..], 0),
@@ -301,7 +301,7 @@ fn a_claim_that_is_older_than_its_machine_is_not_ended_without_it_though_its_obj
     assert!(knows.mirrors.is_empty(), "nor taken off the NodeClaim, which alone knows it");
     let drained = step(&joined, &Event::NodeJoined { node_name: "n".into() }, at(140)).unwrap();
     let known = change(known, |scene| scene.claims = vec![drained]);
-    assert_eq!(known.judge(&[], 150).end[0].reason, DeletionReason::Requested, "with both, it is drained");
+    assert_eq!(known.compare(&[], 150).end[0].reason, DeletionReason::Requested, "with both, it is drained");
 }
 
 #[test]
@@ -397,13 +397,13 @@ fn a_machine_that_cannot_be_marked_gets_no_claim() {
     let simulation = handed_over();
     let (objects, ports) = (simulation.world().cluster.objects.snapshot(), simulation.ports());
     let instance = simulation.world().region.machines.values().next().unwrap().instance.clone();
-    let found = crate::adopt::found(&instance, &objects).unwrap();
+    let found = crate::adopt::find_adoptable(&instance, &objects).unwrap();
     simulation.world().region.machines.clear();
     let adapters = Adapters::all(&ports);
     let (cluster, now) = (ClusterName::new("c"), simulation.world().now());
     let outcome = block_on(async {
         let lease = ports.acquire(&cluster, "test", now, SignedDuration::from_secs(5)).await.unwrap();
-        crate::collect::take_in(adapters, &lease, &[], &objects, &found, None, &mut Report::default()).await
+        crate::collect::adopt_machine(adapters, &lease, &[], &objects, &found, None, &mut Report::default()).await
     });
     assert!(outcome.is_err() && claims(&simulation).is_empty(), "{outcome:?}");
 }
