@@ -1,4 +1,4 @@
-//! When the region's catalog was read: where reservations have to be looked at every minute, types and prices need not be.
+//! When the region's catalog was last read: reservations have to be read every minute, types and prices need not.
 
 use crate::{Rights, Run};
 use serde::{Deserialize, Serialize};
@@ -7,20 +7,20 @@ use whittle_ports::{Clock, HandleError, Records, RegionStore, StoreError};
 use whittle_snapshot::warm;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// A catalog that was read so lately is left alone: less than the schedule's five minutes, by what one run may take.
-const FRESH: SignedDuration = SignedDuration::from_mins(4);
+/// A catalog younger than this is not read again: less than the schedule's five minutes by the duration of a run.
+const CATALOG_VALID_FOR: SignedDuration = SignedDuration::from_mins(4);
 
-/// The beginning of the latest look at the catalog that went well. Written by `refresh` alone.
+/// When the last successful read of the catalog began. Written by `refresh` alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CatalogLook {
+pub(crate) struct CatalogRead {
     at: Timestamp,
 }
 
-impl CatalogLook {
+impl CatalogRead {
     const NAME: &'static str = "latest";
 }
 
-impl Record for CatalogLook {
+impl Record for CatalogRead {
     const KIND: &'static str = "catalog-look";
     fn name(&self) -> String {
         Self::NAME.to_owned()
@@ -28,22 +28,22 @@ impl Record for CatalogLook {
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Whether the stored catalog was read not long ago, and is one that today's release can read. A look that lies ahead is of a
-    /// clock that was wrong, and proves nothing.
-    pub(crate) async fn is_fresh(&self) -> Result<bool, HandleError> {
-        let Some(look) = self.ports.store().read::<CatalogLook>(self.cluster, CatalogLook::NAME).await? else { return Ok(false) };
+    /// Whether the stored catalog was read recently, and is readable by this release. A time in the future comes from a wrong
+    /// clock and does not count.
+    pub(crate) async fn is_catalog_fresh(&self) -> Result<bool, HandleError> {
+        let Some(look) = self.ports.store().read::<CatalogRead>(self.cluster, CatalogRead::NAME).await? else { return Ok(false) };
         let age = self.ports.clock().now().duration_since(look.value.at);
-        if age < SignedDuration::ZERO || age >= FRESH {
+        if age < SignedDuration::ZERO || age >= CATALOG_VALID_FOR {
             return Ok(false);
         }
         Ok(self.ports.store().catalog().await?.is_some_and(|blob| warm::catalog(&blob.value).is_ok()))
     }
 
-    /// Notes that the catalog was read at `at`. Of two runs that note it at once either may be right.
-    pub(crate) async fn note_look(&self, at: Timestamp) -> Result<(), HandleError> {
-        let known = self.ports.store().read::<CatalogLook>(self.cluster, CatalogLook::NAME).await?;
+    /// Records that the catalog was read at `at`. Of two concurrent runs either may win.
+    pub(crate) async fn record_catalog_read(&self, at: Timestamp) -> Result<(), HandleError> {
+        let known = self.ports.store().read::<CatalogRead>(self.cluster, CatalogRead::NAME).await?;
         let revision = known.map_or(Revision::ABSENT, |known| known.revision);
-        match self.ports.store().write(self.cluster, &CatalogLook { at }, revision).await {
+        match self.ports.store().write(self.cluster, &CatalogRead { at }, revision).await {
             Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
