@@ -26,7 +26,7 @@ use whittle_core::disruption::{self, Command, Decision, Gate, Method, Proposal, 
 use whittle_core::schedule::Options;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
-    StatusWriter, WorkloadReader, end_turn, not_my_turn, rights, take_turn,
+    StatusWriter, WorkloadReader, acquire_lease, lease_held_report, release_lease, rights,
 };
 use whittle_snapshot::{Snapshot, load};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -63,9 +63,9 @@ pub(crate) struct Run<'a, P> {
 /// One pass for a cluster. Only one run decides for a cluster at a time; another one retries later.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let doorbell = Doorbell::Consolidate { cluster: cluster.clone() };
-    let Some(lease) = take_turn(ports, doorbell, LEASE, RETRY_WHEN_HELD).await? else { return Ok(not_my_turn()) };
+    let Some(lease) = acquire_lease(ports, doorbell, LEASE, RETRY_WHEN_HELD).await? else { return Ok(lease_held_report()) };
     let outcome = Run { ports, settings, lease: &lease, report: Report::default() }.under_lease(cluster).await;
-    end_turn(ports.store(), &lease).await;
+    release_lease(ports.store(), &lease).await;
     outcome
 }
 
@@ -90,12 +90,12 @@ impl<P: Rights> Run<'_, P> {
                 // Claims that are now being deleted must count as such before anything else is decided.
                 snapshot = load(self.ports, self.settings, cluster).await?;
             }
-            snapshot.mark_going(stored.value.deleting().cloned());
+            snapshot.mark_deleting(stored.value.deleting().cloned());
         }
         if self.reconcile_static_pools(&snapshot, &mut stored).await? {
             // Machines that were just requested or marked for deletion count before anything else is decided.
             snapshot = load(self.ports, self.settings, cluster).await?;
-            snapshot.mark_going(stored.value.deleting().cloned());
+            snapshot.mark_deleting(stored.value.deleting().cloned());
         }
         stored.value.nominated.retain(|_, until| snapshot.now < *until);
         snapshot.expect_also(&stored.value.nominated);

@@ -212,7 +212,7 @@ pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedD
             None if !running.stored || running.started_at == snapshot.now || snapshot.is_hidden(name) => all = false,
             None => return Readiness::Lost(format!("replacement {name} was deleted")),
             Some(claim) if claim.is_ending() => return Readiness::Lost(format!("replacement {name} failed: {}", failure_text(claim))),
-            Some(claim) if snapshot.is_deleted_by_hand(claim) => return Readiness::Lost(format!("replacement {name} was deleted by hand")),
+            Some(claim) if snapshot.is_deleted_by_user(claim) => return Readiness::Lost(format!("replacement {name} was deleted by hand")),
             Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }),
         }
     }
@@ -233,7 +233,7 @@ fn has_unreadable_pool(snapshot: &Snapshot, running: &Running) -> bool {
 }
 
 fn failure_text(claim: &Claim) -> String {
-    claim.deletion.as_ref().map_or_else(|| claim.phase.word().to_owned(), |deletion| deletion.message.clone())
+    claim.deletion.as_ref().map_or_else(|| claim.phase.name().to_owned(), |deletion| deletion.message.clone())
 }
 
 /// Why a command is rolled back when shadow mode is switched on.

@@ -230,7 +230,7 @@ fn pods_that_are_promised_a_replacement_have_not_moved_before_they_leave() {
     let with_pods = |pods| {
         let read = ClusterObjects { pods, ..ClusterObjects::default() };
         let mut snapshot = Snapshot::of(at(10), read, claims.clone(), Vec::new(), BTreeMap::new());
-        snapshot.mark_going(["old".into()]);
+        snapshot.mark_deleting(["old".into()]);
         snapshot
     };
     let noted = |snapshot: &Snapshot| {

@@ -171,7 +171,7 @@ fn launch_key(claim: &Claim) -> String {
 /// What identifies a claim in the ids of batches. A standalone NodeClaim may have had a predecessor of the same name, whose
 /// instance must not be taken for its own.
 pub(crate) fn token_of(claim: &Claim) -> ClaimName {
-    match &claim.spec.made_by_hand {
+    match &claim.spec.standalone_uid {
         Some(uid) => ClaimName::new(format!("{}/{uid}", claim.key.name)),
         None => claim.key.name.clone(),
     }

@@ -4,7 +4,7 @@ use crate::{Rights, Run};
 use whittle_api::ClusterObjects;
 use whittle_api::conditions::{REGISTERED, is_true};
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, DeletionReason, LaunchOutcome, PoolHealth, Revision, show_health};
+use whittle_claims::{Claim, DeletionReason, LaunchOutcome, PoolHealth, Revision, update_health};
 use whittle_ports::{Clock, HandleError, Records, Report, StatusWriter, StoreError};
 use whittle_snapshot::class_generation;
 
@@ -42,7 +42,7 @@ impl<P: Rights> Run<'_, P> {
             }
             let Some(health) = self.store_health(pool, class_generation(pool, self.objects), &new).await? else { continue };
             let mut updated = pool.clone();
-            show_health(&mut updated, class_generation(pool, self.objects), Some(&health), self.ports.clock().now());
+            update_health(&mut updated, class_generation(pool, self.objects), Some(&health), self.ports.clock().now());
             if updated.status != pool.status && self.ports.cluster().write_node_pool_status(self.cluster, &updated).await.is_err() {
                 report.count("statuses_failed");
             }

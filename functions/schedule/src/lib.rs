@@ -12,7 +12,7 @@ use whittle_core::checker::{self, Violation};
 use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan, Reason};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, RecordRemoval, Records, RegionStore, Report,
-    Settings, StatusWriter, WorkloadReader, end_turn, not_my_turn, rights, take_turn,
+    Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, release_lease, rights,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_units::{ClusterName, SignedDuration};
@@ -41,9 +41,9 @@ pub(crate) struct Run<'a, P> {
 /// Plans for a cluster's pending pods. Only one run decides for a cluster at a time; another one retries later.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let doorbell = Doorbell::Schedule { cluster: cluster.clone() };
-    let Some(lease) = take_turn(ports, doorbell, LEASE, RETRY_WHEN_HELD).await? else { return Ok(not_my_turn()) };
+    let Some(lease) = acquire_lease(ports, doorbell, LEASE, RETRY_WHEN_HELD).await? else { return Ok(lease_held_report()) };
     let outcome = Run { ports, settings, cluster }.under_lease(&lease).await;
-    end_turn(ports.store(), &lease).await;
+    release_lease(ports.store(), &lease).await;
     outcome
 }
 

@@ -223,7 +223,7 @@ impl Adoptable {
     ) -> Result<Claim, IllegalStep> {
         let by_hand = self.pool().is_empty().then(|| self.object.as_ref().map(|object| object.metadata.uid.clone())).flatten();
         let uid = by_hand.clone().unwrap_or(uid);
-        let mut claim = Claim::planned(key, uid, ClaimSpec { made_by_hand: by_hand, ..self.spec(objects) }, now);
+        let mut claim = Claim::planned(key, uid, ClaimSpec { standalone_uid: by_hand, ..self.spec(objects) }, now);
         let made = self.object.as_ref().and_then(|object| object.metadata.creation_timestamp);
         claim.created_at = made.unwrap_or(self.instance.launched_at);
         claim.last_pod_event_at = self.object.as_ref().and_then(|object| object.status.last_pod_event_time);

@@ -255,7 +255,7 @@ fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<
         MirrorState::There(_) | MirrorState::Unknown => {}
         MirrorState::Missing => {
             // One sighting is enough: the API server is asked for it by name.
-            if let Some(uid) = claim.spec.made_by_hand.clone() {
+            if let Some(uid) = claim.spec.standalone_uid.clone() {
                 let gone = Missing { sought: Sought::NodeClaim, name: name.to_owned(), uid, provider_id: String::new() };
                 let message = "the NodeClaim that was made by hand does not exist any more";
                 return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, message) });
@@ -370,9 +370,9 @@ fn check_mirror(claim: &Claim, objects: &ClusterObjects, out: &mut Findings) {
     let name = claim.key.name.clone();
     match node_claim {
         // A user gave a standalone NodeClaim the name of a claim that has ended.
-        Some(node_claim) if !claim.is_live() && claim.spec.made_by_hand.is_none() && standalone::awaits_claim(node_claim) => {}
+        Some(node_claim) if !claim.is_live() && claim.spec.standalone_uid.is_none() && standalone::awaits_claim(node_claim) => {}
         Some(_) if !claim.is_live() => out.terminate.push(name),
-        None if claim.spec.made_by_hand.is_some() => {}
+        None if claim.spec.standalone_uid.is_some() => {}
         None if matches!(unreadable::mirror_of(claim, objects), MirrorState::There(_) | MirrorState::Unknown) => {}
         None if claim.is_live() && claim.deletion.is_none() => out.mirrors.push(name),
         Some(node_claim) if claim.is_live() && differs(node_claim, &mirror(claim)) => out.mirrors.push(name),

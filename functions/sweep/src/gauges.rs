@@ -28,7 +28,7 @@ pub(crate) fn pools(report: &mut Report, pools: &[NodePool], claims: &[Stored<Cl
     }
     let mut phases: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
-        *phases.entry((claim.spec.node_pool.as_str(), claim.phase.word())).or_default() += 1;
+        *phases.entry((claim.spec.node_pool.as_str(), claim.phase.name())).or_default() += 1;
     }
     for ((pool, phase), count) in phases {
         report.gauge("whittle_nodeclaims", [("nodepool", pool), ("phase", phase)], Amount::Count(count));
@@ -39,8 +39,8 @@ pub(crate) fn pools(report: &mut Report, pools: &[NodePool], claims: &[Stored<Cl
 pub(crate) fn stuck(report: &mut Report, claims: &[Stored<Claim>], now: Timestamp) {
     let mut stuck: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_stuck(now)) {
-        *stuck.entry((claim.spec.node_pool.as_str(), claim.phase.word())).or_default() += 1;
-        tracing::warn!(claim = %claim.key, phase = claim.phase.word(), "a NodeClaim is stuck");
+        *stuck.entry((claim.spec.node_pool.as_str(), claim.phase.name())).or_default() += 1;
+        tracing::warn!(claim = %claim.key, phase = claim.phase.name(), "a NodeClaim is stuck");
     }
     for ((pool, phase), count) in stuck {
         report.gauge("whittle_nodeclaims_stuck", [("nodepool", pool), ("phase", phase)], Amount::Count(count));

@@ -70,7 +70,7 @@ pub(crate) fn claim_of(node_claim: &NodeClaim, cluster: &ClusterName, now: Times
         expire_after: asked.expire_after.clone(),
         termination_grace_period: asked.termination_grace_period.clone(),
         price: Price::ZERO,
-        made_by_hand: Some(meta.uid.clone()),
+        standalone_uid: Some(meta.uid.clone()),
         ..ClaimSpec::default()
     };
     let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(meta.name.as_str()) };
@@ -124,5 +124,5 @@ impl<P: Rights> Executor<'_, P> {
 /// while its machine runs.
 pub(crate) fn may_launch(claim: &Claim, node_claim: &[NodeClaim]) -> bool {
     let held = |object: &NodeClaim| object.metadata.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER);
-    claim.spec.made_by_hand.is_none() || node_claim.iter().any(|object| claim.is_shown_by(object) && held(object))
+    claim.spec.standalone_uid.is_none() || node_claim.iter().any(|object| claim.is_shown_by(object) && held(object))
 }

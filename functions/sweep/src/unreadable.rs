@@ -63,7 +63,7 @@ pub(crate) fn mirror_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Mirro
     }
     let name = claim.key.name.as_str();
     let is_its = |odd: &&Unreadable| {
-        let uid = claim.spec.made_by_hand.as_ref();
+        let uid = claim.spec.standalone_uid.as_ref();
         odd.metadata.name == name && uid.is_none_or(|uid| *uid == odd.metadata.uid)
     };
     match objects.unreadable_of(NodeClaim::KIND).find(is_its) {

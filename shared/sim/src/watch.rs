@@ -151,7 +151,7 @@ impl World {
 
     /// A NodeClaim that somebody made by hand got a claim: once, at its second sight, and only if no controller has it in hand.
     fn watch_answered(&mut self, claim: &Claim) {
-        let Some(uid) = claim.spec.made_by_hand.clone() else { return };
+        let Some(uid) = claim.spec.standalone_uid.clone() else { return };
         let name = claim.key.name.as_str();
         let object = self.cluster.objects.get::<NodeClaim>(name).filter(|object| object.metadata.uid == uid);
         // What we had in hand ourselves is answered again after the table was lost.

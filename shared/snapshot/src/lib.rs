@@ -183,7 +183,7 @@ impl Snapshot {
 
     /// Takes note of claims that a command is about to end: their pods have to find another place, and they count as
     /// going.
-    pub fn mark_going(&mut self, claims: impl IntoIterator<Item = ClaimName>) {
+    pub fn mark_deleting(&mut self, claims: impl IntoIterator<Item = ClaimName>) {
         let before = self.going.len();
         self.going.extend(claims);
         if self.going.len() > before {
@@ -206,7 +206,7 @@ impl Snapshot {
     }
 
     /// Whether somebody asked for the end of a claim's object or Node, which `sweep` may not have put on the claim yet.
-    pub fn is_deleted_by_hand(&self, claim: &Claim) -> bool {
+    pub fn is_deleted_by_user(&self, claim: &Claim) -> bool {
         Deleted::of(&self.read).by_hand(claim).is_some()
     }
 

@@ -66,7 +66,7 @@ fn a_machine_that_serves_without_a_claim_gets_the_same_claim_back_at_its_second_
     assert_eq!((owner.name.as_str(), owner.uid.as_str(), expires), ("default", "pool-uid", before.expires_at()));
     assert_eq!((&back.spec.node_class, &back.spec.requirements), (&before.spec.node_class, &before.spec.requirements));
     assert_eq!((&back.spec.requests, &back.spec.node_pool), (&before.spec.requests, &before.spec.node_pool));
-    assert_eq!((back.phase.word(), back.node_name(), &back.deletion), ("Initialized", Some("n"), &None));
+    assert_eq!((back.phase.name(), back.node_name(), &back.deletion), ("Initialized", Some("n"), &None));
     assert_eq!(back.machine().unwrap().capacity, before.machine().unwrap().capacity);
     assert!(holds(&back, INITIALIZED));
 }
@@ -82,7 +82,7 @@ fn a_machine_is_adopted_from_its_node_alone() {
     let found = &second.adopt[0];
     let key = ClaimKey { cluster: "c".into(), name: found.name() };
     let back = found.claim(key, "uid".into(), &bare.objects, None, at(130)).unwrap();
-    assert_eq!((back.key.name.as_str(), back.phase.word()), ("adopted-i-1", "Initialized"));
+    assert_eq!((back.key.name.as_str(), back.phase.name()), ("adopted-i-1", "Initialized"));
     assert_eq!((back.spec.owner.uid.as_str(), back.spec.node_class.name.as_str()), ("pool-uid", "default"));
     assert!(!labels_of(&back).contains_key(labels::REGISTERED));
 }
@@ -95,7 +95,7 @@ fn a_machine_whose_node_has_not_joined_goes_on_from_there() {
     });
     let (_, second) = coming.twice(30);
     let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
-    assert_eq!(second.adopt[0].claim(key, "uid".into(), &coming.objects, None, at(130)).unwrap().phase.word(), "Launched");
+    assert_eq!(second.adopt[0].claim(key, "uid".into(), &coming.objects, None, at(130)).unwrap().phase.name(), "Launched");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_machine_of_karpenters_is_taken_over_when_the_user_says_so_and_named_when_no
         assert!(first.adopt.is_empty() && second.orphans.is_empty());
         let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
         let claim = second.adopt[0].claim(key, "uid".into(), &asked.objects, None, at(130)).unwrap();
-        assert_eq!((claim.phase.word(), &claim.deletion), ("Initialized", &None));
+        assert_eq!((claim.phase.name(), &claim.deletion), ("Initialized", &None));
         assert_eq!(annotations_of(&claim).get(labels::ADOPT), None);
     }
     // Nothing in the cluster stands for it: whose it is, nobody knows.
@@ -353,7 +353,7 @@ fn an_empty_table_learns_its_machines_again_and_ends_nothing() {
     let report = sweep(&simulation);
     assert_eq!((report.counted("adopted"), report.counted("collected"), report.counted("ended")), (1, 0, 0));
     let [claim] = claims(&simulation).try_into().unwrap();
-    assert_eq!((claim.key.name.as_str(), claim.phase.word()), ("default-1", "Initialized"));
+    assert_eq!((claim.key.name.as_str(), claim.phase.name()), ("default-1", "Initialized"));
     simulation.run_for(SignedDuration::from_secs(60));
     let again = sweep(&simulation);
     assert_eq!((again.counted("adopted"), again.counted("ended"), claims(&simulation).len()), (0, 0, 1), "once");
@@ -415,7 +415,7 @@ fn a_table_that_is_older_than_its_machine_takes_it_for_the_claim_that_waits() {
     simulation.run_for(SignedDuration::from_secs(60));
     assert_eq!(sweep(&simulation).counted("adopted"), 1);
     let [claim] = claims(&simulation).try_into().unwrap();
-    assert_eq!((claim.uid.as_str(), claim.phase.word()), ("uid", "Initialized"), "the claim that was there");
+    assert_eq!((claim.uid.as_str(), claim.phase.name()), ("uid", "Initialized"), "the claim that was there");
     let by_instance = block_on(simulation.ports().by_instance(&"i-1".into())).unwrap().unwrap();
     assert_eq!(by_instance.value.key, claim.key);
 }

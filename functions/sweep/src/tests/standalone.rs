@@ -117,7 +117,7 @@ fn what_has_a_claim_gets_no_second_one() {
 fn a_claim_of_its_name_that_lives_or_cannot_be_read_comes_first() {
     let predecessor = |events: &[Event]| {
         let mut claim = events.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
-        claim.spec.made_by_hand = Some("uid-0".into());
+        claim.spec.standalone_uid = Some("uid-0".into());
         claim
     };
     let living = change(made(), |s| s.claims = vec![predecessor(&[begun(), Event::FleetAnswered(machine("i-1")), to_end()])]);
@@ -255,7 +255,7 @@ fn the_object_is_guarded_then_launched_once_however_often_it_is_swept() {
 fn one_of_the_same_name_gets_a_claim_of_its_own_when_the_old_one_has_ended() {
     let mut simulation = still();
     let mut old = claim();
-    old.spec.made_by_hand = Some("uid-0".into());
+    old.spec.standalone_uid = Some("uid-0".into());
     old.uid = "uid-0".into();
     super::over_sim::keep(&simulation, &step(&old, &to_end(), at(5)).unwrap());
     create(&simulation, object());

@@ -120,7 +120,7 @@ fn what_cannot_be_read_says_so_on_the_object_once_in_a_quarter_of_an_hour() {
 
 fn by_hand() -> Claim {
     let mut claim = registered();
-    claim.spec.made_by_hand = Some("hand".into());
+    claim.spec.standalone_uid = Some("hand".into());
     claim.spec.owner = OwnerReference::default();
     claim
 }
